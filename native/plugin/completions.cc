@@ -1,0 +1,60 @@
+// Tells whoever waits which push_pull operations have finished, without polling and without Python's lock.
+//
+// HandleManager::MarkDone, defined again, runs on BytePS' loop threads; NextDone on the waiting thread. The queue has a
+// mutex of its own, taken with no other lock held. Handles are collected from the first call of NextDone on, so a
+// process that never asks pays nothing.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "byteps/torch/handle_manager.h"
+#include "native/plugin/plugin.h"
+
+namespace byteprophet {
+namespace {
+
+std::mutex done_mutex;
+std::condition_variable done_changed;
+std::deque<int> done;      // guarded by done_mutex
+bool collecting = false;   // guarded by done_mutex
+
+void Announce(int handle) {
+  {
+    std::lock_guard<std::mutex> lock(done_mutex);
+    if (!collecting) return;
+    done.push_back(handle);
+  }
+  done_changed.notify_one();
+}
+
+}  // namespace
+
+int NextDone(std::chrono::milliseconds timeout, int* handles, int capacity) {
+  std::unique_lock<std::mutex> lock(done_mutex);
+  collecting = true;
+  done_changed.wait_for(lock, timeout, [] { return !done.empty(); });
+  const auto count = std::min<size_t>(done.size(), static_cast<size_t>(std::max(0, capacity)));
+  const auto end = done.begin() + static_cast<std::ptrdiff_t>(count);
+  std::copy(done.begin(), end, handles);
+  done.erase(done.begin(), end);
+  return static_cast<int>(count);
+}
+
+}  // namespace byteprophet
+
+namespace byteps {
+namespace torch {
+
+void HandleManager::MarkDone(int handle, const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    results_[handle] = std::make_shared<Status>(status);
+  }
+  byteprophet::Announce(handle);
+}
+
+}  // namespace torch
+}  // namespace byteps

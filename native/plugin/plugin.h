@@ -1,0 +1,17 @@
+// What the files of the plug-in offer each other and its C interface (c_api.cc).
+#ifndef BYTEPROPHET_PLUGIN_PLUGIN_H_
+#define BYTEPROPHET_PLUGIN_PLUGIN_H_
+
+#include <chrono>
+
+namespace byteprophet {
+
+// The caller is about to push the first gradient of a new iteration.
+void OnIteration();
+
+// Sleeps until push_pull operations have finished or the time is over; returns how many handles it wrote.
+int NextDone(std::chrono::milliseconds timeout, int* handles, int capacity);
+
+}  // namespace byteprophet
+
+#endif  // BYTEPROPHET_PLUGIN_PLUGIN_H_

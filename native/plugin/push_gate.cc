@@ -1,0 +1,113 @@
+#include "native/plugin/push_gate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "byteps/common/compressor/common.h"
+#include "byteps/common/global.h"
+
+namespace byteprophet {
+namespace {
+
+std::atomic<uint64_t> scheduled{0};
+
+prophet::TimeNs NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// ps-lite gives each server an equal range of the key space and BytePS puts the server's range into the key.
+uint32_t ServerOf(uint64_t key) {
+  static const uint64_t servers = [] {
+    const char* count = std::getenv("DMLC_NUM_SERVER");
+    return static_cast<uint64_t>(std::max(1, count == nullptr ? 1 : std::atoi(count)));
+  }();
+  if (servers == 1) return 0;
+  const uint64_t range = std::numeric_limits<uint64_t>::max() / servers;
+  return static_cast<uint32_t>(byteps::common::BytePSGlobal::EncodeDefaultKey(key, 0).keys[0] / range);
+}
+
+prophet::Item ItemOf(const Task& task) {
+  const uint64_t bytes = task->compressed != nullptr ? task->compressed->size : task->len;
+  return {.key = task->key, .server = ServerOf(task->key), .priority = task->priority, .bytes = bytes};
+}
+
+}  // namespace
+
+PushGate::PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::ReadyTable* ready)
+    : policy_(std::move(policy)), ready_(ready) {}
+
+void PushGate::Add(Task task) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    waiting_.push_back(std::move(task));
+    OfferReady();
+  }
+  changed_.notify_one();
+}
+
+void PushGate::Acked(uint64_t key) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (in_flight_.erase(key) == 0) return;
+    policy_->OnAcked({.key = key}, NowNs());
+  }
+  changed_.notify_one();
+}
+
+void PushGate::OnIteration() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  policy_->OnIteration(NowNs());
+}
+
+Task PushGate::Take() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (int attempt = 0;; ++attempt) {
+    const bool all_offered = OfferReady();
+    prophet::TimeNs ask_again_ns = 0;
+    const prophet::TimeNs now = NowNs();
+    Task task = TakeDecided(now, &ask_again_ns);
+    if (task != nullptr || attempt > 0) return task;
+    std::chrono::nanoseconds wait = all_offered ? std::chrono::nanoseconds(kIdleWait) : kUnreadyWait;
+    if (ask_again_ns > 0) wait = std::min(wait, std::chrono::nanoseconds(std::max<int64_t>(0, ask_again_ns - now)));
+    changed_.wait_for(lock, wait);
+  }
+}
+
+size_t PushGate::size() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return offered_.size() + waiting_.size();
+}
+
+uint64_t PushGate::scheduled_partitions() { return scheduled.load(); }
+
+bool PushGate::OfferReady() {
+  std::unordered_set<uint64_t> held;  // keys with an earlier task that stays in waiting_: order per key is kept
+  std::erase_if(waiting_, [&](const Task& task) {
+    const uint64_t key = task->key;
+    if (held.count(key) > 0 || offered_.count(key) > 0 || in_flight_.count(key) > 0 ||
+        (ready_ != nullptr && !ready_->IsKeyReady(key))) {
+      held.insert(key);
+      return false;
+    }
+    offered_.emplace(key, task);
+    policy_->OnReady(ItemOf(task), NowNs());
+    return true;
+  });
+  return waiting_.empty();
+}
+
+Task PushGate::TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns) {
+  const prophet::Decision decision = policy_->Next(now);
+  if (decision.kind == prophet::Decision::Kind::kWaitUntil) *ask_again_ns = decision.ask_again_ns;
+  if (decision.kind != prophet::Decision::Kind::kSend) return nullptr;
+  auto node = offered_.extract(decision.item.key);
+  in_flight_.insert(decision.item.key);
+  if (ready_ != nullptr) ready_->ClearReadyCount(decision.item.key);
+  scheduled.fetch_add(1);
+  return std::move(node.mapped());
+}
+
+}  // namespace byteprophet

@@ -1,0 +1,58 @@
+// The PUSH stage of the local root: what goes on the wire next is decided by a policy.
+//
+// Threads. Add(): the thread that finished the stage before. Take(): the PUSH loop. Acked(): ps-lite's customer thread,
+// when the server has acknowledged a push. One mutex guards everything here, the policy included; no call of BytePS is
+// made under it except the ready table's, whose lock is innermost.
+//
+// Invariants. A key is known to the policy at most once at a time: further tasks of the same key wait in order until it
+// is acknowledged. A task leaves exactly once. Nothing waits for a particular key.
+#ifndef BYTEPROPHET_PLUGIN_PUSH_GATE_H_
+#define BYTEPROPHET_PLUGIN_PUSH_GATE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "byteps/common/ready_table.h"
+#include "native/plugin/stage.h"
+#include "prophet/policy.h"
+
+namespace byteprophet {
+
+class PushGate {
+ public:
+  PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::ReadyTable* ready);
+
+  void Add(Task task);
+  // The next task to send, or null. May sleep up to kIdleWait.
+  Task Take();
+  void Acked(uint64_t key);
+  void OnIteration();
+  size_t size();
+
+  // Partitions handed out by all gates of this process.
+  static uint64_t scheduled_partitions();
+
+ private:
+  // All REQUIRE: mutex_ is held.
+  void Offer(const Task& task);
+  bool OfferReady();
+  Task TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::unique_ptr<prophet::Policy> policy_;
+  byteps::common::ReadyTable* const ready_;
+  std::unordered_map<uint64_t, Task> offered_;               // known to the policy, not yet taken
+  std::unordered_set<uint64_t> in_flight_;                   // taken, not yet acknowledged
+  std::deque<Task> waiting_;                                 // local peers not ready, or the key is still in flight
+};
+
+}  // namespace byteprophet
+
+#endif  // BYTEPROPHET_PLUGIN_PUSH_GATE_H_

@@ -1,0 +1,157 @@
+// BytePS' scheduled queue, defined again. Loaded before BytePS, these definitions take the place of the shipped ones:
+// every call in BytePS to an exported method goes through the dynamic linker.
+//
+// The object's size is fixed by BytePS' header, so the state lives in one table with a row per stage; BytePS has one
+// queue per stage and process. A queue that is made again (resume after suspend) starts with a fresh row.
+//
+// Only PUSH at the local root is scheduled; other stages are first in, first out as shipped, but sleep instead of
+// polling. Credit is given back on the push acknowledgement, which reaches us as PULL's addTask: BytePS moves a task
+// there, on ps-lite's customer thread, when the server has acknowledged it, and unlike reportFinish it has the key.
+#include "byteps/common/scheduled_queue.h"
+
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "byteps/common/global.h"
+#include "byteps/common/logging.h"
+#include "native/plugin/plugin.h"
+#include "native/plugin/push_gate.h"
+#include "native/plugin/stage.h"
+#include "prophet/registry.h"
+#include "prophet/settings_text.h"
+
+namespace byteprophet {
+namespace {
+
+using byteps::common::BytePSGlobal;
+using byteps::common::QueueType;
+
+struct Rows {
+  std::array<std::shared_ptr<Stage>, byteps::common::QueueNum> stages;
+  std::shared_ptr<PushGate> gate;         // null where this process does not push
+  std::shared_ptr<Waiter> nccl_waiter;    // of the one thread that serves REDUCE and BROADCAST
+  bool nccl_round_starts = true;          // only that thread reads and writes it
+};
+// Written by the constructors, which BytePS calls before it starts any loop thread; only read afterwards.
+Rows rows;
+
+byteps::common::ReadyTable* ReadyTableOf(QueueType type) {
+  switch (type) {
+    case byteps::common::REDUCE:
+      return BytePSGlobal::GetNccl()->IsSignalRoot() ? BytePSGlobal::GetReduceTable() : nullptr;
+    case byteps::common::PCIE_REDUCE:
+      return BytePSGlobal::IsCrossPcieSwitch() && BytePSGlobal::GetCpuReducer()->isRoot()
+                 ? BytePSGlobal::GetPcieReduceTable()
+                 : nullptr;
+    case byteps::common::COMPRESS:
+    case byteps::common::PUSH:
+      return BytePSGlobal::IsRootDevice() ? BytePSGlobal::GetPushTable() : nullptr;
+    case byteps::common::COPYH2D:
+      return BytePSGlobal::IsRootDevice() ? nullptr : BytePSGlobal::GetCopyTable();
+    case byteps::common::BROADCAST:
+      return BytePSGlobal::GetNccl()->IsSignalRoot() ? BytePSGlobal::GetBroadcastTable() : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+std::shared_ptr<PushGate> MakeGate() {
+  const char* name = std::getenv("BYTEPS_SCHEDULER");
+  const char* text = std::getenv("BYTEPROPHET_SETTINGS");
+  try {
+    const prophet::Settings settings = prophet::ParseSettings(text == nullptr ? "" : text);
+    auto gate = std::make_shared<PushGate>(prophet::MakePolicy(name == nullptr ? "" : name, settings),
+                                           ReadyTableOf(byteps::common::PUSH));
+    std::cerr << "byteprophet: scheduling pushes with " << name << ", partitions of "
+              << BytePSGlobal::GetPartitionBound() << " bytes" << std::endl;
+    return gate;
+  } catch (const std::invalid_argument& error) {
+    // byteprophet.torch checks both before it loads this library; whoever loads it otherwise gets the same line.
+    std::cerr << "byteprophet: error: BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS: " << error.what() << std::endl;
+    std::_Exit(2);
+  }
+}
+
+// REDUCE, then BROADCAST, each several times until empty, then the collected group is posted: this thread may sleep
+// only at the start of such a round, when it holds nothing.
+bool MayWait(QueueType type) {
+  if (type == byteps::common::BROADCAST) {
+    rows.nccl_round_starts = true;
+    return false;
+  }
+  if (type != byteps::common::REDUCE) return true;
+  const bool starts = rows.nccl_round_starts;
+  rows.nccl_round_starts = false;
+  return starts;
+}
+
+}  // namespace
+
+void OnIteration() {
+  if (rows.gate != nullptr) rows.gate->OnIteration();
+}
+
+}  // namespace byteprophet
+
+namespace byteps {
+namespace common {
+
+using byteprophet::rows;
+
+BytePSScheduledQueue::BytePSScheduledQueue(QueueType type)
+    : _credits(0), _is_scheduled(false), _qt(type), _rt(byteprophet::ReadyTableOf(type)) {
+  const bool nccl = type == REDUCE || type == BROADCAST;
+  if (type == REDUCE) rows.nccl_waiter = std::make_shared<byteprophet::Waiter>();
+  rows.stages[type] = std::make_shared<byteprophet::Stage>(
+      nccl ? rows.nccl_waiter : std::make_shared<byteprophet::Waiter>(), _rt);
+  if (type == PUSH) {
+    const bool pushes = BytePSGlobal::IsRootDevice() && BytePSGlobal::IsDistributed();
+    rows.gate = pushes ? byteprophet::MakeGate() : nullptr;
+  }
+}
+
+void BytePSScheduledQueue::addTask(std::shared_ptr<TensorTableEntry> task) {
+  if (_qt == PUSH && rows.gate != nullptr) {
+    rows.gate->Add(std::move(task));
+    return;
+  }
+  if (_qt == PULL && rows.gate != nullptr) rows.gate->Acked(task->key);
+  rows.stages[_qt]->Add(std::move(task));
+}
+
+std::shared_ptr<TensorTableEntry> BytePSScheduledQueue::getTask() {
+  auto task = _qt == PUSH && rows.gate != nullptr ? rows.gate->Take()
+                                                  : rows.stages[_qt]->Take(byteprophet::MayWait(_qt));
+  if (task != nullptr) {
+    task->ready_event = nullptr;
+    recorderTs(task);
+  }
+  return task;
+}
+
+std::shared_ptr<TensorTableEntry> BytePSScheduledQueue::getTask(uint64_t key) {
+  auto task = rows.stages[_qt]->TakeKey(key);
+  if (task != nullptr) {
+    task->ready_event = nullptr;
+    recorderTs(task);
+  }
+  return task;
+}
+
+uint32_t BytePSScheduledQueue::pendingSize() {
+  const size_t size = _qt == PUSH && rows.gate != nullptr ? rows.gate->size() : rows.stages[_qt]->size();
+  return static_cast<uint32_t>(size);
+}
+
+void BytePSScheduledQueue::reportFinish(int /*size_bytes*/) {}
+
+void BytePSScheduledQueue::reset(uint64_t key, int count) {
+  if (_rt != nullptr) _rt->SetReadyCount(key, count);
+}
+
+}  // namespace common
+}  // namespace byteps
