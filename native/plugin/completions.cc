@@ -1,8 +1,9 @@
-// Tells whoever waits which push_pull operations have finished, without polling and without Python's lock.
+// Tells whoever waits which push_pull operations have finished, without polling and without
+// Python's lock.
 //
-// HandleManager::MarkDone, defined again, runs on BytePS' loop threads; NextDone on the waiting thread. The queue has a
-// mutex of its own, taken with no other lock held. Handles are collected from the first call of NextDone on, so a
-// process that never asks pays nothing.
+// HandleManager::MarkDone, defined again, runs on BytePS' loop threads; NextDone on the waiting
+// thread. The queue has a mutex of its own, taken with no other lock held. Handles are collected
+// from the first call of NextDone on, so a process that never asks pays nothing.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -18,8 +19,8 @@ namespace {
 
 std::mutex done_mutex;
 std::condition_variable done_changed;
-std::deque<int> done;      // guarded by done_mutex
-bool collecting = false;   // guarded by done_mutex
+std::deque<int> done;     // guarded by done_mutex
+bool collecting = false;  // guarded by done_mutex
 
 void Announce(int handle) {
   {

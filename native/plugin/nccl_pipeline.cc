@@ -1,8 +1,8 @@
-// The hand-over from the thread that posts collectives to the one that waits for them, defined again: the waiting
-// thread sleeps while there is nothing to wait for. Shipped, it polls.
+// The hand-over from the thread that posts collectives to the one that waits for them, defined
+// again: the waiting thread sleeps while there is nothing to wait for. Shipped, it polls.
 //
-// BytePS has one NcclManager per process; its _nccl_mutex guards the pipeline as shipped, and the condition variable
-// goes with it.
+// BytePS has one NcclManager per process; its _nccl_mutex guards the pipeline as shipped, and the
+// condition variable goes with it.
 #include <chrono>
 #include <condition_variable>
 #include <memory>

@@ -9,7 +9,8 @@ namespace byteprophet {
 // The caller is about to push the first gradient of a new iteration.
 void OnIteration();
 
-// Sleeps until push_pull operations have finished or the time is over; returns how many handles it wrote.
+// Sleeps until push_pull operations have finished or the time is over; returns how many handles it
+// wrote.
 int NextDone(std::chrono::milliseconds timeout, int* handles, int capacity);
 
 }  // namespace byteprophet

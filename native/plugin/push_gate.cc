@@ -14,11 +14,13 @@ namespace {
 std::atomic<uint64_t> scheduled{0};
 
 prophet::TimeNs NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-// ps-lite gives each server an equal range of the key space and BytePS puts the server's range into the key.
+// ps-lite gives each server an equal range of the key space and BytePS puts the server's range into
+// the key.
 uint32_t ServerOf(uint64_t key) {
   static const uint64_t servers = [] {
     const char* count = std::getenv("DMLC_NUM_SERVER");
@@ -26,12 +28,14 @@ uint32_t ServerOf(uint64_t key) {
   }();
   if (servers == 1) return 0;
   const uint64_t range = std::numeric_limits<uint64_t>::max() / servers;
-  return static_cast<uint32_t>(byteps::common::BytePSGlobal::EncodeDefaultKey(key, 0).keys[0] / range);
+  return static_cast<uint32_t>(byteps::common::BytePSGlobal::EncodeDefaultKey(key, 0).keys[0] /
+                               range);
 }
 
 prophet::Item ItemOf(const Task& task) {
   const uint64_t bytes = task->compressed != nullptr ? task->compressed->size : task->len;
-  return {.key = task->key, .server = ServerOf(task->key), .priority = task->priority, .bytes = bytes};
+  return {
+      .key = task->key, .server = ServerOf(task->key), .priority = task->priority, .bytes = bytes};
 }
 
 }  // namespace
@@ -70,8 +74,10 @@ Task PushGate::Take() {
     const prophet::TimeNs now = NowNs();
     Task task = TakeDecided(now, &ask_again_ns);
     if (task != nullptr || attempt > 0) return task;
-    std::chrono::nanoseconds wait = all_offered ? std::chrono::nanoseconds(kIdleWait) : kUnreadyWait;
-    if (ask_again_ns > 0) wait = std::min(wait, std::chrono::nanoseconds(std::max<int64_t>(0, ask_again_ns - now)));
+    std::chrono::nanoseconds wait =
+        all_offered ? std::chrono::nanoseconds(kIdleWait) : kUnreadyWait;
+    if (ask_again_ns > 0)
+      wait = std::min(wait, std::chrono::nanoseconds(std::max<int64_t>(0, ask_again_ns - now)));
     changed_.wait_for(lock, wait);
   }
 }
@@ -84,7 +90,8 @@ size_t PushGate::size() {
 uint64_t PushGate::scheduled_partitions() { return scheduled.load(); }
 
 bool PushGate::OfferReady() {
-  std::unordered_set<uint64_t> held;  // keys with an earlier task that stays in waiting_: order per key is kept
+  std::unordered_set<uint64_t>
+      held;  // keys with an earlier task that stays in waiting_: order per key is kept
   std::erase_if(waiting_, [&](const Task& task) {
     const uint64_t key = task->key;
     if (held.count(key) > 0 || offered_.count(key) > 0 || in_flight_.count(key) > 0 ||

@@ -1,11 +1,13 @@
 // The PUSH stage of the local root: what goes on the wire next is decided by a policy.
 //
-// Threads. Add(): the thread that finished the stage before. Take(): the PUSH loop. Acked(): ps-lite's customer thread,
-// when the server has acknowledged a push. One mutex guards everything here, the policy included; no call of BytePS is
-// made under it except the ready table's, whose lock is innermost.
+// Threads. Add(): the thread that finished the stage before. Take(): the PUSH loop. Acked():
+// ps-lite's customer thread, when the server has acknowledged a push. One mutex guards everything
+// here, the policy included; no call of BytePS is made under it except the ready table's, whose
+// lock is innermost.
 //
-// Invariants. A key is known to the policy at most once at a time: further tasks of the same key wait in order until it
-// is acknowledged. A task leaves exactly once. Nothing waits for a particular key.
+// Invariants. A key is known to the policy at most once at a time: further tasks of the same key
+// wait in order until it is acknowledged. A task leaves exactly once. Nothing waits for a
+// particular key.
 #ifndef BYTEPROPHET_PLUGIN_PUSH_GATE_H_
 #define BYTEPROPHET_PLUGIN_PUSH_GATE_H_
 
@@ -48,9 +50,9 @@ class PushGate {
   std::condition_variable changed_;
   const std::unique_ptr<prophet::Policy> policy_;
   byteps::common::ReadyTable* const ready_;
-  std::unordered_map<uint64_t, Task> offered_;               // known to the policy, not yet taken
-  std::unordered_set<uint64_t> in_flight_;                   // taken, not yet acknowledged
-  std::deque<Task> waiting_;                                 // local peers not ready, or the key is still in flight
+  std::unordered_map<uint64_t, Task> offered_;  // known to the policy, not yet taken
+  std::unordered_set<uint64_t> in_flight_;      // taken, not yet acknowledged
+  std::deque<Task> waiting_;  // local peers not ready, or the key is still in flight
 };
 
 }  // namespace byteprophet

@@ -1,12 +1,14 @@
-// BytePS' scheduled queue, defined again. Loaded before BytePS, these definitions take the place of the shipped ones:
-// every call in BytePS to an exported method goes through the dynamic linker.
+// BytePS' scheduled queue, defined again. Loaded before BytePS, these definitions take the place of
+// the shipped ones: every call in BytePS to an exported method goes through the dynamic linker.
 //
-// The object's size is fixed by BytePS' header, so the state lives in one table with a row per stage; BytePS has one
-// queue per stage and process. A queue that is made again (resume after suspend) starts with a fresh row.
+// The object's size is fixed by BytePS' header, so the state lives in one table with a row per
+// stage; BytePS has one queue per stage and process. A queue that is made again (resume after
+// suspend) starts with a fresh row.
 //
-// Only PUSH at the local root is scheduled; other stages are first in, first out as shipped, but sleep instead of
-// polling. Credit is given back on the push acknowledgement, which reaches us as PULL's addTask: BytePS moves a task
-// there, on ps-lite's customer thread, when the server has acknowledged it, and unlike reportFinish it has the key.
+// Only PUSH at the local root is scheduled; other stages are first in, first out as shipped, but
+// sleep instead of polling. Credit is given back on the push acknowledgement, which reaches us as
+// PULL's addTask: BytePS moves a task there, on ps-lite's customer thread, when the server has
+// acknowledged it, and unlike reportFinish it has the key.
 #include "byteps/common/scheduled_queue.h"
 
 #include <array>
@@ -32,11 +34,12 @@ using byteps::common::QueueType;
 
 struct Rows {
   std::array<std::shared_ptr<Stage>, byteps::common::QueueNum> stages;
-  std::shared_ptr<PushGate> gate;         // null where this process does not push
-  std::shared_ptr<Waiter> nccl_waiter;    // of the one thread that serves REDUCE and BROADCAST
-  bool nccl_round_starts = true;          // only that thread reads and writes it
+  std::shared_ptr<PushGate> gate;       // null where this process does not push
+  std::shared_ptr<Waiter> nccl_waiter;  // of the one thread that serves REDUCE and BROADCAST
+  bool nccl_round_starts = true;        // only that thread reads and writes it
 };
-// Written by the constructors, which BytePS calls before it starts any loop thread; only read afterwards.
+// Written by the constructors, which BytePS calls before it starts any loop thread; only read
+// afterwards.
 Rows rows;
 
 byteps::common::ReadyTable* ReadyTableOf(QueueType type) {
@@ -64,20 +67,23 @@ std::shared_ptr<PushGate> MakeGate() {
   const char* text = std::getenv("BYTEPROPHET_SETTINGS");
   try {
     const prophet::Settings settings = prophet::ParseSettings(text == nullptr ? "" : text);
-    auto gate = std::make_shared<PushGate>(prophet::MakePolicy(name == nullptr ? "" : name, settings),
-                                           ReadyTableOf(byteps::common::PUSH));
+    auto gate =
+        std::make_shared<PushGate>(prophet::MakePolicy(name == nullptr ? "" : name, settings),
+                                   ReadyTableOf(byteps::common::PUSH));
     std::cerr << "byteprophet: scheduling pushes with " << name << ", partitions of "
               << BytePSGlobal::GetPartitionBound() << " bytes" << std::endl;
     return gate;
   } catch (const std::invalid_argument& error) {
-    // byteprophet.torch checks both before it loads this library; whoever loads it otherwise gets the same line.
-    std::cerr << "byteprophet: error: BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS: " << error.what() << std::endl;
+    // byteprophet.torch checks both before it loads this library; whoever loads it otherwise gets
+    // the same line.
+    std::cerr << "byteprophet: error: BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS: " << error.what()
+              << std::endl;
     std::_Exit(2);
   }
 }
 
-// REDUCE, then BROADCAST, each several times until empty, then the collected group is posted: this thread may sleep
-// only at the start of such a round, when it holds nothing.
+// REDUCE, then BROADCAST, each several times until empty, then the collected group is posted: this
+// thread may sleep only at the start of such a round, when it holds nothing.
 bool MayWait(QueueType type) {
   if (type == byteps::common::BROADCAST) {
     rows.nccl_round_starts = true;
@@ -124,8 +130,9 @@ void BytePSScheduledQueue::addTask(std::shared_ptr<TensorTableEntry> task) {
 }
 
 std::shared_ptr<TensorTableEntry> BytePSScheduledQueue::getTask() {
-  auto task = _qt == PUSH && rows.gate != nullptr ? rows.gate->Take()
-                                                  : rows.stages[_qt]->Take(byteprophet::MayWait(_qt));
+  auto task = _qt == PUSH && rows.gate != nullptr
+                  ? rows.gate->Take()
+                  : rows.stages[_qt]->Take(byteprophet::MayWait(_qt));
   if (task != nullptr) {
     task->ready_event = nullptr;
     recorderTs(task);
@@ -143,7 +150,8 @@ std::shared_ptr<TensorTableEntry> BytePSScheduledQueue::getTask(uint64_t key) {
 }
 
 uint32_t BytePSScheduledQueue::pendingSize() {
-  const size_t size = _qt == PUSH && rows.gate != nullptr ? rows.gate->size() : rows.stages[_qt]->size();
+  const size_t size =
+      _qt == PUSH && rows.gate != nullptr ? rows.gate->size() : rows.stages[_qt]->size();
   return static_cast<uint32_t>(size);
 }
 

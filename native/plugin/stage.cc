@@ -51,7 +51,8 @@ Task Stage::Remove(std::deque<Task>::iterator it) {
 
 Task Stage::TakeKey(uint64_t key) {
   std::lock_guard<std::mutex> lock(waiter_->mutex);
-  const auto it = std::find_if(tasks_.begin(), tasks_.end(), [key](const Task& task) { return task->key == key; });
+  const auto it = std::find_if(tasks_.begin(), tasks_.end(),
+                               [key](const Task& task) { return task->key == key; });
   return it == tasks_.end() ? nullptr : Remove(it);
 }
 

@@ -1,10 +1,11 @@
-// One stage of BytePS' pipeline (COPYD2H, PULL, ...): tasks in order of arrival, taken by the one loop thread that serves
-// the stage, which sleeps while there is nothing to take.
+// One stage of BytePS' pipeline (COPYD2H, PULL, ...): tasks in order of arrival, taken by the one
+// loop thread that serves the stage, which sleeps while there is nothing to take.
 //
-// Threads. Add(): any thread of BytePS. Take(): the loop thread of the stage. A Waiter belongs to one loop thread; two
-// stages that one thread serves (REDUCE and BROADCAST) share it, so that a task for either wakes it. Its mutex guards
-// the tasks of all stages that share it; BytePS' ready table has a lock of its own that is taken inside ours, never the
-// other way round. Tasks are never destroyed under the lock: their last reference may need Python's.
+// Threads. Add(): any thread of BytePS. Take(): the loop thread of the stage. A Waiter belongs to
+// one loop thread; two stages that one thread serves (REDUCE and BROADCAST) share it, so that a
+// task for either wakes it. Its mutex guards the tasks of all stages that share it; BytePS' ready
+// table has a lock of its own that is taken inside ours, never the other way round. Tasks are never
+// destroyed under the lock: their last reference may need Python's.
 #ifndef BYTEPROPHET_PLUGIN_STAGE_H_
 #define BYTEPROPHET_PLUGIN_STAGE_H_
 
@@ -21,9 +22,11 @@ namespace byteprophet {
 
 using Task = std::shared_ptr<byteps::common::TensorTableEntry>;
 
-// How long a loop thread sleeps when nothing is announced: BytePS' loops look for shutdown between two calls.
+// How long a loop thread sleeps when nothing is announced: BytePS' loops look for shutdown between
+// two calls.
 inline constexpr std::chrono::milliseconds kIdleWait{50};
-// How long it sleeps while a task is there whose GPU event or local peers are not ready: those do not announce themselves.
+// How long it sleeps while a task is there whose GPU event or local peers are not ready: those do
+// not announce themselves.
 inline constexpr std::chrono::microseconds kUnreadyWait{100};
 
 struct Waiter {
@@ -38,7 +41,8 @@ class Stage {
   Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready);
 
   void Add(Task task);
-  // The first ready task, or null. Sleeps up to kIdleWait if `may_wait` and no stage of this thread has a task.
+  // The first ready task, or null. Sleeps up to kIdleWait if `may_wait` and no stage of this thread
+  // has a task.
   Task Take(bool may_wait);
   // The task with this key, ready or not, or null.
   Task TakeKey(uint64_t key);

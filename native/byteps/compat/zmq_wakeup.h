@@ -1,12 +1,14 @@
 // Lets a thread sleep until a ZeroMQ socket that others also use has something to receive.
 //
-// ZMQ_FD becomes readable on an edge, and *any* operation on the socket, a send by another thread too, may consume that
-// edge. So whoever operates on a socket calls Touched() afterwards; it sees from ZMQ_EVENTS whether a message came in
-// meanwhile and, if so, wakes the receiver through an eventfd.
+// ZMQ_FD becomes readable on an edge, and *any* operation on the socket, a send by another thread
+// too, may consume that edge. So whoever operates on a socket calls Touched() afterwards; it sees
+// from ZMQ_EVENTS whether a message came in meanwhile and, if so, wakes the receiver through an
+// eventfd.
 //
-// Threads: sockets are guarded by the van's one mutex. Add() and Touched() REQUIRE it to be held; Wait() REQUIRES it
-// not to be held (it touches descriptors only). A wake-up cannot be lost: the receiver finds the socket empty under
-// the mutex, and everything that can change this afterwards writes one of the two descriptors it then polls.
+// Threads: sockets are guarded by the van's one mutex. Add() and Touched() REQUIRE it to be held;
+// Wait() REQUIRES it not to be held (it touches descriptors only). A wake-up cannot be lost: the
+// receiver finds the socket empty under the mutex, and everything that can change this afterwards
+// writes one of the two descriptors it then polls.
 #pragma once
 
 #include <poll.h>
@@ -46,7 +48,8 @@ class ZmqWakeup {
   void Touched(void* socket) {
     int events = 0;
     size_t size = sizeof(events);
-    if (zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) != 0 || (events & ZMQ_POLLIN) == 0) return;
+    if (zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) != 0 || (events & ZMQ_POLLIN) == 0)
+      return;
     const Descriptors wait = Find(socket);
     if (wait.event_fd < 0) return;
     const uint64_t one = 1;

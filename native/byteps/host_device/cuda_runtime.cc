@@ -50,7 +50,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int /*flags
   *stream = nullptr;
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int /*priority*/) {
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags,
+                                         int /*priority*/) {
   return cudaStreamCreateWithFlags(stream, flags);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) { return cudaSuccess; }

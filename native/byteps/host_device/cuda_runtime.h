@@ -1,12 +1,18 @@
 // The part of the CUDA runtime interface that BytePS' worker core uses, on plain host memory.
 //
-// Holds where there is no CUDA: the "device" is the host, so a pointer is its own device pointer, a copy is a memcpy
-// done before the call returns, and a stream or an event has nothing left to wait for. Thread safe: no state at all.
+// Holds where there is no CUDA: the "device" is the host, so a pointer is its own device pointer, a
+// copy is a memcpy done before the call returns, and a stream or an event has nothing left to wait
+// for. Thread safe: no state at all.
 #pragma once
 
 #include <cstddef>
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorCudartUnloading = 4, cudaErrorNotReady = 600 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorCudartUnloading = 4,
+  cudaErrorNotReady = 600
+};
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost = 0,
   cudaMemcpyHostToDevice = 1,
@@ -36,7 +42,8 @@ cudaError_t cudaHostRegister(void* pointer, size_t size_bytes, unsigned int flag
 cudaError_t cudaHostUnregister(void* pointer);
 cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned int flags);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size_bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority);

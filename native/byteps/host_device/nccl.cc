@@ -32,8 +32,9 @@ ncclResult_t Identity(const void* from, void* to, size_t count, ncclDataType_t t
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclSuccess ? "no error"
-                               : "the host device supports one local rank per worker (BYTEPS_LOCAL_SIZE=1)";
+  return result == ncclSuccess
+             ? "no error"
+             : "the host device supports one local rank per worker (BYTEPS_LOCAL_SIZE=1)";
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id, 0, sizeof(*id));
@@ -45,19 +46,21 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId /*id*/, i
 }
 ncclResult_t ncclGroupStart() { return ncclSuccess; }
 ncclResult_t ncclGroupEnd() { return ncclSuccess; }
-ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t /*op*/, int /*root*/,
-                        ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
+ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t /*op*/, int /*root*/, ncclComm_t /*comm*/,
+                        cudaStream_t /*stream*/) {
   return Identity(from, to, count, type);
 }
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int /*root*/,
-                           ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type,
+                           int /*root*/, ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
   return Identity(from, to, count, type);
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t received_count, ncclDataType_t type,
-                               ncclRedOp_t /*op*/, ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t received_count,
+                               ncclDataType_t type, ncclRedOp_t /*op*/, ncclComm_t /*comm*/,
+                               cudaStream_t /*stream*/) {
   return Identity(from, to, received_count, type);
 }
-ncclResult_t ncclAllGather(const void* from, void* to, size_t sent_count, ncclDataType_t type, ncclComm_t /*comm*/,
-                           cudaStream_t /*stream*/) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t sent_count, ncclDataType_t type,
+                           ncclComm_t /*comm*/, cudaStream_t /*stream*/) {
   return Identity(from, to, sent_count, type);
 }

@@ -1,7 +1,9 @@
-// The part of the NCCL interface that BytePS' worker core uses, for a communicator of one rank on host memory.
+// The part of the NCCL interface that BytePS' worker core uses, for a communicator of one rank on
+// host memory.
 //
-// With one rank every collective is the identity: the result is the input. A communicator of more ranks is refused
-// when it is made (ncclInvalidArgument), so no collective can ever return a wrong sum.
+// With one rank every collective is the identity: the result is the input. A communicator of more
+// ranks is refused when it is made (ncclInvalidArgument), so no collective can ever return a wrong
+// sum.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +35,12 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
-ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
-                        ncclComm_t comm, cudaStream_t stream);
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream);
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t received_count, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t stream);
-ncclResult_t ncclAllGather(const void* from, void* to, size_t sent_count, ncclDataType_t type, ncclComm_t comm,
-                           cudaStream_t stream);
+ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t received_count,
+                               ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                               cudaStream_t stream);
+ncclResult_t ncclAllGather(const void* from, void* to, size_t sent_count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream);

@@ -1,0 +1,58 @@
+# make demo, make test: each sets up everything it needs, then does its job. make help lists the rest.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(shell find CMakeLists.txt pyproject.toml prophet native python/byteprophet.pth -type f -not -name '*.md')
+CXX_FILES := $(shell find prophet native tests -name '*.h' -o -name '*.cc')
+BUILD_TESTS := build/tests
+
+.PHONY: help build demo test test-cxx test-python lint format clean
+help:
+	@echo "make demo    train a small network under every policy on a slow link and compare"
+	@echo "make test    run all tests"
+	@echo "make lint    check style and types"
+	@echo "make build   make or update $(VENV)/ with the command byteprophet"
+
+build: $(VENV)/.built
+
+# The pinned torch first: what comes after then finds it there and fetches no CUDA build.
+$(VENV)/.dependencies: pyproject.toml native/system-packages.sh
+	PYTHON=$(PYTHON) sh native/system-packages.sh
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "nanobind>=2.2" "cmake>=3.25,<5" ninja
+	touch $@
+
+$(VENV)/.built: $(VENV)/.dependencies $(NATIVE)
+	CMAKE_BUILD_PARALLEL_LEVEL=$${CMAKE_BUILD_PARALLEL_LEVEL:-$$(nproc)} \
+	  $(BIN)/pip install --quiet --no-build-isolation --editable ".[dev]"
+	touch $@
+
+demo: build
+	$(BIN)/python experiments/demo.py
+
+test: test-cxx test-python
+
+test-cxx: build
+	$(BIN)/cmake -G Ninja -S . -B $(BUILD_TESTS) -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_TESTS=ON -DBYTEPROPHET_BYTEPS=OFF >/dev/null
+	$(BIN)/cmake --build $(BUILD_TESTS)
+	$(BIN)/ctest --test-dir $(BUILD_TESTS) --output-on-failure
+
+test-python: build
+	$(BIN)/python -m pytest
+
+lint: build
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+
+format: build
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,7 @@
+#include "bindings.h"
+
+NB_MODULE(_core, module) {
+  module.attr("__version__") = BYTEPROPHET_VERSION;
+  byteprophet::DefinePolicy(module);
+  byteprophet::DefineBound(module);
+}

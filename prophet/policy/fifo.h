@@ -1,0 +1,35 @@
+// fifo: BytePS as shipped. Arrival order, everything at once: no window in bytes, and a limit in
+// messages only because the transport has one.
+#ifndef PROPHET_POLICY_FIFO_H_
+#define PROPHET_POLICY_FIFO_H_
+
+#include <array>
+
+#include "prophet/policy/queued.h"
+#include "prophet/settings.h"
+
+namespace prophet {
+
+class FifoPolicy final : public QueuedPolicy {
+ public:
+  static constexpr std::string_view kName = "fifo";
+  // BytePS' own partition size.
+  static constexpr auto kSettings =
+      std::to_array<SettingSpec>({{"partition_bytes", 4096000, 1, kMaxPartitionBytes}});
+  // Just under ZeroMQ's high-water mark of 1000, where BytePS would begin to block.
+  static constexpr size_t kMaxMessages = 900;
+
+  explicit FifoPolicy(const Settings& settings);
+  std::string_view name() const override { return kName; }
+
+ protected:
+  int64_t RankOf(const Item& item) override;
+  bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;
+
+ private:
+  int64_t arrivals_ = 0;
+};
+
+}  // namespace prophet
+
+#endif  // PROPHET_POLICY_FIFO_H_

@@ -1,0 +1,66 @@
+// prophet: strict priority per server, under a window of bytes in flight per server that shrinks
+// as something more urgent approaches:
+//
+//   W = clamp(B * (r_next - now), window_floor_bytes, window_max_bytes)
+//
+// r_next: the earliest predicted release of anything that outranks the head of the queue, for
+//   whatever server: all share the worker's link. What is in flight can be delivered by then.
+//   None predicted: W is window_max_bytes. Predicted but late: window_floor_bytes.
+// B: this server's share of the payload bandwidth: bandwidth_bps over the number of servers with
+//   work, if given, else estimated from acknowledgements. Not known yet: W is window_max_bytes.
+//
+// A message goes while less than W is in flight, so it may overshoot by less than itself, and
+// always goes when nothing is in flight: the policy never idles on purpose. Unranked items
+// (priority 0 and up) go first and wait for no window; their bytes and messages count.
+#ifndef PROPHET_POLICY_PROPHET_H_
+#define PROPHET_POLICY_PROPHET_H_
+
+#include <array>
+#include <cstdint>
+#include <unordered_map>
+
+#include "prophet/bandwidth.h"
+#include "prophet/forecast.h"
+#include "prophet/policy/queued.h"
+#include "prophet/settings.h"
+
+namespace prophet {
+
+class ProphetPolicy final : public QueuedPolicy {
+ public:
+  static constexpr std::string_view kName = "prophet";
+  static constexpr auto kSettings = std::to_array<SettingSpec>({
+      {"partition_bytes", 524288, 1, kMaxPartitionBytes},
+      {"window_floor_bytes", 2097152, 1, kMaxWindowBytes},
+      {"window_max_bytes", 4194304, 1, kMaxWindowBytes},
+      {"bandwidth_bps", 0, 0, int64_t{1} << 50},  // 0: estimate
+  });
+
+  // Throws std::invalid_argument if the floor is above the maximum.
+  explicit ProphetPolicy(const Settings& settings);
+
+  void OnReady(const Item& item, TimeNs now) override;
+  void OnAcked(const Item& item, TimeNs now) override;
+  void OnIteration(TimeNs now) override;
+  void SetReadyTimes(std::span<const ReadyTime> times) override;
+  std::string_view name() const override { return kName; }
+
+  // W for a head of this priority.
+  uint64_t WindowBytes(uint32_t server, int32_t priority, TimeNs now) const;
+
+ protected:
+  bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;
+
+ private:
+  std::optional<double> BytesPerNs(uint32_t server) const;
+
+  uint64_t floor_bytes_;
+  uint64_t max_bytes_;
+  double bandwidth_bps_;  // 0: estimate
+  ReadyForecast forecast_;
+  std::unordered_map<uint32_t, BandwidthEstimate> bandwidth_;  // by server
+};
+
+}  // namespace prophet
+
+#endif  // PROPHET_POLICY_PROPHET_H_

@@ -1,0 +1,45 @@
+// What the policies have in common: ordered queues, and one question about the head of each.
+// A policy says how items rank and whether the head of a server's queue may go now.
+#ifndef PROPHET_POLICY_QUEUED_H_
+#define PROPHET_POLICY_QUEUED_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "prophet/policy.h"
+#include "prophet/queues.h"
+
+namespace prophet {
+
+// A quarter of ZeroMQ's high-water mark: sending and receiving share one mutex there, and one
+// server gathers the messages of several workers.
+inline constexpr size_t kMaxMessagesPerServer = 256;
+
+class QueuedPolicy : public Policy {
+ public:
+  void OnReady(const Item& item, TimeNs now) override;
+  void OnAcked(const Item& item, TimeNs now) override;
+  void OnIteration(TimeNs now) override;
+  Decision Next(TimeNs now) override;
+  size_t pending() const override { return queues_.pending(); }
+
+ protected:
+  explicit QueuedPolicy(size_t max_messages = kMaxMessagesPerServer) : queues_(max_messages) {}
+
+  // Smaller goes first. The default is strict priority.
+  virtual int64_t RankOf(const Item& item);
+  // Whether `head`, the first of its server's queue, may join the `load` already in flight.
+  // Must hold for an empty load (liveness).
+  virtual bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) = 0;
+
+  std::optional<Item> Retire(uint64_t key) { return queues_.Ack(key); }
+  const Queues& queues() const { return queues_; }
+
+ private:
+  Queues queues_;
+};
+
+}  // namespace prophet
+
+#endif  // PROPHET_POLICY_QUEUED_H_

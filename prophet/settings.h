@@ -1,0 +1,36 @@
+// Settings of a policy: named integers with units in their names, checked once, at construction.
+#ifndef PROPHET_SETTINGS_H_
+#define PROPHET_SETTINGS_H_
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace prophet {
+
+using Settings = std::map<std::string, int64_t>;
+
+struct SettingSpec {
+  std::string_view name;
+  int64_t default_value;
+  int64_t minimum;
+  int64_t maximum;
+};
+
+// BytePS reads its partition size into an unsigned 32-bit number and computes with an int.
+inline constexpr int64_t kMaxPartitionBytes = (int64_t{1} << 31) - 1;
+// Keeps sums of bytes far from overflow.
+inline constexpr int64_t kMaxWindowBytes = int64_t{1} << 50;
+
+Settings Defaults(std::span<const SettingSpec> specs);
+
+// The defaults with `overrides` applied. Throws std::invalid_argument, in one line that names the
+// policy, the setting and what is accepted, for an unknown name or a value out of range.
+Settings Resolve(std::string_view policy, std::span<const SettingSpec> specs,
+                 const Settings& overrides);
+
+}  // namespace prophet
+
+#endif  // PROPHET_SETTINGS_H_

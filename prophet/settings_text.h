@@ -1,0 +1,19 @@
+// Settings as text: "window_bytes=2097152,partition_bytes=524288", as environment variables carry
+// them.
+#ifndef PROPHET_SETTINGS_TEXT_H_
+#define PROPHET_SETTINGS_TEXT_H_
+
+#include <string_view>
+
+#include "prophet/settings.h"
+
+namespace prophet {
+
+// Empty text gives no settings. Throws std::invalid_argument, in one line that quotes the offending
+// part, for anything but name=integer pairs separated by commas, and for a name that comes twice.
+// Names are checked by Resolve.
+Settings ParseSettings(std::string_view text);
+
+}  // namespace prophet
+
+#endif  // PROPHET_SETTINGS_TEXT_H_

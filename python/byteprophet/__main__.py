@@ -1,0 +1,8 @@
+"""``python -m byteprophet`` is the command ``byteprophet``."""
+
+from __future__ import annotations
+
+from byteprophet.cli.main import main
+
+if __name__ == "__main__":
+    main()

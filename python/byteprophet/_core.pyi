@@ -1,0 +1,71 @@
+"""The C++ core: scheduling policies and the lower bound of an iteration.
+
+Times are integer nanoseconds on the caller's clock. Nothing here is thread safe except
+``iteration_bound_ns``. A request that the core refuses raises ``ValueError`` with one line that
+says what and why; a number outside its C++ type raises ``TypeError``.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias, final
+
+__version__: str
+
+# For annotations only: not there at run time.
+# ("send", key, server, priority, size_bytes): it is in flight until on_acked(key)
+# ("wait_until", ask_again_ns)
+# ("idle",): ask again after the next on_ready or on_acked
+Decision: TypeAlias = (
+    tuple[Literal["send"], int, int, int, int]
+    | tuple[Literal["wait_until"], int]
+    | tuple[Literal["idle"]]
+)
+
+def policy_names() -> list[str]: ...
+def default_settings(name: str) -> dict[str, int]: ...
+
+@final
+class Policy:
+    """One worker's sending queue, as the plug-in uses it. See prophet/policy.h."""
+
+    def __init__(self, name: str, settings: Mapping[str, int] = ...) -> None: ...
+    def on_ready(self, key: int, server: int, priority: int, size_bytes: int, now_ns: int) -> None:
+        """An item may be sent. Larger priorities are more urgent, negative in forward order."""
+
+    def on_acked(self, key: int, now_ns: int) -> None:
+        """The server has it. A key that is not in flight is ignored."""
+
+    def on_iteration(self, now_ns: int) -> None:
+        """Between the last item of an iteration and the first of the next. Optional."""
+
+    def next(self, now_ns: int) -> Decision: ...
+    def set_ready_times(self, times: Sequence[tuple[int, int, int, int]]) -> None:
+        """A profile: (tensor, priority, ready_ns, spread_ns), times from the first ready item.
+
+        A tensor is ``key >> 16``. Policies that predict nothing ignore it.
+        """
+
+    @property
+    def pending(self) -> int:
+        """Items that ``next`` has not returned yet."""
+
+    @property
+    def name(self) -> str: ...
+
+def iteration_bound_ns(
+    size_bytes: Sequence[int],
+    ready_ns: Sequence[int],
+    forward_ns: Sequence[int],
+    *,
+    backward_ns: int,
+    bandwidth_bps: int | None,
+    workers: int,
+    servers: int,
+    server_bandwidth_bps: int | None = None,
+) -> int:
+    """The shortest time one iteration can take under any schedule, rounded down.
+
+    The sequences have one entry per tensor, in forward order; ``ready_ns`` is counted from the
+    start of backward, ``forward_ns`` is the forward time that needs the tensor. ``bandwidth_bps``
+    is the payload rate per direction of each worker's link (None: not a constraint). The formula
+    is in prophet/bound.h.
+    """

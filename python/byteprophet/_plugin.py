@@ -1,0 +1,141 @@
+"""Loading the plug-in: the scheduled queue that takes the place of BytePS' own.
+
+The plug-in defines the methods of BytePS' queue again, so it must be loaded before BytePS' torch
+extension, after torch, and only beside the very build of BytePS it was made for. It is loaded when
+``BYTEPS_SCHEDULER`` names a policy. A wrong setting ends the process with one line and exit status
+2; a BytePS of another build is left as it is, with one warning.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import NoReturn
+
+import byteprophet
+
+_LIBRARY = "libbyteprophet_torch.so"
+_BUILT_FOR = "byteps.json"  # beside it: which BytePS it was built for
+_BATCH = 256  # completed handles taken at once
+
+
+class Plugin:
+    """The loaded library. Every call releases the GIL."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.byteprophet_scheduled_partitions.argtypes = []
+        library.byteprophet_scheduled_partitions.restype = ctypes.c_uint64
+        library.byteprophet_next_done.argtypes = [
+            ctypes.c_int,
+            ctypes.POINTER(ctypes.c_int),
+            ctypes.c_int,
+        ]
+        library.byteprophet_next_done.restype = ctypes.c_int
+        library.byteprophet_on_iteration.argtypes = []
+        library.byteprophet_on_iteration.restype = None
+
+    def scheduled_partitions(self) -> int:
+        """Partitions that went through the policy so far."""
+        return int(self._library.byteprophet_scheduled_partitions())
+
+    def next_done(self, timeout_ms: int) -> list[int]:
+        """Handles of ``push_pull`` calls that completed; waits for one, at most ``timeout_ms``."""
+        handles = (ctypes.c_int * _BATCH)()
+        count = self._library.byteprophet_next_done(timeout_ms, handles, _BATCH)
+        return list(handles[:count])
+
+    def on_iteration(self) -> None:
+        """Tell the policy that an iteration's gradients are about to come."""
+        self._library.byteprophet_on_iteration()
+
+
+def wanted_scheduler(environment: MutableMapping[str, str] = os.environ) -> str | None:
+    """The policy asked for, or ``None`` for BytePS as it is (unset, empty or ``stock``)."""
+    name = environment.get("BYTEPS_SCHEDULER", "")
+    return None if name in ("", "stock") else name
+
+
+@functools.cache
+def load() -> Plugin | None:
+    """Load the plug-in if ``BYTEPS_SCHEDULER`` asks for it; once per process.
+
+    ``None``: not asked for, or the BytePS installed is not the one it was built for. Exits with
+    status 2 for a wrong setting, or if BytePS' torch extension was loaded already.
+    """
+    scheduler = wanted_scheduler()
+    if scheduler is None:
+        return None
+    partition_bytes = _check_settings(scheduler)
+    if "byteps.torch" in sys.modules or "byteps.torch.ops" in sys.modules:
+        _refuse(
+            "byteps.torch was imported before the scheduler could be loaded: import "
+            "byteprophet.torch first, or set BYTEPS_SCHEDULER before python starts"
+        )
+    native = _native_folder()
+    mismatch = _mismatch(native)
+    if native is None or mismatch is not None:
+        print(
+            f"byteprophet: warning: {mismatch}; BYTEPS_SCHEDULER={scheduler} has no effect, BytePS "
+            "runs as shipped",
+            file=sys.stderr,
+        )
+        return None
+    import torch  # noqa: F401  (the plug-in is linked against its libraries)
+
+    os.environ.setdefault("BYTEPS_PARTITION_BYTES", str(partition_bytes))
+    return Plugin(ctypes.CDLL(str(native / _LIBRARY), mode=ctypes.RTLD_GLOBAL))
+
+
+def _check_settings(scheduler: str) -> int:
+    """The policy's default partition size in bytes. Exits if the environment is not right."""
+    from byteprophet import _core
+
+    if scheduler not in _core.policy_names():
+        _refuse(
+            f"BYTEPS_SCHEDULER={scheduler}: there is no such scheduler; have stock, "
+            + ", ".join(_core.policy_names())
+        )
+    if os.environ.get("BYTEPS_ENABLE_ASYNC", "0") not in ("", "0"):
+        _refuse("BYTEPS_ENABLE_ASYNC is set: asynchronous training cannot be scheduled; unset it")
+    return int(_core.default_settings(scheduler)["partition_bytes"])
+
+
+def _native_folder() -> Path | None:
+    """Where the plug-in is installed; in an editable install that is not beside this file."""
+    for folder in byteprophet.__path__:
+        native = Path(folder) / "native"
+        if (native / _LIBRARY).is_file() and (native / _BUILT_FOR).is_file():
+            return native
+    return None
+
+
+def _mismatch(native: Path | None) -> str | None:
+    """Why the plug-in does not fit the BytePS installed, or ``None`` if it does."""
+    if native is None:
+        return "the plug-in for PyTorch is not installed"
+    built_for = json.loads((native / _BUILT_FOR).read_text())
+    spec = importlib.util.find_spec("byteps")
+    if spec is None or not spec.submodule_search_locations:
+        return "BytePS is not installed"
+    folder = Path(spec.submodule_search_locations[0])
+    version = importlib.import_module("byteps.__version__").__version__
+    if version != built_for["version"]:
+        return f"BytePS {version} is not {built_for['version']}, which the plug-in was built for"
+    extensions = sorted((folder / "torch").glob("c_lib*.so"))
+    digests = [hashlib.sha256(extension.read_bytes()).hexdigest() for extension in extensions]
+    if built_for["c_lib_sha256"] not in digests:
+        return f"BytePS' torch extension in {folder / 'torch'} is another build than the plug-in's"
+    return None
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"byteprophet: error: {message}", file=sys.stderr)
+    raise SystemExit(2)

@@ -1,0 +1,80 @@
+"""Runs the jobs of a bench: round after round, in each round all cases in turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from byteprophet.bench.case import Case, Plan
+from byteprophet.bench.result import read_results, summarize
+from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
+from byteprophet.network import format_rate
+from byteprophet.workload import Workload
+from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
+
+CONFIG = "worker.toml"
+_START_S = 120.0
+_SLOWDOWN = 30
+"""A job that takes this many times what its compute and its bytes take is stuck."""
+
+Progress = Callable[[str], None]
+
+
+def run_bench(plan: Plan, runs: Path, namespaces: bool, progress: Progress) -> list[dict[str, Any]]:
+    """Runs ``plan`` and returns one row per case, in order (schema: docs/formats.md).
+
+    ``runs``: where run directories are made. ``namespaces``: each role on a host of its own, which
+    a limited bandwidth needs. UserError before anything starts if a case cannot be run here.
+    """
+    workloads = [_config(case, plan).load_workload() for case in plan.cases]
+    for case, workload in zip(plan.cases, workloads, strict=True):
+        check_job(_spec(case, plan, workload, runs, namespaces))
+    jobs: list[list[tuple[Path, list[WorkerResult]]]] = [[] for _ in plan.cases]
+    for round_number in range(1, plan.rounds + 1):
+        for case, workload, done in zip(plan.cases, workloads, jobs, strict=True):
+            label = f"{workload.name}-{case.scheduler}-{format_rate(case.bandwidth_bps)}"
+            progress(f"round {round_number} of {plan.rounds}: {label}")
+            directory = make_run_directory(runs, f"bench-{label}")
+            (directory / CONFIG).write_text(_config(case, plan).to_toml(), encoding="utf-8")
+            run_job(_spec(case, plan, workload, directory, namespaces)).check()
+            done.append((directory, read_results(directory, case.workers)))
+    return [
+        summarize(case, plan, workload, done)
+        for case, workload, done in zip(plan.cases, workloads, jobs, strict=True)
+    ]
+
+
+def _config(case: Case, plan: Plan) -> WorkerConfig:
+    return WorkerConfig(
+        workload=case.workload,
+        scheduler=case.scheduler,
+        warmup_iterations=plan.warmup_iterations,
+        iterations=plan.iterations_per_job,
+        compute_ns=case.compute_ns,
+    )
+
+
+def _spec(
+    case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool
+) -> JobSpec:
+    wire_s = 0.0 if case.bandwidth_bps is None else workload.size_bytes * 16 / case.bandwidth_bps
+    iteration_s = (workload.forward_ns + workload.backward_ns) / 1e9 + wire_s
+    return JobSpec(
+        command=(
+            sys.executable,
+            "-m",
+            "byteprophet.workload.worker",
+            str((directory / CONFIG).absolute()),
+        ),
+        run_directory=directory,
+        workers=case.workers,
+        servers=case.servers,
+        scheduler=case.scheduler,
+        settings=case.settings,
+        partition_bytes=case.partition_bytes,
+        bandwidth_bps=case.bandwidth_bps,
+        namespaces=namespaces,
+        timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,
+    )

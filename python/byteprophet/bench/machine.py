@@ -1,0 +1,32 @@
+"""The machine that figures were measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def describe_machine() -> dict[str, Any]:
+    """Cores, memory and versions, as they stand beside every result."""
+    return {
+        "cores": psutil.cpu_count(),
+        "cpu": _cpu_model(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "byteprophet": importlib.metadata.version("byteprophet"),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

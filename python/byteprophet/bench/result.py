@@ -1,0 +1,96 @@
+"""From what the workers of a case's jobs measured to one row of the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byteprophet import _core, schedulers
+from byteprophet.bench.case import Case, Plan
+from byteprophet.errors import JobFailed
+from byteprophet.workload import Workload
+from byteprophet.workload.worker_config import WorkerResult, read_worker_result
+
+PAYLOAD_SHARE = 0.9564
+"""Of the bytes that ``tbf`` counts: 1448 of each 1514-byte frame."""
+
+
+def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
+    """What the workers wrote, by rank; JobFailed if one wrote nothing or ranks disagree."""
+    directory = run_directory / "results"
+    results = []
+    for rank in range(workers):
+        path = directory / f"worker-{rank}.json"
+        if not path.is_file():
+            raise JobFailed(f"worker-{rank} ended without a result: see {run_directory}/logs")
+        results.append(read_worker_result(path))
+    if len({result.parameters_sha256 for result in results}) != 1:
+        raise JobFailed(f"ranks ended with different parameters: see {directory}")
+    return results
+
+
+def bound_ns(workload: Workload, case: Case) -> int:
+    """The shortest possible iteration of ``case``: see prophet/bound.h."""
+    payload_bps = None if case.bandwidth_bps is None else int(case.bandwidth_bps * PAYLOAD_SHARE)
+    return _core.iteration_bound_ns(
+        [tensor.size_bytes for tensor in workload.tensors],
+        workload.ready_ns(),
+        [tensor.forward_ns for tensor in workload.tensors],
+        backward_ns=workload.backward_ns,
+        bandwidth_bps=payload_bps,
+        workers=case.workers,
+        servers=case.servers,
+    )
+
+
+def summarize(
+    case: Case, plan: Plan, workload: Workload, jobs: Sequence[tuple[Path, Sequence[WorkerResult]]]
+) -> dict[str, Any]:
+    """One row. ``jobs``: per round, the run directory and its workers' results."""
+    hashes = {result.parameters_sha256 for _, results in jobs for result in results}
+    if len(hashes) != 1:
+        raise JobFailed(f"{case.scheduler}: rounds ended with different parameters")
+    slowest_ns = np.concatenate(
+        [np.max([result.iteration_ns for result in results], axis=0) for _, results in jobs]
+    )
+    workers = [result for _, results in jobs for result in results]
+    settings, partition_bytes = schedulers.resolve(
+        case.scheduler, case.settings, case.partition_bytes
+    )
+    bound = bound_ns(workload, case)
+    median_ns = int(np.median(slowest_ns))
+    return {
+        "workload": workload.name,
+        "scheduler": case.scheduler,
+        "bandwidth_bps": case.bandwidth_bps,
+        "workers": case.workers,
+        "servers": case.servers,
+        "partition_bytes": partition_bytes,
+        "settings": {
+            **settings,
+            "forward_ns": workload.forward_ns,
+            "backward_ns": workload.backward_ns,
+            "warmup_iterations": plan.warmup_iterations,
+            "iterations": len(slowest_ns),
+            "rounds": plan.rounds,
+            "updates": plan.updates,
+        },
+        "paced": True,
+        "iteration_ns": {
+            "median": median_ns,
+            "p10": int(np.percentile(slowest_ns, 10)),
+            "p90": int(np.percentile(slowest_ns, 90)),
+        },
+        "samples_per_s": round(workload.batch_size * 1e9 / median_ns, 3),
+        "bound_ns": bound,
+        "bound_ratio": round(median_ns / bound, 4) if bound else None,
+        "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
+        "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
+        "scheduled_partitions": min(worker.scheduled_partitions for worker in workers),
+        "parameters_sha256": hashes.pop(),
+        "run": str(jobs[-1][0]),
+        "runs": [str(run) for run, _ in jobs],
+    }

@@ -1,0 +1,154 @@
+"""The findings of ``byteprophet doctor``: each looks at one thing, and tries it where it can."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from byteprophet.network import tools, why_not_permitted
+
+_IMPORT_TIMEOUT_S = 120.0
+# A worker keeps its gradients there: 1 GiB is room for 250 million parameters of one worker.
+_SHM_BYTES = 1 << 30
+_SHM = "/dev/shm"  # noqa: S108 - where BytePS puts it
+
+_PLUGIN_CODE = """
+import byteps.torch
+if "libbyteprophet_torch" not in open("/proc/self/maps").read():
+    raise SystemExit("the plug-in was not loaded with BYTEPS_SCHEDULER=fifo")
+print("loads with byteps.torch")
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``required``: for any job; ``todo``: one line that says how to get what is missing."""
+
+    name: str
+    ok: bool
+    required: bool
+    found: str
+    todo: str = ""
+
+
+def check_up() -> list[Finding]:
+    """All findings; those that need others come after them."""
+    torch = _import_check(
+        "torch",
+        "import torch; print(torch.__version__)",
+        "pip install torch (without a GPU: with --index-url of PyTorch's CPU wheels)",
+    )
+    byteps = _import_check(
+        "byteps",
+        "import byteps.torch; print(byteps.torch.__file__)",
+        "build it for the installed torch: make clean build",
+    )
+    plugin = _import_check(
+        "plug-in",
+        _PLUGIN_CODE,
+        "build it for the installed byteps: make clean build",
+        {"BYTEPS_SCHEDULER": "fifo"},
+    )
+    findings = [_python(), torch, byteps, plugin]
+    findings += _build_tools(required=not (byteps.ok and plugin.ok))
+    findings += [_setpriv(), _namespaces(), _shared_memory(), _cores()]
+    return findings
+
+
+def _python() -> Finding:
+    ok = sys.version_info[:2] >= (3, 10)
+    todo = "" if ok else "apt-get install python3 python3-venv (3.10 or newer)"
+    return Finding("python", ok, True, f"{platform.python_version()} ({sys.executable})", todo)
+
+
+def _import_check(
+    name: str, code: str, todo: str, environment: Mapping[str, str] | None = None
+) -> Finding:
+    """Runs ``code`` in a Python of its own, as what it imports may crash; tells its last line."""
+    inherited = {key: value for key, value in os.environ.items() if key != "BYTEPS_SCHEDULER"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_TIMEOUT_S,
+            env={**inherited, **(environment or {})},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(name, False, True, f"no answer within {_IMPORT_TIMEOUT_S:.0f} s", todo)
+    ok = done.returncode == 0
+    lines = [line.strip() for line in (done.stdout if ok else done.stderr).splitlines()]
+    found = next((line for line in reversed(lines) if line), f"status {done.returncode}")
+    return Finding(name, ok, True, found, "" if ok else todo)
+
+
+def _build_tools(required: bool) -> list[Finding]:
+    """What building BytePS takes: required only where it is not built yet."""
+    found = {
+        "g++": (shutil.which("g++"), "g++"),
+        "cmake": (shutil.which("cmake"), "cmake"),
+        "libzmq": (_library("zmq", "zmq.h"), "libzmq3-dev"),
+        "libnuma": (_library("numa", "numa.h"), "libnuma-dev"),
+    }
+    return [
+        Finding(
+            f"{name} (to build)",
+            path is not None,
+            required,
+            path or "not found",
+            "" if path else f"apt-get install {package}",
+        )
+        for name, (path, package) in found.items()
+    ]
+
+
+def _library(name: str, header: str) -> str | None:
+    """The shared library's file name, if its header is there too."""
+    library = ctypes.util.find_library(name)
+    folders = [Path("/usr/include"), Path("/usr/local/include")]
+    return library if any((folder / header).is_file() for folder in folders) else None
+
+
+def _setpriv() -> Finding:
+    path = tools.find("setpriv")
+    todo = "" if path else f"apt-get install {tools.PACKAGES['setpriv']}"
+    return Finding("setpriv", path is not None, True, path or "not found", todo)
+
+
+def _namespaces() -> Finding:
+    reason = why_not_permitted()
+    if reason is None:
+        return Finding("namespaces, veth, bridge, tbf", True, False, "permitted")
+    missing = sorted({tools.PACKAGES[name] for name in tools.PACKAGES if not tools.find(name)})
+    todo = f"apt-get install {' '.join(missing)}" if missing else "run as root"
+    if not missing and os.geteuid() == 0:
+        todo = "give the container the capabilities NET_ADMIN and SYS_ADMIN"
+    return Finding(
+        "namespaces, veth, bridge, tbf", False, False, reason, f"for --bandwidth: {todo}"
+    )
+
+
+def _shared_memory() -> Finding:
+    try:
+        usage = shutil.disk_usage(_SHM)
+    except OSError as error:
+        return Finding(_SHM, False, True, str(error), f"mount a tmpfs on {_SHM}")
+    ok = usage.free >= _SHM_BYTES
+    todo = "" if ok else f"mount -o remount,size=4g {_SHM} (docker run --shm-size=4g)"
+    return Finding(_SHM, ok, False, f"{usage.free / 2**30:.1f} GiB free", todo)
+
+
+def _cores() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    todo = (
+        "" if cores >= 2 else "with one core, roles wait for each other: measurements mean little"
+    )
+    return Finding("cores", cores >= 2, False, str(cores), todo)

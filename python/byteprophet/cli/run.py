@@ -1,0 +1,141 @@
+"""``byteprophet run``: one job on this machine, under a scheduler, with or without a limit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from byteprophet import schedulers
+from byteprophet.errors import JobFailed, UserError
+from byteprophet.launcher import (
+    JobResult,
+    JobSpec,
+    check_job,
+    make_run_directory,
+    read_worker_results,
+    run_job,
+)
+from byteprophet.launcher.spec import WEEK_S
+from byteprophet.network import parse_rate
+
+SCHEMA = 1
+
+_HELP = f"""Run a command as the workers of a BytePS job on this machine.
+
+Starts the scheduler, the servers and the workers, shows what they print, and ends them together.
+With a bandwidth, each gets a host of its own out of network namespaces, and the workers' links are
+limited in both directions. Schedulers: {", ".join(schedulers.names)} (stock is BytePS as shipped).
+
+Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.py --epochs 2
+"""
+
+
+def parse_settings(items: list[str]) -> dict[str, int]:
+    """``["window_bytes=2097152"]`` as a mapping; UserError for what is not name=integer."""
+    settings: dict[str, int] = {}
+    for item in items:
+        name, _, value = item.partition("=")
+        try:
+            settings[name.strip()] = int(value)
+        except ValueError:
+            raise UserError(
+                f"--set {item!r}: use name=integer, e.g. --set window_bytes=2097152"
+            ) from None
+    return settings
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        "run",
+        help=_HELP,
+        # What follows the first word of COMMAND is the command's, also where it looks like ours.
+        context_settings={"allow_interspersed_args": False},
+    )(run)
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What each worker runs.")],
+    scheduler: Annotated[str, typer.Option(help="Scheduling policy.")] = schedulers.DEFAULT,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the scheduler; repeatable."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Number of workers.")] = 2,
+    servers: Annotated[int, typer.Option(help="Number of servers.")] = 1,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(help="Rate of each worker's link, e.g. 500mbit, 1gbit, unlimited."),
+    ] = None,
+    partition_bytes: Annotated[
+        int | None, typer.Option(help="BytePS' partition size; default: the scheduler's.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="The scheduler role's port; default: any.")] = (
+        None
+    ),
+    interface: Annotated[
+        str | None, typer.Option(help="Network interface of the roles; default: loopback.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(show_default="a week", help="Seconds after which the job has failed.")
+    ] = WEEK_S,
+    runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Result as JSON on standard output, all else on error.")
+    ] = False,
+) -> int:
+    """See _HELP, which names the schedulers there are."""
+    spec = JobSpec(
+        command=tuple(command),
+        run_directory=runs,
+        workers=workers,
+        servers=servers,
+        scheduler=scheduler,
+        settings=parse_settings(settings or []),
+        partition_bytes=partition_bytes,
+        bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
+        # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
+        namespaces=bandwidth is not None,
+        timeout_s=timeout,
+        port=port,
+        interface=interface,
+    )
+    # Wrong input must not leave an empty run directory behind.
+    check_job(spec)
+    spec = dataclasses.replace(spec, run_directory=make_run_directory(runs, scheduler))
+    print(f"byteprophet: run {spec.run_directory}", file=sys.stderr)
+    output = sys.stderr if as_json else sys.stdout
+
+    def echo(role: str, line: str) -> None:
+        try:
+            print(f"[{role}] {line}", file=output, flush=True)
+        except BrokenPipeError:
+            # What is buffered must not fail once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+            raise JobFailed("stopped, as nobody reads the output any more") from None
+
+    result = run_job(spec, echo)
+    if as_json:
+        print(json.dumps(_report(spec, result), indent=2), flush=True)
+    if result.failed is not None:
+        raise JobFailed(result.failed)
+    print(f"byteprophet: done after {result.wall_s:.1f} s", file=sys.stderr)
+    return 0
+
+
+def _report(spec: JobSpec, result: JobResult) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "run": str(spec.run_directory),
+        "status": "done" if result.failed is None else "failed",
+        "failed": result.failed,
+        "wall_s": result.wall_s,
+        "roles": [dataclasses.asdict(role) for role in result.roles],
+        "results": read_worker_results(spec.run_directory),
+    }

@@ -1,0 +1,22 @@
+"""Starts the roles of a BytePS job on this machine, watches over them, and ends them.
+
+``run_job`` is what others call; see job.py for how its parts work together.
+"""
+
+from __future__ import annotations
+
+from byteprophet.launcher.job import check_job, run_job
+from byteprophet.launcher.rundir import make_run_directory, read_worker_results
+from byteprophet.launcher.spec import JobResult, JobSpec, Limits, RoleCommands, RoleResult
+
+__all__ = [
+    "JobResult",
+    "JobSpec",
+    "Limits",
+    "RoleCommands",
+    "RoleResult",
+    "check_job",
+    "make_run_directory",
+    "read_worker_results",
+    "run_job",
+]

@@ -1,0 +1,106 @@
+"""Refuses a job that cannot work, before anything is started."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import random
+import shutil
+import socket
+import struct
+from collections.abc import Mapping
+
+from byteprophet.errors import UserError
+from byteprophet.launcher.spec import JobSpec
+
+LOOPBACK = "127.0.0.1"
+# Below the range from which Linux gives ports to outgoing connections, which come and go.
+_FREE_PORTS = range(20000, 32000)
+_SIOCGIFADDR = 0x8915  # see netdevice(7)
+
+# Modes of BytePS that fail or compute wrong results: variable -> what happens.
+_BROKEN_MODES = {
+    "BYTEPS_ENABLE_ASYNC": "BytePS' asynchronous mode fails (its server has no merged tensor)",
+    "BYTEPS_SERVER_ENGINE_BLOCKING": "BytePS' blocking server fails (it has no merged tensor)",
+    "BYTEPS_SERVER_ENABLE_SCHEDULE": "BytePS' server scheduling can give wrong sums",
+}
+
+
+def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
+    """UserError unless ``spec`` makes sense and its command can be started."""
+    for name, count in (("workers", spec.workers), ("servers", spec.servers)):
+        if count < 1:
+            raise UserError(f"{name} {count}: a job needs at least one")
+    if math.isnan(spec.timeout_s) or spec.timeout_s <= 0:
+        raise UserError(f"timeout {spec.timeout_s:g}: must be a positive number of seconds")
+    if spec.partition_bytes is not None and not 0 < spec.partition_bytes < 2**31:
+        raise UserError(
+            f"partition bytes {spec.partition_bytes}: must be between 1 and {2**31 - 1}"
+        )
+    if spec.bandwidth_bps is not None and not spec.namespaces:
+        raise UserError("a bandwidth needs namespaces: without them, roles share one network")
+    if spec.interface is not None and spec.namespaces:
+        raise UserError(f"interface {spec.interface!r}: hosts in namespaces have their own")
+    for name, what in _BROKEN_MODES.items():
+        if environment.get(name, "").strip() not in ("", "0"):
+            raise UserError(f"{name}={environment[name]}: {what}; unset it")
+    _check_command(spec, environment)
+
+
+def _check_command(spec: JobSpec, environment: Mapping[str, str]) -> None:
+    if not spec.command or not spec.command[0]:
+        raise UserError("no command: what the workers run comes after --")
+    if not spec.directory.is_dir():
+        raise UserError(f"directory {spec.directory}: there is no such directory")
+    program = spec.command[0]
+    if "/" in program:
+        path = spec.directory / program
+        found = path.is_file() and os.access(path, os.X_OK)
+    else:
+        found = shutil.which(program, path=environment.get("PATH")) is not None
+    if not found:
+        raise UserError(f"command {program!r}: there is no such program, or it is not executable")
+
+
+def interface_address(interface: str | None) -> str:
+    """The IPv4 address that roles use: ``interface``'s, or loopback's for None."""
+    if interface is None:
+        return LOOPBACK
+    there = [name for _, name in socket.if_nameindex()]
+    if interface not in there:
+        raise UserError(f"interface {interface!r}: there are {', '.join(there)}")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("256s", interface.encode())
+        try:
+            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
+        except OSError:
+            raise UserError(f"interface {interface!r} has no IPv4 address") from None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def root_port(port: int | None, address: str) -> int:
+    """``port`` after a check that it is free on ``address``, or a free one for None."""
+    if port is None:
+        for candidate in random.sample(_FREE_PORTS, 50):
+            if _busy(candidate, address) is None:
+                return candidate
+        raise UserError(f"no free port on {address}: 50 were tried; give one with --port")
+    if not 0 < port < 65536:
+        raise UserError(f"port {port}: must be between 1 and 65535")
+    reason = _busy(port, address)
+    if reason is not None:
+        raise UserError(f"port {port} is in use on {address}: {reason}; choose another, or none")
+    return port
+
+
+def _busy(port: int, address: str) -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As ZeroMQ does: connections of an earlier job that linger are no obstacle, listeners are.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.strerror or str(error)
+    return None

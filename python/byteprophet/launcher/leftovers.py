@@ -1,0 +1,79 @@
+"""Removes what a job may leave behind, also when the launcher was killed.
+
+Run as a program it is the job's caretaker: it waits for the end of its standard input, whose
+other end only the launcher has, and then sweeps. So it does its work whether the launcher closes
+the pipe or is killed with SIGKILL. It runs in a session of its own, out of reach of Ctrl-C.
+
+Processes are found by BYTEPROPHET_RUN in their environment, which every process of a job inherits
+and which no other has: it is a run directory that was made for this job.
+
+Only the standard library, and nothing of this package: the caretaker starts as a bare file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_KILL_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What belongs to one job; ``shared_memory`` are glob patterns in /dev/shm."""
+
+    run_directory: str
+    temporary_directory: str
+    shared_memory: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """For the caretaker's command line."""
+        return json.dumps(asdict(self))
+
+
+def marked_processes(run_directory: str) -> list[int]:
+    """The processes, except this one, that carry the job's BYTEPROPHET_RUN."""
+    mark = b"\0" + f"BYTEPROPHET_RUN={run_directory}".encode() + b"\0"
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:  # it has ended, or is another user's
+            continue
+        if mark in b"\0" + environment + b"\0" and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+def sweep(leftovers: Leftovers) -> None:
+    """Kills the job's processes, then removes its shared memory and its temporary directory."""
+    deadline = time.monotonic() + _KILL_TIMEOUT_S
+    # Again until none is found: a process may start another while the list is made.
+    while (found := marked_processes(leftovers.run_directory)) and time.monotonic() < deadline:
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    for pattern in leftovers.shared_memory:
+        for path in Path("/dev/shm").glob(pattern):  # noqa: S108 - where BytePS puts it
+            with contextlib.suppress(OSError):
+                path.unlink()
+    shutil.rmtree(leftovers.temporary_directory, ignore_errors=True)
+
+
+def _main() -> None:
+    fields = json.loads(sys.argv[1])
+    fields["shared_memory"] = tuple(fields["shared_memory"])
+    sys.stdin.buffer.read()
+    sweep(Leftovers(**fields))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,106 @@
+"""From a JobSpec to what exactly is started: everything left open decided, nothing done yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from byteprophet import schedulers
+from byteprophet.errors import UserError
+from byteprophet.launcher.checks import check_spec, interface_address, root_port
+from byteprophet.launcher.environment import JobFacts, base_environment, role_environment
+from byteprophet.launcher.role import RolePlan
+from byteprophet.launcher.spec import JobSpec
+from byteprophet.network import Host, HostSpec, why_not_permitted
+from byteprophet.network.tools import require
+
+_NAMESPACE_PORT = 9000  # nobody else is on a host of its own
+
+
+@dataclass(frozen=True)
+class RoleName:
+    """Which role: kind is scheduler, server or worker; index counts within the kind."""
+
+    kind: str
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class ResolvedJob:
+    """A job that can be started. ``address`` is every role's without namespaces."""
+
+    spec: JobSpec
+    names: tuple[RoleName, ...]
+    environment: dict[str, str]
+    settings: dict[str, int]
+    partition_bytes: int
+    address: str
+    port: int
+
+    def host_specs(self) -> list[HostSpec]:
+        """A host per role; only the workers' links are limited."""
+        rate_bps = {"worker": self.spec.bandwidth_bps}
+        return [HostSpec(role.name, rate_bps.get(role.kind)) for role in self.names]
+
+
+def resolve_job(spec: JobSpec) -> ResolvedJob:
+    """Checks ``spec`` and decides what it leaves open; UserError where it cannot be started."""
+    environment = base_environment(os.environ, spec.environment)
+    check_spec(spec, environment)
+    settings, partition_bytes = schedulers.resolve(
+        spec.scheduler, spec.settings, spec.partition_bytes
+    )
+    address = interface_address(spec.interface)
+    if spec.namespaces:
+        reason = why_not_permitted()
+        if reason is not None:
+            raise UserError(f"a bandwidth needs network namespaces: {reason}")
+        port = spec.port or _NAMESPACE_PORT
+    else:
+        port = root_port(spec.port, address)
+    # The scheduler is the first: the others look for it.
+    names = [RoleName("scheduler", 0, "scheduler")]
+    for kind, count in (("server", spec.servers), ("worker", spec.workers)):
+        names += [RoleName(kind, index, f"{kind}-{index}") for index in range(count)]
+    return ResolvedJob(spec, tuple(names), environment, settings, partition_bytes, address, port)
+
+
+def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) -> list[RolePlan]:
+    """What to start for each role, on ``hosts`` if there are; makes its directory for sockets."""
+    spec = job.spec
+    run_directory = spec.run_directory.absolute()
+    commands = {
+        "scheduler": spec.roles.scheduler,
+        "server": spec.roles.server,
+        "worker": spec.command,
+    }
+    facts = JobFacts(
+        root_address=job.address if hosts is None else hosts[0].address,
+        root_port=job.port,
+        workers=spec.workers,
+        servers=spec.servers,
+        scheduler=None if spec.scheduler == schedulers.STOCK else spec.scheduler,
+        settings_text=",".join(f"{name}={value}" for name, value in job.settings.items()),
+        partition_bytes=job.partition_bytes,
+        run_directory=str(run_directory),
+    )
+    plans = []
+    for number, (kind, index, name) in enumerate((r.kind, r.index, r.name) for r in job.names):
+        sockets = temporary / name
+        sockets.mkdir()
+        # Only workers start where the user is: `python -c` looks for modules in the current
+        # directory first, where a signal.py or a byteps/ may be that is not meant for a server.
+        directory = spec.directory.absolute() if kind == "worker" else run_directory
+        # So that no role outlives this process, even if it is killed.
+        argv = [require("setpriv"), "--pdeathsig", "KILL", "--", *commands[kind]]
+        address = job.address
+        if hosts is not None:
+            address = hosts[number].address
+            argv = hosts[number].enter(argv, directory)
+        environment = role_environment(job.environment, facts, kind, index, address, str(sockets))
+        log = run_directory / "logs" / f"{name}.log"
+        plans.append(RolePlan(name, kind, argv, environment, directory, log))
+    return plans

@@ -1,0 +1,138 @@
+"""One role of a job as a process: its output to a log and in lines, its end with its CPU time.
+
+Used by the supervisor's thread only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from byteprophet.errors import UserError
+from byteprophet.launcher.spec import RoleResult
+
+_READ_BYTES = 1 << 16
+_LONGEST_LINE_BYTES = 1 << 16
+_LONGEST_QUOTE = 200
+# What a line that tells the cause of an end looks like, as against the frames of a stack after it.
+_TELLING = re.compile(r"(?i)error|exception|check failed|fatal|abort|assert|cannot|refused")
+
+
+@dataclass(frozen=True)
+class RolePlan:
+    """A role to start. ``kind`` is scheduler, server or worker."""
+
+    name: str
+    kind: str
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    directory: Path
+    log: Path
+
+
+class Role:
+    """A started role. Its process leads a session and a process group of its own."""
+
+    def __init__(self, plan: RolePlan) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self.stopped = False  # the launcher asked it to end
+        self.exit_status: int | None = None
+        self.started_s = time.monotonic()
+        self.ended_s = self.started_s
+        self._cpu_s = 0.0
+        self._partial = b""
+        self._recent: deque[str] = deque(maxlen=40)
+        self._log = plan.log.open("wb", buffering=0)
+        try:
+            self._process = subprocess.Popen(
+                list(plan.argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                cwd=plan.directory,
+                env=dict(plan.environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._log.close()
+            raise UserError(f"{plan.name} cannot be started: {error}") from None
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        self.output_fd = self._process.stdout.fileno()
+        os.set_blocking(self.output_fd, False)
+
+    def read(self) -> tuple[list[str], bool]:
+        """The lines that have come since, and whether more may come. Never blocks."""
+        try:
+            data = os.read(self.output_fd, _READ_BYTES)
+        except BlockingIOError:
+            return [], True
+        self._log.write(data)
+        *whole, self._partial = (self._partial + data).split(b"\n")
+        if self._partial and (not data or len(self._partial) > _LONGEST_LINE_BYTES):
+            whole.append(self._partial)
+            self._partial = b""
+        # A progress bar redraws itself with \r: its last state is the line.
+        lines = [line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2] for line in whole]
+        self._recent.extend(line for line in lines if line.strip())
+        return lines, bool(data)
+
+    def poll(self) -> bool:
+        """Whether the process has ended; takes its status and CPU time when it has."""
+        if self.exit_status is None:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if pid == 0:
+                return False
+            self.ended_s = time.monotonic()
+            self.exit_status = os.waitstatus_to_exitcode(status)
+            self._cpu_s = usage.ru_utime + usage.ru_stime
+            # Popen must not wait for it again, nor warn that nobody did.
+            self._process.returncode = self.exit_status
+        return True
+
+    def close(self) -> None:
+        """Closes the log and the pipe; processes that still write to it get SIGPIPE."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._log.close()
+
+    def result(self) -> RoleResult:
+        """How it ended; a process that not even SIGKILL ended counts as killed."""
+        status = -signal.SIGKILL if self.exit_status is None else self.exit_status
+        return RoleResult(self.name, self.pid, int(status), round(self._cpu_s, 3), self.stopped)
+
+    def obituary(self) -> str:
+        """How it ended, for the job's one line: status, time, the telling line, the log."""
+        assert self.exit_status is not None
+        if self.exit_status < 0:
+            how = f"was killed by signal {-self.exit_status} ({_signal_name(-self.exit_status)})"
+        else:
+            how = f"ended with status {self.exit_status}"
+        text = f"{self.name} {how} after {self.ended_s - self.started_s:.1f} s"
+        quote = self._telling_line()
+        if quote:
+            text += f"; it said: {quote}"
+        return f"{text}; its log: {self.plan.log}"
+
+    def _telling_line(self) -> str:
+        unindented = [line for line in self._recent if not line[0].isspace()]
+        telling = [line for line in unindented if _TELLING.search(line)]
+        # One that somebody else killed did not know, so its last line is no explanation.
+        last = [] if self.exit_status == -signal.SIGKILL else unindented or list(self._recent)
+        lines = telling or last
+        return lines[-1].strip()[:_LONGEST_QUOTE] if lines else ""
+
+
+def _signal_name(signum: int) -> str:
+    try:
+        return signal.Signals(signum).name
+    except ValueError:  # a real-time signal
+        return "no name"

@@ -1,0 +1,148 @@
+"""Watches over the roles of a job from the first start to the last end.
+
+Everything here happens in one thread, the caller's, in one loop: read what roles wrote, take the
+status of those that ended, decide. So there is no lock. Waiting is one select over the roles'
+pipes and the signals' wake-up, for at most _TICK_S: an ended role usually shows at once by the
+end of its pipe, and by the tick where a grandchild holds the pipe open. The thread must be the one
+that started the roles and must outlive them: a parent-death signal is about the starting thread.
+
+A consequence: whoever gets the lines (``echo``) holds everything up while he is slow.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Sequence
+
+from byteprophet.launcher.descendants import Descendants, send
+from byteprophet.launcher.role import Role, RolePlan
+from byteprophet.launcher.signals import Signals
+from byteprophet.launcher.spec import Echo, Limits, RoleResult
+
+_TICK_S = 0.1
+_KILL_TIMEOUT_S = 5.0
+
+
+class Supervisor:
+    """``run`` and then ``stop``, which is also right when ``run`` was cut short."""
+
+    def __init__(
+        self, descendants: Descendants, signals: Signals, limits: Limits, echo: Echo | None
+    ) -> None:
+        self._descendants = descendants
+        self._signals = signals
+        self._limits = limits
+        self._echo = echo
+        self._roles: list[Role] = []
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(signals.wake_fd, selectors.EVENT_READ)
+
+    def run(self, plans: Sequence[RolePlan], timeout_s: float) -> str | None:
+        """Starts the roles and waits. None when the job is done, else one line with the cause."""
+        deadline_s = time.monotonic() + timeout_s
+        for plan in plans:
+            role = Role(plan)
+            self._roles.append(role)
+            self._selector.register(role.output_fd, selectors.EVENT_READ, role)
+        while True:
+            self._pump()
+            if self._signals.received is not None:
+                return f"interrupted by {signal.Signals(self._signals.received).name}"
+            verdict = self._failed()
+            if verdict is not None:
+                return verdict
+            workers = [role for role in self._roles if role.plan.kind == "worker"]
+            if all(role.exit_status == 0 for role in workers):
+                self._farewell()
+                return None
+            if time.monotonic() > deadline_s:
+                return f"the job did not end within {timeout_s:g} s: {self._who()}"
+
+    def stop(self) -> None:
+        """Ends what still runs: SIGTERM, and after the grace, SIGKILL. May be called twice."""
+        self._poll()
+        for role in self._roles:
+            role.stopped = role.stopped or role.exit_status is None
+        asked: set[int] = set()
+        deadline_s = time.monotonic() + self._limits.grace_s
+        while (running := self._descendants.running()) and time.monotonic() < deadline_s:
+            # Each once, and also those that one of them started before it was asked itself.
+            send(signal.SIGTERM, set(running) - asked)
+            asked.update(running)
+            self._pump()
+        self._descendants.kill_all(_KILL_TIMEOUT_S)
+        self._wait_for_all(_KILL_TIMEOUT_S)
+        while self._pump(0):  # what they wrote last
+            pass
+        for role in self._roles:
+            role.close()
+        self._selector.close()
+
+    def results(self) -> tuple[RoleResult, ...]:
+        """Of all roles, in the order of their start; after ``stop``."""
+        return tuple(role.result() for role in self._roles)
+
+    def _farewell(self) -> None:
+        deadline_s = time.monotonic() + self._limits.farewell_s
+        while not self._poll() and time.monotonic() < deadline_s:
+            if self._signals.received is not None:
+                break
+            self._pump()
+
+    def _wait_for_all(self, timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not self._poll() and time.monotonic() < deadline_s:
+            self._pump()
+
+    def _poll(self) -> bool:
+        """Takes the status of all roles that have ended; whether that is all of them."""
+        running = [role for role in self._roles if not role.poll()]
+        return not running
+
+    def _pump(self, timeout_s: float = _TICK_S) -> bool:
+        """One turn of the loop: waits, passes lines on, takes statuses. Whether there were any."""
+        some = False
+        for key, _ in self._selector.select(timeout_s):
+            role = key.data
+            if not isinstance(role, Role):  # a signal: once seen, the loop ends by itself
+                self._selector.unregister(key.fileobj)
+                continue
+            lines, more = role.read()
+            some = True
+            if not more:
+                self._selector.unregister(key.fileobj)
+            self._pass_on(role.name, lines)
+        self._poll()
+        return some
+
+    def _pass_on(self, name: str, lines: Sequence[str]) -> None:
+        echo, self._echo = self._echo, None  # one that raised is not called again, by stop()
+        if echo is not None:
+            for line in lines:
+                echo(name, line)
+            self._echo = echo
+
+    def _failed(self) -> str | None:
+        """The first cause that shows: workers first, as the others' ends follow from theirs."""
+        order = sorted(self._roles, key=lambda role: role.plan.kind != "worker")
+        for role in order:
+            if role.exit_status is not None and role.exit_status != 0:
+                return role.obituary()
+        # Servers and scheduler end together, when the last worker has taken its leave (it may go
+        # on without them). One that ends with status 0 while another stays has left too early.
+        rest = [role for role in order if role.plan.kind != "worker"]
+        if any(role.exit_status is None for role in rest):
+            for role in rest:
+                waited_s = time.monotonic() - role.ended_s
+                if role.exit_status == 0 and waited_s > self._limits.premature_s:
+                    return f"{role.obituary()} (too early: {self._who()})"
+        return None
+
+    def _who(self) -> str:
+        running = [role.name for role in self._roles if role.exit_status is None]
+        ended = [
+            f"{role.name} ended with {role.exit_status}" for role in self._roles if role.poll()
+        ]
+        return "; ".join([", ".join(running) + " still running", *ended])

@@ -1,0 +1,9 @@
+"""Rates, and a small cluster of throttled hosts on one machine."""
+
+from __future__ import annotations
+
+from byteprophet.network.namespaces import Cluster, Host, HostSpec
+from byteprophet.network.permission import why_not_permitted
+from byteprophet.network.rate import format_rate, parse_rate
+
+__all__ = ["Cluster", "Host", "HostSpec", "format_rate", "parse_rate", "why_not_permitted"]

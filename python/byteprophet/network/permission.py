@@ -1,0 +1,46 @@
+"""Finds out, by trying, whether this user may make the namespaces that a cluster is made of."""
+
+from __future__ import annotations
+
+import os
+
+from byteprophet.errors import UserError
+from byteprophet.network import tools
+
+# What is tried, in order of dependence: (name in the message, shell command in new namespaces).
+_STEPS = (
+    ("network and mount namespaces", "true"),
+    ("a tmpfs on /dev/shm", "mount -t tmpfs tmpfs /dev/shm"),
+    ("a pair of veth devices", "ip link add name probe0 type veth peer name probe1"),
+    ("a bridge", "ip link add name probe0 type bridge"),
+    ("the tbf queue of tc", "tc qdisc add dev lo root tbf rate 1mbit burst 256k latency 20ms"),
+)
+
+
+def unshare_command() -> list[str]:
+    """The start of a command line that runs the rest in fresh namespaces.
+
+    An ordinary user gets a user namespace around them, in which he is root; root needs none.
+    """
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return [tools.require("unshare"), *user, "--net", "--mount", "--propagation", "private", "--"]
+
+
+def why_not_permitted() -> str | None:
+    """None where a cluster can be made here, else one line: what failed and what it said.
+
+    Leaves nothing behind: whatever is tried lives in the namespaces of a process that ends.
+    """
+    try:
+        for program in tools.PACKAGES:
+            tools.require(program)
+        unshare = unshare_command()
+    except UserError as missing:
+        return str(missing)
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    for name, command in _STEPS:
+        failure = tools.run([*unshare, "env", f"PATH={path}", "sh", "-c", command])
+        if failure is not None:
+            hint = "" if os.geteuid() == 0 else "; try as root"
+            return f"{name} cannot be made here ({failure}){hint}"
+    return None

@@ -1,0 +1,43 @@
+"""Results of a bench as a table on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from byteprophet.network import format_rate
+
+
+def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """One line per result; "vs stock" is the rate over stock's on the same link, if it was run."""
+    first = results[0]
+    kind = "paced compute, real bytes" if first["paced"] else "real training"
+    title = f"{first['workload']}: {first['workers']} workers, {first['servers']} server(s), {kind}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("link")
+    table.add_column("scheduler")
+    for name in ("partition", "iteration ms", "p10-p90", "samples/s", "vs stock", "x bound"):
+        table.add_column(name, justify="right")
+    for name in ("worker cpu", "idle cpu"):
+        table.add_column(name, justify="right")
+    stock = {r["bandwidth_bps"]: r["samples_per_s"] for r in results if r["scheduler"] == "stock"}
+    for result in results:
+        iteration = result["iteration_ns"]
+        base = stock.get(result["bandwidth_bps"])
+        ratio = result["bound_ratio"]
+        table.add_row(
+            format_rate(result["bandwidth_bps"]),
+            result["scheduler"],
+            str(result["partition_bytes"]),
+            f"{iteration['median'] / 1e6:.1f}",
+            f"{iteration['p10'] / 1e6:.0f}-{iteration['p90'] / 1e6:.0f}",
+            f"{result['samples_per_s']:.1f}",
+            f"{result['samples_per_s'] / base:.2f}" if base else "",
+            f"{ratio:.3f}" if ratio else "",
+            f"{result['worker_cpu_fraction']:.2f}",
+            f"{result['idle_cpu_fraction']:.3f}",
+        )
+    return table

@@ -1,0 +1,53 @@
+"""The schedulers by name: the policies of the core, and "stock", which is BytePS as shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from byteprophet import _core
+from byteprophet.errors import UserError
+
+STOCK = "stock"
+DEFAULT = "prophet"
+_PARTITION = "partition_bytes"
+_STOCK_PARTITION_BYTES = 4096000  # BytePS' own
+
+names: tuple[str, ...] = (STOCK, *_core.policy_names())
+
+
+def resolve(
+    name: str, overrides: Mapping[str, int], partition_bytes: int | None = None
+) -> tuple[dict[str, int], int]:
+    """The complete settings of scheduler ``name`` and the partition size to start BytePS with.
+
+    ``overrides`` replace defaults; ``partition_bytes`` is another way to write the setting of that
+    name. The settings of "stock" are only that. UserError names what is unknown or out of range.
+    """
+    if name not in names:
+        raise UserError(f"scheduler {name!r}: choose one of {', '.join(names)}")
+    chosen = dict(overrides)
+    if partition_bytes is not None:
+        chosen.setdefault(_PARTITION, partition_bytes)
+    if partition_bytes not in (None, chosen.get(_PARTITION)):
+        raise UserError(
+            f"partition bytes {partition_bytes}, but setting {_PARTITION}={chosen[_PARTITION]}:"
+            " give one of them"
+        )
+    if name == STOCK:
+        unknown = sorted(set(chosen) - {_PARTITION})
+        if unknown:
+            raise UserError(f"setting {unknown[0]!r}: {STOCK} has only {_PARTITION}")
+        settings = {_PARTITION: _STOCK_PARTITION_BYTES, **chosen}
+    else:
+        try:
+            _core.Policy(name, chosen)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        except TypeError:
+            raise UserError(f"settings of {name}: must be integers of at most 64 bits") from None
+        settings = {**_core.default_settings(name), **chosen}
+    if not 0 < settings[_PARTITION] < 2**31:
+        raise UserError(
+            f"setting {_PARTITION}={settings[_PARTITION]}: must be from 1 to {2**31 - 1}"
+        )
+    return settings, settings[_PARTITION]

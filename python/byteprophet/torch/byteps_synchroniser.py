@@ -1,0 +1,127 @@
+"""The synchroniser that pushes gradients to BytePS' servers and pulls their average.
+
+Threads: ``submit`` runs in training and autograd threads, completions in one receiver thread per
+process (BytePS has one queue of completed handles). ``_changed`` guards the table of outstanding
+handles; ``submit`` holds it across BytePS' call, so the receiver, which may learn of a completion
+before that call returns, finds every handle in the table. Callbacks run without the lock.
+
+With the plug-in the receiver blocks in ``byteprophet_next_done`` and learns of completions as they
+happen. Without it, it waits for the handle submitted first, as BytePS' own queue is first-in
+first-out. Both waits are in native code, without the GIL, and only while something is outstanding.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+
+from byteps.torch import ops
+from torch import Tensor
+
+from byteprophet import _plugin
+from byteprophet.torch.naming import Names
+from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
+
+_WAIT_MS = 1000  # how often the receiver looks whether it should still wait
+
+
+class BytePSSynchroniser:
+    """One per process; the methods are ``Synchroniser``'s."""
+
+    def __init__(self, plugin: _plugin.Plugin | None) -> None:
+        self._plugin = plugin
+        self.names: Names = {}
+        self._changed = threading.Condition()
+        self._outstanding: dict[int, Done] = {}
+        self._receiver: threading.Thread | None = None
+        self._closing = False
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return int(ops.size())
+
+    @property
+    def rank(self) -> int:
+        """Of the calling process, 0 to ``size - 1``."""
+        return int(ops.rank())
+
+    def declare(self, names: Sequence[str]) -> None:
+        """BytePS numbers its keys in the order of declaration."""
+        for name in names:
+            ops.declare(name)
+
+    def submit(
+        self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
+    ) -> None:
+        """Enqueue ``tensor`` in BytePS."""
+        with self._changed:
+            handle = ops.push_pull_async_inplace(
+                tensor, average=average, name=name, priority=priority
+            )
+            self._outstanding[handle] = done
+            if self._receiver is None:
+                receive = self._receive_first if self._plugin is None else self._receive_any
+                self._closing = False
+                self._receiver = threading.Thread(
+                    target=self._run, args=(receive,), name="byteprophet-receiver", daemon=True
+                )
+                self._receiver.start()
+            self._changed.notify()
+
+    def begin_iteration(self) -> None:
+        """Tell the policy."""
+        if self._plugin is not None:
+            self._plugin.on_iteration()
+
+    def close(self) -> None:
+        """End the receiver; nothing may be outstanding."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.join(timeout=2 * _WAIT_MS / 1000)
+
+    def _run(self, receive: Callable[[], Sequence[int]]) -> None:
+        while True:
+            with self._changed:
+                while not self._outstanding and not self._closing:
+                    self._changed.wait()
+                if self._closing:
+                    return
+            for handle in receive():
+                with self._changed:
+                    done = self._outstanding.pop(handle, None)
+                if done is not None:  # others belong to the script's own push_pull calls
+                    self._complete(handle, done)
+
+    def _complete(self, handle: int, done: Done) -> None:
+        try:
+            ops.synchronize(handle)  # waits, unless the plug-in said that it is done
+        except Exception as error:  # noqa: BLE001 (whoever waits for the gradient raises it)
+            done(error)
+        else:
+            done(None)
+
+    def _receive_any(self) -> Sequence[int]:
+        assert self._plugin is not None
+        return self._plugin.next_done(_WAIT_MS)
+
+    def _receive_first(self) -> Sequence[int]:
+        with self._changed:
+            return [next(iter(self._outstanding))]
+
+
+@functools.cache
+def _synchroniser() -> BytePSSynchroniser:
+    return BytePSSynchroniser(_plugin.load())
+
+
+def process_synchroniser() -> Synchroniser:
+    """The synchroniser of this process: BytePS', or none at all for a job of one rank.
+
+    Raises ``ValueError`` if BytePS was not initialised.
+    """
+    return _synchroniser() if int(ops.size()) > 1 else Alone()

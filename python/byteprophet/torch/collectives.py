@@ -1,0 +1,167 @@
+"""BytePS' own operations, with what is wrong with them on this side cured.
+
+* ``push_pull`` and ``push_pull_async`` of CPU tensors return memory that nobody wrote, as the
+  result goes to the input. Here the input is copied and the copy reduced in place.
+* ``broadcast_parameters`` sends bytes: every type and layout works, and the bits are the root's.
+* ``broadcast_optimizer_state`` works at all (upstream's needs a Python before 3.10 and a GPU),
+  takes no optimizer step to make up missing state, and ranks need not have the same state before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from byteps.torch import Compression, ops
+from torch import Tensor
+from torch.optim import LBFGS, Optimizer
+
+from byteprophet.torch import flush, state_text
+
+_IN_FLIGHT = 16  # broadcasts under way at once: the first one of a name takes a thread in BytePS
+
+
+def push_pull_async(
+    tensor: Tensor,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+) -> int:
+    """Average (or sum) a copy of ``tensor`` over all ranks; ``synchronize(handle)`` returns it."""
+    result = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return int(ops.push_pull_async_inplace(result, average, name, version, priority))
+
+
+class _PushPull(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: Tensor, average: bool, name: str, version: int, priority: int
+    ) -> Tensor:
+        ctx.arguments = average, name, version, priority
+        result: Tensor = ops.synchronize(push_pull_async(tensor, average, name, version, priority))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+        average, name, version, priority = ctx.arguments
+        reduced = _reduce(gradient, average, f"{name}.backward", version, priority)
+        return reduced, None, None, None, None
+
+
+def _reduce(tensor: Tensor, average: bool, name: str, version: int, priority: int) -> Tensor:
+    result: Tensor = _PushPull.apply(tensor, average, name, version, priority)  # type: ignore[no-untyped-call]
+    return result
+
+
+def push_pull(
+    tensor: Tensor,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+    compression: Any = Compression.none,
+) -> Tensor:
+    """The average (or sum) of ``tensor`` over all ranks, as a new tensor; differentiable."""
+    if name is None:
+        raise ValueError(
+            "push_pull needs a name, the same one on every rank: push_pull(t, name=...)"
+        )
+    compressed, context = compression.compress(tensor)
+    reduced = _reduce(compressed, average, name, version, priority)
+    result: Tensor = compression.decompress(reduced, context)
+    return result
+
+
+def broadcast_parameters(
+    params: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Tensor],
+    root_rank: int,
+    prefix: str = "Parameter.",
+) -> None:
+    """Copy tensors from rank ``root_rank`` to all others, bit for bit.
+
+    ``params``: a ``state_dict()``, ``named_parameters()``, or a list of tensors, in the same order
+    on every rank.
+    """
+    if isinstance(params, Mapping):
+        named = sorted(params.items())
+    elif isinstance(params, Tensor):
+        raise ValueError(
+            "broadcast_parameters takes a dictionary or list of tensors, not one tensor"
+        )
+    else:
+        named = [
+            item if isinstance(item, tuple) else (f"noname.{number}", item)
+            for number, item in enumerate(params)
+        ]
+    flush.finish_all()
+    _broadcast(
+        [(prefix + name, tensor) for name, tensor in named if isinstance(tensor, Tensor)], root_rank
+    )
+
+
+def broadcast_optimizer_state(
+    optimizer: Optimizer, root_rank: int, prefix: str = "Parameter."
+) -> None:
+    """Copy an optimizer's state and options from rank ``root_rank`` to all others.
+
+    Raises ``ValueError`` for LBFGS, whose state does not belong to single parameters, and for
+    values in the state that are neither tensors nor plain data.
+    """
+    if isinstance(optimizer, LBFGS):
+        raise ValueError("the state of LBFGS cannot be broadcast")
+    if ops.size() == 1:
+        return
+    flush.finish_all()
+    state = optimizer.state_dict()
+    text, tensors = state_text.to_text(state)
+    is_root = ops.rank() == root_rank
+    text = _broadcast_text(text, root_rank, f"{prefix}byteprophet.state")
+    if not is_root:
+        state, tensors = state_text.from_text(text)
+    _broadcast(
+        [
+            (f"{prefix}byteprophet.state.{number}.{tensor.nbytes}", tensor)
+            for number, tensor in enumerate(tensors)
+        ],
+        root_rank,
+    )
+    if not is_root:
+        optimizer.load_state_dict(state)
+
+
+def _broadcast_text(text: str, root_rank: int, name: str) -> str:
+    """Rank ``root_rank``'s text. The body's name carries its length, as a name has one size."""
+    body = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    length = torch.tensor([body.numel()])
+    _broadcast([(f"{name}.length", length)], root_rank)
+    if ops.rank() != root_rank:
+        body = torch.zeros(int(length), dtype=torch.uint8)
+    _broadcast([(f"{name}.text.{int(length)}", body)], root_rank)
+    return bytes(body.tolist()).decode()
+
+
+def _broadcast(named: list[tuple[str, Tensor]], root_rank: int) -> None:
+    """Overwrite tensors by rank ``root_rank``'s: a sum of bytes to which the others add zeros."""
+    if not 0 <= root_rank < ops.size():
+        raise ValueError(f"root_rank={root_rank}: this job has ranks 0 to {ops.size() - 1}")
+    if ops.size() == 1:
+        return
+    named = [(name, tensor) for name, tensor in named if tensor.numel() > 0]
+    for name, _ in named:
+        ops.declare(name)
+    for first in range(0, len(named), _IN_FLIGHT):
+        sent = []
+        for name, tensor in named[first : first + _IN_FLIGHT]:
+            whole = tensor.detach().contiguous()
+            wire = whole.reshape(-1).view(torch.uint8)
+            if ops.rank() != root_rank:
+                wire.zero_()
+            handle = ops.push_pull_async_inplace(wire, average=False, name=name)
+            sent.append((handle, whole, tensor))
+        for handle, whole, tensor in sent:
+            ops.synchronize(handle)
+            if whole.data_ptr() != tensor.data_ptr():
+                with torch.no_grad():
+                    tensor.copy_(whole)

@@ -1,0 +1,146 @@
+"""Flush points: the places where parameters or gradients are read past a module's forward.
+
+While an optimizer of ours lives, the functions in the tables below first let it catch up, then do
+what they always did. They are wrapped in torch itself, once per process and only when the first
+such optimizer is made: a training script calls them without knowing of us, and nothing is attached
+to the model, so copying and saving it stays as it was. A name imported from torch before that
+(``from torch.nn.utils import clip_grad_norm_``) is the function as it was.
+
+Threads: called where the script calls them; the set of live optimizers changes in the main thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer, swa_utils
+
+if TYPE_CHECKING:
+    from byteprophet.torch.front import Front
+
+_fronts: weakref.WeakSet[Front] = weakref.WeakSet()
+_installed = False
+
+# Read or replace parameters: all updates are finished first.
+_READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
+    (nn.Module, "state_dict"),
+    (nn.Module, "load_state_dict"),
+    (nn.Module, "train"),
+    (nn.Module, "_apply"),
+    (nn.Parameter, "__deepcopy__"),
+    (swa_utils.AveragedModel, "update_parameters"),
+    (torch, "save"),
+)
+# Read gradients of the parameters given first: averages are waited for.
+_READ_GRADIENTS_OF_PARAMETERS = ("clip_grad_norm_", "clip_grad_value_")
+# Read gradients of the optimizer given first.
+_READ_GRADIENTS_OF_OPTIMIZER = ("unscale_", "step")
+
+
+def live_fronts() -> list[Front]:
+    """The fronts of all optimizers alive."""
+    return list(_fronts)
+
+
+def register(front: Front) -> None:
+    """Let the flush points know ``front``; the first one installs them."""
+    global _installed
+    _fronts.add(front)
+    if not _installed:
+        _installed = True
+        _install()
+
+
+def finish_all() -> None:
+    """Wait until no update is outstanding anywhere."""
+    for front in live_fronts():
+        front.finish()
+
+
+def stop_all() -> None:
+    """Wait until nothing travels any more and let synchronisers release their threads."""
+    for front in live_fronts():
+        front.stop()
+
+
+def average_gradients(parameters: Iterable[Tensor]) -> None:
+    """Wait for averages where ``parameters`` have gradients on their way."""
+    parameters = list(parameters)
+    for front in live_fronts():
+        if front.gradients_submitted and front.manages(parameters):
+            front.synchronize()
+
+
+def _install() -> None:
+    for owner, name in _READ_PARAMETERS:
+        setattr(owner, name, _after(finish_all, getattr(owner, name)))
+    for name in _READ_GRADIENTS_OF_PARAMETERS:
+        wrapped = _clipping(getattr(nn.utils, name))
+        setattr(nn.utils, name, wrapped)
+        setattr(nn.utils.clip_grad, name, wrapped)
+    for name in _READ_GRADIENTS_OF_OPTIMIZER:
+        setattr(torch.amp.GradScaler, name, _scaling(getattr(torch.amp.GradScaler, name)))
+    nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
+    atexit.register(_at_exit)
+
+
+def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def flushed(*args: Any, **kwargs: Any) -> Any:
+        before()
+        return function(*args, **kwargs)
+
+    return flushed
+
+
+def _clipping(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def flushed(parameters: Tensor | Iterable[Tensor], *args: Any, **kwargs: Any) -> Any:
+        known = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        average_gradients(known)
+        return function(known, *args, **kwargs)
+
+    return flushed
+
+
+def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def flushed(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        average_gradients(p for group in optimizer.param_groups for p in group["params"])
+        return function(scaler, optimizer, *args, **kwargs)
+
+    return flushed
+
+
+def _zeroing(function: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(function)
+    def flushed(module: nn.Module, set_to_none: bool = True) -> None:
+        zero: Callable[[], None] = functools.partial(function, module, set_to_none)
+        for front in live_fronts():
+            zero = functools.partial(
+                front.zero_gradients, list(module.parameters()), zero, set_to_none
+            )
+        zero()
+
+    return flushed
+
+
+def _at_exit() -> None:
+    """Runs before BytePS' own exit handler, which was registered earlier (by ``init``).
+
+    What other ranks still need of us is sent. After an uncaught exception nobody is waited for: the
+    job has failed.
+    """
+    if hasattr(sys, "last_type"):
+        return
+    try:
+        stop_all()
+    except RuntimeError as error:
+        print(error, file=sys.stderr)

@@ -1,0 +1,41 @@
+"""The runtime's settings, read from the environment once and passed on as plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from byteprophet.errors import UserError
+
+DEFAULT_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """How an optimizer behaves at its edges.
+
+    ``overlap``: false makes ``step()`` wait for all updates, as BytePS does; BYTEPROPHET_OVERLAP.
+    ``timeout_s``: how long any one wait may last before it is an error; BYTEPROPHET_TIMEOUT_S.
+    """
+
+    overlap: bool = True
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> RuntimeSettings:
+        """Read and check ``BYTEPROPHET_OVERLAP`` (0 or 1) and ``BYTEPROPHET_TIMEOUT_S``.
+
+        Raises ``UserError`` naming the variable and its value.
+        """
+        overlap = environment.get("BYTEPROPHET_OVERLAP", "1")
+        if overlap not in ("0", "1"):
+            raise UserError(f"BYTEPROPHET_OVERLAP={overlap}: must be 0 or 1")
+        text = environment.get("BYTEPROPHET_TIMEOUT_S", str(DEFAULT_TIMEOUT_S))
+        try:
+            timeout_s = float(text)
+        except ValueError:
+            timeout_s = 0.0
+        if not 0.0 < timeout_s < 1e6:
+            raise UserError(f"BYTEPROPHET_TIMEOUT_S={text}: must be a number of seconds above 0")
+        return cls(overlap=overlap == "1", timeout_s=timeout_s)

@@ -1,0 +1,69 @@
+"""Plain records: a parameter as the front sees it, and a gradient on its way.
+
+Who writes what: a slot's fields belong to the thread that trains (the main thread, or the autograd
+thread that runs the parameter's hook; never two at a time for one parameter), except that the
+updater thread takes ``transfer`` away before it sets ``updated``, which ``step()`` cleared. A
+transfer's ``plan``, ``arrived`` and ``error`` are written under the updater's lock, ``error``
+before ``arrived`` is set.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+    from byteprophet.torch.view_step import Plan
+
+
+@dataclass(eq=False)
+class Transfer:
+    """One gradient that was submitted.
+
+    ``gradient`` is what the optimizer will see; ``wire`` is what travels: the same tensor, or a
+    compressed or contiguous copy, which ``context`` (the compressor's) helps to turn back.
+    """
+
+    slot: Slot
+    gradient: Tensor
+    wire: Tensor
+    context: Any
+    plan: Plan | None = None
+    group: int = 0
+    arrived: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+
+@dataclass(eq=False)
+class Slot:
+    """One parameter of an optimizer.
+
+    ``index`` is its place in the declared order, the same on every rank. ``priority`` is BytePS':
+    larger is more urgent. ``transfer`` is the gradient submitted last, until its update is finished
+    or it was taken over by ``synchronize()``. ``averaged``: the parameter's ``grad`` already is the
+    average, ``step()`` has nothing to send. ``updated`` is set unless an update is outstanding.
+    """
+
+    name: str
+    parameter: Tensor
+    index: int
+    passes_left: int
+    priority: int = 0
+    transfer: Transfer | None = None
+    averaged: bool = False
+    updated: threading.Event = field(default_factory=threading.Event)
+    hook: RemovableHandle | None = None
+
+    def __post_init__(self) -> None:
+        self.priority = -1 - self.index
+        self.updated.set()
+
+    @property
+    def update_outstanding(self) -> bool:
+        """Whether ``step()`` was called and the update is not finished."""
+        return not self.updated.is_set()

@@ -1,0 +1,138 @@
+"""The updater: applies a parameter's update once its gradient is there and ``step()`` was called.
+
+Threads: the synchroniser's thread calls ``arrive``, the main thread calls ``hand_over`` and waits;
+one daemon thread per optimizer applies updates, most urgent first. One lock, ``_changed``, guards
+the heap, the counts and the two facts of a transfer (arrived, planned): whichever comes second puts
+the transfer on the heap, so it is put there once. The lock is never held while an update runs or a
+callback is made. Waiters wait on the slot's own event, so nobody polls and nobody is woken in vain.
+
+After an error every waiter raises it: parameters that were not updated must not be used.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from byteprophet.torch.slots import Slot, Transfer
+from byteprophet.torch.view_step import Plan
+
+
+class Updater:
+    """Applies updates in a thread of its own, which starts with the first hand-over."""
+
+    def __init__(self, name: str, timeout_s: float) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._changed = threading.Condition()
+        self._ready: list[tuple[int, int, Transfer]] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._failed: tuple[Slot, BaseException] | None = None
+        self.outstanding = 0
+
+    def arrive(self, transfer: Transfer, error: BaseException | None) -> None:
+        """The gradient is there, or will never be. Called once per transfer."""
+        with self._changed:
+            transfer.error = error
+            transfer.arrived.set()
+            if transfer.plan is not None:
+                self._push(transfer)
+
+    def hand_over(self, transfers: Sequence[Transfer], plan: Plan, groups: Sequence[int]) -> None:
+        """``step()`` was called: update each parameter by ``plan`` once its gradient is there."""
+        with self._changed:
+            for transfer, group in zip(transfers, groups, strict=True):
+                transfer.plan, transfer.group = plan, group
+                transfer.slot.updated.clear()
+                self.outstanding += 1
+                if transfer.arrived.is_set():
+                    self._push(transfer)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def wait_arrived(self, slots: Iterable[Slot]) -> None:
+        """Wait until the gradients of ``slots`` are there; ``RuntimeError`` if they are late."""
+        deadline_s = time.monotonic() + self._timeout_s
+        for slot in slots:
+            transfer = slot.transfer
+            if transfer is None:
+                continue
+            if not transfer.arrived.wait(max(0.0, deadline_s - time.monotonic())):
+                self._raise_late(slot, "gradient")
+            if transfer.error is not None:
+                self._raise_failed(slot, transfer.error)
+
+    def wait_updated(self, slots: Iterable[Slot]) -> None:
+        """Wait until the updates of ``slots`` are done; ``RuntimeError`` if they are late."""
+        deadline_s = time.monotonic() + self._timeout_s
+        for slot in slots:
+            if not slot.updated.wait(max(0.0, deadline_s - time.monotonic())):
+                self._raise_late(slot, "update")
+            if self._failed is not None:
+                self._raise_failed(*self._failed)
+
+    def close(self) -> None:
+        """End the thread; updates already on the heap are still applied."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _push(self, transfer: Transfer) -> None:
+        """REQUIRES: ``_changed`` is held."""
+        slot = transfer.slot
+        heapq.heappush(self._ready, (-slot.priority, slot.index, transfer))
+        self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._ready:
+                    if self._closed:
+                        return
+                    self._changed.wait()
+                transfer = heapq.heappop(self._ready)[2]
+            error = self._apply(transfer)
+            slot = transfer.slot
+            # In this order, as both are read without the lock: who sees the count at zero sees
+            # every slot updated, and who sees a slot updated finds it free. After a failure the
+            # count never falls to zero, so that everybody looks.
+            with self._changed:
+                if error is not None and self._failed is None:
+                    self._failed = slot, error
+                slot.transfer = None
+                slot.updated.set()
+                self.outstanding -= error is None
+            del transfer, slot
+
+    def _apply(self, transfer: Transfer) -> BaseException | None:
+        if transfer.error is not None or self._failed is not None:
+            return transfer.error
+        assert transfer.plan is not None
+        try:
+            transfer.plan.apply(transfer.group, transfer.slot.parameter, transfer.gradient)
+        except Exception as error:  # noqa: BLE001 (the training thread raises it when it waits)
+            return error
+        return None
+
+    def _raise_late(self, slot: Slot, what: str) -> None:
+        transfer = slot.transfer
+        where = (
+            "the transfer of its gradient is outstanding"
+            if transfer is None or not transfer.arrived.is_set()
+            else "its gradient has arrived"
+        )
+        raise RuntimeError(
+            f"byteprophet: waited {self._timeout_s:g} s for the {what} of parameter "
+            f"'{slot.name}': {where} ({self.outstanding} updates outstanding); another worker or a "
+            "server may be gone (BYTEPROPHET_TIMEOUT_S sets the limit)"
+        )
+
+    def _raise_failed(self, slot: Slot, error: BaseException) -> None:
+        raise RuntimeError(
+            f"byteprophet: the gradient of parameter '{slot.name}' could not be exchanged or "
+            f"applied: {error}"
+        ) from error

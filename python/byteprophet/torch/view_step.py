@@ -1,0 +1,96 @@
+"""One parameter's update by the optimizer's own code, on values frozen when ``step()`` was called.
+
+The update is the real class's ``step``, run on a *view*: an object of that class whose only
+parameter is a shadow (a detached alias of the parameter, carrying the averaged gradient) and whose
+state for it is the very dict that the optimizer holds. So the result is the class's own, bit for
+bit, while ``parameter.grad`` stays free for the training script.
+
+This is right for optimizers that treat every parameter on its own. All of ``torch.optim`` do,
+except LBFGS; other classes may look at all parameters at once, so they count as separable only if
+their user says so.
+
+Threads: ``Plan.of`` runs in the main thread, ``apply`` in the updater thread; the main thread reads
+an optimizer's state only at flush points, when no update is outstanding.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+Step = Callable[[Optimizer], Any]
+
+
+def needs_closure(base: type[Optimizer]) -> bool:
+    """Whether ``base.step`` cannot be called without a closure (LBFGS)."""
+    closure = inspect.signature(base.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def is_separable(optimizer: Optimizer, base: type[Optimizer]) -> bool:
+    """Whether ``base`` is known to update each parameter on its own."""
+    differentiable = any(group.get("differentiable") for group in optimizer.param_groups)
+    return base.__module__.startswith("torch.optim.") and not differentiable
+
+
+def unhooked_step(base: type[Optimizer]) -> Step:
+    """``base.step`` without the step hooks that torch wraps around it."""
+    step: Any = base.step
+    return step.__wrapped__ if getattr(step, "hooked", False) else step  # type: ignore[no-any-return]
+
+
+def _frozen(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything but the gradient that one ``step()`` fixed: class, attributes, hyperparameters."""
+
+    base: type[Optimizer]
+    step: Step
+    attributes: dict[str, Any]
+    options: list[dict[str, Any]]
+    state: dict[Tensor, Any]
+
+    @classmethod
+    def of(cls, optimizer: Optimizer, base: type[Optimizer]) -> Plan:
+        """The optimizer as it is now; later changes of its groups do not reach the plan."""
+        attributes = {
+            name: value
+            for name, value in vars(optimizer).items()
+            if name not in ("step", "state", "param_groups", "_front")
+        }
+        attributes["_optimizer_step_pre_hooks"] = OrderedDict()
+        attributes["_optimizer_step_post_hooks"] = OrderedDict()
+        options = [
+            {name: _frozen(value) for name, value in group.items() if name != "params"}
+            for group in optimizer.param_groups
+        ]
+        # Below the grad-mode wrapper: the updater thread runs with gradients off throughout.
+        step = inspect.unwrap(base.step)
+        return cls(base, step, attributes, options, optimizer.state)
+
+    def apply(self, group: int, parameter: Tensor, gradient: Tensor) -> None:
+        """Update ``parameter`` by ``gradient`` with the options of parameter group ``group``."""
+        shadow = parameter.detach()
+        shadow.grad = gradient
+        state: defaultdict[Tensor, Any] = defaultdict(dict)
+        known = parameter in self.state
+        if known:
+            state[shadow] = self.state[parameter]
+        view = object.__new__(self.base)
+        view.__dict__.update(self.attributes)
+        view.state = state
+        view.param_groups = [{**self.options[group], "params": [shadow]}]
+        with torch.no_grad():
+            self.step(view)
+        if not known and shadow in state:
+            self.state[parameter] = state[shadow]

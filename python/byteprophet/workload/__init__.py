@@ -1,0 +1,23 @@
+"""Workloads: a training job as a list of tensors with sizes and times, without its code.
+
+    model.py      the types ``Tensor`` and ``Workload``
+    files.py      TOML files in and out
+    layers.py     layer shapes, operation counts, and from them a workload
+    resnet.py vgg.py bert.py   the built-in networks, as lists of layers
+    builtin.py    their names, batch sizes and compute times; ``load``
+    gradient.py   the stated gradients and initial parameters of a paced job
+    check.py      what the parameters of a paced job must be after N updates
+    pacing.py     timed waits without drift
+    paced.py      a workload as a ``torch.nn.Module``          (needs torch)
+    worker.py     the paced worker process of a job            (needs torch, a front)
+
+This module imports neither torch nor a front.
+"""
+
+from __future__ import annotations
+
+from byteprophet.workload.builtin import builtin_names, load
+from byteprophet.workload.files import parse_toml, read_toml, to_toml
+from byteprophet.workload.model import Tensor, Workload
+
+__all__ = ["Tensor", "Workload", "builtin_names", "load", "parse_toml", "read_toml", "to_toml"]

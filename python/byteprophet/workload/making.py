@@ -1,0 +1,94 @@
+"""Makes the gradients of a paced model, ahead of time where there is time.
+
+The layers that backward runs first often have the most bytes and the least compute (a classifier,
+an embedding's table at the other end): writing their gradients takes longer than the layer's
+stated time. So gradients are written in the order in which backward needs them, piece by piece,
+while layers wait out their time; what is not finished when its layer runs is finished there.
+
+One thread at a time; no locks. Gradients exist for one backward pass more than without this, from
+the forward pass before it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from byteprophet.workload.gradient import Patterns, coefficient
+from byteprophet.workload.model import Tensor
+
+PIECE_ELEMENTS = 1 << 18
+"""One piece: 1 MiB, well below a millisecond unless the machine is overloaded."""
+
+
+@dataclass
+class _Gradient:
+    """A gradient of which the first ``written`` elements are there."""
+
+    values: torch.Tensor
+    written: int = 0
+
+
+class GradientMaker:
+    """Gradients of ``tensors`` (in forward order) on one rank.
+
+    Each is a new tensor that nobody else refers to once it was taken, so that autograd can hand it
+    on without a copy.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], patterns: Patterns, rank: int) -> None:
+        self._tensors = tensors
+        self._patterns = patterns
+        self._rank = rank
+        self._iteration = 0
+        self._begun: dict[int, _Gradient] = {}  # by position; not taken yet
+        self._next = -1  # position that the next piece belongs to; -1: nothing to make
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that was prepared last."""
+        return self._iteration
+
+    def prepare(self, iteration: int) -> None:
+        """Make the gradients of ``iteration`` from now on, and forget those of others."""
+        self._iteration = iteration
+        self._begun = {}
+        self._next = len(self._tensors) - 1
+
+    def make_piece(self) -> bool:
+        """Write one piece of the gradients to come; False if all are written."""
+        if self._next < 0:
+            return False
+        if self._next not in self._begun:
+            self._begun[self._next] = self._empty(self._next)
+        gradient = self._begun[self._next]
+        self._write(gradient, self._next, self._iteration, PIECE_ELEMENTS)
+        if gradient.written == gradient.values.numel():
+            self._next -= 1
+        return True
+
+    def take(self, position: int, iteration: int) -> torch.Tensor:
+        """The gradient of the tensor at ``position``, shape (elements,)."""
+        gradient = None
+        if iteration == self._iteration:
+            gradient = self._begun.pop(position, None)
+            self._next = min(self._next, position - 1)
+        if gradient is None:
+            gradient = self._empty(position)
+        self._write(gradient, position, iteration, gradient.values.numel())
+        return gradient.values
+
+    def _empty(self, position: int) -> _Gradient:
+        return _Gradient(torch.empty(self._tensors[position].elements, dtype=torch.float32))
+
+    def _write(self, gradient: _Gradient, position: int, iteration: int, elements: int) -> None:
+        """Write the next ``elements`` elements, or as many as are missing."""
+        tensor = self._tensors[position]
+        piece = slice(gradient.written, min(gradient.written + elements, tensor.elements))
+        if piece.start < piece.stop:
+            pattern = self._patterns.pattern(tensor.name, tensor.elements)
+            scale = coefficient(tensor.name, self._rank, iteration)
+            torch.mul(pattern[piece], scale, out=gradient.values[piece])
+            gradient.written = piece.stop

@@ -1,0 +1,159 @@
+"""The paced worker process of a job: ``python -m byteprophet.workload.worker CONFIG.toml``.
+
+Trains a paced model like any BytePS training script, and writes what it measured to
+``$BYTEPROPHET_RUN/results/worker-<rank>.json``. With the scheduler "stock" it uses
+``byteps.torch`` exactly as upstream documents, otherwise ``byteprophet.torch``; rank and peers
+come from the environment, as in every BytePS job. Formats: ``worker_config.py``.
+
+Measured are the iterations after warm-up, from start to start, so that a front that lets
+transfers run on after ``step`` is charged for them in the next iteration. Then all updates are
+finished, the process is left idle for a while to see what it burns, and the parameters are hashed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from byteprophet.errors import UserError
+from byteprophet.workload.check import parameters_sha256
+from byteprophet.workload.gradient import LEARNING_RATE
+from byteprophet.workload.paced import PacedModel
+from byteprophet.workload.worker_config import (
+    STOCK,
+    WorkerConfig,
+    WorkerResult,
+    read_worker_config,
+)
+
+IDLE_S = 2.0
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+
+
+@dataclass(frozen=True)
+class _Usage:
+    """A moment: the monotonic clock, and the CPU time that the process has used so far."""
+
+    monotonic_ns: int
+    cpu_s: float
+
+    @classmethod
+    def now(cls) -> _Usage:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(time.monotonic_ns(), usage.ru_utime + usage.ru_stime)
+
+    def cpu_fraction_until(self, later: _Usage) -> float:
+        return (later.cpu_s - self.cpu_s) / (later.monotonic_ns - self.monotonic_ns) * 1e9
+
+
+def work(config: WorkerConfig, front: Any) -> WorkerResult:
+    """Train and measure. ``front`` is a module like ``byteps.torch``, initialised."""
+    workload = config.load_workload()
+    model = PacedModel(workload, front.rank())
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    named = list(model.named_tensors())
+    extra = {} if config.scheduler == STOCK else {"model": model}
+    optimizer = front.DistributedOptimizer(optimizer, named_parameters=named, **extra)
+    _broadcast(model, front)
+
+    signal = torch.zeros(1)
+    starts_ns: list[int] = []
+    for iteration in range(config.warmup_iterations + config.iterations):
+        if iteration == config.warmup_iterations:
+            begun = _Usage.now()
+            starts_ns = [begun.monotonic_ns]
+        optimizer.zero_grad()
+        model(signal).sum().backward()
+        optimizer.step()
+        starts_ns.append(time.monotonic_ns())
+    ended = _Usage.now()
+
+    if hasattr(optimizer, "finish"):
+        optimizer.finish()
+    idle_from = _Usage.now()
+    time.sleep(IDLE_S)
+    idle_until = _Usage.now()
+    tensors = ((name, values.detach().numpy()) for name, values in named)
+    return WorkerResult(
+        rank=front.rank(),
+        size=front.size(),
+        iteration_ns=tuple(after - before for before, after in pairwise(starts_ns)),
+        cpu_fraction=begun.cpu_fraction_until(ended),
+        idle_cpu_fraction=idle_from.cpu_fraction_until(idle_until),
+        parameters_sha256=parameters_sha256(tensors),
+        updates=config.warmup_iterations + config.iterations,
+        scheduled_partitions=0 if config.scheduler == STOCK else front.scheduled_partitions(),
+        first_monotonic_ns=starts_ns[0],
+        last_monotonic_ns=starts_ns[-1],
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the worker that the environment describes; returns the exit status."""
+    try:
+        if len(arguments) != 1:
+            raise UserError("usage: python -m byteprophet.workload.worker CONFIG.toml")
+        config = read_worker_config(arguments[0])
+        config.load_workload()  # refuse a bad one before joining the job
+        run_directory = os.environ.get("BYTEPROPHET_RUN")
+        if not run_directory:
+            raise UserError("BYTEPROPHET_RUN is not set: the launcher sets it to the run directory")
+        front = _import_front(config.scheduler)
+    except UserError as error:
+        print(f"byteprophet: error: {error}", file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)
+    _keep_freed_memory()
+    front.init()
+    work(config, front).write(Path(run_directory))
+    front.shutdown()
+    return 0
+
+
+def _import_front(scheduler: str) -> Any:
+    name = "byteps.torch" if scheduler == STOCK else "byteprophet.torch"
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(f"scheduler '{scheduler}' needs {name}, not usable: {error}") from None
+
+
+def _broadcast(model: PacedModel, front: Any) -> None:
+    """Give all ranks rank 0's parameters.
+
+    The others' are spoilt first, so that a broadcast that does nothing is found out by the hash.
+    """
+    parameters = {name: values.detach() for name, values in model.named_tensors()}
+    if front.rank() != 0:
+        for values in parameters.values():
+            values.fill_(front.rank())
+    front.broadcast_parameters(parameters, root_rank=0)
+
+
+def _keep_freed_memory() -> None:
+    """Have malloc keep what is freed.
+
+    Gradients are allocated anew in each iteration; if their memory goes back to the system in
+    between, zeroing it again takes more CPU than all else here. Frameworks on accelerators cache
+    theirs too. Does nothing where malloc is not glibc's.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""The configuration file of a paced worker process, and the results file that it writes.
+
+    workload = "resnet50"          # a built-in name, or the path of a workload file
+    compute_ns = 900000000         # optional: forward and backward together; else the workload's
+    scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front
+    warmup_iterations = 3
+    iterations = 20
+
+A path is relative to the directory in which the workers run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from byteprophet.errors import UserError
+from byteprophet.workload.builtin import load
+from byteprophet.workload.files import check_fields, parse_table, read_text
+from byteprophet.workload.model import Workload
+
+STOCK = "stock"
+RESULT_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What a paced worker process is to do; the same for all workers of a job."""
+
+    workload: str
+    scheduler: str
+    warmup_iterations: int
+    iterations: int
+    compute_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("workload", "scheduler"):
+            value = getattr(self, field)
+            if type(value) is not str or not value:
+                raise UserError(f"{field} must be a text that is not empty, got {value!r}")
+        for field, smallest in (("warmup_iterations", 0), ("iterations", 1)):
+            value = getattr(self, field)
+            if type(value) is not int or value < smallest:
+                raise UserError(f"{field} must be an integer from {smallest}, got {value!r}")
+
+    def load_workload(self) -> Workload:
+        """The workload, at the speed asked for."""
+        workload = load(self.workload)
+        return workload if self.compute_ns is None else workload.scaled(self.compute_ns)
+
+    def to_toml(self) -> str:
+        """The text of a file from which ``read_worker_config`` gives an equal configuration."""
+        fields = asdict(self)
+        return tomli_w.dumps({name: fields[name] for name in fields if fields[name] is not None})
+
+
+def read_worker_config(path: str | Path) -> WorkerConfig:
+    """The configuration in the file at ``path``; errors name the file and the field."""
+    table: dict[str, Any] = parse_table(read_text(path), str(path))
+    try:
+        check_fields(
+            table, ("workload", "scheduler", "warmup_iterations", "iterations"), ("compute_ns",)
+        )
+        return WorkerConfig(**table)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class WorkerResult:
+    """What one worker measured.
+
+    Each of ``iteration_ns`` is from the start of a measured iteration to the start of the next;
+    CPU fractions are CPU seconds of the process per second, so that 1.0 is one core; stamps are
+    nanoseconds of the machine's monotonic clock.
+    """
+
+    rank: int
+    size: int
+    iteration_ns: tuple[int, ...]
+    cpu_fraction: float
+    idle_cpu_fraction: float
+    parameters_sha256: str
+    updates: int
+    scheduled_partitions: int
+    first_monotonic_ns: int
+    last_monotonic_ns: int
+
+    def write(self, run_directory: Path) -> None:
+        """Write ``results/worker-<rank>.json``; readers see all of it or nothing."""
+        directory = run_directory / "results"
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"worker-{self.rank}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps({"schema": RESULT_SCHEMA, **asdict(self)}, indent=1) + "\n")
+        partial.replace(path)
+
+
+def read_worker_result(path: str | Path) -> WorkerResult:
+    """The results file at ``path``, as a worker of this version writes it."""
+    try:
+        table = json.loads(read_text(path))
+        if not isinstance(table, dict) or table.pop("schema", None) != RESULT_SCHEMA:
+            raise UserError(f"{path}: schema is not {RESULT_SCHEMA}")
+        return WorkerResult(**{**table, "iteration_ns": tuple(table["iteration_ns"])})
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: is not a worker's results file: {error}") from None

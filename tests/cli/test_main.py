@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from byteprophet.cli.main import COMMANDS, run_cli
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "byteprophet", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("byteprophet ")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "command", [[], *([module.__name__.split(".")[-1]] for module in COMMANDS)]
+)
+def test_every_command_has_help_with_an_example(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Usage: byteprophet" in shown
+    assert "Example: byteprophet" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "Missing command; see --help"),
+        (["fly"], "No such command 'fly'; see --help"),
+        (["run"], "Missing argument 'COMMAND'; see --help"),
+        (["run", "--wrokers", "2", "true"], "No such option: --wrokers"),
+        (["run", "--workers", "two", "true"], "Invalid value for '--workers'"),
+        (["run", "--bandwidth", "1gbyte", "true"], "use e.g. 500mbit, 1gbit, unlimited"),
+        (["run", "--scheduler", "best", "true"], "choose one of stock, fifo, "),
+        (["run", "--set", "window", "true"], "use name=integer"),
+        (["run", "--set", "window=1", "--scheduler", "p3", "true"], "it accepts "),
+        (["run", "--workers", "0", "true"], "workers 0"),
+        (["run", "no-such-program"], "command 'no-such-program'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("byteprophet: error: ")
+    assert captured.err.count("\n") == 1
+    assert says in captured.err

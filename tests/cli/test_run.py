@@ -1,0 +1,184 @@
+"""``byteprophet run`` with real BytePS: a job of two workers that add up a tensor."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from byteprophet import schedulers
+from byteprophet.launcher.leftovers import marked_processes
+from byteprophet.network import why_not_permitted
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_RUN = (sys.executable, "-m", "byteprophet", "run")
+
+# Each rank adds rank + 1 to 300000 elements (more than one partition); in place, as BytePS'
+# out-of-place call is wrong for tensors in host memory.
+_SUM = """
+import json, os, sys, time
+import torch
+import byteps.torch as bps
+bps.init()
+rank, size = bps.rank(), bps.size()
+for step in range(3):
+    tensor = torch.full((300000,), float(rank + 1 + step))
+    bps.synchronize(bps.byteps_push_pull(tensor, average=False, name="t"))
+    expected = size * (size + 1) / 2 + size * step
+    assert torch.all(tensor == expected), (step, tensor[0].item(), expected)
+print("sums are right", flush=True)
+if "stay" in sys.argv:
+    time.sleep(100)
+bps.shutdown()
+path = os.path.join(os.environ["BYTEPROPHET_RUN"], "results", f"worker-{rank}.json")
+with open(path, "w") as file:
+    json.dump({"rank": rank, "size": size}, file)
+"""
+
+pytestmark = pytest.mark.job
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "sum.py"
+    path.write_text(_SUM)
+    return path
+
+
+def _run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_RUN, "--timeout", "100", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=tmp_path,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("scheduler", schedulers.names)
+def test_two_workers_on_loopback_get_right_sums(
+    tmp_path: Path, script: Path, scheduler: str
+) -> None:
+    done = _run(
+        tmp_path, "--scheduler", scheduler, "--partition-bytes", "262144", "--servers", "2",
+        "--json", "--", sys.executable, script.name,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["schema"] == 1
+    assert report["status"] == "done"
+    assert report["results"] == [{"rank": 0, "size": 2}, {"rank": 1, "size": 2}]
+    roles = {role["name"]: role for role in report["roles"]}
+    assert list(roles) == ["scheduler", "server-0", "server-1", "worker-0", "worker-1"]
+    assert all(role["exit_status"] == 0 and role["cpu_s"] > 0 for role in roles.values())
+    assert "[worker-0] sums are right" in done.stderr
+    assert Path(report["run"], "summary.json").is_file()
+    _assert_nothing_left(Path(report["run"]))
+
+
+@pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+def test_the_same_on_hosts_with_limited_links(tmp_path: Path, script: Path) -> None:
+    done = _run(tmp_path, "--bandwidth", "200mbit", "--", sys.executable, script.name)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.splitlines() if "sums" in line) == [
+        "[worker-0] sums are right",
+        "[worker-1] sums are right",
+    ]
+
+
+def _start_and_wait(
+    tmp_path: Path, script: Path, scheduler: str
+) -> tuple[subprocess.Popen[str], Path]:
+    """A job whose workers have done their sums and stay."""
+    process = subprocess.Popen(
+        [*_RUN, "--scheduler", scheduler, "--", sys.executable, script.name, "stay"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    ready = 0
+    while ready < 2:
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        ready += "sums are right" in line
+    (run,) = (tmp_path / "runs").iterdir()
+    return process, run
+
+
+def _assert_nothing_left(run: Path) -> None:
+    assert marked_processes(str(run)) == []
+    port = tomllib.loads((run / "config.toml").read_text())["port"]
+    assert list(Path("/dev/shm").glob(f"BytePS_*_{port}_*")) == []
+
+
+@pytest.mark.parametrize("scheduler", ["stock", "prophet"])
+def test_a_killed_worker_ends_the_job_and_is_named(
+    tmp_path: Path, script: Path, scheduler: str
+) -> None:
+    process, run = _start_and_wait(tmp_path, script, scheduler)
+    pids = {_variable(pid, "DMLC_WORKER_ID"): pid for pid in marked_processes(str(run))}
+    subprocess.run(["kill", "-9", str(pids["1"])], check=True)
+    started_s = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - started_s < 15  # what the launcher promises, not a measurement
+    assert process.returncode == 1
+    assert "byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after " in errors
+    assert f"its log: {run}/logs/worker-1.log" in errors
+    assert "Traceback" not in errors
+    _assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("scheduler", ["stock", "prophet"])
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_job_leaves_nothing(
+    tmp_path: Path, script: Path, signum: int, status: int, scheduler: str
+) -> None:
+    process, run = _start_and_wait(tmp_path, script, scheduler)
+    process.send_signal(signum)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert "byteprophet: error: " in errors
+    assert "Traceback" not in errors
+    _assert_nothing_left(run)
+
+
+def test_a_reader_that_goes_away_ends_the_job(tmp_path: Path) -> None:
+    talk = "import time\nwhile True: print('x', flush=True); time.sleep(0.01)"
+    process = subprocess.Popen(
+        [*_RUN, "--", sys.executable, "-c", talk],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(timeout=60) == 1
+    assert "nobody reads the output" in errors
+    assert "Traceback" not in errors
+    (run,) = (tmp_path / "runs").iterdir()
+    assert marked_processes(str(run)) == []
+
+
+def _variable(pid: int, name: str) -> str:
+    for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        if item.startswith(f"{name}=".encode()):
+            return item.decode().partition("=")[2]
+    return ""

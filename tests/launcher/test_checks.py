@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.launcher import check_job
+from byteprophet.launcher.checks import interface_address, root_port
+
+from .conftest import MakeSpec
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"workers": 0}, "workers 0"),
+        ({"servers": -1}, "servers -1"),
+        ({"timeout_s": 0.0}, "timeout 0"),
+        ({"partition_bytes": 0}, "partition bytes 0"),
+        ({"partition_bytes": 2**31}, "partition bytes 2147483648"),
+        ({"bandwidth_bps": 10**9}, "needs namespaces"),
+        ({"namespaces": True, "interface": "lo"}, "interface 'lo'"),
+        ({"interface": "nope0"}, "interface 'nope0': there are lo"),
+        ({"port": 70000}, "port 70000"),
+        ({"scheduler": "best"}, "scheduler 'best': choose one of stock, "),
+        ({"settings": {"window": 1}}, "setting 'window'"),
+        ({"directory": Path("/nowhere")}, "directory /nowhere"),
+        ({"environment": {"BYTEPS_ENABLE_ASYNC": "1"}}, "BYTEPS_ENABLE_ASYNC=1"),
+        ({"environment": {"BYTEPS_SERVER_ENABLE_SCHEDULE": "1"}}, "can give wrong sums"),
+        ({"environment": {"BYTEPS_SERVER_ENGINE_BLOCKING": "1"}}, "unset it"),
+    ],
+)
+def test_a_job_that_cannot_work_is_refused(
+    make_spec: MakeSpec, fields: dict[str, object], says: str
+) -> None:
+    with pytest.raises(UserError) as raised:
+        check_job(make_spec(**fields))
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("command", [(), ("",), ("no-such-program",), ("./data.txt",)])
+def test_the_command_must_exist_and_be_executable(
+    make_spec: MakeSpec, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "data.txt").write_text("not a program")
+    with pytest.raises(UserError, match="command"):
+        check_job(make_spec(command))
+
+
+def test_a_program_is_looked_for_where_the_workers_start(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    check_job(make_spec(("./train.sh",), environment={"BYTEPS_ENABLE_ASYNC": "0"}))
+
+
+def test_a_port_in_use_is_told_with_its_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} is in use on 127.0.0.1: Address already"):
+            root_port(port, "127.0.0.1")
+    assert root_port(port, "127.0.0.1") == port
+
+
+def test_a_free_port_is_found() -> None:
+    assert 20000 <= root_port(None, "127.0.0.1") < 32000
+
+
+def test_addresses_of_interfaces() -> None:
+    assert interface_address(None) == "127.0.0.1"
+    assert interface_address("lo") == "127.0.0.1"

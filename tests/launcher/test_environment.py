@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from byteprophet.launcher.environment import (
+    JobFacts,
+    base_environment,
+    role_environment,
+    told_environment,
+)
+
+_FACTS = JobFacts("10.0.0.1", 9000, 2, 3, "p3", "partition_bytes=4096", 4096, "/runs/x")
+
+
+def test_what_another_job_left_in_the_shell_is_dropped() -> None:
+    stale = {"DMLC_ROLE": "server", "DMLC_RANK": "7", "BYTEPS_SCHEDULER": "fifo", "PORT": "8080"}
+    base = base_environment({"PATH": "/bin", **stale}, {})
+    assert base == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def test_the_users_own_variables_win_over_defaults() -> None:
+    base = base_environment({"OMP_NUM_THREADS": "4", "A": "1"}, {"A": "2", "BYTEPS_LOG_LEVEL": "I"})
+    assert base["OMP_NUM_THREADS"] == "4"
+    assert base["A"] == "2"
+    assert told_environment(base) == {"BYTEPS_LOG_LEVEL": "I", "OMP_NUM_THREADS": "4"}
+
+
+def test_a_workers_environment() -> None:
+    environment = role_environment({"A": "1"}, _FACTS, "worker", 1, "10.0.0.5", "/tmp/s")
+    assert environment == {
+        "A": "1",
+        "DMLC_ROLE": "worker",
+        "DMLC_WORKER_ID": "1",
+        "DMLC_PS_ROOT_URI": "10.0.0.1",
+        "DMLC_PS_ROOT_PORT": "9000",
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_NUM_SERVER": "3",
+        "DMLC_NODE_HOST": "10.0.0.5",
+        "BYTEPS_FORCE_DISTRIBUTED": "1",
+        "BYTEPS_LOCAL_RANK": "0",
+        "BYTEPS_LOCAL_SIZE": "1",
+        "BYTEPS_SOCKET_PATH": "/tmp/s",
+        "BYTEPS_PARTITION_BYTES": "4096",
+        "BYTEPS_SCHEDULER": "p3",
+        "BYTEPROPHET_SETTINGS": "partition_bytes=4096",
+        "BYTEPROPHET_RUN": "/runs/x",
+    }
+
+
+def test_a_server_knows_the_scheduler_but_has_no_worker_id() -> None:
+    environment = role_environment({}, _FACTS, "server", 2, "10.0.0.2", "/tmp/s")
+    assert environment["BYTEPS_SCHEDULER"] == "p3"
+    assert "DMLC_WORKER_ID" not in environment
+
+
+def test_stock_sets_no_scheduler() -> None:
+    stock = JobFacts("10.0.0.1", 9000, 2, 3, None, "", 4096000, "/runs/x")
+    environment = role_environment({}, stock, "worker", 0, "10.0.0.5", "/tmp/s")
+    assert "BYTEPS_SCHEDULER" not in environment
+    assert "BYTEPROPHET_SETTINGS" not in environment
+    assert environment["BYTEPS_PARTITION_BYTES"] == "4096000"

@@ -1,0 +1,129 @@
+"""What is left of a job whose launcher is interrupted, terminated, or killed: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from byteprophet.launcher.leftovers import marked_processes
+from byteprophet.network import why_not_permitted
+
+# Workers that detach a process each, leave a file in /dev/shm, say so, and stay.
+_WORKER = (
+    'port=$DMLC_PS_ROOT_PORT; echo "$port"; '
+    'touch "/dev/shm/BytePS_ShM_${port}_${DMLC_WORKER_ID}_1"; '
+    "setsid sleep 100 & echo ready; sleep 100"
+)
+_LAUNCH = """
+import sys
+from pathlib import Path
+from byteprophet.launcher import JobSpec, Limits, RoleCommands, run_job
+run, namespaces = sys.argv[1:3]
+stay = ("sleep", "100")
+spec = JobSpec(
+    command=("sh", "-c", sys.argv[3]), run_directory=Path(run), scheduler="stock",
+    namespaces=namespaces == "yes", roles=RoleCommands(stay, stay), limits=Limits(grace_s=1),
+)
+run_job(spec, lambda role, line: print(line, flush=True))
+"""
+
+
+class Launched:
+    """A launcher in a process of its own, with its job's two workers ready."""
+
+    def __init__(self, directory: Path, namespaces: bool, worker: str = _WORKER) -> None:
+        self.run = directory / "run"
+        # Short: for a long path, in which sockets would not fit, the launcher uses /tmp itself.
+        self.temporary = Path(tempfile.mkdtemp(prefix="bp-test-"))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _LAUNCH, str(self.run), "yes" if namespaces else "no", worker],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
+            start_new_session=True,
+        )
+        lines: list[str] = []
+        assert self.process.stdout is not None
+        while lines.count("ready") < 2:
+            line = self.process.stdout.readline()
+            assert line, self.process.communicate()[1]
+            lines.append(line.strip())
+        self.port = next(line for line in lines if line != "ready")
+        assert marked_processes(str(self.run))
+        assert list(self.temporary.iterdir())
+
+    def shared_memory(self) -> list[Path]:
+        return list(Path("/dev/shm").glob(f"BytePS_ShM_{self.port}_*"))
+
+    def left(self) -> list[object]:
+        """Everything of the job that is still there."""
+        processes = marked_processes(str(self.run))
+        return [*processes, *self.temporary.iterdir(), *self.shared_memory()]
+
+    def assert_nothing_left(self) -> None:
+        assert self.left() == []
+        self.temporary.rmdir()
+
+
+_REASON = why_not_permitted()
+_PLACES = [
+    False,
+    pytest.param(True, marks=pytest.mark.skipif(_REASON is not None, reason=str(_REASON))),
+]
+
+
+@pytest.mark.parametrize("namespaces", _PLACES, ids=["local", "namespaces"])
+@pytest.mark.parametrize(
+    ("signum", "status"),
+    [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+)
+def test_a_signal_ends_everything(
+    tmp_path: Path, signum: int, status: int, namespaces: bool
+) -> None:
+    launched = Launched(tmp_path, namespaces)
+    if not namespaces:
+        assert len(launched.shared_memory()) == 2
+    launched.process.send_signal(signum)
+    _, errors = launched.process.communicate(timeout=20)
+    # A Python that ends with KeyboardInterrupt ends by the signal itself.
+    assert launched.process.returncode == status, errors
+    launched.assert_nothing_left()
+    summary = json.loads((launched.run / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert summary["failed"] == f"interrupted by {signal.Signals(signum).name}"
+
+
+@pytest.mark.parametrize("namespaces", _PLACES, ids=["local", "namespaces"])
+def test_nothing_is_left_when_the_launcher_is_killed(tmp_path: Path, namespaces: bool) -> None:
+    launched = Launched(tmp_path, namespaces)
+    launched.process.kill()
+    launched.process.communicate(timeout=20)
+    deadline_s = time.monotonic() + 15
+    while launched.left() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    launched.assert_nothing_left()
+
+
+def test_a_second_signal_is_for_a_launcher_that_hangs(tmp_path: Path) -> None:
+    """Here it hangs because nobody reads what it prints: its pipe is full."""
+    talk = 'echo "$DMLC_PS_ROOT_PORT"; echo ready; sleep 1; yes'
+    launched = Launched(tmp_path, False, talk)
+    time.sleep(2)
+    launched.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert launched.process.poll() is None
+    launched.process.send_signal(signal.SIGINT)
+    launched.process.wait(timeout=20)
+    launched.assert_nothing_left()
+    assert launched.process.stdout is not None
+    launched.process.stdout.close()

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byteprophet.errors import UserError
+from byteprophet.network import format_rate, parse_rate
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_bps"),
+    [
+        ("1gbit", 1_000_000_000),
+        ("500mbit", 500_000_000),
+        ("2.5gbit", 2_500_000_000),
+        ("2.3gbit", 2_300_000_000),
+        ("64kbit", 64_000),
+        ("8bit", 8),
+        (" 1GBit ", 1_000_000_000),
+        ("unlimited", None),
+    ],
+)
+def test_rates_as_people_write_them(text: str, rate_bps: int | None) -> None:
+    assert parse_rate(text) == rate_bps
+
+
+@pytest.mark.parametrize(
+    "text", ["1gbyte", "1gb", "1", "", "gbit", "-1gbit", "0mbit", "1.5bit", "1e3mbit", "1 gbit x"]
+)
+def test_a_wrong_rate_is_told_with_examples(text: str) -> None:
+    with pytest.raises(UserError) as raised:
+        parse_rate(text)
+    assert str(raised.value) == (
+        f"bandwidth {text!r} is not a rate: use e.g. 500mbit, 1gbit, unlimited"
+    )
+
+
+@given(st.none() | st.integers(min_value=1, max_value=10**13))
+def test_format_is_parsed_back(rate_bps: int | None) -> None:
+    assert parse_rate(format_rate(rate_bps)) == rate_bps
+
+
+def test_format_is_short() -> None:
+    assert format_rate(2_500_000_000) == "2.5gbit"
+    assert format_rate(500_000_000) == "500mbit"
+    assert format_rate(100_000_000_000) == "100gbit"

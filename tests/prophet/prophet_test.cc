@@ -1,0 +1,188 @@
+#include "prophet/policy/prophet.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "drain.h"
+#include "prophet/registry.h"
+
+namespace prophet {
+namespace {
+
+constexpr TimeNs kMs = 1'000'000;
+constexpr int64_t kBitsPerSecond = 8'000'000'000;  // one byte per nanosecond
+
+ProphetPolicy Make(int64_t floor, int64_t max, int64_t bandwidth_bps = kBitsPerSecond) {
+  Settings settings = default_settings("prophet");
+  settings["window_floor_bytes"] = floor;
+  settings["window_max_bytes"] = max;
+  settings["bandwidth_bps"] = bandwidth_bps;
+  return ProphetPolicy(settings);
+}
+
+// Tensor 1 (priority -1) is expected 1000 ns after the first ready item.
+void ExpectUrgentAfter1000(Policy& policy) {
+  const ReadyTime times[] = {{1, -1, 1000, 0}};
+  policy.SetReadyTimes(times);
+}
+
+TEST(Prophet, WindowIsWhatTheLinkCarriesUntilTheNextUrgentRelease) {
+  ProphetPolicy policy = Make(100, 5000);
+  ExpectUrgentAfter1000(policy);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 5000u);  // not started: nothing predicted
+  policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 1000u);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 400), 600u);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 950), 100u);   // the floor
+  EXPECT_EQ(policy.WindowBytes(0, -5, 9000), 100u);  // late
+  EXPECT_EQ(policy.WindowBytes(0, -1, 0), 5000u);    // nothing outranks it
+  policy.OnReady({.key = Key(1), .priority = -1, .bytes = 300}, 800);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 800), 5000u);  // it has come
+}
+
+TEST(Prophet, AMessageMayOvershootButNotTwo) {
+  ProphetPolicy policy = Make(100, 5000);
+  ExpectUrgentAfter1000(policy);
+  for (uint64_t tensor = 5; tensor < 15; ++tensor) {
+    policy.OnReady({.key = Key(tensor), .priority = -static_cast<int32_t>(tensor), .bytes = 300},
+                   0);
+  }
+  EXPECT_EQ(Drain(policy, 0), (Keys{Key(5), Key(6), Key(7), Key(8)}));  // 1200 bytes
+  Ack(policy, Key(5), 300);
+  EXPECT_EQ(Drain(policy, 300), Keys{});  // 900 in flight, window 700
+  Ack(policy, Key(6), 600);
+  Ack(policy, Key(7), 900);
+  EXPECT_EQ(Drain(policy, 900), Keys{});  // 300 in flight, window 100
+  Ack(policy, Key(8), 1200);
+  EXPECT_EQ(Drain(policy, 1200), (Keys{Key(9)}));  // late, but never idle
+}
+
+TEST(Prophet, AFullWindowIsClosed) {
+  ProphetPolicy policy = Make(600, 600);
+  for (uint64_t part = 0; part < 3; ++part) {
+    policy.OnReady({.key = Key(5, part), .priority = -5, .bytes = 300}, 0);
+  }
+  EXPECT_EQ(Drain(policy), (Keys{Key(5, 0), Key(5, 1)}));
+}
+
+TEST(Prophet, ServersShareTheGivenBandwidth) {
+  ProphetPolicy policy = Make(100, 5000);
+  ExpectUrgentAfter1000(policy);
+  policy.OnReady({.key = Key(5), .server = 0, .priority = -5, .bytes = 1}, 0);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 1000u);
+  policy.OnReady({.key = Key(6), .server = 1, .priority = -6, .bytes = 1}, 0);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 500u);
+  Drain(policy, 0);
+  Ack(policy, Key(6), 10);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 1000u);
+}
+
+TEST(Prophet, UnrankedItemsGoFirstAndWaitForNoWindow) {
+  ProphetPolicy policy = Make(1, 1);
+  policy.OnReady({.key = Key(5), .priority = -5, .bytes = 100}, 0);
+  EXPECT_EQ(Drain(policy), (Keys{Key(5)}));
+  policy.OnReady({.key = Key(6), .priority = -6, .bytes = 100}, 0);
+  policy.OnReady({.key = Key(7), .priority = 0, .bytes = 100}, 0);
+  policy.OnReady({.key = Key(8), .priority = 3, .bytes = 100}, 0);
+  EXPECT_EQ(Drain(policy), (Keys{Key(8), Key(7)}));
+  Ack(policy, Key(5));
+  Ack(policy, Key(7));
+  EXPECT_EQ(Drain(policy), Keys{});  // key 8 still fills the window
+  Ack(policy, Key(8));
+  EXPECT_EQ(Drain(policy), (Keys{Key(6)}));
+}
+
+TEST(Prophet, UnrankedItemsAreNoPartOfAnIteration) {
+  ProphetPolicy policy = Make(100, 5000);
+  ExpectUrgentAfter1000(policy);
+  policy.OnReady({.key = Key(7), .priority = 0, .bytes = 1}, 0);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 5000u);  // does not start one
+  policy.OnReady({.key = Key(5), .priority = -5, .bytes = 1}, 400);
+  policy.OnReady({.key = Key(1), .priority = -1, .bytes = 1}, 500);
+  Drain(policy, 500);
+  Ack(policy, Key(7), 600);
+  policy.OnReady({.key = Key(7), .priority = 0, .bytes = 1}, 700);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 700), 5000u);  // nor, when it returns, end it
+}
+
+TEST(Prophet, UnrankedItemsStayUnderTheHighWaterMark) {
+  ProphetPolicy policy = Make(1, 1);
+  for (uint64_t tensor = 0; tensor < 1000; ++tensor) policy.OnReady({.key = Key(tensor)}, 0);
+  EXPECT_EQ(Drain(policy).size(), kMaxMessagesPerServer);
+}
+
+TEST(Prophet, EstimatesTheBandwidthOfEachServer) {
+  ProphetPolicy policy = Make(100, 1 << 30, 0);
+  ExpectUrgentAfter1000(policy);
+  policy.OnReady({.key = Key(100), .priority = -100, .bytes = 1}, 0);
+  EXPECT_EQ(policy.WindowBytes(0, -100, 0), 1u << 30);  // not known
+  TimeNs now = 0;
+  for (uint64_t tensor = 2; tensor < 20; ++tensor) {
+    policy.OnReady({.key = Key(tensor), .priority = -200, .bytes = 1 << 20}, now);
+  }
+  for (const uint64_t key : Drain(policy, now)) Ack(policy, key, now += 2 * kMs);
+  policy.OnIteration(now);
+  policy.OnReady({.key = Key(100), .priority = -100, .bytes = 1}, now);
+  // Tensor 1 is due 1000 ns from now; the link carries 1 MiB in 2 ms.
+  EXPECT_EQ(policy.WindowBytes(0, -100, now), 524u);
+  EXPECT_EQ(policy.WindowBytes(1, -100, now), 1u << 30);
+}
+
+TEST(Prophet, TwoInFlightAreEnoughForAnEstimate) {
+  ProphetPolicy policy = Make(100, 1 << 30, 0);
+  ExpectUrgentAfter1000(policy);
+  TimeNs now = 0;
+  for (uint64_t part = 0; part < 8; part += 2) {
+    policy.OnReady({.key = Key(5, part), .priority = -5, .bytes = 1 << 20}, now);
+    policy.OnReady({.key = Key(5, part + 1), .priority = -5, .bytes = 1 << 20}, now);
+    for (const uint64_t key : Drain(policy, now)) Ack(policy, key, now += 2 * kMs);
+  }
+  policy.OnIteration(now);
+  policy.OnReady({.key = Key(5), .priority = -5, .bytes = 1}, now);
+  EXPECT_EQ(policy.WindowBytes(0, -5, now), 524u);
+}
+
+// A serial link of one byte per nanosecond, acknowledging `delay` after the last byte. Runs one
+// iteration: bulk (tensor 9, 100 parts of 1000 bytes) is ready at `start`, urgent (tensor 1, one
+// part of 1000 bytes) 50,000 ns later. Returns how long after that the urgent part has been sent.
+TimeNs UrgentTakes(Policy& policy, TimeNs start) {
+  constexpr TimeNs kDelay = 500;
+  const TimeNs release = start + 50'000;
+  bool released = false;
+  TimeNs link_free = start;
+  TimeNs urgent_sent = 0;
+  std::deque<std::pair<TimeNs, uint64_t>> acks;
+  for (uint64_t part = 0; part < 100; ++part) {
+    policy.OnReady({.key = Key(9, part), .priority = -9, .bytes = 1000}, start);
+  }
+  for (TimeNs now = start;;) {
+    for (const uint64_t key : Drain(policy, now)) {
+      link_free = std::max(link_free, now) + 1000;
+      acks.emplace_back(link_free + kDelay, key);
+      if (key == Key(1)) urgent_sent = link_free;
+    }
+    if (acks.empty()) break;
+    if (!released && release <= acks.front().first) {
+      now = release;
+      released = true;
+      policy.OnReady({.key = Key(1), .priority = -1, .bytes = 1000}, now);
+    } else {
+      now = acks.front().first;
+      policy.OnAcked({.key = acks.front().second}, now);
+      acks.pop_front();
+    }
+  }
+  return urgent_sent - release;
+}
+
+TEST(Prophet, AnUrgentTensorWaitsForTheFloorOnlyOnceItsTimeIsKnown) {
+  ProphetPolicy policy = Make(2000, 30'000);
+  EXPECT_GE(UrgentTakes(policy, 0), 28'000);  // unknown: behind the whole window
+  for (int iteration = 1; iteration < 5; ++iteration) {
+    EXPECT_LE(UrgentTakes(policy, iteration * 1'000'000), 2000 + 1000 + 1000);
+  }
+}
+
+}  // namespace
+}  // namespace prophet

@@ -1,0 +1,65 @@
+#include "prophet/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <stdexcept>
+
+namespace prophet {
+namespace {
+
+std::string Refusal(std::string_view policy, const Settings& settings) {
+  try {
+    MakePolicy(policy, settings);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Registry, Names) {
+  EXPECT_EQ(policy_names(), (std::vector<std::string>{"fifo", "p3", "bytescheduler", "prophet"}));
+}
+
+TEST(Registry, EveryPolicyIsMadeUnderItsNameFromItsDefaults) {
+  for (const std::string& name : policy_names()) {
+    const Settings defaults = default_settings(name);
+    EXPECT_TRUE(defaults.contains("partition_bytes")) << name;
+    EXPECT_EQ(MakePolicy(name, defaults)->name(), name);
+  }
+}
+
+TEST(Registry, UnknownPolicy) {
+  EXPECT_EQ(Refusal("lifo", {}),
+            "no scheduler is called 'lifo'; there are fifo, p3, bytescheduler, prophet");
+  EXPECT_THROW(default_settings(""), std::invalid_argument);
+}
+
+TEST(Registry, UnknownSettingNamesTheAcceptedOnes) {
+  EXPECT_EQ(Refusal("p3", {{"credit_bytes", 1}}),
+            "scheduler p3 has no setting 'credit_bytes'; it accepts partition_bytes, "
+            "outstanding_messages");
+}
+
+TEST(Registry, ValuesOutOfRange) {
+  EXPECT_EQ(Refusal("p3", {{"outstanding_messages", 0}}),
+            "scheduler p3: setting outstanding_messages=0 is out of range; it accepts 1 to 256");
+  for (const std::string& name : policy_names()) {
+    for (const auto& [setting, value] : default_settings(name)) {
+      EXPECT_NE(Refusal(name, {{setting, -1}}), "accepted") << name << " " << setting;
+      EXPECT_NE(Refusal(name, {{setting, std::numeric_limits<int64_t>::max()}}), "accepted");
+      if (setting != "bandwidth_bps") {
+        EXPECT_NE(Refusal(name, {{setting, 0}}), "accepted") << name << " " << setting;
+      }
+    }
+  }
+}
+
+TEST(Registry, ProphetsFloorIsNotAboveItsMaximum) {
+  EXPECT_EQ(Refusal("prophet", {{"window_floor_bytes", 8}, {"window_max_bytes", 4}}),
+            "scheduler prophet: setting window_floor_bytes=8 must not be above window_max_bytes=4");
+  EXPECT_EQ(Refusal("prophet", {{"window_floor_bytes", 4}, {"window_max_bytes", 4}}), "accepted");
+}
+
+}  // namespace
+}  // namespace prophet

@@ -1,0 +1,177 @@
+"""A network in one process, for tests of the front alone.
+
+It stands in for BytePS' network only, and is nastier: a tensor under way holds rubbish, transfers
+finish late and in any order, and a test can hold them back.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from byteprophet.torch.optimizer import Uncompressed, distribute
+from byteprophet.torch.settings import RuntimeSettings
+
+Done = Callable[[BaseException | None], None]
+
+
+@dataclass
+class Round:
+    """One name's tensors, one per rank, until they are reduced."""
+
+    name: str
+    average: bool
+    tensors: dict[int, Tensor] = field(default_factory=dict)
+    values: dict[int, Tensor] = field(default_factory=dict)
+    done: dict[int, Done] = field(default_factory=dict)
+
+
+class Network:
+    """Reduces tensors of ``size`` ranks in a thread of its own."""
+
+    def __init__(self, size: int = 1, seed: int = 0, late_s: float = 0.0) -> None:
+        self.size = size
+        self.submitted: list[tuple[int, str, int]] = []  # rank, name, priority
+        self.failures: dict[str, BaseException] = {}
+        self.iterations = 0
+        self._random = random.Random(seed)
+        self._late_s = late_s
+        self._changed = threading.Condition()
+        self._open: dict[str, Round] = {}
+        self._complete: list[Round] = []
+        self._held: Callable[[str], bool] = lambda name: False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def rank(self, rank: int = 0) -> Member:
+        return Member(self, rank)
+
+    def hold(self, which: Callable[[str], bool]) -> None:
+        with self._changed:
+            self._held = which
+            self._changed.notify_all()
+
+    def release(self) -> None:
+        self.hold(lambda name: False)
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join(timeout=10)
+
+    def join_round(
+        self, rank: int, name: str, tensor: Tensor, priority: int, average: bool, done: Done
+    ) -> None:
+        with self._changed:
+            self.submitted.append((rank, name, priority))
+            turn = self._open.setdefault(name, Round(name, average))
+            assert rank not in turn.tensors, f"{name} was submitted again while under way"
+            turn.tensors[rank] = tensor
+            turn.values[rank] = tensor.clone()
+            tensor.fill_(float("nan") if tensor.is_floating_point() else 77)
+            turn.done[rank] = done
+            if len(turn.tensors) == self.size:
+                self._complete.append(self._open.pop(name))
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                free = [turn for turn in self._complete if not self._held(turn.name)]
+                while not free:
+                    if self._stopping:
+                        return
+                    self._changed.wait()
+                    free = [turn for turn in self._complete if not self._held(turn.name)]
+                turn = self._random.choice(free)
+                self._complete.remove(turn)
+                if self._late_s:
+                    self._changed.wait(self._random.uniform(0, self._late_s))
+            total = sum(turn.values[rank] for rank in range(1, self.size)) + turn.values[0]
+            for rank, done in turn.done.items():
+                turn.tensors[rank].copy_(total / self.size if turn.average else total)
+                done(self.failures.get(turn.name))
+
+
+class Member:
+    """One rank's ``Synchroniser``."""
+
+    def __init__(self, network: Network, rank: int) -> None:
+        self._network = network
+        self.rank = rank
+        self.size = network.size
+        self.declared: list[str] = []
+        self.names: dict[str, Any] = {}
+
+    def declare(self, names: Sequence[str]) -> None:
+        self.declared.extend(names)
+
+    def submit(
+        self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
+    ) -> None:
+        assert name in self.declared
+        assert tensor.is_contiguous()
+        self._network.join_round(self.rank, name, tensor, priority, average, done)
+
+    def begin_iteration(self) -> None:
+        self._network.iterations += 1
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def make_network() -> Iterator[Callable[..., Network]]:
+    networks: list[Network] = []
+
+    def make(*args: Any, **kwargs: Any) -> Network:
+        networks.append(Network(*args, **kwargs))
+        return networks[-1]
+
+    yield make
+    for network in networks:
+        network.stop()
+
+
+@pytest.fixture
+def network(make_network: Callable[..., Network]) -> Network:
+    return make_network()
+
+
+def attach(
+    optimizer: torch.optim.Optimizer,
+    network: Network,
+    rank: int = 0,
+    *,
+    named: Any = None,
+    compression: Any = Uncompressed,
+    passes: int = 1,
+    overlap: bool = True,
+    timeout_s: float = 30.0,
+    separable: bool | None = None,
+    model: torch.nn.Module | None = None,
+) -> Any:
+    return distribute(
+        optimizer,
+        named,
+        compression,
+        passes,
+        model=model,
+        separable=separable,
+        synchroniser=network.rank(rank),
+        settings=RuntimeSettings(overlap=overlap, timeout_s=timeout_s),
+    )
+
+
+@pytest.fixture(name="attach")
+def attach_fixture() -> Callable[..., Any]:
+    return attach

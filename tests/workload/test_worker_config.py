@@ -1,0 +1,88 @@
+"""The worker's configuration and results files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.workload import load
+from byteprophet.workload.worker_config import (
+    WorkerConfig,
+    WorkerResult,
+    read_worker_config,
+    read_worker_result,
+)
+
+CONFIG = WorkerConfig("resnet50", "prophet", 3, 20, 900_000_000)
+RESULT = WorkerResult(
+    rank=1,
+    size=2,
+    iteration_ns=(5, 6),
+    cpu_fraction=0.5,
+    idle_cpu_fraction=0.25,
+    parameters_sha256="ab",
+    updates=5,
+    scheduled_partitions=7,
+    first_monotonic_ns=100,
+    last_monotonic_ns=111,
+)
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, compute_ns=None, scheduler="stock")])
+def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
+    path = tmp_path / "worker.toml"
+    path.write_text(config.to_toml())
+    assert read_worker_config(path) == config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("iterations = 20", "iterations = 0", "iterations must be an integer from 1, got 0"),
+        ("warmup_iterations = 3", "warmup_iterations = -1", "warmup_iterations must be an integer"),
+        ('"prophet"', "3", "scheduler must be a text that is not empty, got 3"),
+        ('workload = "resnet50"\n', "", "workload is missing"),
+        ("compute_ns", "compute_ms", "unknown field 'compute_ms'"),
+    ],
+)
+def test_config_errors_name_file_and_field(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    path = tmp_path / "worker.toml"
+    path.write_text(CONFIG.to_toml().replace(old, new, 1))
+    with pytest.raises(UserError) as raised:
+        read_worker_config(path)
+    assert str(raised.value).startswith(f"{path}: {message}")
+
+
+def test_load_workload_at_the_speed_asked_for() -> None:
+    assert CONFIG.load_workload() == load("resnet50")
+    assert replace(CONFIG, compute_ns=30).load_workload() == load("resnet50").scaled(30)
+    assert replace(CONFIG, compute_ns=None).load_workload() == load("resnet50")
+
+
+def test_result_round_trip(tmp_path: Path) -> None:
+    RESULT.write(tmp_path)
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["worker-1.json"]
+    assert read_worker_result(tmp_path / "results" / "worker-1.json") == RESULT
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"schema": 1', '"schema": 2', "schema is not 1"),
+        ('"rank"', '"rang"', "is not a worker's results file"),
+        ('"iteration_ns"', '"iterations"', "is not a worker's results file"),
+        ("{", "", "is not a worker's results file"),
+    ],
+)
+def test_other_results_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    RESULT.write(tmp_path)
+    path = tmp_path / "results" / "worker-1.json"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UserError) as raised:
+        read_worker_result(path)
+    assert str(raised.value).startswith(f"{path}: {message}")
