@@ -36,7 +36,9 @@ struct Rows {
   std::array<std::shared_ptr<Stage>, byteps::common::QueueNum> stages;
   std::shared_ptr<PushGate> gate;       // null where this process does not push
   std::shared_ptr<Waiter> nccl_waiter;  // of the one thread that serves REDUCE and BROADCAST
-  bool nccl_round_starts = true;        // only that thread reads and writes it
+  Task pushed;  // handed to the PUSH loop, not yet given to PULL; only that thread reads and writes
+                // it
+  bool nccl_round_starts = true;  // only that thread reads and writes it
 };
 // Written by the constructors, which BytePS calls before it starts any loop thread; only read
 // afterwards.
@@ -82,6 +84,23 @@ std::shared_ptr<PushGate> MakeGate() {
   }
 }
 
+// Whether a task is pulled right after it is pushed, not when the push is acknowledged. The request
+// then travels beside its own push instead of behind later ones, and the server answers as soon as
+// it has the sum. BytePS' bookkeeping allows it: it moves a task on once for the acknowledgement
+// and once for the answer, whichever comes first, and only after both is the task past PULL. Not
+// with compression, where push and pull share a mutable length, nor while BytePS traces, which
+// notes a stage by the task's position.
+bool PullsEarly(const Task& task) {
+  return task->compressor == nullptr && !task->context->profile_flag;
+}
+
+// The PUSH loop asks for the next task when it has sent the one before: its pull request is behind
+// it in the socket, as the server demands of a key's first.
+void PullWhatWasPushed() {
+  if (rows.pushed != nullptr) rows.stages[byteps::common::PULL]->Add(std::move(rows.pushed));
+  rows.pushed = nullptr;
+}
+
 // REDUCE, then BROADCAST, each several times until empty, then the collected group is posted: this
 // thread may sleep only at the start of such a round, when it holds nothing.
 bool MayWait(QueueType type) {
@@ -117,6 +136,7 @@ BytePSScheduledQueue::BytePSScheduledQueue(QueueType type)
   if (type == PUSH) {
     const bool pushes = BytePSGlobal::IsRootDevice() && BytePSGlobal::IsDistributed();
     rows.gate = pushes ? byteprophet::MakeGate() : nullptr;
+    rows.pushed = nullptr;
   }
 }
 
@@ -125,14 +145,18 @@ void BytePSScheduledQueue::addTask(std::shared_ptr<TensorTableEntry> task) {
     rows.gate->Add(std::move(task));
     return;
   }
-  if (_qt == PULL && rows.gate != nullptr) rows.gate->Acked(task->key);
+  if (_qt == PULL && rows.gate != nullptr) {
+    rows.gate->Acked(task->key);
+    if (byteprophet::PullsEarly(task)) return;
+  }
   rows.stages[_qt]->Add(std::move(task));
 }
 
 std::shared_ptr<TensorTableEntry> BytePSScheduledQueue::getTask() {
-  auto task = _qt == PUSH && rows.gate != nullptr
-                  ? rows.gate->Take()
-                  : rows.stages[_qt]->Take(byteprophet::MayWait(_qt));
+  const bool gated = _qt == PUSH && rows.gate != nullptr;
+  if (gated) byteprophet::PullWhatWasPushed();
+  auto task = gated ? rows.gate->Take() : rows.stages[_qt]->Take(byteprophet::MayWait(_qt));
+  if (gated && task != nullptr && byteprophet::PullsEarly(task)) rows.pushed = task;
   if (task != nullptr) {
     task->ready_event = nullptr;
     recorderTs(task);

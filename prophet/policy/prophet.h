@@ -31,7 +31,7 @@ class ProphetPolicy final : public QueuedPolicy {
   static constexpr std::string_view kName = "prophet";
   static constexpr auto kSettings = std::to_array<SettingSpec>({
       {"partition_bytes", 524288, 1, kMaxPartitionBytes},
-      {"window_floor_bytes", 2097152, 1, kMaxWindowBytes},
+      {"window_floor_bytes", 1048576, 1, kMaxWindowBytes},
       {"window_max_bytes", 4194304, 1, kMaxWindowBytes},
       {"bandwidth_bps", 0, 0, int64_t{1} << 50},  // 0: estimate
   });
