@@ -10,6 +10,7 @@
 
 #include "bindings.h"
 #include "prophet/registry.h"
+#include "prophet/settings_text.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -51,6 +52,7 @@ void SetReadyTimes(Policy& policy, const std::vector<ReadyTuple>& times) {
 void DefinePolicy(nb::module_& module) {
   module.def("policy_names", &prophet::policy_names);
   module.def("default_settings", &prophet::default_settings, "name"_a);
+  module.def("parse_settings", &prophet::ParseSettings, "text"_a);
 
   nb::class_<Policy>(module, "Policy", nb::is_final())
       .def(nb::new_([](std::string_view name, const prophet::Settings& settings) {

@@ -2,8 +2,8 @@
 // Python's lock.
 //
 // HandleManager::MarkDone, defined again, runs on BytePS' loop threads; NextDone on the waiting
-// thread. The queue has a mutex of its own, taken with no other lock held. Handles are collected
-// from the first call of NextDone on, so a process that never asks pays nothing.
+// thread. The queue has a mutex of its own, taken with no other lock held. Until the first call of
+// NextDone only the latest handles are kept, so the queue stays short in a process that never asks.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -17,16 +17,19 @@
 namespace byteprophet {
 namespace {
 
+// Far more than can complete between a first push_pull and the first question.
+constexpr size_t kUnaskedHandles = 1 << 16;
+
 std::mutex done_mutex;
 std::condition_variable done_changed;
-std::deque<int> done;     // guarded by done_mutex
-bool collecting = false;  // guarded by done_mutex
+std::deque<int> done;  // guarded by done_mutex
+bool asked = false;    // guarded by done_mutex
 
 void Announce(int handle) {
   {
     std::lock_guard<std::mutex> lock(done_mutex);
-    if (!collecting) return;
     done.push_back(handle);
+    if (!asked && done.size() > kUnaskedHandles) done.pop_front();
   }
   done_changed.notify_one();
 }
@@ -35,7 +38,7 @@ void Announce(int handle) {
 
 int NextDone(std::chrono::milliseconds timeout, int* handles, int capacity) {
   std::unique_lock<std::mutex> lock(done_mutex);
-  collecting = true;
+  asked = true;
   done_changed.wait_for(lock, timeout, [] { return !done.empty(); });
   const auto count = std::min<size_t>(done.size(), static_cast<size_t>(std::max(0, capacity)));
   const auto end = done.begin() + static_cast<std::ptrdiff_t>(count);

@@ -22,6 +22,8 @@ Decision: TypeAlias = (
 
 def policy_names() -> list[str]: ...
 def default_settings(name: str) -> dict[str, int]: ...
+def parse_settings(text: str) -> dict[str, int]:
+    """``"window_max_bytes=4194304,..."`` as BYTEPROPHET_SETTINGS carries it; names unchecked."""
 
 @final
 class Policy:

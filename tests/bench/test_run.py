@@ -1,0 +1,90 @@
+"""Real jobs: every scheduler must end with the parameters that the stated gradients give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from byteprophet import schedulers
+from byteprophet.bench import Case, Plan, run_bench
+from byteprophet.errors import UserError
+from byteprophet.network import why_not_permitted
+from byteprophet.workload import Tensor, Workload, to_toml
+from byteprophet.workload.check import expected_parameters, parameters_sha256
+
+RATE_BPS = None if why_not_permitted() else 400_000_000
+
+
+def mixed_workload() -> Workload:
+    """Large and tiny tensors, bursts and none, sizes that are no multiple of any partition."""
+    sizes = (4, 700_004, 40, 3_000_000, 256, 4_100_000, 1_000, 64)
+    bursts = (None, 1, 1, None, 2, 2, 2, None)
+    return Workload(
+        "mixed",
+        4,
+        tuple(
+            Tensor(f"layer{number}.weight", size, 2_000_000, 4_000_000, burst)
+            for number, (size, burst) in enumerate(zip(sizes, bursts, strict=True))
+        ),
+    )
+
+
+def write(workload: Workload, directory: Path) -> str:
+    path = directory / "workload.toml"
+    path.write_text(to_toml(workload), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("scheduler", schedulers.names)
+def test_parameters_are_those_of_the_stated_gradients(scheduler: str, tmp_path: Path) -> None:
+    workload = mixed_workload()
+    case = Case(write(workload, tmp_path), scheduler, RATE_BPS)
+    plan = Plan((case,), iterations=5, rounds=1)
+    (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
+    assert row["settings"]["updates"] == plan.updates
+    expected = parameters_sha256(expected_parameters(workload, 2, plan.updates))
+    assert row["parameters_sha256"] == expected
+    assert (row["scheduled_partitions"] > 0) == (scheduler != "stock")
+    assert row["iteration_ns"]["median"] >= row["bound_ns"]
+
+
+@pytest.mark.job
+def test_several_servers_and_three_workers(tmp_path: Path) -> None:
+    workload = mixed_workload()
+    case = Case(write(workload, tmp_path), "prophet", None, workers=3, servers=2)
+    plan = Plan((case,), iterations=3, rounds=1)
+    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    expected = parameters_sha256(expected_parameters(workload, 3, plan.updates))
+    assert row["parameters_sha256"] == expected
+
+
+@pytest.mark.job
+def test_one_worker(tmp_path: Path) -> None:
+    workload = mixed_workload()
+    case = Case(write(workload, tmp_path), "prophet", None, workers=1)
+    plan = Plan((case,), iterations=2, rounds=1)
+    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    expected = parameters_sha256(expected_parameters(workload, 1, plan.updates))
+    assert row["parameters_sha256"] == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"scheduler": "fastest"}, "fastest"),
+        ({"workload": "resnet51"}, "resnet51"),
+        ({"workers": 0}, "worker"),
+        ({"settings": {"credit_bytes": 5}}, "credit_bytes"),
+        ({"partition_bytes": -5}, "-5"),
+    ],
+)
+def test_bad_cases_are_refused_before_anything_starts(
+    change: dict[str, object], named: str, tmp_path: Path
+) -> None:
+    case = replace(Case("resnet50", "prophet", None), **change)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=named):
+        run_bench(Plan((case,), 2, 1), tmp_path / "runs", False, print)
+    assert not (tmp_path / "runs").exists()
