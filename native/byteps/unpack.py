@@ -43,9 +43,13 @@ def main(directory: Path) -> None:
 
 
 def _archive(requirements: Path) -> Path:
-    match = re.fullmatch(r"byteps==(\S+) --hash=sha256:([0-9a-f]{64})", requirements.read_text().strip())
+    match = re.fullmatch(
+        r"byteps==(\S+) --hash=sha256:([0-9a-f]{64})", requirements.read_text().strip()
+    )
     if match is None:
-        sys.exit(f"byteprophet: error: {requirements}: expected one pinned requirement with its sha256")
+        sys.exit(
+            f"byteprophet: error: {requirements}: expected one pinned requirement with its sha256"
+        )
     version, sha256 = match.groups()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "byteprophet"
     archive = cache / f"byteps-{version}.tar.gz"
@@ -53,11 +57,22 @@ def _archive(requirements: Path) -> Path:
         return archive
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        command = [sys.executable, "-I", "-m", "pip", "download", "--no-deps", "--no-binary", "byteps"]
+        command = [
+            sys.executable,
+            "-I",
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--no-binary",
+            "byteps",
+        ]
         command += ["--require-hashes", "--dest", scratch, "--requirement", str(requirements)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit(f"byteprophet: error: pip could not download byteps=={version}:\n{done.stderr}")
+            sys.exit(
+                f"byteprophet: error: pip could not download byteps=={version}:\n{done.stderr}"
+            )
         (downloaded,) = Path(scratch).glob("*.tar.gz")
         if _sha256(downloaded) != sha256:
             sys.exit(f"byteprophet: error: {downloaded.name} has not the pinned sha256 {sha256}")

@@ -13,9 +13,10 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 import pytest
-from byteprophet import _core
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from byteprophet import _core
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from byteprophet.errors import UserError
+from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import make_run_directory, read_worker_results, run_job
 
 from .conftest import MakeSpec
@@ -38,7 +38,7 @@ def test_worker_results_come_by_rank(tmp_path: Path) -> None:
         (results / f"worker-{rank}.json").write_text(json.dumps({"rank": rank}))
     assert [result["rank"] for result in read_worker_results(tmp_path)] == [0, 2, 10]
     (results / "worker-1.json").write_text("{")
-    with pytest.raises(UserError, match=r"worker-1\.json is not JSON"):
+    with pytest.raises(JobFailed, match=r"worker-1\.json is not JSON"):
         read_worker_results(tmp_path)
 
 

@@ -1,9 +1,9 @@
 """Compares schedulers on paced workloads: jobs run in turn, results side by side.
 
-    case.py      what is compared, as plain data
-    execute.py   runs the jobs, policies in turn, round after round
-    result.py    from what workers measured to one row per case
-    machine.py   the machine beside the figures
+case.py      what is compared, as plain data
+execute.py   runs the jobs, policies in turn, round after round
+result.py    from what workers measured to one row per case
+machine.py   the machine beside the figures
 """
 
 from __future__ import annotations

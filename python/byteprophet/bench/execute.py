@@ -56,9 +56,7 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
     )
 
 
-def _spec(
-    case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool
-) -> JobSpec:
+def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool) -> JobSpec:
     wire_s = 0.0 if case.bandwidth_bps is None else workload.size_bytes * 16 / case.bandwidth_bps
     iteration_s = (workload.forward_ns + workload.backward_ns) / 1e9 + wire_s
     return JobSpec(

@@ -87,6 +87,7 @@ def _import_check(
     ok = done.returncode == 0
     lines = [line.strip() for line in (done.stdout if ok else done.stderr).splitlines()]
     found = next((line for line in reversed(lines) if line), f"status {done.returncode}")
+    found = found.removeprefix("byteprophet: error: ")
     return Finding(name, ok, True, found, "" if ok else todo)
 
 

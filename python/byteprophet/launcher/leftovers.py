@@ -40,7 +40,7 @@ class Leftovers:
 
 def marked_processes(run_directory: str) -> list[int]:
     """The processes, except this one, that carry the job's BYTEPROPHET_RUN."""
-    mark = b"\0" + f"BYTEPROPHET_RUN={run_directory}".encode() + b"\0"
+    mark = b"\0BYTEPROPHET_RUN=" + os.fsencode(run_directory) + b"\0"
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

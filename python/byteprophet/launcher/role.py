@@ -69,12 +69,15 @@ class Role:
         self.output_fd = self._process.stdout.fileno()
         os.set_blocking(self.output_fd, False)
 
-    def read(self) -> tuple[list[str], bool]:
-        """The lines that have come since, and whether more may come. Never blocks."""
+    def read(self) -> tuple[list[str], int, bool]:
+        """Lines that have come since, how many bytes were read, and whether the pipe is open.
+
+        Never blocks.
+        """
         try:
             data = os.read(self.output_fd, _READ_BYTES)
         except BlockingIOError:
-            return [], True
+            return [], 0, True
         self._log.write(data)
         *whole, self._partial = (self._partial + data).split(b"\n")
         if self._partial and (not data or len(self._partial) > _LONGEST_LINE_BYTES):
@@ -83,7 +86,7 @@ class Role:
         # A progress bar redraws itself with \r: its last state is the line.
         lines = [line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2] for line in whole]
         self._recent.extend(line for line in lines if line.strip())
-        return lines, bool(data)
+        return lines, len(data), bool(data)
 
     def poll(self) -> bool:
         """Whether the process has ended; takes its status and CPU time when it has."""

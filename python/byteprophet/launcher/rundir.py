@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from byteprophet.errors import UserError
+from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher.spec import JobResult, JobSpec
 
 SCHEMA = 1
@@ -68,15 +68,15 @@ def write_summary(run_directory: Path, status: str, result: JobResult) -> None:
 
 
 def read_worker_results(run_directory: Path) -> list[dict[str, Any]]:
-    """What workers wrote to results/worker-<rank>.json, by rank; UserError for a broken file."""
+    """What workers wrote to results/worker-<rank>.json, by rank; JobFailed for a broken file."""
     found: list[tuple[int, dict[str, Any]]] = []
     for path in (run_directory / "results").glob("worker-*.json"):
         rank = path.stem.removeprefix("worker-")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UserError(f"{path} is not JSON: {error}") from None
+            raise JobFailed(f"{path} is not JSON: {error}") from None
         if not rank.isdecimal() or not isinstance(content, dict):
-            raise UserError(f"{path}: expected worker-<rank>.json with an object inside")
+            raise JobFailed(f"{path}: expected worker-<rank>.json with an object inside")
         found.append((int(rank), content))
     return [content for _, content in sorted(found, key=lambda pair: pair[0])]

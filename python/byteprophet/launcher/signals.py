@@ -39,7 +39,7 @@ class Signals:
             self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
             for signum in _SIGNALS:
                 # Ignored stays ignored: that is how nohup keeps a job alive.
-                if signal.getsignal(signum) is not signal.SIG_IGN:
+                if signal.getsignal(signum) not in (signal.SIG_IGN, None):
                     self._before[signum] = signal.signal(signum, self._note)
         return self
 

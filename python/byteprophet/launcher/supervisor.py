@@ -23,10 +23,11 @@ from byteprophet.launcher.spec import Echo, Limits, RoleResult
 
 _TICK_S = 0.1
 _KILL_TIMEOUT_S = 5.0
+_DRAIN_READS = 100
 
 
 class Supervisor:
-    """``run`` and then ``stop``, which is also right when ``run`` was cut short."""
+    """``run`` and then ``stop``, also when ``run`` was cut short; each once."""
 
     def __init__(
         self, descendants: Descendants, signals: Signals, limits: Limits, echo: Echo | None
@@ -61,7 +62,7 @@ class Supervisor:
                 return f"the job did not end within {timeout_s:g} s: {self._who()}"
 
     def stop(self) -> None:
-        """Ends what still runs: SIGTERM, and after the grace, SIGKILL. May be called twice."""
+        """Ends what still runs: SIGTERM, and after the grace, SIGKILL."""
         self._poll()
         for role in self._roles:
             role.stopped = role.stopped or role.exit_status is None
@@ -74,9 +75,8 @@ class Supervisor:
             self._pump()
         self._descendants.kill_all(_KILL_TIMEOUT_S)
         self._wait_for_all(_KILL_TIMEOUT_S)
-        while self._pump(0):  # what they wrote last
-            pass
         for role in self._roles:
+            self._drain(role)
             role.close()
         self._selector.close()
 
@@ -101,34 +101,39 @@ class Supervisor:
         running = [role for role in self._roles if not role.poll()]
         return not running
 
-    def _pump(self, timeout_s: float = _TICK_S) -> bool:
-        """One turn of the loop: waits, passes lines on, takes statuses. Whether there were any."""
-        some = False
-        for key, _ in self._selector.select(timeout_s):
-            role = key.data
-            if not isinstance(role, Role):  # a signal: once seen, the loop ends by itself
+    def _pump(self) -> None:
+        """One turn of the loop: waits a little, passes lines on, takes statuses."""
+        for key, _ in self._selector.select(_TICK_S):
+            if isinstance(key.data, Role):
+                self._read(key.data)
+            else:  # a signal: once seen, the loop ends by itself
                 self._selector.unregister(key.fileobj)
-                continue
-            lines, more = role.read()
-            some = True
-            if not more:
-                self._selector.unregister(key.fileobj)
-            self._pass_on(role.name, lines)
         self._poll()
-        return some
 
-    def _pass_on(self, name: str, lines: Sequence[str]) -> None:
+    def _read(self, role: Role) -> bool:
+        """Passes on what has come from ``role``; whether there may be more at once."""
+        lines, size_bytes, is_open = role.read()
+        if not is_open:
+            self._selector.unregister(role.output_fd)
         echo, self._echo = self._echo, None  # one that raised is not called again, by stop()
         if echo is not None:
             for line in lines:
-                echo(name, line)
+                echo(role.name, line)
             self._echo = echo
+        return size_bytes > 0
+
+    def _drain(self, role: Role) -> None:
+        """What a role that has ended wrote last. Not without end: its children may go on."""
+        for _ in range(_DRAIN_READS):
+            if role.output_fd not in self._selector.get_map() or not self._read(role):
+                break
 
     def _failed(self) -> str | None:
         """The first cause that shows: workers first, as the others' ends follow from theirs."""
         order = sorted(self._roles, key=lambda role: role.plan.kind != "worker")
         for role in order:
             if role.exit_status is not None and role.exit_status != 0:
+                self._drain(role)
                 return role.obituary()
         # Servers and scheduler end together, when the last worker has taken its leave (it may go
         # on without them). One that ends with status 0 while another stays has left too early.
@@ -143,6 +148,8 @@ class Supervisor:
     def _who(self) -> str:
         running = [role.name for role in self._roles if role.exit_status is None]
         ended = [
-            f"{role.name} ended with {role.exit_status}" for role in self._roles if role.poll()
+            f"{role.name} ended with {role.exit_status}"
+            for role in self._roles
+            if role.exit_status is not None
         ]
         return "; ".join([", ".join(running) + " still running", *ended])

@@ -54,7 +54,7 @@ class Host:
     name: str
     address: str
     pid: int  # of the process that holds its namespaces
-    _join: tuple[str, ...]
+    join: tuple[str, ...]  # the start of a command line that enters them
 
     def enter(self, command: Sequence[str], directory: Path | None = None) -> list[str]:
         """``command`` as a command line that runs it on this host, in ``directory``.
@@ -63,7 +63,7 @@ class Host:
         namespace moves to its root directory, so give ``directory`` wherever that matters.
         """
         change = [] if directory is None else ["env", f"--chdir={directory}"]
-        return [*self._join, "--net", "--mount", "--", *change, *command]
+        return [*self.join, "--net", "--mount", "--", *change, *command]
 
 
 @final

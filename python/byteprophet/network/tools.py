@@ -48,6 +48,7 @@ def run(command: Sequence[str], script: str = "") -> str | None:
             text=True,
             timeout=_TIMEOUT_S,
             check=False,
+            start_new_session=True,  # out of reach of a Ctrl-C that is for this process
         )
     except subprocess.TimeoutExpired:
         return f"{command[0]} did not answer within {_TIMEOUT_S:.0f} s"
