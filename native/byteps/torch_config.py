@@ -1,4 +1,4 @@
-"""Prints, as JSON, what the build needs to know of the torch that is installed beside this Python."""
+"""Prints, as JSON, what the build needs to know of the torch installed beside this Python."""
 
 import json
 import sys
@@ -7,8 +7,8 @@ try:
     import torch
 except ImportError:
     sys.exit(
-        "byteprophet: error: torch is not installed in this Python's environment, and BytePS is built for it: "
-        "install it first (for a machine without a GPU: pip install torch==2.13.0)"
+        "byteprophet: error: torch is not installed in this Python's environment, and BytePS is "
+        "built for it: install it first (for a machine without a GPU: pip install torch==2.13.0)"
     )
 from torch.utils import cpp_extension
 

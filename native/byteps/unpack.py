@@ -1,9 +1,10 @@
 """Obtains the BytePS source distribution, checks it, unpacks it and applies our patch queue.
 
-Usage: unpack.py DIRECTORY. Leaves DIRECTORY alone if it was made from the same source and patches before.
+Usage: unpack.py DIRECTORY. Leaves DIRECTORY alone if it was made from the same source and patches.
 
-The archive is fetched by pip under hash checking (requirements.txt) and kept in the user's cache directory; it is
-checked again whenever it is used, so a damaged or foreign file there is replaced, not trusted.
+The archive is fetched by pip under hash checking (requirements.txt) and kept in the user's cache
+directory; it is checked again whenever it is used, so a damaged or foreign file there is replaced,
+not trusted.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ STAMP = ".byteprophet-source"
 
 
 def main(directory: Path) -> None:
+    """Make ``directory`` the patched source."""
     requirements = HERE / "requirements.txt"
     patches = sorted((HERE / "patches").glob("*.patch"))
     identity = _sha256(*[requirements, Path(__file__), *patches])

@@ -18,7 +18,7 @@ from byteprophet.report.table import bench_table
 
 SCHEMA = 1
 
-_HELP = f"""Compare schedulers on a paced workload: timed waits for compute, real bytes through BytePS.
+_HELP = f"""Compare schedulers on a paced workload: timed compute, real bytes through BytePS.
 
 Every scheduler runs once per round, in turn; figures are medians over all rounds. The bound is a
 true lower bound of the iteration time. Schedulers: {", ".join(schedulers.names)}.
