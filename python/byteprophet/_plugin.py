@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import importlib.util
+import importlib
 import json
 import os
 import sys
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import byteprophet
+from byteprophet.errors import UserError
 
 _LIBRARY = "libbyteprophet_torch.so"
 _BUILT_FOR = "byteps.json"  # beside it: which BytePS it was built for
@@ -74,7 +75,7 @@ def load() -> Plugin | None:
     if scheduler is None:
         return None
     partition_bytes = _check_settings(scheduler)
-    if "byteps.torch" in sys.modules or "byteps.torch.ops" in sys.modules:
+    if "byteps.torch.c_lib" in sys.modules:
         _refuse(
             "byteps.torch was imported before the scheduler could be loaded: import "
             "byteprophet.torch first, or set BYTEPS_SCHEDULER before python starts"
@@ -90,22 +91,23 @@ def load() -> Plugin | None:
         return None
     import torch  # noqa: F401  (the plug-in is linked against its libraries)
 
-    os.environ.setdefault("BYTEPS_PARTITION_BYTES", str(partition_bytes))
+    os.environ["BYTEPS_PARTITION_BYTES"] = str(partition_bytes)
     return Plugin(ctypes.CDLL(str(native / _LIBRARY), mode=ctypes.RTLD_GLOBAL))
 
 
 def _check_settings(scheduler: str) -> int:
-    """The policy's default partition size in bytes. Exits if the environment is not right."""
-    from byteprophet import _core
+    """The partition size to start BytePS with, in bytes. Exits if the environment is not right."""
+    from byteprophet import _core, schedulers
 
-    if scheduler not in _core.policy_names():
-        _refuse(
-            f"BYTEPS_SCHEDULER={scheduler}: there is no such scheduler; have stock, "
-            + ", ".join(_core.policy_names())
-        )
     if os.environ.get("BYTEPS_ENABLE_ASYNC", "0") not in ("", "0"):
         _refuse("BYTEPS_ENABLE_ASYNC is set: asynchronous training cannot be scheduled; unset it")
-    return int(_core.default_settings(scheduler)["partition_bytes"])
+    partition = os.environ.get("BYTEPS_PARTITION_BYTES")
+    try:
+        overrides = _core.parse_settings(os.environ.get("BYTEPROPHET_SETTINGS", ""))
+        given = None if partition is None else int(partition)
+        return schedulers.resolve(scheduler, overrides, given)[1]
+    except (UserError, ValueError) as error:
+        _refuse(f"{error} (from BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS and BYTEPS_PARTITION_BYTES)")
 
 
 def _native_folder() -> Path | None:
@@ -122,11 +124,11 @@ def _mismatch(native: Path | None) -> str | None:
     if native is None:
         return "the plug-in for PyTorch is not installed"
     built_for = json.loads((native / _BUILT_FOR).read_text())
-    spec = importlib.util.find_spec("byteps")
-    if spec is None or not spec.submodule_search_locations:
+    try:
+        version = importlib.import_module("byteps.__version__").__version__
+    except ImportError:
         return "BytePS is not installed"
-    folder = Path(spec.submodule_search_locations[0])
-    version = importlib.import_module("byteps.__version__").__version__
+    folder = Path(importlib.import_module("byteps").__path__[0])
     if version != built_for["version"]:
         return f"BytePS {version} is not {built_for['version']}, which the plug-in was built for"
     extensions = sorted((folder / "torch").glob("c_lib*.so"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from byteprophet.torch import flush_points
 from byteprophet.torch.optimizer import Uncompressed, distribute
 from byteprophet.torch.settings import RuntimeSettings
 
@@ -140,6 +142,12 @@ def make_network() -> Iterator[Callable[..., Network]]:
     yield make
     for network in networks:
         network.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_other_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optimizer that failed in one test goes on failing; not in the next test."""
+    monkeypatch.setattr(flush_points, "_fronts", weakref.WeakSet())
 
 
 @pytest.fixture

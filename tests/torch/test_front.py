@@ -6,8 +6,10 @@ network keeps rubbish in a tensor while it travels and finishes late and out of 
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -158,6 +160,35 @@ def settle(model: nn.Module, ours: Any) -> None:
     ours.zero_grad()
 
 
+@pytest.mark.parametrize("how", ["zero_", "data", "checked", "assigned", "never"])
+def test_gradients_touched_by_hand_after_step(
+    make_network: MakeNetwork, attach: Attach, how: str
+) -> None:
+    network = make_network(seed=6, late_s=0.002)
+    model, plain_model = pair()
+    ours, plain = attach(sgd(model), network), sgd(plain_model)
+    norms: dict[int, list[float]] = {id(model): [], id(plain_model): []}
+    for iteration in range(5):
+        for this, optimizer in ((model, ours), (plain_model, plain)):
+            loss_of(this, iteration).backward()
+            zeros_for_unused(plain_model)
+            optimizer.step()
+            for number, parameter in enumerate(this.parameters()):
+                if number % 3 == 0:
+                    norms[id(this)].append(float(parameter.grad.norm()))
+                if how == "zero_":
+                    parameter.grad.zero_()
+                elif how == "data":
+                    parameter.grad.data.zero_()
+                elif how == "checked" and parameter.grad is not None:
+                    parameter.grad.mul_(0.5)
+                elif how == "assigned":
+                    parameter.grad = torch.full_like(parameter, 1e-3)
+    ours.finish()
+    assert_equal(model, plain_model)
+    assert norms[id(model)] == norms[id(plain_model)]
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("through_model", [True, False])
 def test_zero_grad_while_gradients_travel(
@@ -198,8 +229,9 @@ def test_values_at_step_count(network: Any, attach: Attach) -> None:
         for optimizer in (ours, plain)
     ]
     for iteration in range(5):
+        loss = loss_of(model, iteration)
         network.hold(lambda name, held=iteration > 0: held and name.startswith("Gradient"))
-        loss_of(model, iteration).backward()
+        loss.backward()
         ours.step()
         schedules[0].step()
         ours.param_groups[0]["momentum"] = 0.1 * iteration
@@ -490,6 +522,7 @@ def test_timeout_names_the_parameter(network: Any, attach: Attach) -> None:
     ours.step()
     with pytest.raises(RuntimeError, match=r"update of parameter '1\.weight': the transfer of its"):
         model(torch.ones(1, 2))
+    network.release()
 
 
 def test_a_failed_transfer_is_raised_where_it_is_waited_for(network: Any, attach: Attach) -> None:
@@ -534,6 +567,54 @@ def test_refused(network: Any, attach: Attach) -> None:
     ours = attach(sgd(embedding, momentum=0.0, weight_decay=0.0), network)
     with pytest.raises(RuntimeError, match="is sparse"):
         embedding(torch.tensor([1])).sum().backward()
+
+
+def test_parameters_put_into_a_group_by_hand_are_an_error(network: Any, attach: Attach) -> None:
+    layer = nn.Linear(2, 2)
+    ours = attach(torch.optim.SGD([layer.weight], lr=0.1), network)
+    ours.param_groups[0]["params"].append(layer.bias)
+    layer(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(RuntimeError, match="past add_param_group"):
+        ours.step()
+
+
+def test_an_optimizer_dropped_before_its_updates_are_done(network: Any, attach: Attach) -> None:
+    models = pair()
+
+    def train(model: nn.Module, optimizer: Any) -> None:
+        for iteration in range(3):
+            optimizer.zero_grad()
+            loss_of(model, iteration).backward()
+            zeros_for_unused(models[1])
+            if iteration == 2:
+                network.hold(lambda name: True)
+                threading.Timer(0.3, network.release).start()
+            optimizer.step()
+
+    train(models[0], attach(sgd(models[0]), network))
+    train(models[1], sgd(models[1]))
+    gc.collect()
+    assert torch.equal(loss_of(models[0], 9), loss_of(models[1], 9))
+    models[0].state_dict()
+    assert_equal(*models)
+
+
+def test_a_dropped_optimizer_leaves_nothing_behind(network: Any, attach: Attach) -> None:
+    model, _ = pair()
+    ours = attach(sgd(model), network)
+    settle(model, ours)
+    settle(model, ours)
+    ours.finish()
+    front = weakref.ref(ours._front)
+    thread = ours._front.updater._thread
+    hooks = len(nn.modules.module._global_forward_pre_hooks)
+    del ours
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert front() is None
+    assert len(nn.modules.module._global_forward_pre_hooks) == hooks - 1
+    loss_of(model, 0).backward()  # nobody is there to send anything
 
 
 def test_one_iteration_mark_per_iteration(network: Any, attach: Attach) -> None:

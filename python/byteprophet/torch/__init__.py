@@ -3,8 +3,9 @@
 Offers what ``byteps.torch`` offers, with a ``DistributedOptimizer`` whose ``step()`` returns at
 once: every module's forward waits for its own parameters, so the order of the transfers matters.
 Results are those of the job that waits in ``step()``, bit for bit. Reading parameters past the
-flush points (a module's forward, ``state_dict``, ``eval``, clipping, ``torch.save``, exit; all are
-in ``flush.py``) needs ``optimizer.finish()`` first, or ``BYTEPROPHET_OVERLAP=0`` for the job.
+flush points (a module's forward, ``state_dict``, ``eval``, clipping, ``torch.save``, exit; see
+``flush_points.py``) needs ``optimizer.finish()`` first, or ``BYTEPROPHET_OVERLAP=0`` for the job.
+Gradients may be read at any time after ``step()``.
 
 With ``BYTEPS_SCHEDULER`` set, the plug-in that schedules the transfers is loaded here.
 """
@@ -19,7 +20,6 @@ _loaded = _plugin.load()
 from byteps.torch import (  # noqa: E402
     Compression,
     declare,
-    init,
     local_rank,
     local_size,
     poll,
@@ -36,7 +36,7 @@ from byteprophet.torch.collectives import (  # noqa: E402
     push_pull,
     push_pull_async,
 )
-from byteprophet.torch.lifecycle import shutdown, suspend  # noqa: E402
+from byteprophet.torch.lifecycle import init, shutdown, suspend  # noqa: E402
 from byteprophet.torch.optimizer import DistributedOptimizer, flush  # noqa: E402
 
 byteps_push_pull = push_pull_async_inplace  # upstream's name for it in this module

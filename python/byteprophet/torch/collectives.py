@@ -17,7 +17,7 @@ from byteps.torch import Compression, ops
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from byteprophet.torch import flush, state_text
+from byteprophet.torch import flush_points, state_text
 
 _IN_FLIGHT = 16  # broadcasts under way at once: the first one of a name takes a thread in BytePS
 
@@ -95,7 +95,7 @@ def broadcast_parameters(
             item if isinstance(item, tuple) else (f"noname.{number}", item)
             for number, item in enumerate(params)
         ]
-    flush.finish_all()
+    flush_points.finish_all()
     _broadcast(
         [(prefix + name, tensor) for name, tensor in named if isinstance(tensor, Tensor)], root_rank
     )
@@ -113,7 +113,7 @@ def broadcast_optimizer_state(
         raise ValueError("the state of LBFGS cannot be broadcast")
     if ops.size() == 1:
         return
-    flush.finish_all()
+    flush_points.finish_all()
     state = optimizer.state_dict()
     text, tensors = state_text.to_text(state)
     is_root = ops.rank() == root_rank

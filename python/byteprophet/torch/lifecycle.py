@@ -1,19 +1,51 @@
-"""Stopping BytePS without leaving anything of ours on the way."""
+"""Starting and stopping BytePS: nothing of ours left on the way, and no hang after a failure.
+
+BytePS shuts down at exit, and waits there for all other workers. If this one failed they never
+come: they wait for its gradients. So after an uncaught exception BytePS is not shut down, and the
+process ends with status 1 once the exit handlers have run.
+
+Exit handlers run in reverse order: that of ``init`` before BytePS', the one registered here after.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
+
 from byteps.torch import ops
 
-from byteprophet.torch import flush
+from byteprophet.torch import flush_points
+
+
+def init(lazy: bool = True) -> None:
+    """Join the job. ``lazy``: connect when the first tensor is sent."""
+    ops.init(lazy)
+    atexit.register(_skip_shutdown_after_failure)
 
 
 def shutdown() -> None:
     """Finish what is under way, then shut BytePS down."""
-    flush.stop_all()
+    flush_points.stop_all()
     ops.shutdown()
 
 
 def suspend() -> None:
     """Finish what is under way, then suspend BytePS; ``resume`` continues."""
-    flush.stop_all()
+    flush_points.stop_all()
     ops.suspend()
+
+
+def _skip_shutdown_after_failure() -> None:
+    if flush_points.has_failed():
+        atexit.unregister(ops.shutdown)
+
+
+def _leave_after_failure() -> None:
+    if flush_points.has_failed():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+atexit.register(_leave_after_failure)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from byteprophet.torch import flush as flush_points
+from byteprophet.torch import flush_points
 from byteprophet.torch.front import Front
 from byteprophet.torch.naming import name_parameters, optimizer_parameters
 from byteprophet.torch.settings import RuntimeSettings
@@ -67,7 +68,7 @@ class _Distributed:
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Accumulate gradients over ``passes`` backward passes before they are sent."""
-        self._front.set_passes(passes)
+        self._front.gradients.set_passes(passes)
 
 
 def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
@@ -106,7 +107,7 @@ def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
 def _subclass(base: type[Optimizer]) -> type[Optimizer]:
     def zero_grad(self: Any, set_to_none: bool = True) -> None:
         """Clear gradients; those in flight are left to their transfer."""
-        self._front.zero_gradients(
+        self._front.gradients.zero(
             optimizer_parameters(self), lambda: base.zero_grad(self, set_to_none), set_to_none
         )
 
@@ -210,6 +211,9 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     needs a closure, for bad names and for an unknown ``sync``.
     """
     synchroniser = make_synchroniser(sync)
+    settings = RuntimeSettings.from_environment()
+    if synchroniser.size == 1:
+        settings = replace(settings, overlap=False)  # nothing travels
     return distribute(
         optimizer,
         named_parameters,
@@ -218,7 +222,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         model=model,
         separable=separable,
         synchroniser=synchroniser,
-        settings=RuntimeSettings.from_environment(),
+        settings=settings,
     )
 
 

@@ -32,6 +32,7 @@ _REPLACEMENTS: dict[str, dict[str, Any]] = {
         "DistributedOptimizer": DistributedOptimizer,
         "broadcast_optimizer_state": collectives.broadcast_optimizer_state,
         "broadcast_parameters": collectives.broadcast_parameters,
+        "init": lifecycle.init,
         "push_pull": collectives.push_pull,
         "shutdown": lifecycle.shutdown,
         "suspend": lifecycle.suspend,
@@ -40,6 +41,7 @@ _REPLACEMENTS: dict[str, dict[str, Any]] = {
         "CrossBarrier": cross_barrier,
         "broadcast_optimizer_state": collectives.broadcast_optimizer_state,
         "broadcast_parameters": collectives.broadcast_parameters,
+        "init": lifecycle.init,
         "shutdown": lifecycle.shutdown,
     },
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from byteprophet.errors import UserError
 
-DEFAULT_TIMEOUT_S = 300.0
+DEFAULT_TIMEOUT_S = 1800.0  # rank 0 may evaluate for long while the others wait
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,12 @@ class RuntimeSettings:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> RuntimeSettings:
         """Read and check ``BYTEPROPHET_OVERLAP`` (0 or 1) and ``BYTEPROPHET_TIMEOUT_S``.
 
-        Raises ``UserError`` naming the variable and its value.
+        Raises ``UserError`` naming the variable and its value; also for BytePS' asynchronous mode,
+        in which there is no average.
         """
+        asynchronous = environment.get("BYTEPS_ENABLE_ASYNC", "")
+        if asynchronous not in ("", "0"):
+            raise UserError(f"BYTEPS_ENABLE_ASYNC={asynchronous}: not supported; unset it")
         overlap = environment.get("BYTEPROPHET_OVERLAP", "1")
         if overlap not in ("0", "1"):
             raise UserError(f"BYTEPROPHET_OVERLAP={overlap}: must be 0 or 1")

@@ -30,6 +30,7 @@ class Updater:
         self._ready: list[tuple[int, int, Transfer]] = []
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._kept: object = None
         self._failed: tuple[Slot, BaseException] | None = None
         self.outstanding = 0
 
@@ -41,9 +42,15 @@ class Updater:
             if transfer.plan is not None:
                 self._push(transfer)
 
-    def hand_over(self, transfers: Sequence[Transfer], plan: Plan, groups: Sequence[int]) -> None:
-        """``step()`` was called: update each parameter by ``plan`` once its gradient is there."""
+    def hand_over(
+        self, transfers: Sequence[Transfer], plan: Plan, groups: Sequence[int], keep: object
+    ) -> None:
+        """``step()`` was called: update each parameter by ``plan`` once its gradient is there.
+
+        ``keep`` is kept alive until that is done: a script may drop its optimizer before.
+        """
         with self._changed:
+            self._kept = keep
             for transfer, group in zip(transfers, groups, strict=True):
                 transfer.plan, transfer.group = plan, group
                 transfer.slot.updated.clear()
@@ -76,10 +83,15 @@ class Updater:
                 self._raise_failed(*self._failed)
 
     def close(self) -> None:
-        """End the thread; updates already on the heap are still applied."""
+        """Let the thread end; updates whose gradients are there are still applied."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of the thread after ``close``."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     def _push(self, transfer: Transfer) -> None:
         """REQUIRES: ``_changed`` is held."""
@@ -100,13 +112,16 @@ class Updater:
             # In this order, as both are read without the lock: who sees the count at zero sees
             # every slot updated, and who sees a slot updated finds it free. After a failure the
             # count never falls to zero, so that everybody looks.
+            kept = None
             with self._changed:
                 if error is not None and self._failed is None:
                     self._failed = slot, error
                 slot.transfer = None
                 slot.updated.set()
                 self.outstanding -= error is None
-            del transfer, slot
+                if self.outstanding == 0:
+                    kept, self._kept = self._kept, None
+            del transfer, slot, kept
 
     def _apply(self, transfer: Transfer) -> BaseException | None:
         if transfer.error is not None or self._failed is not None:

@@ -20,13 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer, swa_utils
 
 if TYPE_CHECKING:
     from byteprophet.torch.front import Front
+    from byteprophet.torch.synchroniser import Synchroniser
+    from byteprophet.torch.updates import Updater
 
 _fronts: weakref.WeakSet[Front] = weakref.WeakSet()
+_updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as their threads are
+_synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()
 _installed = False
+_JOIN_S = 5.0
 
 # Read or replace parameters: all updates are finished first.
 _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
@@ -53,6 +59,8 @@ def register(front: Front) -> None:
     """Let the flush points know ``front``; the first one installs them."""
     global _installed
     _fronts.add(front)
+    _updaters.add(front.updater)
+    _synchronisers.add(front.synchroniser)
     if not _installed:
         _installed = True
         _install()
@@ -67,15 +75,22 @@ def finish_all() -> None:
 def stop_all() -> None:
     """Wait until nothing travels any more and let synchronisers release their threads."""
     for front in live_fronts():
-        front.stop()
+        front.drain()
+    for synchroniser in list(_synchronisers):
+        synchroniser.close()
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """Wait for averages where ``parameters`` have gradients on their way."""
     parameters = list(parameters)
     for front in live_fronts():
-        if front.gradients_submitted and front.manages(parameters):
+        if front.gradients.unclaimed and front.manages(parameters):
             front.synchronize()
+
+
+def has_failed() -> bool:
+    """At exit: whether an uncaught exception ends the process."""
+    return hasattr(sys, "last_type") and not hasattr(sys, "ps1")
 
 
 def _install() -> None:
@@ -86,7 +101,7 @@ def _install() -> None:
         setattr(nn.utils, name, wrapped)
         setattr(nn.utils.clip_grad, name, wrapped)
     for name in _READ_GRADIENTS_OF_OPTIMIZER:
-        setattr(torch.amp.GradScaler, name, _scaling(getattr(torch.amp.GradScaler, name)))
+        setattr(GradScaler, name, _scaling(getattr(GradScaler, name)))
     nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
     atexit.register(_at_exit)
 
@@ -125,7 +140,7 @@ def _zeroing(function: Callable[..., None]) -> Callable[..., None]:
         zero: Callable[[], None] = functools.partial(function, module, set_to_none)
         for front in live_fronts():
             zero = functools.partial(
-                front.zero_gradients, list(module.parameters()), zero, set_to_none
+                front.gradients.zero, list(module.parameters()), zero, set_to_none
             )
         zero()
 
@@ -136,11 +151,15 @@ def _at_exit() -> None:
     """Runs before BytePS' own exit handler, which was registered earlier (by ``init``).
 
     What other ranks still need of us is sent. After an uncaught exception nobody is waited for: the
-    job has failed.
+    job has failed. Updater threads are ended in any case: Python kills what threads are left, which
+    aborts the process if one is inside torch.
     """
-    if hasattr(sys, "last_type"):
-        return
     try:
-        stop_all()
+        if not has_failed():
+            stop_all()
     except RuntimeError as error:
         print(error, file=sys.stderr)
+    for updater in list(_updaters):
+        updater.close()
+    for updater in list(_updaters):
+        updater.join(_JOIN_S)

@@ -1,0 +1,33 @@
+"""What the scripts here have in common: exit statuses, and one line for an error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from byteprophet.errors import JobFailed, UserError
+
+_INTERRUPTED = 130
+
+
+def run_script(main: Callable[[Sequence[str]], None]) -> NoReturn:
+    """Run ``main`` and exit: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    try:
+        main(sys.argv[1:])
+    except (JobFailed, UserError) as error:
+        line = " ".join(str(error).split())
+        print(f"byteprophet: error: {line}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UserError) else 1)
+    except KeyboardInterrupt:
+        print("byteprophet: error: interrupted", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
+    sys.exit(0)
+
+
+def split(text: str, option: str) -> list[str]:
+    """The parts of a comma-separated option, each once."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise UserError(f"{option}: must name at least one")
+    return list(dict.fromkeys(parts))

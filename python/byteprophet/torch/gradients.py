@@ -1,0 +1,223 @@
+"""The gradients of one optimizer: when each is sent, what comes back, and when it may be cleared.
+
+A hook sees each gradient accumulated; after ``passes`` backward passes it is submitted to the
+synchroniser. ``collect`` submits what is missing (zeros for a parameter without gradient) and waits
+for all averages.
+
+Threads: methods run in the thread that trains, ``_accumulated`` also in autograd's threads,
+``_finish`` in the synchroniser's. ``_begin`` guards the iteration flag, as gradients of several
+devices may come at once; all else is guarded as ``slots.py`` and ``updates.py`` say. Hooks hold
+everything weakly, so that they die with their optimizer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteprophet.torch.pending_gradient import PendingGradient, without_waiting
+from byteprophet.torch.slots import Slot, Transfer
+from byteprophet.torch.synchroniser import Synchroniser
+from byteprophet.torch.updates import Updater
+
+_UNCLAIMED_S = 10.0  # at the end of a job, for gradients that no step() was called for
+
+
+class Gradients:
+    """All parameters of an optimizer, as ``slots`` by ``id`` of the parameter.
+
+    ``compression`` has ``compress(tensor)``, giving a tensor and a context, and
+    ``decompress(tensor, context)``.
+    """
+
+    def __init__(
+        self, synchroniser: Synchroniser, updater: Updater, compression: Any, passes: int
+    ) -> None:
+        self.slots: dict[int, Slot] = {}
+        self._synchroniser = synchroniser
+        self._updater = updater
+        self._compression = compression
+        self._passes = passes
+        self._indices = itertools.count()
+        self._begin = threading.Lock()
+        self._between_iterations = True
+
+    def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Take charge of more parameters; call with the same names on every rank."""
+        names = []
+        for name, parameter in sorted(named_parameters, key=lambda named: named[0]):
+            slot = Slot(name, parameter, next(self._indices), self._passes)
+            self.slots[id(parameter)] = slot
+            self._hook(slot)
+            names.append(name)
+        # As BytePS declares them: parameters are broadcast under the second name.
+        self._synchroniser.declare(
+            [f"Gradient.{name}" for name in names] + [f"Parameter.{name}" for name in names]
+        )
+
+    def release(self, parameters: Iterable[Tensor]) -> None:
+        """Let go of parameters."""
+        for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
+            del self.slots[id(slot.parameter)]
+            if slot.hook is not None:
+                slot.hook.remove()
+
+    def set_passes(self, passes: int) -> None:
+        """Submit gradients after ``passes`` backward passes from now on."""
+        self._passes = passes
+        for slot in self.slots.values():
+            slot.passes_left = passes
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether gradients are on their way, or there, that ``step()`` was not yet called for."""
+        return any(
+            slot.transfer is not None and not slot.update_outstanding
+            for slot in self.slots.values()
+        )
+
+    def participants(self) -> list[Slot]:
+        """The slots that take part in a step: all but frozen ones without a gradient."""
+        slots = []
+        for slot in self.slots.values():
+            if slot.parameter.requires_grad and slot.hook is None:
+                self._hook(slot)
+            if slot.parameter.requires_grad or slot.parameter.grad is not None:
+                slots.append(slot)
+        return slots
+
+    def submit(self, slot: Slot) -> Transfer:
+        """Send the gradient that ``slot`` has now."""
+        gradient = slot.parameter.grad = without_waiting(slot.parameter.grad)
+        if gradient is None:
+            gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
+        if gradient.is_sparse or gradient.requires_grad:
+            kind = "sparse" if gradient.is_sparse else "itself differentiable (create_graph=True)"
+            raise RuntimeError(
+                f"byteprophet: the gradient of '{slot.name}' is {kind} and cannot be exchanged"
+            )
+        wire, context = self._compression.compress(gradient)
+        transfer = Transfer(slot, gradient, wire.contiguous(), context)
+        slot.transfer = transfer
+        with self._begin:
+            if self._between_iterations:
+                self._between_iterations = False
+                self._synchroniser.begin_iteration()
+        if gradient.numel() == 0:
+            self._updater.arrive(transfer, None)
+        else:
+            self._synchroniser.submit(
+                f"Gradient.{slot.name}",
+                transfer.wire,
+                priority=slot.priority,
+                average=True,
+                done=lambda error: self._finish(transfer, error),
+            )
+        return transfer
+
+    def collect(self, slots: Sequence[Slot], send: bool = True) -> None:
+        """Wait until the gradients of ``slots`` are averaged, in place.
+
+        ``send=False``: those that were not submitted stay as they are.
+        """
+        if send:
+            for slot in slots:
+                if slot.transfer is None and not slot.averaged:
+                    self.submit(slot)
+        self._updater.wait_arrived(slots)
+        for slot in slots:
+            slot.parameter.grad = without_waiting(slot.parameter.grad)
+            if slot.transfer is not None:
+                slot.parameter.grad = slot.transfer.gradient
+                slot.transfer = None
+                slot.averaged = True
+                slot.passes_left = self._passes
+
+    def end_iteration(self, slots: Iterable[Slot]) -> None:
+        """``step()`` has used the gradients of ``slots``."""
+        for slot in slots:
+            slot.averaged = False
+            slot.passes_left = self._passes
+        self._between_iterations = True
+
+    def zero(
+        self, parameters: Iterable[Tensor], zero: Callable[[], None], set_to_none: bool
+    ) -> None:
+        """Run ``zero``, which clears the gradients of ``parameters``, but not those in flight.
+
+        Gradients that ``step()`` will not use any more are waited for and dropped.
+        """
+        fresh = []
+        for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
+            if slot.update_outstanding:
+                if isinstance(slot.parameter.grad, PendingGradient):
+                    slot.parameter.grad = None
+                    fresh.append(slot.parameter)
+            else:
+                slot.parameter.grad = without_waiting(slot.parameter.grad)
+                self._updater.wait_arrived([slot])
+                slot.transfer = None
+                slot.averaged = False
+                slot.passes_left = self._passes
+        zero()
+        if not set_to_none:
+            for parameter in fresh:
+                parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+
+    def wait_unclaimed(self) -> None:
+        """Give gradients that no ``step()`` was called for a moment to arrive.
+
+        They never will if the other ranks ended before they had them.
+        """
+        deadline_s = time.monotonic() + _UNCLAIMED_S
+        for slot in self.slots.values():
+            if slot.transfer is not None:
+                slot.transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def _hook(self, slot: Slot) -> None:
+        if not slot.parameter.requires_grad:
+            return
+        gradients, held = weakref.ref(self), weakref.ref(slot)
+
+        def accumulated(_parameter: Tensor) -> None:
+            alive, its_slot = gradients(), held()
+            if alive is not None and its_slot is not None:
+                alive._accumulated(its_slot)
+
+        slot.hook = slot.parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
+
+    def _accumulated(self, slot: Slot) -> None:
+        if slot.update_outstanding:
+            raise RuntimeError(
+                f"byteprophet: '{slot.name}' was read before the optimizer had changed it: by a "
+                "forward that ran before step(), or past the module that owns it; set "
+                "BYTEPROPHET_OVERLAP=0 for this script"
+            )
+        if slot.transfer is not None:
+            raise RuntimeError(
+                f"byteprophet: the gradient of '{slot.name}' was computed more than "
+                f"{self._passes} time(s) before step(): raise backward_passes_per_step to "
+                "accumulate gradients locally"
+            )
+        slot.averaged = False
+        slot.passes_left -= 1
+        if slot.passes_left <= 0:
+            self.submit(slot)
+
+    def _finish(self, transfer: Transfer, error: BaseException | None) -> None:
+        if error is None and transfer.wire is not transfer.gradient:
+            try:
+                with torch.no_grad():
+                    transfer.gradient.copy_(
+                        self._compression.decompress(transfer.wire, transfer.context)
+                    )
+            except Exception as failure:  # noqa: BLE001 (whoever waits for it raises it)
+                error = failure
+        self._updater.arrive(transfer, error)
