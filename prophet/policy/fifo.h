@@ -1,5 +1,5 @@
-// fifo: BytePS as shipped. Arrival order, everything at once: no window in bytes, and a limit in
-// messages only because the transport has one.
+// fifo: BytePS' rule. Arrival order, everything at once: no window in bytes, and a limit in
+// messages to keep the transport's queues bounded.
 #ifndef PROPHET_POLICY_FIFO_H_
 #define PROPHET_POLICY_FIFO_H_
 
@@ -13,10 +13,10 @@ namespace prophet {
 class FifoPolicy final : public QueuedPolicy {
  public:
   static constexpr std::string_view kName = "fifo";
-  // BytePS' own partition size.
+  // Smaller than BytePS' own: pulls begin sooner.
   static constexpr auto kSettings =
-      std::to_array<SettingSpec>({{"partition_bytes", 4096000, 1, kMaxPartitionBytes}});
-  // Just under ZeroMQ's high-water mark of 1000, where BytePS would begin to block.
+      std::to_array<SettingSpec>({{"partition_bytes", 1048576, 1, kMaxPartitionBytes}});
+  // Just under ZeroMQ's usual high-water mark of 1000.
   static constexpr size_t kMaxMessages = 900;
 
   explicit FifoPolicy(const Settings& settings);

@@ -1,12 +1,14 @@
 #include "prophet/policy/prophet.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
 namespace prophet {
 
 ProphetPolicy::ProphetPolicy(const Settings& settings)
-    : floor_bytes_(static_cast<uint64_t>(settings.at("window_floor_bytes"))),
+    : partition_bytes_(static_cast<double>(settings.at("partition_bytes"))),
+      floor_bytes_(static_cast<uint64_t>(settings.at("window_floor_bytes"))),
       max_bytes_(static_cast<uint64_t>(settings.at("window_max_bytes"))),
       bandwidth_bps_(static_cast<double>(settings.at("bandwidth_bps"))) {
   if (floor_bytes_ > max_bytes_) {
@@ -26,6 +28,15 @@ void ProphetPolicy::OnAcked(const Item& item, TimeNs now) {
   if (!retired) return;
   const bool more_in_flight = queues().load(retired->server).messages > 0;
   bandwidth_[retired->server].OnAcked(retired->bytes, more_in_flight, now);
+  if (const auto sent = sent_ns_.extract(item.key)) {
+    delay_[retired->server].OnAcked(now - sent.mapped());
+  }
+}
+
+Decision ProphetPolicy::Next(TimeNs now) {
+  const Decision decision = QueuedPolicy::Next(now);
+  if (decision.kind == Decision::Kind::kSend) sent_ns_[decision.item.key] = now;
+  return decision;
 }
 
 void ProphetPolicy::OnIteration(TimeNs /*now*/) { forecast_.OnIteration(); }
@@ -33,14 +44,20 @@ void ProphetPolicy::OnIteration(TimeNs /*now*/) { forecast_.OnIteration(); }
 void ProphetPolicy::SetReadyTimes(std::span<const ReadyTime> times) { forecast_.Set(times); }
 
 uint64_t ProphetPolicy::WindowBytes(uint32_t server, int32_t priority, TimeNs now) const {
-  const auto next = forecast_.NextAbove(priority);
-  if (!next) return max_bytes_;
   const auto bytes_per_ns = BytesPerNs(server);
   if (!bytes_per_ns) return max_bytes_;
-  const double window = *bytes_per_ns * static_cast<double>(*next - now);
-  if (window <= static_cast<double>(floor_bytes_)) return floor_bytes_;
-  if (window >= static_cast<double>(max_bytes_)) return max_bytes_;
-  return static_cast<uint64_t>(window);
+  auto window = static_cast<double>(max_bytes_);
+  if (const auto next = forecast_.NextAbove(priority)) {
+    window = std::min(window, *bytes_per_ns * static_cast<double>(*next - now));
+  }
+  return static_cast<uint64_t>(std::max(window, FloorBytes(server, *bytes_per_ns)));
+}
+
+double ProphetPolicy::FloorBytes(uint32_t server, double bytes_per_ns) const {
+  if (floor_bytes_ > 0) return static_cast<double>(floor_bytes_);
+  const auto delay = delay_.find(server);
+  const TimeNs delay_ns = delay == delay_.end() ? 0 : delay->second.shortest_ns().value_or(0);
+  return partition_bytes_ + bytes_per_ns * (static_cast<double>(delay_ns) + kSlackNs);
 }
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {

@@ -23,11 +23,11 @@ def test_version_is_a_version() -> None:
 
 def test_names_and_defaults() -> None:
     assert _core.policy_names() == ["fifo", "p3", "bytescheduler", "prophet"]
-    assert _core.default_settings("fifo") == {"partition_bytes": 4096000}
+    assert _core.default_settings("fifo") == {"partition_bytes": 1048576}
     assert _core.default_settings("p3") == {"partition_bytes": 196608, "outstanding_messages": 2}
     assert _core.default_settings("bytescheduler") == {
-        "partition_bytes": 1048576,
-        "credit_bytes": 4194304,
+        "partition_bytes": 262144,
+        "credit_bytes": 524288,
     }
     assert _core.default_settings("prophet")["bandwidth_bps"] == 0
 

@@ -143,6 +143,34 @@ TEST(Prophet, TwoInFlightAreEnoughForAnEstimate) {
   EXPECT_EQ(policy.WindowBytes(0, -5, now), 524u);
 }
 
+TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
+  Settings settings = default_settings("prophet");
+  settings["partition_bytes"] = 1000;
+  settings["window_max_bytes"] = 1 << 30;
+  settings["bandwidth_bps"] = kBitsPerSecond;
+  ProphetPolicy policy(settings);
+  ExpectUrgentAfter1000(policy);
+  constexpr uint64_t kSlackBytes = kMs;  // one millisecond of this link
+  policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + kSlackBytes);
+  Drain(policy, 0);
+  Ack(policy, Key(5), 70'000);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 70'000), 1000 + 70'000 + kSlackBytes);
+  policy.OnReady({.key = Key(6), .priority = -6, .bytes = 300}, 70'000);
+  Drain(policy, 70'000);
+  Ack(policy, Key(6), 70'000 + 30'000);  // a shorter delay
+  EXPECT_EQ(policy.WindowBytes(0, -5, 100'000), 1000 + 30'000 + kSlackBytes);
+}
+
+TEST(Prophet, TheMaximumDoesNotStarveAFastLink) {
+  Settings settings = default_settings("prophet");
+  settings["partition_bytes"] = 1000;
+  settings["window_max_bytes"] = 1;
+  settings["bandwidth_bps"] = kBitsPerSecond;
+  const ProphetPolicy policy(settings);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 1000u + kMs);
+}
+
 // A serial link of one byte per nanosecond, acknowledging `delay` after the last byte. Runs one
 // iteration: bulk (tensor 9, 100 parts of 1000 bytes) is ready at `start`, urgent (tensor 1, one
 // part of 1000 bytes) 50,000 ns later. Returns how long after that the urgent part has been sent.
