@@ -47,6 +47,7 @@ lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy experiments/*.py experiments/digits/*.py
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: build

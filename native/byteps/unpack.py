@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -34,8 +33,7 @@ def main(directory: Path) -> None:
     archive = _archive(requirements)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-        with tarfile.open(archive) as tar:
-            tar.extractall(scratch, filter="data")
+        shutil.unpack_archive(archive, scratch)
         (source,) = Path(scratch).iterdir()
         for patch in patches:
             _apply(patch, source)
