@@ -1,7 +1,9 @@
 #include "native/plugin/push_gate.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 

@@ -2,8 +2,8 @@
 //
 // Threads. Add(): the thread that finished the stage before. Take(): the PUSH loop. Acked():
 // ps-lite's customer thread, when the server has acknowledged a push. One mutex guards everything
-// here, the policy included; no call of BytePS is made under it except the ready table's, whose
-// lock is innermost.
+// here, the policy included. Under it, BytePS is called only for a key's readiness and its server;
+// the locks that these take are innermost.
 //
 // Invariants. A key is known to the policy at most once at a time: further tasks of the same key
 // wait in order until it is acknowledged. A task leaves exactly once. Nothing waits for a
@@ -11,7 +11,6 @@
 #ifndef BYTEPROPHET_PLUGIN_PUSH_GATE_H_
 #define BYTEPROPHET_PLUGIN_PUSH_GATE_H_
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -41,8 +40,8 @@ class PushGate {
   static uint64_t scheduled_partitions();
 
  private:
-  // All REQUIRE: mutex_ is held.
-  void Offer(const Task& task);
+  // Both REQUIRE: mutex_ is held.
+  // Gives the policy what has become ready; returns whether nothing is left in waiting_.
   bool OfferReady();
   Task TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns);
 

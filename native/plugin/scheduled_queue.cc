@@ -19,7 +19,6 @@
 #include <string>
 
 #include "byteps/common/global.h"
-#include "byteps/common/logging.h"
 #include "native/plugin/plugin.h"
 #include "native/plugin/push_gate.h"
 #include "native/plugin/stage.h"
@@ -36,12 +35,11 @@ struct Rows {
   std::array<std::shared_ptr<Stage>, byteps::common::QueueNum> stages;
   std::shared_ptr<PushGate> gate;       // null where this process does not push
   std::shared_ptr<Waiter> nccl_waiter;  // of the one thread that serves REDUCE and BROADCAST
-  Task pushed;  // handed to the PUSH loop, not yet given to PULL; only that thread reads and writes
-                // it
-  bool nccl_round_starts = true;  // only that thread reads and writes it
+  Task pushed;                    // handed to the PUSH loop and not yet to PULL; that loop's own
+  bool nccl_round_starts = true;  // the REDUCE and BROADCAST thread's own
 };
-// Written by the constructors, which BytePS calls before it starts any loop thread; only read
-// afterwards.
+// Written by the constructors, which BytePS calls before it starts any loop thread; but for the
+// threads' own, only read afterwards.
 Rows rows;
 
 byteps::common::ReadyTable* ReadyTableOf(QueueType type) {
