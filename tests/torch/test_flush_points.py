@@ -82,9 +82,14 @@ def saved(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in loaded.named_parameters()}
 
 
+def held(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters, without going through a flush point."""
+    return [p for module in model.modules() for p in module._parameters.values() if p is not None]
+
+
 def after_eval(model: nn.Module) -> list[Tensor]:
     model.eval()
-    result = [p.detach().clone() for p in model.parameters()]
+    result = [p.detach().clone() for p in held(model)]
     model.train()
     return result
 
@@ -107,8 +112,9 @@ READERS: dict[str, Callable[[nn.Module, Any], Any]] = {
     "evaluation": lambda model, _: evaluated(model),
     "save": lambda model, _: saved(model),
     "deepcopy": lambda model, _: [p.detach() for p in copy.deepcopy(model).parameters()],
-    "double": lambda model, _: [p.detach().clone() for p in model.double().float().parameters()],
-    "gradients": lambda model, _: [p.grad.clone() for p in model.parameters()],
+    "double": lambda model, _: [p.detach().clone() for p in held(model.double().float())],
+    "parameters": lambda model, _: [p.detach().clone() for p in model.parameters()],
+    "gradients": lambda model, _: [p.grad.clone() for p in held(model)],
 }
 
 

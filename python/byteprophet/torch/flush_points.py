@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import functools
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -32,10 +33,12 @@ _fronts: weakref.WeakSet[Front] = weakref.WeakSet()
 _updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as their threads are
 _synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()
 _installed = False
+_only_gradients = threading.local()  # .wanted: this thread goes through parameters for gradients
 _JOIN_S = 5.0
 
 # Read or replace parameters: all updates are finished first.
 _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
+    (nn.Module, "named_parameters"),
     (nn.Module, "state_dict"),
     (nn.Module, "load_state_dict"),
     (nn.Module, "train"),
@@ -68,6 +71,8 @@ def register(front: Front) -> None:
 
 def finish_all() -> None:
     """Wait until no update is outstanding anywhere."""
+    if getattr(_only_gradients, "wanted", False):
+        return
     for front in live_fronts():
         front.finish()
 
@@ -138,11 +143,15 @@ def _zeroing(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def flushed(module: nn.Module, set_to_none: bool = True) -> None:
         zero: Callable[[], None] = functools.partial(function, module, set_to_none)
-        for front in live_fronts():
-            zero = functools.partial(
-                front.gradients.zero, list(module.parameters()), zero, set_to_none
-            )
-        zero()
+        _only_gradients.wanted = True
+        try:
+            for front in live_fronts():
+                zero = functools.partial(
+                    front.gradients.zero, list(module.parameters()), zero, set_to_none
+                )
+            zero()
+        finally:
+            _only_gradients.wanted = False
 
     return flushed
 
