@@ -23,10 +23,11 @@ from typing import Any
 
 import digits_job
 from rich.console import Console
-from script import run_script, split
+from script import run_script
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
+from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.plot import draw_rates, save

@@ -27,10 +27,11 @@ from digits_job import WORKERS, Finished, run_digits, share_bounds, summarize
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from script import run_script, split
+from script import run_script
 
 from byteprophet import schedulers
 from byteprophet.bench import describe_machine
+from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import make_run_directory
 from byteprophet.network import format_rate, parse_rate, why_not_permitted

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from byteprophet import _core, schedulers
-from byteprophet.bench.result import PAYLOAD_SHARE
+from byteprophet.bench.result import payload_bps, timing_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
 from byteprophet.network import format_rate
@@ -75,14 +73,11 @@ def summarize(
 ) -> dict[str, Any]:
     """The row of one scheduler on one link; ``jobs`` are its rounds."""
     workers = [worker for job in jobs for worker in job.workers]
-    slowest_ns = np.concatenate(
-        [np.max([worker["iteration_ns"] for worker in job.workers], axis=0) for job in jobs]
-    )
+    times_ns = [[worker["iteration_ns"] for worker in job.workers] for job in jobs]
     hashes = {worker["parameters_sha256"] for worker in workers}
     if len(hashes) != 1:
         raise JobFailed(f"{scheduler}: workers or rounds ended with different parameters")
     settings, partition_bytes = schedulers.resolve(scheduler, {})
-    median_ns = int(np.median(slowest_ns))
     # On loopback there is no link, and all roles share the machine: no bound worth the name.
     bounds = [bound_ns(worker["profile"], bandwidth_bps) for worker in workers]
     bound = min(bounds) if namespaces else None
@@ -97,20 +92,13 @@ def summarize(
         "settings": {
             **settings,
             "warmup_iterations": WARMUP_ITERATIONS,
-            "iterations": len(slowest_ns),
+            "iterations": sum(len(job[0]) for job in times_ns),
             "rounds": len(jobs),
             "updates": first["updates"],
         },
         "paced": False,
-        "iteration_ns": {
-            "median": median_ns,
-            "p10": int(np.percentile(slowest_ns, 10)),
-            "p90": int(np.percentile(slowest_ns, 90)),
-        },
-        "samples_per_s": round(first["batch_size"] * 1e9 / median_ns, 3),
+        **timing_fields(times_ns, first["batch_size"], bound),
         "compute_ns": min(map(_compute_ns, workers)),
-        "bound_ns": bound,
-        "bound_ratio": None if bound is None else round(median_ns / bound, 4),
         "scheduled_partitions": min(worker["scheduled_partitions"] for worker in workers),
         "final_loss": first["final_loss"],
         "test_accuracy": first["test_accuracy"],
@@ -145,7 +133,7 @@ def bound_ns(profile: Mapping[str, Any], bandwidth_bps: int | None) -> int:
         [tensor["ready_ns"] for tensor in tensors],
         [tensor["forward_ns"] for tensor in tensors],
         backward_ns=profile["backward_ns"],
-        bandwidth_bps=None if bandwidth_bps is None else int(bandwidth_bps * PAYLOAD_SHARE),
+        bandwidth_bps=payload_bps(bandwidth_bps),
         workers=WORKERS,
         servers=SERVERS,
     )

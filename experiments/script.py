@@ -23,11 +23,3 @@ def run_script(main: Callable[[Sequence[str]], None]) -> NoReturn:
         print("byteprophet: error: interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     sys.exit(0)
-
-
-def split(text: str, option: str) -> list[str]:
-    """The parts of a comma-separated option, each once."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise UserError(f"{option}: must name at least one")
-    return list(dict.fromkeys(parts))

@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from byteprophet.schedulers import STOCK
 from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.check import expected_parameters, parameters_sha256
-from byteprophet.workload.worker_config import STOCK, WorkerConfig, read_worker_result
+from byteprophet.workload.worker_config import WorkerConfig, read_worker_result
 
 WORKLOAD = Workload(
     "small",

@@ -32,15 +32,40 @@ def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
     return results
 
 
+def payload_bps(bandwidth_bps: int | None) -> int | None:
+    """What a link of this rate carries of payload; None: not limited."""
+    return None if bandwidth_bps is None else int(bandwidth_bps * PAYLOAD_SHARE)
+
+
+def timing_fields(
+    jobs: Sequence[Sequence[Sequence[int]]], batch_size: int, bound_ns: int | None
+) -> dict[str, Any]:
+    """The fields of a row that say how long iterations took.
+
+    ``jobs``: per job and worker, the worker's iterations in nanoseconds; the slowest worker counts.
+    """
+    slowest_ns = np.concatenate([np.max(workers, axis=0) for workers in jobs])
+    median_ns = int(np.median(slowest_ns))
+    return {
+        "iteration_ns": {
+            "median": median_ns,
+            "p10": int(np.percentile(slowest_ns, 10)),
+            "p90": int(np.percentile(slowest_ns, 90)),
+        },
+        "samples_per_s": round(batch_size * 1e9 / median_ns, 3),
+        "bound_ns": bound_ns,
+        "bound_ratio": round(median_ns / bound_ns, 4) if bound_ns else None,
+    }
+
+
 def bound_ns(workload: Workload, case: Case) -> int:
     """The shortest possible iteration of ``case``: see prophet/bound.h."""
-    payload_bps = None if case.bandwidth_bps is None else int(case.bandwidth_bps * PAYLOAD_SHARE)
     return _core.iteration_bound_ns(
         [tensor.size_bytes for tensor in workload.tensors],
         workload.ready_ns(),
         [tensor.forward_ns for tensor in workload.tensors],
         backward_ns=workload.backward_ns,
-        bandwidth_bps=payload_bps,
+        bandwidth_bps=payload_bps(case.bandwidth_bps),
         workers=case.workers,
         servers=case.servers,
     )
@@ -53,15 +78,11 @@ def summarize(
     hashes = {result.parameters_sha256 for _, results in jobs for result in results}
     if len(hashes) != 1:
         raise JobFailed(f"{case.scheduler}: rounds ended with different parameters")
-    slowest_ns = np.concatenate(
-        [np.max([result.iteration_ns for result in results], axis=0) for _, results in jobs]
-    )
+    times_ns = [[result.iteration_ns for result in results] for _, results in jobs]
     workers = [result for _, results in jobs for result in results]
     settings, partition_bytes = schedulers.resolve(
         case.scheduler, case.settings, case.partition_bytes
     )
-    bound = bound_ns(workload, case)
-    median_ns = int(np.median(slowest_ns))
     return {
         "workload": workload.name,
         "scheduler": case.scheduler,
@@ -74,19 +95,12 @@ def summarize(
             "forward_ns": workload.forward_ns,
             "backward_ns": workload.backward_ns,
             "warmup_iterations": plan.warmup_iterations,
-            "iterations": len(slowest_ns),
+            "iterations": sum(len(job[0]) for job in times_ns),
             "rounds": plan.rounds,
             "updates": plan.updates,
         },
         "paced": True,
-        "iteration_ns": {
-            "median": median_ns,
-            "p10": int(np.percentile(slowest_ns, 10)),
-            "p90": int(np.percentile(slowest_ns, 90)),
-        },
-        "samples_per_s": round(workload.batch_size * 1e9 / median_ns, 3),
-        "bound_ns": bound,
-        "bound_ratio": round(median_ns / bound, 4) if bound else None,
+        **timing_fields(times_ns, workload.batch_size, bound_ns(workload, case)),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
         "scheduled_partitions": min(worker.scheduled_partitions for worker in workers),

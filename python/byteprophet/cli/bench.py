@@ -11,6 +11,7 @@ from rich.console import Console
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
+from byteprophet.cli.lists import split
 from byteprophet.cli.run import parse_settings
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate, why_not_permitted
@@ -60,8 +61,8 @@ def bench(
     ] = None,
 ) -> int:
     """See _HELP."""
-    names = _split(schedulers_, "--schedulers")
-    rates_bps = [parse_rate(text, "--bandwidth") for text in _split(bandwidth, "--bandwidth")]
+    names = split(schedulers_, "--schedulers")
+    rates_bps = [parse_rate(text, "--bandwidth") for text in split(bandwidth, "--bandwidth")]
     if settings and len(names) != 1:
         raise UserError("--set: settings belong to one scheduler, give exactly one in --schedulers")
     if json_file is not None and not json_file.absolute().parent.is_dir():
@@ -91,10 +92,3 @@ def bench(
     console = Console(width=None if Console().is_terminal else 120)
     console.print(bench_table(results))
     return 0
-
-
-def _split(text: str, option: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts:
-        raise UserError(f"{option}: must name at least one")
-    return list(dict.fromkeys(parts))

@@ -27,11 +27,11 @@ from typing import Any
 import torch
 
 from byteprophet.errors import UserError
+from byteprophet.schedulers import STOCK
 from byteprophet.workload.check import parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE
 from byteprophet.workload.paced import PacedModel
 from byteprophet.workload.worker_config import (
-    STOCK,
     WorkerConfig,
     WorkerResult,
     read_worker_config,

@@ -23,7 +23,6 @@ from byteprophet.workload.builtin import load
 from byteprophet.workload.files import check_fields, parse_table, read_text
 from byteprophet.workload.model import Workload
 
-STOCK = "stock"
 RESULT_SCHEMA = 1
 
 
