@@ -2,11 +2,11 @@
 
 Offers what ``byteps.torch`` offers, with a ``DistributedOptimizer`` whose ``step()`` returns at
 once: every module's forward waits for its own parameters, so the order of the transfers matters.
-Results are those of the job that waits in ``step()``, bit for bit. Reading parameters past the
-flush points (a module's forward, ``parameters()``, ``state_dict``, ``eval``, clipping,
-``torch.save``, exit; see ``flush_points.py``) needs ``optimizer.finish()`` first, or
-``BYTEPROPHET_OVERLAP=0`` for the job.
-Gradients may be read at any time after ``step()``.
+Results are those of the job that waits in ``step()``, bit for bit: whoever touches a parameter or
+gradient under way waits for it (``pending.py``). Only another tensor on the same memory that was
+made before ``step()`` (a view, ``p.data``, ``p.detach()``) cannot know: call ``optimizer.finish()``
+before it is read, or set ``BYTEPROPHET_OVERLAP=0`` for the job. ``BYTEPROPHET_DEBUG=1`` names the
+lines that do either (``reads.py``).
 
 With ``BYTEPS_SCHEDULER`` set, the plug-in that schedules the transfers is loaded here.
 """

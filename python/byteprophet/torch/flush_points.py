@@ -1,10 +1,13 @@
-"""Flush points: the places where parameters or gradients are read past a module's forward.
+"""Flush points: the places where what was read before is read anew, by other tensors' names.
 
-While an optimizer of ours lives, the functions in the tables below first let it catch up, then do
-what they always did. They are wrapped in torch itself, once per process and only when the first
-such optimizer is made: a training script calls them without knowing of us, and nothing is attached
-to the model, so copying and saving it stays as it was. A name imported from torch before that
-(``from torch.nn.utils import clip_grad_norm_``) is the function as it was.
+Whoever touches a parameter or gradient under way waits (``pending.py``). That does not help where
+aliases made earlier are read (a ``state_dict`` kept since the start and saved now), nor where all
+gradients must be there at once: a rank without a gradient of its own learns the average, which
+counts for clipping. While an optimizer of ours lives, the functions in the tables below first let
+it catch up, then do what they always did. They are wrapped in torch itself, and wherever a module
+has imported them by name, once per process and only when the first such optimizer is made: a
+training script calls them without knowing of us, and nothing is attached to the model, so copying
+and saving it stays as it was.
 
 Threads: called where the script calls them; the set of live optimizers changes in the main thread.
 """
@@ -14,15 +17,15 @@ from __future__ import annotations
 import atexit
 import functools
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.amp import GradScaler
-from torch.optim import Optimizer, swa_utils
+from torch.optim import Optimizer
 
 if TYPE_CHECKING:
     from byteprophet.torch.front import Front
@@ -33,19 +36,13 @@ _fronts: weakref.WeakSet[Front] = weakref.WeakSet()
 _updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as their threads are
 _synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()
 _installed = False
-_only_gradients = threading.local()  # .wanted: this thread goes through parameters for gradients
 _JOIN_S = 5.0
 
 # Read or replace parameters: all updates are finished first.
 _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
-    (nn.Module, "named_parameters"),
     (nn.Module, "state_dict"),
     (nn.Module, "load_state_dict"),
     (nn.Module, "train"),
-    (nn.Module, "_apply"),
-    (nn.Parameter, "__deepcopy__"),
-    (swa_utils.AveragedModel, "update_parameters"),
-    (torch, "save"),
 )
 # Read gradients of the parameters given first: averages are waited for.
 _READ_GRADIENTS_OF_PARAMETERS = ("clip_grad_norm_", "clip_grad_value_")
@@ -71,8 +68,6 @@ def register(front: Front) -> None:
 
 def finish_all() -> None:
     """Wait until no update is outstanding anywhere."""
-    if getattr(_only_gradients, "wanted", False):
-        return
     for front in live_fronts():
         front.finish()
 
@@ -101,14 +96,21 @@ def has_failed() -> bool:
 def _install() -> None:
     for owner, name in _READ_PARAMETERS:
         setattr(owner, name, _after(finish_all, getattr(owner, name)))
+    _replace(torch.save, _after(finish_all, torch.save))
     for name in _READ_GRADIENTS_OF_PARAMETERS:
-        wrapped = _clipping(getattr(nn.utils, name))
-        setattr(nn.utils, name, wrapped)
-        setattr(nn.utils.clip_grad, name, wrapped)
+        function = getattr(nn.utils, name)
+        _replace(function, _clipping(function))
     for name in _READ_GRADIENTS_OF_OPTIMIZER:
         setattr(GradScaler, name, _scaling(getattr(GradScaler, name)))
     nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
     atexit.register(_at_exit)
+
+
+def _replace(old: Callable[..., Any], new: Callable[..., Any]) -> None:
+    """Put ``new`` in the place of ``old`` in every module that has it under its name."""
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and vars(module).get(old.__name__) is old:
+            setattr(module, old.__name__, new)
 
 
 def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,15 +145,11 @@ def _zeroing(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def flushed(module: nn.Module, set_to_none: bool = True) -> None:
         zero: Callable[[], None] = functools.partial(function, module, set_to_none)
-        _only_gradients.wanted = True
-        try:
-            for front in live_fronts():
-                zero = functools.partial(
-                    front.gradients.zero, list(module.parameters()), zero, set_to_none
-                )
-            zero()
-        finally:
-            _only_gradients.wanted = False
+        for front in live_fronts():
+            zero = functools.partial(
+                front.gradients.zero, list(module.parameters()), zero, set_to_none
+            )
+        zero()
 
     return flushed
 

@@ -15,7 +15,6 @@ the model run, if there are any.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from byteprophet.torch import pending
 from byteprophet.torch.agreement import agree
 from byteprophet.torch.gradients import Gradients
 from byteprophet.torch.order import ForwardOrder
-from byteprophet.torch.pending_gradient import pending
 from byteprophet.torch.settings import RuntimeSettings
 from byteprophet.torch.slots import Slot
 from byteprophet.torch.synchroniser import Synchroniser
@@ -70,6 +69,7 @@ class Front:
         hook = nn.modules.module.register_module_forward_pre_hook(before_forward)
         weakref.finalize(self, hook.remove)
         weakref.finalize(self, self.updater.close)
+        weakref.finalize(self, self.gradients.unmark)
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Take charge of more parameters; call with the same names on every rank."""
@@ -162,8 +162,7 @@ class Front:
     ) -> None:
         transfers = [slot.transfer or self.gradients.submit(slot) for slot in slots]
         for transfer in transfers:
-            wait = functools.partial(self.updater.wait_updated, [transfer.slot])
-            transfer.slot.parameter.grad = pending(transfer.gradient, wait)
+            transfer.slot.parameter.grad = transfer.gradient
         self.updater.hand_over(
             transfers,
             Plan.of(optimizer, self._base),
@@ -171,6 +170,7 @@ class Front:
             keep=self,
         )
         self.updater.wait_updated(self._order.orphans)
+        self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
 
     def _agree(self) -> None:
         """Make rank 0's order everybody's; if it saw no forward, the next step tries again."""

@@ -1,8 +1,9 @@
 """The gradients of one optimizer: when each is sent, what comes back, and when it may be cleared.
 
 A hook sees each gradient accumulated; after ``passes`` backward passes it is submitted to the
-synchroniser. ``collect`` submits what is missing (zeros for a parameter without gradient) and waits
-for all averages.
+synchroniser. From then on until it is averaged, or ``step()`` has used it, whoever touches it waits
+(``pending.py``). ``collect`` submits what is missing (zeros for a parameter without gradient) and
+waits for all averages.
 
 Threads: methods run in the thread that trains, ``_accumulated`` also in autograd's threads,
 ``_finish`` in the synchroniser's. ``_begin`` guards the iteration flag, as gradients of several
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteprophet.torch.pending_gradient import PendingGradient, without_waiting
+from byteprophet.torch import pending
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.torch.updates import Updater
@@ -66,6 +67,8 @@ class Gradients:
         """Let go of parameters."""
         for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
             del self.slots[id(slot.parameter)]
+            if slot.transfer is not None:
+                pending.unmark(slot.transfer.gradient)
             if slot.hook is not None:
                 slot.hook.remove()
 
@@ -95,7 +98,7 @@ class Gradients:
 
     def submit(self, slot: Slot) -> Transfer:
         """Send the gradient that ``slot`` has now."""
-        gradient = slot.parameter.grad = without_waiting(slot.parameter.grad)
+        gradient = slot.parameter.grad
         if gradient is None:
             gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
         if gradient.is_sparse or gradient.requires_grad:
@@ -104,7 +107,9 @@ class Gradients:
                 f"byteprophet: the gradient of '{slot.name}' is {kind} and cannot be exchanged"
             )
         wire, context = self._compression.compress(gradient)
-        transfer = Transfer(slot, gradient, wire.contiguous(), context)
+        wire = wire.contiguous()
+        # Another name for the same memory: the synchroniser does not wait for itself.
+        transfer = Transfer(slot, gradient, wire.detach(), context, in_place=wire is gradient)
         slot.transfer = transfer
         with self._begin:
             if self._between_iterations:
@@ -120,6 +125,7 @@ class Gradients:
                 average=True,
                 done=lambda error: self._finish(transfer, error),
             )
+        pending.mark(gradient, f"the gradient of '{slot.name}'", lambda: self._take(transfer))
         return transfer
 
     def collect(self, slots: Sequence[Slot], send: bool = True) -> None:
@@ -133,8 +139,8 @@ class Gradients:
                     self.submit(slot)
         self._updater.wait_arrived(slots)
         for slot in slots:
-            slot.parameter.grad = without_waiting(slot.parameter.grad)
             if slot.transfer is not None:
+                pending.unmark(slot.transfer.gradient)
                 slot.parameter.grad = slot.transfer.gradient
                 slot.transfer = None
                 slot.averaged = True
@@ -156,20 +162,30 @@ class Gradients:
         """
         fresh = []
         for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
+            transfer = slot.transfer
             if slot.update_outstanding:
-                if isinstance(slot.parameter.grad, PendingGradient):
+                # If the transfer is gone by now, the update is over, and `zero` may have it all.
+                if transfer is not None and slot.parameter.grad is transfer.gradient:
                     slot.parameter.grad = None
                     fresh.append(slot.parameter)
-            else:
-                slot.parameter.grad = without_waiting(slot.parameter.grad)
+                continue
+            if transfer is not None:
                 self._updater.wait_arrived([slot])
+                pending.unmark(transfer.gradient)
                 slot.transfer = None
-                slot.averaged = False
-                slot.passes_left = self._passes
+            slot.averaged = False
+            slot.passes_left = self._passes
         zero()
         if not set_to_none:
-            for parameter in fresh:
-                parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+            with pending.values():
+                for parameter in fresh:
+                    parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+
+    def unmark(self) -> None:
+        """Let the gradients be read as they are: the optimizer is gone."""
+        for slot in self.slots.values():
+            if slot.transfer is not None:
+                pending.unmark(slot.transfer.gradient)
 
     def wait_unclaimed(self) -> None:
         """Give gradients that no ``step()`` was called for a moment to arrive.
@@ -196,9 +212,9 @@ class Gradients:
     def _accumulated(self, slot: Slot) -> None:
         if slot.update_outstanding:
             raise RuntimeError(
-                f"byteprophet: '{slot.name}' was read before the optimizer had changed it: by a "
-                "forward that ran before step(), or past the module that owns it; set "
-                "BYTEPROPHET_OVERLAP=0 for this script"
+                f"byteprophet: a gradient of '{slot.name}' was computed from a forward that ran "
+                "before step() changed it: move step() behind the last backward of what came "
+                "before, or set BYTEPROPHET_OVERLAP=0"
             )
         if slot.transfer is not None:
             raise RuntimeError(
@@ -211,10 +227,15 @@ class Gradients:
         if slot.passes_left <= 0:
             self.submit(slot)
 
+    def _take(self, transfer: Transfer) -> None:
+        """The script touches a gradient that ``step()`` was not yet called for."""
+        self._updater.wait_arrived([transfer.slot])
+        pending.unmark(transfer.gradient)
+
     def _finish(self, transfer: Transfer, error: BaseException | None) -> None:
-        if error is None and transfer.wire is not transfer.gradient:
+        if error is None and not transfer.in_place:
             try:
-                with torch.no_grad():
+                with torch.no_grad(), pending.values():
                     transfer.gradient.copy_(
                         self._compression.decompress(transfer.wire, transfer.context)
                     )

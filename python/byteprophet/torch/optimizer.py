@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from byteprophet.torch import flush_points
+from byteprophet.torch import flush_points, reads
 from byteprophet.torch.front import Front
 from byteprophet.torch.naming import name_parameters, optimizer_parameters
 from byteprophet.torch.settings import RuntimeSettings
@@ -172,6 +172,8 @@ def distribute(
     front = Front(base, compression, backward_passes_per_step, synchroniser, settings, separable)
     front.manage(named)
     flush_points.register(front)
+    if settings.debug:
+        reads.watch()
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
         del optimizer.step  # a scheduler's wrapper of the old method
     distributed: Any = optimizer

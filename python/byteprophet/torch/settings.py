@@ -17,14 +17,16 @@ class RuntimeSettings:
 
     ``overlap``: false makes ``step()`` wait for all updates, as BytePS does; BYTEPROPHET_OVERLAP.
     ``timeout_s``: how long any one wait may last before it is an error; BYTEPROPHET_TIMEOUT_S.
+    ``debug``: tell which lines read what is still under way (``reads.py``); BYTEPROPHET_DEBUG.
     """
 
     overlap: bool = True
+    debug: bool = False
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> RuntimeSettings:
-        """Read and check ``BYTEPROPHET_OVERLAP`` (0 or 1) and ``BYTEPROPHET_TIMEOUT_S``.
+        """Read and check the variables named above; the first and the last are 0 or 1.
 
         Raises ``UserError`` naming the variable and its value; also for BytePS' asynchronous mode,
         in which there is no average.
@@ -32,9 +34,8 @@ class RuntimeSettings:
         asynchronous = environment.get("BYTEPS_ENABLE_ASYNC", "")
         if asynchronous not in ("", "0"):
             raise UserError(f"BYTEPS_ENABLE_ASYNC={asynchronous}: not supported; unset it")
-        overlap = environment.get("BYTEPROPHET_OVERLAP", "1")
-        if overlap not in ("0", "1"):
-            raise UserError(f"BYTEPROPHET_OVERLAP={overlap}: must be 0 or 1")
+        overlap = _flag(environment, "BYTEPROPHET_OVERLAP", "1")
+        debug = _flag(environment, "BYTEPROPHET_DEBUG", "0")
         text = environment.get("BYTEPROPHET_TIMEOUT_S", str(DEFAULT_TIMEOUT_S))
         try:
             timeout_s = float(text)
@@ -42,4 +43,11 @@ class RuntimeSettings:
             timeout_s = 0.0
         if not 0.0 < timeout_s < 1e6:
             raise UserError(f"BYTEPROPHET_TIMEOUT_S={text}: must be a number of seconds above 0")
-        return cls(overlap=overlap == "1", timeout_s=timeout_s)
+        return cls(overlap=overlap, debug=debug, timeout_s=timeout_s)
+
+
+def _flag(environment: Mapping[str, str], name: str, default: str) -> bool:
+    value = environment.get(name, default)
+    if value not in ("0", "1"):
+        raise UserError(f"{name}={value}: must be 0 or 1")
+    return value == "1"

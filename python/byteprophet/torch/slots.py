@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 class Transfer:
     """One gradient that was submitted.
 
-    ``gradient`` is what the optimizer will see; ``wire`` is what travels: the same tensor, or a
-    compressed or contiguous copy, which ``context`` (the compressor's) helps to turn back.
+    ``gradient`` is what the optimizer will see; ``wire`` is what travels: the same memory
+    (``in_place``), or a compressed or contiguous copy, which ``context`` (the compressor's) helps
+    to turn back.
     """
 
     slot: Slot
     gradient: Tensor
     wire: Tensor
     context: Any
+    in_place: bool
     plan: Plan | None = None
     group: int = 0
     arrived: threading.Event = field(default_factory=threading.Event)

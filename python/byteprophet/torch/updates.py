@@ -11,11 +11,13 @@ After an error every waiter raises it: parameters that were not updated must not
 
 from __future__ import annotations
 
+import functools
 import heapq
 import threading
 import time
 from collections.abc import Iterable, Sequence
 
+from byteprophet.torch import pending
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.view_step import Plan
 
@@ -47,14 +49,20 @@ class Updater:
     ) -> None:
         """``step()`` was called: update each parameter by ``plan`` once its gradient is there.
 
+        Until then, whoever touches the parameter or the gradient waits.
+
         ``keep`` is kept alive until that is done: a script may drop its optimizer before.
         """
         with self._changed:
             self._kept = keep
             for transfer, group in zip(transfers, groups, strict=True):
                 transfer.plan, transfer.group = plan, group
-                transfer.slot.updated.clear()
+                slot = transfer.slot
+                slot.updated.clear()
                 self.outstanding += 1
+                wait = functools.partial(self.wait_updated, [slot])
+                pending.mark(transfer.gradient, f"the gradient of '{slot.name}'", wait)
+                pending.mark(slot.parameter, f"parameter '{slot.name}'", wait)
                 if transfer.arrived.is_set():
                     self._push(transfer)
             if self._thread is None:
@@ -100,6 +108,10 @@ class Updater:
         self._changed.notify()
 
     def _run(self) -> None:
+        with pending.values():
+            self._apply_updates()
+
+    def _apply_updates(self) -> None:
         while True:
             with self._changed:
                 while not self._ready:
@@ -111,7 +123,10 @@ class Updater:
             slot = transfer.slot
             # In this order, as both are read without the lock: who sees the count at zero sees
             # every slot updated, and who sees a slot updated finds it free. After a failure the
-            # count never falls to zero, so that everybody looks.
+            # count never falls to zero and tensors stay marked, so that everybody looks.
+            if error is None and self._failed is None:
+                pending.unmark(transfer.gradient)
+                pending.unmark(slot.parameter)
             kept = None
             with self._changed:
                 if error is not None and self._failed is None:
