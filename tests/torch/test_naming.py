@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -33,6 +35,29 @@ def test_one_name_stands_for_one_tensor() -> None:
     assert names_of(list(third.parameters()), taken, model=third) == ["weight@3"]
     assert names_of(list(one.parameters()), taken, model=one) == ["weight"]
     assert names_of(list(other.parameters()), taken, model=other) == ["weight@2"]
+
+
+def test_a_name_is_free_again_once_its_tensor_is_unreachable() -> None:
+    """Collected or not: cycles keep tensors alive for a while that differs between ranks."""
+    taken: Names = {}
+    layer = nn.Linear(1, 1, bias=False)
+    assert names_of(list(layer.parameters()), taken, model=layer) == ["weight"]
+    layer.itself = [layer]
+    gc.disable()
+    try:
+        del layer
+        layer = nn.Linear(1, 1, bias=False)
+        assert names_of(list(layer.parameters()), taken, model=layer) == ["weight"]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("other", [torch.ones(3), torch.ones(2, dtype=torch.float64)])
+def test_a_free_name_keeps_its_size_and_type(other: torch.Tensor) -> None:
+    taken: Names = {}
+    names_of([torch.ones(2)], taken)
+    assert names_of([other], taken) == ["push_pull.noname.0@2"]
+    assert names_of([torch.ones(2)], taken) == ["push_pull.noname.0"]
 
 
 def test_tied_parameters_have_the_first_name() -> None:

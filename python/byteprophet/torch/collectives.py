@@ -154,14 +154,16 @@ def _broadcast(named: list[tuple[str, Tensor]], root_rank: int) -> None:
     for first in range(0, len(named), _IN_FLIGHT):
         sent = []
         for name, tensor in named[first : first + _IN_FLIGHT]:
+            # Not in place: a tied weight is in a state_dict twice, so it travels twice at a time,
+            # and the first arrival must not become what the second one adds.
             whole = tensor.detach().contiguous()
-            wire = whole.reshape(-1).view(torch.uint8)
             if ops.rank() != root_rank:
-                wire.zero_()
+                whole = torch.zeros_like(whole)
+            wire = whole.reshape(-1).view(torch.uint8)
             handle = ops.push_pull_async_inplace(wire, average=False, name=name)
             sent.append((handle, whole, tensor))
         for handle, whole, tensor in sent:
             ops.synchronize(handle)
-            if whole.data_ptr() != tensor.data_ptr():
+            if ops.rank() != root_rank:
                 with torch.no_grad():
                     tensor.copy_(whole)

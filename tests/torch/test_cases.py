@@ -1,0 +1,109 @@
+"""Real jobs: whatever a script does to its model, scheduling does not change what comes out.
+
+Two ranks, two servers and small partitions. Every case runs under every policy and must equal, bit
+for bit, the job whose ``step()`` waits; where upstream's own optimizer can do the case, that one's
+job, too. One process that averages the gradients of both ranks' batches comes out the same up to
+rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from byteprophet import _core
+from byteprophet.launcher import JobSpec, run_job
+
+pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
+FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER))
+from cases import CASES, RANKS, SHIPPED  # noqa: E402
+
+WORKER = str(FOLDER / "case_worker.py")
+Job = Callable[..., list[dict[str, Any]]]
+Ways = {
+    **{policy: ("auto", policy, "1") for policy in _core.policy_names()},
+    "without the plug-in": ("ours", "stock", "1"),
+}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Run all cases once per way; gives what each rank wrote, with the folder of the values."""
+    known: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+
+    def run(front: str, scheduler: str = "stock", overlap: str = "1") -> list[dict[str, Any]]:
+        way = (front, scheduler, overlap)
+        if way not in known:
+            folder = tmp_path_factory.mktemp("-".join(way))
+            names = {"shipped": SHIPPED, "crossed": ("sgd",)}.get(front, tuple(CASES))
+            spec = JobSpec(
+                command=(sys.executable, WORKER, front, *names),
+                run_directory=folder / "run",
+                directory=folder,
+                servers=2,
+                scheduler=scheduler,
+                partition_bytes=65536,
+                environment={"BYTEPROPHET_TIMEOUT_S": "120", "BYTEPROPHET_OVERLAP": overlap},
+                timeout_s=400.0,
+            )
+            result = run_job(spec, None)
+            assert result.failed is None
+            known[way] = [read(folder / "run", rank) for rank in range(RANKS)]
+        return known[way]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One process."""
+    folder = tmp_path_factory.mktemp("single")
+    environment = {**os.environ, "BYTEPROPHET_RUN": str(folder), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, WORKER, "single", *CASES]
+    subprocess.run(command, env=environment, check=True, timeout=300)
+    return read(folder, 0)
+
+
+def read(folder: Path, rank: int) -> dict[str, Any]:
+    path = folder / "results" / f"worker-{rank}"
+    record: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+    return {**record, "values": torch.load(path.with_suffix(".pt"))}
+
+
+@pytest.mark.parametrize("way", Ways)
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_job_that_waits(job: Job, way: str, case: str) -> None:
+    expected = job("ours", "stock", "0")
+    results = job(*Ways[way])
+    digests = [rank["digests"][case] for rank in (*expected, *results)]
+    assert len(set(digests)) == 1
+    assert all((rank["scheduled"] > 0) == (way in _core.policy_names()) for rank in results)
+
+
+@pytest.mark.parametrize("case", SHIPPED)
+def test_equals_upstreams_optimizer(job: Job, case: str) -> None:
+    expected = job("shipped")
+    assert expected[0]["digests"][case] == expected[1]["digests"][case]
+    assert job("auto", "prophet")[0]["digests"][case] == expected[0]["digests"][case]
+
+
+def test_equals_upstreams_cross_barrier_script(job: Job) -> None:
+    results = job("crossed", "p3")
+    assert {rank["digests"]["sgd"] for rank in results} == {job("shipped")[0]["digests"]["sgd"]}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_one_process(job: Job, single: dict[str, Any], case: str) -> None:
+    values = job("auto", "prophet")[0]["values"][case]
+    assert len(values) == len(single["values"][case]) > 0
+    for one, other in zip(values, single["values"][case], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
