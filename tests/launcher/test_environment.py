@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from byteprophet.launcher.environment import (
     JobFacts,
+    RoleName,
     base_environment,
     role_environment,
     told_environment,

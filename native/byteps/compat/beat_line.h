@@ -2,7 +2,7 @@
 // thread.
 //
 // A connection that was lost without a word (a cable was out for a while) waits longer and longer
-// before it tries again; so Reconnect() after some silence.
+// before it tries again; so Reconnect() after some silence. It also drops what was not sent.
 #pragma once
 
 #include <zmq.h>
@@ -56,11 +56,9 @@ class BeatLine {
 
  private:
   void Connect() {
-    const int off = 0, on = 1;
+    const int off = 0;
     socket_ = zmq_socket(context_, ZMQ_DEALER);
     zmq_setsockopt(socket_, ZMQ_LINGER, &off, sizeof(off));
-    zmq_setsockopt(socket_, ZMQ_IMMEDIATE, &on,
-                   sizeof(on));  // keeps no beats for a scheduler that is not there
     zmq_connect(socket_, endpoint_.c_str());
   }
 

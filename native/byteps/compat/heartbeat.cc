@@ -160,6 +160,7 @@ void Heartbeat::RunOther(Listener listener, std::string endpoint, std::string ad
   double until_beat_s = 0, until_connect_s = kReconnectAfter;
   while (!lost) {
     const double step_s = watch.Step();
+    if (node_id_ >= 0) listener.Registered();
     lost = listener.Pass(step_s);
     if ((until_connect_s -= step_s) <= 0) {
       line.Reconnect();

@@ -45,7 +45,7 @@ class Heartbeat {
   // Nobody is watched any more, and nothing is sent. Does not wait for the network.
   void Stop();
 
-  // ps-lite's number for this process, from which a server that was given no name gets one.
+  // ps-lite has registered this process as node `id`; a server that was given no name gets one.
   void SetNodeId(int id) { node_id_ = id; }
 
   // Scheduler role only: what to answer to the message `data`; empty if it is not a beat.

@@ -96,7 +96,7 @@ class Roll {
     const std::string limit = Number(limits_.dead_after_s) + " s";
     if (names.size() == peers_.size() && names.size() > 1)
       return own_name_ + " has heard from nobody for " + limit + " (neither " +
-             Join(names, " nor ") + "): it is cut off, or they are gone";
+             Join(names, " nor ") + ", it is cut off or they are gone): the job cannot go on";
     return Join(names, " and ") + (names.size() == 1 ? " has" : " have") + " been silent for " +
            limit + ": the job cannot go on";
   }
@@ -111,7 +111,7 @@ class Roll {
     return own_name_ + " waited " + Number(limits_.start_timeout_s) +
            " s for all to register: " + of(workers, expected_.workers) + " workers and " +
            of(servers, expected_.servers) + " servers did" +
-           (names.empty() ? "" : " (" + Join(names, ", ") + ")");
+           (names.empty() ? "" : " (" + Join(names, ", ") + ")") + ": the job cannot go on";
   }
 
   static std::string Join(const std::vector<std::string>& names, const std::string& between) {
@@ -144,23 +144,28 @@ class Listener {
     return std::nullopt;
   }
 
+  // ps-lite has registered this process, so the scheduler is there.
+  void Registered() { registered_ = true; }
+
   std::optional<std::string> Pass(double step_s) {
+    const bool known = sender_ || registered_;
     silent_s_ += std::min(step_s, kLongestStep);
     const double limit_s = limits_.dead_after_s + kSchedulersHeadStart;
-    if (sender_ && limits_.dead_after_s > 0 && silent_s_ >= limit_s)
+    if (known && limits_.dead_after_s > 0 && silent_s_ >= limit_s)
       return scheduler_ + " has been silent for " + Number(limit_s) + " s: the job cannot go on";
-    if (!sender_ && limits_.start_timeout_s > 0 && silent_s_ >= limits_.start_timeout_s)
-      return "waited " + Number(limits_.start_timeout_s) + " s for " + scheduler_ + " to answer";
+    if (!known && limits_.start_timeout_s > 0 && silent_s_ >= limits_.start_timeout_s)
+      return "waited " + Number(limits_.start_timeout_s) + " s for " + scheduler_ +
+             " to answer: the job cannot go on";
     return std::nullopt;
   }
 
-  double silent_s() const { return silent_s_; }
   uint64_t sender() const { return sender_.value_or(0); }
 
  private:
   std::string scheduler_;
   Limits limits_;
   std::optional<uint64_t> sender_;
+  bool registered_ = false;
   double silent_s_ = 0;
 };
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from byteprophet import schedulers
 from byteprophet.errors import UserError
 from byteprophet.launcher.checks import check_spec, interface_address, root_port
+from byteprophet.launcher.deadlines import dead_after_s
 from byteprophet.launcher.environment import (
     JobFacts,
     RoleName,
@@ -35,6 +36,7 @@ class ResolvedJob:
     partition_bytes: int
     address: str
     port: int
+    dead_after_s: float | None  # silence after which the heartbeats give a role up; None: never
 
     def host_specs(self) -> list[HostSpec]:
         """A host per role; only the workers' links are limited."""
@@ -46,6 +48,7 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     """Checks ``spec`` and decides what it leaves open; UserError where it cannot be started."""
     environment = base_environment(os.environ, spec.environment)
     check_spec(spec, environment)
+    silence_s = dead_after_s(environment)
     settings, partition_bytes = schedulers.resolve(
         spec.scheduler, spec.settings, spec.partition_bytes
     )
@@ -61,7 +64,9 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     names = [RoleName("scheduler", 0, "scheduler")]
     for kind, count in (("server", spec.servers), ("worker", spec.workers)):
         names += [RoleName(kind, index, f"{kind}-{index}") for index in range(count)]
-    return ResolvedJob(spec, tuple(names), environment, settings, partition_bytes, address, port)
+    return ResolvedJob(
+        spec, tuple(names), environment, settings, partition_bytes, address, port, silence_s
+    )
 
 
 def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) -> list[RolePlan]:
