@@ -30,9 +30,12 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// Whoever should read may be stuck himself: then the line is lost, but nobody waits for him.
 void Say(const std::string& line) {
-  const std::string text = "byteprophet: error: " + line + "\n";
-  (void)!write(STDERR_FILENO, text.data(), text.size());
+  constexpr size_t kAtOnce = 4000;  // less than PIPE_BUF
+  const std::string text = ("byteprophet: error: " + line).substr(0, kAtOnce) + "\n";
+  pollfd out = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&out, 1, 1000) > 0) (void)!write(STDERR_FILENO, text.data(), text.size());
 }
 
 double SecondsFrom(const char* name, double standard_s) {
