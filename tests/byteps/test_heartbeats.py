@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,12 +32,12 @@ class Job:
         """A scheduler role and a server; two workers run ``worker`` unless there is none."""
         workers = ("worker-0", "worker-1") if worker else ()
         for name in ("scheduler", "server", *workers):
-            self.start_role(name, worker, **environment)
+            self._start_role(name, worker, environment)
 
-    def start_role(self, name: str, worker: Sequence[str] = (), **environment: str) -> None:
+    def _start_role(self, name: str, worker: Sequence[str], environment: Mapping[str, str]) -> None:
         kind, _, number = name.partition("-")
         sockets = self.folder / f"sockets-{name}"
-        sockets.mkdir(exist_ok=True)
+        sockets.mkdir()
         added = {
             "DMLC_ROLE": kind,
             "DMLC_WORKER_ID": number,
@@ -94,44 +94,23 @@ def job(tmp_path: Path) -> Iterator[Job]:
     started.end()
 
 
-@pytest.mark.parametrize(
-    ("victim", "signum", "named", "scheduler"),
-    [
-        ("worker-1", signal.SIGKILL, "worker-1", "stock"),
-        ("server", signal.SIGSTOP, "server-0", "stock"),
-        ("scheduler", signal.SIGSTOP, "scheduler", "p3"),
-    ],
-)
-def test_a_lost_role_ends_all_others(
-    job: Job, victim: str, signum: int, named: str, scheduler: str
-) -> None:
+@pytest.mark.parametrize(("victim", "scheduler"), [("worker-1", "stock"), ("scheduler", "p3")])
+def test_a_stopped_role_ends_all_others(job: Job, victim: str, scheduler: str) -> None:
     job.start("forever", BYTEPS_SCHEDULER=scheduler)
     job.wait_for("training", "worker-0", "worker-1")
-    job.roles[victim].send_signal(signum)
+    job.roles[victim].send_signal(signal.SIGSTOP)
     struck_s = time.monotonic()
     statuses = job.statuses(victim)
     assert time.monotonic() - struck_s < 30
-    assert set(statuses.values()) == {1}
-    for role in statuses:
-        limit_s = LIMIT_S + 3 if victim == "scheduler" else LIMIT_S
-        line = f"{named} (127.0.0.1) has been silent for {limit_s} s: the job cannot go on"
-        assert job.errors(role) == [line]
-    left = {path.name.split("_")[3] for path in Path("/dev/shm").glob(f"BytePS_*_{job.port}_*")}
-    assert left <= ({"1"} if victim == "worker-1" else set())
+    assert statuses == dict.fromkeys(job.roles.keys() - {victim}, 1)
+    limit_s = LIMIT_S + 3 if victim == "scheduler" else LIMIT_S
+    line = f"{victim} (127.0.0.1) has been silent for {limit_s} s: the job cannot go on"
+    assert all(job.errors(role) == [line] for role in statuses)
+    # Those that ended left none of their shared memory; the stopped one cannot clean up.
     for path in Path("/dev/shm").glob(f"BytePS_*_{job.port}_*"):
-        path.unlink()  # a killed worker's own
-
-
-def test_a_new_scheduler_is_not_taken_for_the_old_one(job: Job) -> None:
-    job.start()
-    job.wait_for("Creating Van", "scheduler", "server")
-    time.sleep(3)  # by then they have heard each other
-    job.roles["scheduler"].kill()
-    job.roles["scheduler"].wait()
-    job.start_role("scheduler")
-    assert job.statuses("scheduler") == {"server": 1}
-    line = "scheduler (127.0.0.1) has been started anew: the job cannot go on"
-    assert job.errors("server") == [line]
+        assert victim == "worker-1"
+        assert f"_{job.port}_1_" in path.name
+        path.unlink()
 
 
 def test_a_role_that_never_comes_is_missed(job: Job) -> None:
@@ -143,14 +122,6 @@ def test_a_role_that_never_comes_is_missed(job: Job) -> None:
         "did (server (127.0.0.1)): the job cannot go on"
     )
     assert job.errors("scheduler") == job.errors("server") == [line]
-
-
-def test_a_scheduler_that_never_comes_is_missed(job: Job) -> None:
-    job.start(BYTEPROPHET_START_TIMEOUT_S="3", DMLC_PS_ROOT_URI="127.0.0.9")
-    job.roles["scheduler"].kill()
-    assert job.statuses("scheduler") == {"server": 1}
-    (line,) = job.errors("server")
-    assert line == "waited 3 s for scheduler (127.0.0.9) to answer: the job cannot go on"
 
 
 def test_who_is_silent_in_python_alone_is_not_lost(job: Job) -> None:

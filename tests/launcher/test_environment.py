@@ -44,6 +44,7 @@ def test_a_workers_environment() -> None:
         "BYTEPS_PARTITION_BYTES": "4096",
         "BYTEPS_SCHEDULER": "p3",
         "BYTEPROPHET_SETTINGS": "partition_bytes=4096",
+        "BYTEPROPHET_ROLE": "worker-1",
         "BYTEPROPHET_RUN": "/runs/x",
     }
 
