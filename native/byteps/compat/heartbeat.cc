@@ -50,22 +50,6 @@ double SecondsFrom(const char* name, double standard_s) {
   _exit(2);
 }
 
-// Ends this process, in whatever state its other threads are, and takes its shared memory along:
-// nobody else would.
-[[noreturn]] void End() {
-  const std::string worker = Environment("DMLC_WORKER_ID");
-  if (Environment("DMLC_ROLE") == "worker" && !worker.empty()) {
-    const std::string job = "_" + Environment("DMLC_PS_ROOT_PORT") + "_" + worker + "_";
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
-      const std::string name = entry.path().filename();
-      if (name.starts_with("BytePS_") && name.find(job) != std::string::npos)
-        std::filesystem::remove(entry.path(), error);
-    }
-  }
-  _exit(1);
-}
-
 class Stopwatch {
  public:
   // Since the last call, or since it was made.
@@ -90,8 +74,11 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   limits.start_timeout_s = SecondsFrom("BYTEPROPHET_START_TIMEOUT_S", limits.start_timeout_s);
   const std::string role = Environment("DMLC_ROLE");
   is_worker_ = role == "worker";
+  const std::string worker = Environment("DMLC_WORKER_ID");
+  if (is_worker_ && !worker.empty())
+    shared_memory_ = "_" + Environment("DMLC_PS_ROOT_PORT") + "_" + worker + "_";
   name_ = Environment("BYTEPROPHET_ROLE");
-  if (name_.empty()) name_ = is_worker_ ? "worker-" + Environment("DMLC_WORKER_ID") : role;
+  if (name_.empty()) name_ = is_worker_ ? "worker-" + worker : role;
   node_id_ = -1;
   std::random_device lot;
   own_ = (static_cast<uint64_t>(lot()) << 32 | lot()) | 1;
@@ -183,6 +170,19 @@ void Heartbeat::RunOther(Listener listener, std::string endpoint, std::string ad
   Say(*lost);
   SetLostPeer(*lost);
   if (!StoppedWithin(kLastWords)) End();
+}
+
+void Heartbeat::End() const {
+  if (!shared_memory_.empty()) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry("/dev/shm", error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string name = entry->path().filename();
+      if (name.starts_with("BytePS_") && name.find(shared_memory_) != std::string::npos)
+        unlink(entry->path().c_str());
+    }
+  }
+  _exit(1);
 }
 
 std::string Heartbeat::OwnName(const std::string& address) const {

@@ -55,13 +55,19 @@ class Heartbeat {
   void RunScheduler();
   void RunOther(Listener listener, std::string endpoint, std::string address);
   std::string OwnName(const std::string& address) const;
+  // Ends this process, in whatever state its other threads are, and takes its shared memory along:
+  // nobody else would.
+  [[noreturn]] void End() const;
   bool StoppedWithin(double time_s) const;
 
   std::thread thread_;
-  int stop_fd_ = -1;        // an eventfd, readable after Stop()
-  bool is_worker_ = false;  // this and the next are set before the thread starts
-  std::string name_;        // as the launcher calls this role, or what of it is known
-  uint64_t own_ = 0;        // drawn by lot in Start()
+  int stop_fd_ = -1;  // an eventfd, readable after Stop()
+  // Set by Start() before the thread starts, which so need not read the environment while others
+  // may write it.
+  bool is_worker_ = false;
+  std::string name_;           // as the launcher calls this role, or what of it is known
+  std::string shared_memory_;  // what names of this worker's contain (patch 0003)
+  uint64_t own_ = 0;           // drawn by lot
   std::atomic<int> node_id_{-1};
 
   std::mutex mutex_;            // guards what follows
