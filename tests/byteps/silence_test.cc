@@ -45,6 +45,9 @@ TEST_F(RollTest, WhoComesBackInTimeIsNotLost) {
 
 TEST_F(RollTest, AllThatFallSilentTogetherAreNamed) {
   ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+  Hear(1);
+  roll_.Pass(0.9);
+  Hear(3);  // its last beat comes later than that of the other
   EXPECT_EQ(Run(20, {2}), "server-0 and worker-1 have been silent for 12 s: the job cannot go on");
 }
 
