@@ -169,11 +169,12 @@ def main(arguments: Sequence[str]) -> None:
     reason = why_not_permitted()
     if reason is not None:
         raise UserError(f"hosts need network namespaces: {reason}")
+    bandwidth_bps = parse_rate(options.bandwidth, "--bandwidth")
     lot = random.Random(options.seed)
     outcomes = []
     for number in range(1, options.times + 1):
         case = draw_case(lot, names)
-        outcome = run_case(case, options.runs, parse_rate(options.bandwidth, "--bandwidth"))
+        outcome = run_case(case, options.runs, bandwidth_bps)
         outcomes.append(outcome)
         verdict = "held" if not outcome.wrong else f"DID NOT HOLD ({'; '.join(outcome.wrong)})"
         print(

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from byteprophet.launcher import JobResult, Limits, RoleCommands, run_job
+from byteprophet.launcher import Limits, RoleCommands, run_job
 from byteprophet.launcher.leftovers import marked_processes
-from byteprophet.network import cut_cable, why_not_permitted
 
 from .conftest import STAY, MakeSpec
 
@@ -51,52 +50,29 @@ def test_the_schedulers_verdict_counts_and_others_may_finish(
     assert (tmp_path / "checkpoint").read_text() == "saved\n"
 
 
-def _run_and_strike(
-    make_spec: MakeSpec, command: tuple[str, ...], victim: str, way: str
-) -> JobResult:
-    """A real job; ``victim`` is struck in one of the ways that leave a process, once all train."""
+@pytest.mark.job
+def test_a_training_script_learns_of_it_in_time(make_spec: MakeSpec, tmp_path: Path) -> None:
+    told = tmp_path / "told"
     spec = make_spec(
-        command,
+        (sys.executable, str(WORKER), "front", str(told)),
         scheduler="prophet",
         environment={"BYTEPROPHET_DEAD_AFTER_S": "4"},
         roles=RoleCommands(),
         limits=Limits(grace_s=1.0),
-        namespaces=way == "cable",
         timeout_s=120.0,
     )
     training: set[str] = set()
 
-    def strike(role: str, line: str) -> None:
-        if line == "training" and role not in training:
+    def stop_server(role: str, line: str) -> None:
+        if line == "training":
             training.add(role)
             if len(training) == 2:
-                (pid,) = marked_processes(str(spec.run_directory), victim)
-                if way == "cable":
-                    cut_cable(pid)
-                else:
-                    os.kill(pid, signal.SIGSTOP)
+                (pid,) = marked_processes(str(spec.run_directory), "server-0")
+                os.kill(pid, signal.SIGSTOP)
 
-    result = run_job(spec, strike)
+    result = run_job(spec, stop_server)
     assert result.exit_status == 1
+    assert result.failed is not None
+    assert result.failed.startswith("server-0 (127.0.0.1) has been silent for 4 s; its log: ")
+    assert "server-0 (127.0.0.1) has been silent for 4 s" in told.read_text()
     assert marked_processes(str(spec.run_directory)) == []
-    return result
-
-
-@pytest.mark.job
-@pytest.mark.skipif(why_not_permitted() is not None, reason=f"{why_not_permitted()}")
-def test_a_cut_cable_ends_a_real_job(make_spec: MakeSpec) -> None:
-    command = (sys.executable, str(WORKER), "forever")
-    result = _run_and_strike(make_spec, command, "worker-0", "cable")
-    assert result.failed is not None
-    assert result.failed.startswith("worker-0 (10.87.0.3) has been silent for 4 s; its log: ")
-
-
-@pytest.mark.job
-def test_a_training_script_learns_of_it_in_time(make_spec: MakeSpec, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    command = (sys.executable, str(WORKER), "front", str(told))
-    result = _run_and_strike(make_spec, command, "server-0", "SIGSTOP")
-    line = "server-0 (127.0.0.1) has been silent for 4 s"
-    assert result.failed is not None
-    assert result.failed.startswith(line)
-    assert line in told.read_text()
