@@ -29,6 +29,8 @@ from .conftest import MakeSpec
         ({"directory": Path("/nowhere")}, "directory /nowhere"),
         ({"environment": {"BYTEPS_ENABLE_ASYNC": "1"}}, "BYTEPS_ENABLE_ASYNC=1"),
         ({"environment": {"BYTEPS_SERVER_ENABLE_SCHEDULE": "1"}}, "can give wrong sums"),
+        ({"environment": {"BYTEPROPHET_DEAD_AFTER_S": "2.9"}}, "DEAD_AFTER_S='2.9': must be"),
+        ({"environment": {"BYTEPROPHET_START_TIMEOUT_S": "nan"}}, "START_TIMEOUT_S='nan'"),
         ({"environment": {"BYTEPS_SERVER_ENGINE_BLOCKING": "1"}}, "unset it"),
     ],
 )

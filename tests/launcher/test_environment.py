@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from byteprophet.launcher.environment import (
     JobFacts,
+    RoleName,
     base_environment,
     role_environment,
     told_environment,
@@ -24,7 +25,9 @@ def test_the_users_own_variables_win_over_defaults() -> None:
 
 
 def test_a_workers_environment() -> None:
-    environment = role_environment({"A": "1"}, _FACTS, "worker", 1, "10.0.0.5", "/tmp/s")
+    environment = role_environment(
+        {"A": "1"}, _FACTS, RoleName("worker", 1, "worker-1"), "10.0.0.5", "/tmp/s"
+    )
     assert environment == {
         "A": "1",
         "DMLC_ROLE": "worker",
@@ -41,19 +44,24 @@ def test_a_workers_environment() -> None:
         "BYTEPS_PARTITION_BYTES": "4096",
         "BYTEPS_SCHEDULER": "p3",
         "BYTEPROPHET_SETTINGS": "partition_bytes=4096",
+        "BYTEPROPHET_ROLE": "worker-1",
         "BYTEPROPHET_RUN": "/runs/x",
     }
 
 
 def test_a_server_knows_the_scheduler_but_has_no_worker_id() -> None:
-    environment = role_environment({}, _FACTS, "server", 2, "10.0.0.2", "/tmp/s")
+    environment = role_environment(
+        {}, _FACTS, RoleName("server", 2, "server-2"), "10.0.0.2", "/tmp/s"
+    )
     assert environment["BYTEPS_SCHEDULER"] == "p3"
     assert "DMLC_WORKER_ID" not in environment
 
 
 def test_stock_sets_no_scheduler() -> None:
     stock = JobFacts("10.0.0.1", 9000, 2, 3, None, "", 4096000, "/runs/x")
-    environment = role_environment({}, stock, "worker", 0, "10.0.0.5", "/tmp/s")
+    environment = role_environment(
+        {}, stock, RoleName("worker", 0, "worker-0"), "10.0.0.5", "/tmp/s"
+    )
     assert "BYTEPS_SCHEDULER" not in environment
     assert "BYTEPROPHET_SETTINGS" not in environment
     assert environment["BYTEPS_PARTITION_BYTES"] == "4096000"

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import byteprophet
-from byteprophet.network import Cluster, Host, HostSpec, why_not_permitted
+from byteprophet.errors import UserError
+from byteprophet.network import Cluster, Host, HostSpec, cut_cable, why_not_permitted
 
 _REASON = why_not_permitted()
 pytestmark = pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
@@ -174,3 +175,15 @@ def test_an_ordinary_user_gets_one_too_or_hears_why_not() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "tbf" in done.stdout or done.stdout.startswith("not permitted: network and mount ")
+
+
+def test_a_cut_cable_cuts_one_host_off() -> None:
+    with Cluster([HostSpec("a"), HostSpec("b")]) as cluster:
+        cut_cable(cluster.hosts[0].pid)
+        states = [_on(host, "ip", "-o", "link", "show", "eth0") for host in cluster.hosts]
+    assert ["state DOWN" in state for state in states] == [True, False]
+
+
+def test_this_machines_own_cable_is_not_cut() -> None:
+    with pytest.raises(UserError, match="this machine's own network"):
+        cut_cable(os.getpid())

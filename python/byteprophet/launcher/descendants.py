@@ -26,7 +26,7 @@ _POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class _Process:
+class Process:
     """From /proc/PID/stat; ``start``, in clock ticks, tells a reused number from its first use."""
 
     pid: int
@@ -36,9 +36,9 @@ class _Process:
     start: int
 
 
-def _children_of(root: int) -> list[_Process]:
+def _children_of(root: int) -> list[Process]:
     """All processes below ``root``, at any depth."""
-    by_parent: dict[int, list[_Process]] = {}
+    by_parent: dict[int, list[Process]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             text = (entry / "stat").read_text(errors="replace")
@@ -46,9 +46,9 @@ def _children_of(root: int) -> list[_Process]:
             continue
         # The name before ")" may contain anything, spaces and brackets too.
         rest = text.rpartition(")")[2].split()
-        process = _Process(int(entry.name), int(rest[1]), int(rest[3]), rest[0], int(rest[19]))
+        process = Process(int(entry.name), int(rest[1]), int(rest[3]), rest[0], int(rest[19]))
         by_parent.setdefault(process.parent, []).append(process)
-    found: list[_Process] = []
+    found: list[Process] = []
     frontier = [root]
     while frontier:
         below = by_parent.get(frontier.pop(), [])
@@ -99,7 +99,7 @@ class Descendants:
     ) -> None:
         _set_subreaper(self._was_subreaper)
 
-    def _of_the_job(self) -> list[_Process]:
+    def _of_the_job(self) -> list[Process]:
         own_session = os.getsid(0)
         return [
             child
@@ -112,6 +112,10 @@ class Descendants:
     def running(self) -> list[int]:
         """The job's processes that have not ended (a zombie has)."""
         return [child.pid for child in self._of_the_job() if child.state not in "ZX"]
+
+    def stopped(self) -> list[Process]:
+        """Those that a signal stopped; one that a debugger holds is not."""
+        return [child for child in self._of_the_job() if child.state == "T"]
 
     def kill_all(self, timeout_s: float) -> None:
         """SIGKILL until none is left or ``timeout_s`` is over.

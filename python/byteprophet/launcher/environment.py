@@ -10,6 +10,7 @@ from dataclasses import dataclass
 # ps-lite would have every role of the job listen on it.
 _OWNED = frozenset(
     {
+        "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
         "BYTEPROPHET_SETTINGS",
         "BYTEPS_FORCE_DISTRIBUTED",
@@ -38,6 +39,15 @@ _TOLD = ("BYTEPS_", "BYTEPROPHET_", "DMLC_", "PS_", "OMP_")
 
 
 @dataclass(frozen=True)
+class RoleName:
+    """Which role: kind is scheduler, server or worker; index counts within the kind."""
+
+    kind: str
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
 class JobFacts:
     """What all roles of one job are told: ``settings_text`` is "name=value,..."."""
 
@@ -63,12 +73,12 @@ def told_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def role_environment(
-    base: Mapping[str, str], facts: JobFacts, kind: str, index: int, address: str, socket_path: str
+    base: Mapping[str, str], facts: JobFacts, role: RoleName, address: str, socket_path: str
 ) -> dict[str, str]:
-    """The whole environment of role ``kind`` (scheduler, server, worker) number ``index``."""
+    """The whole environment of ``role``."""
     environment = {
         **base,
-        "DMLC_ROLE": kind,
+        "DMLC_ROLE": role.kind,
         "DMLC_PS_ROOT_URI": facts.root_address,
         "DMLC_PS_ROOT_PORT": str(facts.root_port),
         "DMLC_NUM_WORKER": str(facts.workers),
@@ -76,13 +86,14 @@ def role_environment(
         "DMLC_NODE_HOST": address,
         "BYTEPS_FORCE_DISTRIBUTED": "1",
         "BYTEPS_PARTITION_BYTES": str(facts.partition_bytes),
+        "BYTEPROPHET_ROLE": role.name,
         "BYTEPROPHET_RUN": facts.run_directory,
     }
     if facts.scheduler is not None:
         environment["BYTEPS_SCHEDULER"] = facts.scheduler
         environment["BYTEPROPHET_SETTINGS"] = facts.settings_text
-    if kind == "worker":
-        environment["DMLC_WORKER_ID"] = str(index)
+    if role.kind == "worker":
+        environment["DMLC_WORKER_ID"] = str(role.index)
         environment["BYTEPS_LOCAL_RANK"] = "0"
         environment["BYTEPS_LOCAL_SIZE"] = "1"
         environment["BYTEPS_SOCKET_PATH"] = socket_path

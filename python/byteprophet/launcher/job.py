@@ -4,6 +4,7 @@
     Descendants   whatever the roles start stays findable                  descendants.py
     Caretaker     cleans up even if this process is killed                 caretaker.py
     Cluster       one host per role, if asked for                          byteprophet.network
+    StoppedWatch  finds roles that were stopped and left so                stopped.py
     Supervisor    starts the roles, watches, decides, ends them            supervisor.py, role.py
 
 One job at a time in a process: signal handlers and the child subreaper are the process' own.
@@ -27,6 +28,7 @@ from byteprophet.launcher.leftovers import Leftovers
 from byteprophet.launcher.plan import ResolvedJob, plan_roles, resolve_job
 from byteprophet.launcher.signals import Signals
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec
+from byteprophet.launcher.stopped import StoppedWatch
 from byteprophet.launcher.supervisor import Supervisor
 from byteprophet.network import Cluster
 
@@ -98,7 +100,9 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
             descendants.spared |= cluster.pids
             hosts = cluster.hosts
         plans = plan_roles(job, hosts, temporary)
-        supervisor = Supervisor(descendants, signals, spec.limits, echo)
+        stopped_s = None if job.dead_after_s is None else job.dead_after_s + spec.limits.stopped_s
+        stopped = StoppedWatch(descendants, stopped_s)
+        supervisor = Supervisor(descendants, signals, spec.limits, stopped, echo)
         stack.callback(descendants.kill_all, _KILL_TIMEOUT_S)
         try:
             failed = supervisor.run(plans, spec.timeout_s)

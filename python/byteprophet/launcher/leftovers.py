@@ -38,16 +38,19 @@ class Leftovers:
         return json.dumps(asdict(self))
 
 
-def marked_processes(run_directory: str) -> list[int]:
-    """The processes, except this one, that carry the job's BYTEPROPHET_RUN."""
-    mark = b"\0BYTEPROPHET_RUN=" + os.fsencode(run_directory) + b"\0"
+def marked_processes(run_directory: str, role: str | None = None) -> list[int]:
+    """The processes, except this one, that carry the job's BYTEPROPHET_RUN; of ``role`` or all."""
+    marks = [b"\0BYTEPROPHET_RUN=" + os.fsencode(run_directory) + b"\0"]
+    if role is not None:
+        marks.append(b"\0BYTEPROPHET_ROLE=" + os.fsencode(role) + b"\0")
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
         except OSError:  # it has ended, or is another user's
             continue
-        if mark in b"\0" + environment + b"\0" and int(entry.name) != os.getpid():
+        there = all(mark in b"\0" + environment + b"\0" for mark in marks)
+        if there and int(entry.name) != os.getpid():
             found.append(int(entry.name))
     return found
 

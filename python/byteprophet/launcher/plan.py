@@ -10,22 +10,19 @@ from pathlib import Path
 from byteprophet import schedulers
 from byteprophet.errors import UserError
 from byteprophet.launcher.checks import check_spec, interface_address, root_port
-from byteprophet.launcher.environment import JobFacts, base_environment, role_environment
+from byteprophet.launcher.deadlines import dead_after_s
+from byteprophet.launcher.environment import (
+    JobFacts,
+    RoleName,
+    base_environment,
+    role_environment,
+)
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.network import Host, HostSpec, why_not_permitted
 from byteprophet.network.tools import require
 
 _NAMESPACE_PORT = 9000  # nobody else is on a host of its own
-
-
-@dataclass(frozen=True)
-class RoleName:
-    """Which role: kind is scheduler, server or worker; index counts within the kind."""
-
-    kind: str
-    index: int
-    name: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,7 @@ class ResolvedJob:
     partition_bytes: int
     address: str
     port: int
+    dead_after_s: float | None  # silence after which the heartbeats give a role up; None: never
 
     def host_specs(self) -> list[HostSpec]:
         """A host per role; only the workers' links are limited."""
@@ -50,6 +48,7 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     """Checks ``spec`` and decides what it leaves open; UserError where it cannot be started."""
     environment = base_environment(os.environ, spec.environment)
     check_spec(spec, environment)
+    silence_s = dead_after_s(environment)
     settings, partition_bytes = schedulers.resolve(
         spec.scheduler, spec.settings, spec.partition_bytes
     )
@@ -65,7 +64,9 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     names = [RoleName("scheduler", 0, "scheduler")]
     for kind, count in (("server", spec.servers), ("worker", spec.workers)):
         names += [RoleName(kind, index, f"{kind}-{index}") for index in range(count)]
-    return ResolvedJob(spec, tuple(names), environment, settings, partition_bytes, address, port)
+    return ResolvedJob(
+        spec, tuple(names), environment, settings, partition_bytes, address, port, silence_s
+    )
 
 
 def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) -> list[RolePlan]:
@@ -88,19 +89,19 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         run_directory=str(run_directory),
     )
     plans = []
-    for number, (kind, index, name) in enumerate((r.kind, r.index, r.name) for r in job.names):
-        sockets = temporary / name
+    for number, role in enumerate(job.names):
+        sockets = temporary / role.name
         sockets.mkdir()
         # Only workers start where the user is: `python -c` looks for modules in the current
         # directory first, where a signal.py or a byteps/ may be that is not meant for a server.
-        directory = spec.directory.absolute() if kind == "worker" else run_directory
+        directory = spec.directory.absolute() if role.kind == "worker" else run_directory
         # So that no role outlives this process, even if it is killed.
-        argv = [require("setpriv"), "--pdeathsig", "KILL", "--", *commands[kind]]
+        argv = [require("setpriv"), "--pdeathsig", "KILL", "--", *commands[role.kind]]
         address = job.address
         if hosts is not None:
             address = hosts[number].address
             argv = hosts[number].enter(argv, directory)
-        environment = role_environment(job.environment, facts, kind, index, address, str(sockets))
-        log = run_directory / "logs" / f"{name}.log"
-        plans.append(RolePlan(name, kind, argv, environment, directory, log))
+        environment = role_environment(job.environment, facts, role, address, str(sockets))
+        log = run_directory / "logs" / f"{role.name}.log"
+        plans.append(RolePlan(role.name, role.kind, argv, environment, directory, log))
     return plans

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError
+from byteprophet.launcher.deadlines import verdict_in
 from byteprophet.launcher.spec import RoleResult
 
 _READ_BYTES = 1 << 16
@@ -44,6 +45,7 @@ class Role:
         self.plan = plan
         self.name = plan.name
         self.stopped = False  # the launcher asked it to end
+        self.verdict: str | None = None  # what it said of another role that is lost
         self.exit_status: int | None = None
         self.started_s = time.monotonic()
         self.ended_s = self.started_s
@@ -86,6 +88,8 @@ class Role:
         # A progress bar redraws itself with \r: its last state is the line.
         lines = [line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2] for line in whole]
         self._recent.extend(line for line in lines if line.strip())
+        for line in lines:
+            self.verdict = self.verdict or verdict_in(line)
         return lines, len(data), bool(data)
 
     def poll(self) -> bool:

@@ -30,6 +30,8 @@ class Limits:
     grace_s: float = 3.0  # from SIGTERM to SIGKILL
     farewell_s: float = 5.0  # for servers and scheduler to end once all workers have
     premature_s: float = 10.0  # for the other servers and the scheduler to follow one that ended
+    last_words_s: float = 4.0  # for workers to save what they have once another role is lost
+    stopped_s: float = 6.0  # for heartbeats to name a stopped role first (BYTEPROPHET_DEAD_AFTER_S)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from byteprophet.launcher.descendants import Descendants, send
 from byteprophet.launcher.role import Role, RolePlan
 from byteprophet.launcher.signals import Signals
 from byteprophet.launcher.spec import Echo, Limits, RoleResult
+from byteprophet.launcher.stopped import StoppedWatch
 
 _TICK_S = 0.1
 _KILL_TIMEOUT_S = 5.0
@@ -30,11 +31,17 @@ class Supervisor:
     """``run`` and then ``stop``, also when ``run`` was cut short; each once."""
 
     def __init__(
-        self, descendants: Descendants, signals: Signals, limits: Limits, echo: Echo | None
+        self,
+        descendants: Descendants,
+        signals: Signals,
+        limits: Limits,
+        stopped: StoppedWatch,
+        echo: Echo | None,
     ) -> None:
         self._descendants = descendants
         self._signals = signals
         self._limits = limits
+        self._stopped = stopped
         self._echo = echo
         self._roles: list[Role] = []
         self._selector = selectors.DefaultSelector()
@@ -56,7 +63,7 @@ class Supervisor:
                 return verdict
             workers = [role for role in self._roles if role.plan.kind == "worker"]
             if all(role.exit_status == 0 for role in workers):
-                self._farewell()
+                self._wait_for(self._roles, self._limits.farewell_s)
                 return None
             if time.monotonic() > deadline_s:
                 return f"the job did not end within {timeout_s:g} s: {self._who()}"
@@ -74,7 +81,11 @@ class Supervisor:
             asked.update(running)
             self._pump()
         self._descendants.kill_all(_KILL_TIMEOUT_S)
-        self._wait_for_all(_KILL_TIMEOUT_S)
+        deadline_s = time.monotonic() + _KILL_TIMEOUT_S
+        while any(role.exit_status is None for role in self._roles):
+            if time.monotonic() > deadline_s:
+                break
+            self._pump()
         for role in self._roles:
             self._drain(role)
             role.close()
@@ -84,22 +95,18 @@ class Supervisor:
         """Of all roles, in the order of their start; after ``stop``."""
         return tuple(role.result() for role in self._roles)
 
-    def _farewell(self) -> None:
-        deadline_s = time.monotonic() + self._limits.farewell_s
-        while not self._poll() and time.monotonic() < deadline_s:
+    def _wait_for(self, roles: Sequence[Role], timeout_s: float) -> None:
+        """Until all of ``roles`` have ended, the time is over, or a signal has come."""
+        deadline_s = time.monotonic() + timeout_s
+        while any(role.exit_status is None for role in roles) and time.monotonic() < deadline_s:
             if self._signals.received is not None:
                 break
             self._pump()
 
-    def _wait_for_all(self, timeout_s: float) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while not self._poll() and time.monotonic() < deadline_s:
-            self._pump()
-
-    def _poll(self) -> bool:
-        """Takes the status of all roles that have ended; whether that is all of them."""
-        running = [role for role in self._roles if not role.poll()]
-        return not running
+    def _poll(self) -> None:
+        """Takes the status of all roles that have ended."""
+        for role in self._roles:
+            role.poll()
 
     def _pump(self) -> None:
         """One turn of the loop: waits a little, passes lines on, takes statuses."""
@@ -134,7 +141,7 @@ class Supervisor:
         for role in order:
             if role.exit_status is not None and role.exit_status != 0:
                 self._drain(role)
-                return role.obituary()
+                return self._cause(role)
         # Servers and scheduler end together, when the last worker has taken its leave (it may go
         # on without them). One that ends with status 0 while another stays has left too early.
         rest = [role for role in order if role.plan.kind != "worker"]
@@ -143,7 +150,21 @@ class Supervisor:
                 waited_s = time.monotonic() - role.ended_s
                 if role.exit_status == 0 and waited_s > self._limits.premature_s:
                     return f"{role.obituary()} (too early: {self._who()})"
-        return None
+        return self._stopped.look({role.pid: role.name for role in self._roles})
+
+    def _cause(self, ended: Role) -> str:
+        """Why ``ended`` ended: its own fault, or another role that it and others wait for in vain.
+
+        The scheduler role knows best who that is: one that is cut off itself misses everybody.
+        """
+        if ended.verdict is None:
+            return ended.obituary()
+        scheduler = next(role for role in self._roles if role.plan.kind == "scheduler")
+        verdict = scheduler.verdict or ended.verdict
+        named = next((role for role in self._roles if verdict.startswith(f"{role.name} ")), ended)
+        others = [r for r in self._roles if r.plan.kind == "worker" and r is not named]
+        self._wait_for(others, self._limits.last_words_s)
+        return f"{verdict}; its log: {named.plan.log}"
 
     def _who(self) -> str:
         running = [role.name for role in self._roles if role.exit_status is None]

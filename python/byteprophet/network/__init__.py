@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from byteprophet.network.cable import cut_cable
 from byteprophet.network.namespaces import Cluster, Host, HostSpec
 from byteprophet.network.permission import why_not_permitted
 from byteprophet.network.rate import format_rate, parse_rate
 
-__all__ = ["Cluster", "Host", "HostSpec", "format_rate", "parse_rate", "why_not_permitted"]
+__all__ = [
+    "Cluster",
+    "Host",
+    "HostSpec",
+    "cut_cable",
+    "format_rate",
+    "parse_rate",
+    "why_not_permitted",
+]

@@ -24,7 +24,7 @@ from typing import final
 from byteprophet.errors import UserError
 from byteprophet.network import tools
 from byteprophet.network.holder import Holder
-from byteprophet.network.permission import unshare_command, why_not_permitted
+from byteprophet.network.permission import enter_command, unshare_command, why_not_permitted
 
 _SUBNET = "10.87.0"
 _MAX_HOSTS = 253
@@ -112,26 +112,20 @@ class Cluster:
             switch.wait_ready()
         except UserError:
             raise UserError(f"namespaces: {why_not_permitted() or 'unshare failed'}") from None
-        # All hosts live in the switch's user namespace: it owns both ends of every cable. For root
-        # it is the machine's own, and entering it is refused as a change to itself, so left out.
-        in_user = [] if "--user" not in unshare_command() else ["--user", "--preserve-credentials"]
-
-        def join(pid: int) -> list[str]:
-            return [tools.require("nsenter"), "--target", str(pid), *in_user]
-
+        # All hosts live in the switch's user namespace: it owns both ends of every cable.
         unshare = [tools.require("unshare"), "--net", "--mount", "--propagation", "private", "--"]
-        if in_user:
-            unshare = [*join(switch.pid), "--", *unshare]
+        if "--user" in unshare_command():
+            unshare = [*enter_command(switch.pid), "--", *unshare]
         options = "mode=1777,nosuid,nodev"
         mount_shm = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", "/dev/shm"]  # noqa: S108
         holders = [self._hold(undo, spec.name, unshare, mount_shm) for spec in self._specs]
         for holder in holders:
             holder.wait_ready()
         self.hosts = tuple(
-            Host(spec.name, f"{_SUBNET}.{index + 1}", holder.pid, tuple(join(holder.pid)))
+            Host(spec.name, f"{_SUBNET}.{index + 1}", holder.pid, tuple(enter_command(holder.pid)))
             for index, (spec, holder) in enumerate(zip(self._specs, holders, strict=True))
         )
-        self._cable(lambda pid: [*join(pid), "--net", "--"], switch.pid)
+        self._cable(lambda pid: [*enter_command(pid), "--net", "--"], switch.pid)
 
     def _cable(self, inside: Callable[[int], list[str]], switch_pid: int) -> None:
         """Connects and throttles; ``inside(pid)`` starts a command in that process' network."""

@@ -26,6 +26,16 @@ def unshare_command() -> list[str]:
     return [tools.require("unshare"), *user, "--net", "--mount", "--propagation", "private", "--"]
 
 
+def enter_command(pid: int) -> list[str]:
+    """The start of a command line that enters namespaces of process ``pid``; which, comes next.
+
+    For root the user namespace is the machine's own, and entering it is refused as a change to
+    itself, so left out.
+    """
+    in_user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+    return [tools.require("nsenter"), "--target", str(pid), *in_user]
+
+
 def why_not_permitted() -> str | None:
     """None where a cluster can be made here, else one line: what failed and what it said.
 

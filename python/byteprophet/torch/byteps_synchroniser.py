@@ -8,11 +8,16 @@ before that call returns, finds every handle in the table. Callbacks run without
 With the plug-in the receiver blocks in ``byteprophet_next_done`` and learns of completions as they
 happen. Without it, it waits for the handle submitted first, as BytePS' own queue is first-in
 first-out. Both waits are in native code, without the GIL, and only while something is outstanding.
+
+A third thread, the watcher, sleeps in native code until another role of the job is lost, then fails
+all that is outstanding; the receiver may be stuck for good by then. Whoever of the two takes a
+handle out of the table calls back.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 
@@ -20,6 +25,7 @@ from byteps.torch import ops
 from torch import Tensor
 
 from byteprophet import _plugin
+from byteprophet.torch import lost_peer
 from byteprophet.torch.naming import Names
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
@@ -36,6 +42,8 @@ class BytePSSynchroniser:
         self._outstanding: dict[int, Done] = {}
         self._receiver: threading.Thread | None = None
         self._closing = False
+        self._watcher: threading.Thread | None = None
+        self._lost: str | None = None
 
     @property
     def size(self) -> int:
@@ -55,8 +63,10 @@ class BytePSSynchroniser:
     def submit(
         self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
     ) -> None:
-        """Enqueue ``tensor`` in BytePS."""
+        """Enqueue ``tensor`` in BytePS; ``RuntimeError`` once another role is lost."""
         with self._changed:
+            if self._lost is not None:
+                raise RuntimeError(self._lost)
             handle = ops.push_pull_async_inplace(
                 tensor, average=average, name=name, priority=priority
             )
@@ -68,6 +78,11 @@ class BytePSSynchroniser:
                     target=self._run, args=(receive,), name="byteprophet-receiver", daemon=True
                 )
                 self._receiver.start()
+            if self._watcher is None:
+                self._watcher = threading.Thread(
+                    target=self._watch, name="byteprophet-watcher", daemon=True
+                )
+                self._watcher.start()
             self._changed.notify()
 
     def begin_iteration(self) -> None:
@@ -93,17 +108,33 @@ class BytePSSynchroniser:
                     return
             for handle in receive():
                 with self._changed:
-                    done = self._outstanding.pop(handle, None)
-                if done is not None:  # others belong to the script's own push_pull calls
-                    self._complete(handle, done)
+                    is_ours = handle in self._outstanding
+                if is_ours:  # others belong to the script's own push_pull calls
+                    error = self._finish(handle)
+                    with self._changed:
+                        done = self._outstanding.pop(handle, None)
+                    if done is not None:
+                        done(error)
 
-    def _complete(self, handle: int, done: Done) -> None:
+    def _finish(self, handle: int) -> BaseException | None:
         try:
             ops.synchronize(handle)  # waits, unless the plug-in said that it is done
         except Exception as error:  # noqa: BLE001 (whoever waits for the gradient raises it)
-            done(error)
-        else:
-            done(None)
+            return error
+        return None
+
+    def _watch(self) -> None:
+        wait = lost_peer.when_lost()
+        while wait is not None:
+            line = wait()
+            if line is not None:
+                with self._changed:
+                    self._lost = line
+                    outstanding = list(self._outstanding.values())
+                    self._outstanding.clear()
+                for done in outstanding:
+                    done(RuntimeError(line))
+                return
 
     def _receive_any(self) -> Sequence[int]:
         assert self._plugin is not None
@@ -111,7 +142,7 @@ class BytePSSynchroniser:
 
     def _receive_first(self) -> Sequence[int]:
         with self._changed:
-            return [next(iter(self._outstanding))]
+            return list(itertools.islice(self._outstanding, 1))
 
 
 @functools.cache

@@ -1,0 +1,201 @@
+#include "heartbeat.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "beat.h"
+#include "beat_line.h"
+#include "lost_peer.h"
+#include "silence.h"
+
+namespace byteprophet {
+namespace {
+
+// From a verdict to the end of the process: time for a training script to save what it has. The
+// scheduler stays until everybody has had its verdict and its time.
+constexpr double kLastWords = 3.0;                                // s
+constexpr double kSchedulerStays = kLastWords + 2 * kBeatPeriod;  // s
+constexpr double kReconnectAfter = 3.0;                           // s of silence
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Whoever should read may be stuck himself: then the line is lost, but nobody waits for him.
+void Say(const std::string& line) {
+  constexpr size_t kAtOnce = 4000;  // less than PIPE_BUF
+  const std::string text = ("byteprophet: error: " + line).substr(0, kAtOnce) + "\n";
+  pollfd out = {STDERR_FILENO, POLLOUT, 0};
+  if (poll(&out, 1, 1000) > 0) (void)!write(STDERR_FILENO, text.data(), text.size());
+}
+
+double SecondsFrom(const char* name, double standard_s) {
+  const std::string text = Environment(name);
+  if (text.empty()) return standard_s;
+  char* end = nullptr;
+  const double value_s = std::strtod(text.c_str(), &end);
+  if (*end == '\0' && (value_s == 0 || (value_s >= kShortestLimit && value_s <= kLongestLimit)))
+    return value_s;
+  Say(std::string(name) + "='" + Printable(text) + "': must be a number of seconds from " +
+      Number(kShortestLimit) + " to " + Number(kLongestLimit) + ", or 0 for no limit");
+  _exit(2);
+}
+
+class Stopwatch {
+ public:
+  // Since the last call, or since it was made.
+  double Step() {
+    const auto now = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Heartbeat::Heartbeat() = default;
+
+Heartbeat::~Heartbeat() { Stop(); }
+
+void Heartbeat::Start(const std::string& address, const std::string& scheduler, int port) {
+  Limits limits;
+  limits.dead_after_s = SecondsFrom("BYTEPROPHET_DEAD_AFTER_S", limits.dead_after_s);
+  limits.start_timeout_s = SecondsFrom("BYTEPROPHET_START_TIMEOUT_S", limits.start_timeout_s);
+  const std::string role = Environment("DMLC_ROLE");
+  is_worker_ = role == "worker";
+  const std::string worker = Environment("DMLC_WORKER_ID");
+  if (is_worker_ && !worker.empty())
+    shared_memory_ = "_" + Environment("DMLC_PS_ROOT_PORT") + "_" + worker + "_";
+  name_ = Environment("BYTEPROPHET_ROLE");
+  if (name_.empty()) name_ = is_worker_ ? "worker-" + worker : role;
+  node_id_ = -1;
+  std::random_device lot;
+  own_ = (static_cast<uint64_t>(lot()) << 32 | lot()) | 1;
+  stop_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+  // Signals are for the threads of BytePS and Python, which know what to do with them.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const std::string place = "scheduler (" + scheduler + ")";
+  if (role == "scheduler") {
+    const auto expected = [](const char* name) {
+      return std::strtoul(Environment(name).c_str(), nullptr, 10);
+    };
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      roll_ = std::make_unique<Roll>(place, expected("DMLC_NUM_WORKER"),
+                                     expected("DMLC_NUM_SERVER"), limits);
+      lost_.clear();
+    }
+    thread_ = std::thread(&Heartbeat::RunScheduler, this);
+  } else {
+    const bool local = std::atoi(Environment("DMLC_LOCAL").c_str()) != 0;  // as ps-lite reads it
+    const std::string endpoint =
+        (local ? "ipc:///tmp/" : "tcp://" + scheduler + ":") + std::to_string(port);
+    thread_ = std::thread(&Heartbeat::RunOther, this, Listener(place, limits), endpoint, address);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Heartbeat::Stop() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  (void)!write(stop_fd_, &one, sizeof(one));
+  thread_.join();
+  close(stop_fd_);
+  std::lock_guard<std::mutex> lock(mutex_);
+  roll_.reset();
+}
+
+std::string Heartbeat::Reply(const void* data, size_t size_bytes) {
+  const auto beat = BeatFrom({static_cast<const char*>(data), size_bytes});
+  if (!beat) return "";
+  std::lock_guard<std::mutex> lock(mutex_);
+  // One that has heard another scheduler belongs to an earlier job, and learns from the answer that
+  // that is over.
+  if (roll_ && (beat->scheduler == 0 || beat->scheduler == own_))
+    roll_->Heard(beat->sender, beat->is_worker, beat->name);
+  return ToText(Answer{own_, lost_});
+}
+
+void Heartbeat::RunScheduler() {
+  Stopwatch watch;
+  std::optional<std::string> lost;
+  while (!lost) {
+    if (StoppedWithin(kBeatPeriod / 2)) return;
+    std::lock_guard<std::mutex> lock(mutex_);
+    lost = roll_->Pass(watch.Step());
+    if (lost) lost_ = *lost;
+  }
+  Say(*lost);
+  if (!StoppedWithin(kSchedulerStays)) End();
+}
+
+void Heartbeat::RunOther(Listener listener, std::string endpoint, std::string address) {
+  BeatLine line(endpoint);
+  Stopwatch watch;
+  std::optional<std::string> lost;
+  double until_beat_s = 0, until_connect_s = kReconnectAfter;
+  while (!lost) {
+    const double step_s = watch.Step();
+    if (node_id_ >= 0) listener.Registered();
+    lost = listener.Pass(step_s);
+    if ((until_connect_s -= step_s) <= 0) {
+      line.Reconnect();
+      until_connect_s = kReconnectAfter;
+    }
+    if ((until_beat_s -= step_s) <= 0) {
+      line.Send({own_, listener.sender(), is_worker_, OwnName(address)});
+      until_beat_s = kBeatPeriod;
+    }
+    if (line.Wait(until_beat_s, stop_fd_)) return;
+    while (const auto answer = line.Receive()) {
+      until_connect_s = kReconnectAfter;
+      if (!lost) lost = listener.Heard(answer->scheduler);
+      if (!lost && !answer->lost.empty()) lost = answer->lost;
+    }
+  }
+  Say(*lost);
+  SetLostPeer(*lost);
+  if (!StoppedWithin(kLastWords)) End();
+}
+
+void Heartbeat::End() const {
+  if (!shared_memory_.empty()) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry("/dev/shm", error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string name = entry->path().filename();
+      if (name.starts_with("BytePS_") && name.find(shared_memory_) != std::string::npos)
+        unlink(entry->path().c_str());
+    }
+  }
+  _exit(1);
+}
+
+std::string Heartbeat::OwnName(const std::string& address) const {
+  std::string name = name_;
+  const int id = node_id_;
+  if (name == "server" && id >= 8)
+    name.append("-").append(std::to_string((id - 8) / 2));  // servers are 8, 10, 12...
+  return name + " (" + address + ")";
+}
+
+bool Heartbeat::StoppedWithin(double time_s) const {
+  pollfd stop = {stop_fd_, POLLIN, 0};
+  return poll(&stop, 1, static_cast<int>(time_s * 1000)) > 0;
+}
+
+}  // namespace byteprophet

@@ -1,0 +1,172 @@
+// Who has been silent for too long: the rules of the heartbeats (heartbeat.h), without threads,
+// sockets or clocks.
+//
+// Whoever watches tells how much time has passed. Of a long step only kLongestStep counts: a
+// watcher that was stopped, or got no CPU, cannot say of others that they were silent, as what they
+// sent is still waiting to be read.
+//
+// Not thread safe.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace byteprophet {
+
+constexpr double kBeatPeriod = 1.0;   // s, from one heartbeat of a worker or server to its next
+constexpr double kLongestStep = 2.0;  // s
+constexpr double kLastBeatSpread =
+    1.5;  // s: what is cut off at one moment falls silent within a period, and a little
+// s: what hears nothing from the scheduler gives it this much longer. So where a role is cut off
+// the scheduler speaks first, and it can tell a lost role from being lost itself.
+constexpr double kSchedulersHeadStart = 3.0;
+
+// What a limit may be, s.
+constexpr double kShortestLimit = 3.0;
+constexpr double kLongestLimit = 1e6;
+
+struct Limits {
+  double dead_after_s = 12;      // 0: never
+  double start_timeout_s = 600;  // 0: never
+};
+
+// Without a fraction where there is none: "12", "4.5".
+inline std::string Number(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+// What the scheduler role knows of workers and servers.
+class Roll {
+ public:
+  // `own_name` is how to call the scheduler itself: "scheduler (10.87.0.1)".
+  Roll(std::string own_name, size_t workers, size_t servers, Limits limits)
+      : own_name_(std::move(own_name)), expected_{workers, servers}, limits_(limits) {}
+
+  // A heartbeat came; `sender` is the same for all of one process' heartbeats, its name may become
+  // more precise.
+  void Heard(uint64_t sender, bool is_worker, const std::string& name) {
+    peers_[sender] = Peer{name, is_worker, 0.0};
+  }
+
+  // `step_s` have passed. What ends the job, if anything does.
+  std::optional<std::string> Pass(double step_s) {
+    step_s = std::min(step_s, kLongestStep);
+    waited_s_ += step_s;
+    double longest_s = 0;
+    for (auto& [sender, peer] : peers_) longest_s = std::max(longest_s, peer.silent_s += step_s);
+    if (limits_.dead_after_s > 0 && longest_s >= limits_.dead_after_s) return Silent(longest_s);
+    const size_t workers = Count(true), servers = Count(false);
+    if (workers >= expected_.workers && servers >= expected_.servers)
+      waited_s_ = 0;
+    else if (limits_.start_timeout_s > 0 && waited_s_ >= limits_.start_timeout_s)
+      return Missing(workers, servers);
+    return std::nullopt;
+  }
+
+ private:
+  struct Peer {
+    std::string name;
+    bool is_worker;
+    double silent_s;
+  };
+
+  struct Expected {
+    size_t workers, servers;
+  };
+
+  size_t Count(bool is_worker) const {
+    return static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), [&](auto& entry) {
+      return entry.second.is_worker == is_worker;
+    }));
+  }
+
+  std::string Silent(double longest_s) const {
+    std::vector<std::string> names;
+    for (auto& [sender, peer] : peers_)
+      if (peer.silent_s > longest_s - kLastBeatSpread) names.push_back(peer.name);
+    std::sort(names.begin(), names.end());
+    const std::string limit = Number(limits_.dead_after_s) + " s";
+    if (names.size() == peers_.size() && names.size() > 1)
+      return own_name_ + " has heard from nobody for " + limit + " (neither " +
+             Join(names, " nor ") + ", it is cut off or they are gone): the job cannot go on";
+    return Join(names, " and ") + (names.size() == 1 ? " has" : " have") + " been silent for " +
+           limit + ": the job cannot go on";
+  }
+
+  std::string Missing(size_t workers, size_t servers) const {
+    std::vector<std::string> names;
+    for (auto& [sender, peer] : peers_) names.push_back(peer.name);
+    std::sort(names.begin(), names.end());
+    auto of = [](size_t here, size_t wanted) {
+      return std::to_string(here) + " of " + std::to_string(wanted);
+    };
+    return own_name_ + " waited " + Number(limits_.start_timeout_s) +
+           " s for all to register: " + of(workers, expected_.workers) + " workers and " +
+           of(servers, expected_.servers) + " servers did" +
+           (names.empty() ? "" : " (" + Join(names, ", ") + ")") + ": the job cannot go on";
+  }
+
+  static std::string Join(const std::vector<std::string>& names, const std::string& between) {
+    std::string text;
+    for (const auto& name : names) text += (text.empty() ? "" : between) + name;
+    return text;
+  }
+
+  std::string own_name_;
+  Expected expected_;
+  Limits limits_;
+  std::map<uint64_t, Peer> peers_;  // by sender
+  double waited_s_ = 0;
+};
+
+// What a worker or server knows of the scheduler.
+class Listener {
+ public:
+  // `scheduler` is how to call it: "scheduler (10.87.0.1)".
+  Listener(std::string scheduler, Limits limits)
+      : scheduler_(std::move(scheduler)), limits_(limits) {}
+
+  // An answer came. `sender` differs from the last one's where the scheduler was started anew; then
+  // the line is returned that ends the job, as the new one knows nothing of it.
+  std::optional<std::string> Heard(uint64_t sender) {
+    silent_s_ = 0;
+    if (sender_ && *sender_ != sender)
+      return scheduler_ + " has been started anew: the job cannot go on";
+    sender_ = sender;
+    return std::nullopt;
+  }
+
+  // ps-lite has registered this process, so the scheduler is there.
+  void Registered() { registered_ = true; }
+
+  std::optional<std::string> Pass(double step_s) {
+    const bool known = sender_ || registered_;
+    silent_s_ += std::min(step_s, kLongestStep);
+    const double limit_s = limits_.dead_after_s + kSchedulersHeadStart;
+    if (known && limits_.dead_after_s > 0 && silent_s_ >= limit_s)
+      return scheduler_ + " has been silent for " + Number(limit_s) + " s: the job cannot go on";
+    if (!known && limits_.start_timeout_s > 0 && silent_s_ >= limits_.start_timeout_s)
+      return "waited " + Number(limits_.start_timeout_s) + " s for " + scheduler_ +
+             " to answer: the job cannot go on";
+    return std::nullopt;
+  }
+
+  uint64_t sender() const { return sender_.value_or(0); }
+
+ private:
+  std::string scheduler_;
+  Limits limits_;
+  std::optional<uint64_t> sender_;
+  bool registered_ = false;
+  double silent_s_ = 0;
+};
+
+}  // namespace byteprophet

@@ -1,0 +1,57 @@
+"""A worker that trains forever, or does something else with BytePS in between.
+
+``heartbeat_worker.py forever``     push_pull without end
+``heartbeat_worker.py front FILE``  trains with our optimizer; what a RuntimeError says goes to FILE
+``heartbeat_worker.py pause S``     worker 1 does nothing in Python for S seconds, holding the GIL
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+
+import byteps.torch as bps
+import torch
+
+
+def exchange() -> None:
+    """One iteration without an optimizer: importing one takes as long as all of the rest."""
+    bps.synchronize(bps.byteps_push_pull(torch.ones(50_000), name="t"))
+
+
+def forever() -> None:
+    exchange()
+    print("training", flush=True)
+    while True:
+        exchange()
+
+
+def front(file: str) -> None:
+    layer = torch.nn.Linear(100, 100)
+    optimizer = bps.DistributedOptimizer(
+        torch.optim.SGD(layer.parameters(), lr=0.01), named_parameters=layer.named_parameters()
+    )
+    try:
+        for iteration in range(10**9):
+            optimizer.zero_grad()
+            layer(torch.ones(4, 100)).sum().backward()
+            optimizer.step()
+            if iteration == 3:
+                print("training", flush=True)
+    except RuntimeError as error:
+        Path(file).write_text(str(error))
+        raise
+
+
+def pause(seconds: str) -> None:
+    exchange()
+    if bps.rank() == 1:
+        ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6))  # a PyDLL call keeps the GIL
+    exchange()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    bps.init()
+    {"forever": forever, "front": front, "pause": pause}[sys.argv[1]](*sys.argv[2:])

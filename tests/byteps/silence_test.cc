@@ -1,0 +1,130 @@
+#include "silence.h"
+
+#include <gtest/gtest.h>
+
+namespace byteprophet {
+namespace {
+
+const std::string kSelf = "scheduler (10.0.0.1)";
+constexpr Limits kLimits{12, 600};
+
+// Two workers, 1 and 2, and a server, 3. `Run` lets time pass in half seconds; those of `alive`
+// send a beat every second.
+class RollTest : public testing::Test {
+ protected:
+  void Hear(uint64_t sender) {
+    roll_.Heard(sender, sender < 3, sender < 3 ? "worker-" + std::to_string(sender) : "server-0");
+  }
+
+  std::optional<std::string> Run(double time_s, std::initializer_list<uint64_t> alive) {
+    for (int step = 1; step <= 2 * time_s; ++step) {
+      if (step % 2 == 1)
+        for (const auto sender : alive) Hear(sender);
+      if (const auto lost = roll_.Pass(0.5)) return lost;
+    }
+    return std::nullopt;
+  }
+
+  Roll roll_{kSelf, 2, 1, kLimits};
+};
+
+TEST_F(RollTest, NobodyIsMissedWhoIsHeard) { EXPECT_EQ(Run(10000, {1, 2, 3}), std::nullopt); }
+
+TEST_F(RollTest, TheSilentOneIsNamed) {
+  ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+  ASSERT_EQ(Run(10.5, {1, 3}), std::nullopt);
+  EXPECT_EQ(Run(2, {1, 3}), "worker-2 has been silent for 12 s: the job cannot go on");
+}
+
+TEST_F(RollTest, WhoComesBackInTimeIsNotLost) {
+  ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+  ASSERT_EQ(Run(10.5, {1, 3}), std::nullopt);
+  EXPECT_EQ(Run(10.5, {1, 2, 3}), std::nullopt);
+  EXPECT_EQ(Run(10.5, {1, 3}), std::nullopt);
+}
+
+TEST_F(RollTest, AllThatFallSilentTogetherAreNamed) {
+  ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+  Hear(1);
+  roll_.Pass(0.9);
+  Hear(3);  // its last beat comes later than that of the other
+  EXPECT_EQ(Run(20, {2}), "server-0 and worker-1 have been silent for 12 s: the job cannot go on");
+}
+
+TEST_F(RollTest, WhoHearsNobodyDoesNotBlameTheOthers) {
+  ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+  const auto lost = Run(20, {});
+  ASSERT_TRUE(lost);
+  EXPECT_TRUE(lost->starts_with(kSelf + " has heard from nobody for 12 s")) << *lost;
+}
+
+TEST_F(RollTest, AWatcherThatSleptDoesNotBlameTheOthers) {
+  ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+  EXPECT_EQ(roll_.Pass(3600), std::nullopt);
+  EXPECT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+}
+
+TEST_F(RollTest, WhoDoesNotComeIsMissedButNotTooEarly) {
+  ASSERT_EQ(Run(599, {1, 3}), std::nullopt);
+  EXPECT_EQ(Run(2, {1, 3}), kSelf +
+                                " waited 600 s for all to register: 1 of 2 workers and 1 of 1 "
+                                "servers did (server-0, worker-1): the job cannot go on");
+}
+
+TEST_F(RollTest, WhoComesLateIsNotMissed) {
+  ASSERT_EQ(Run(599, {1, 3}), std::nullopt);
+  EXPECT_EQ(Run(3600, {1, 2, 3}), std::nullopt);
+}
+
+TEST_F(RollTest, WhoDiesBeforeAllHaveComeIsNamed) {
+  ASSERT_EQ(Run(30, {1, 3}), std::nullopt);
+  EXPECT_EQ(Run(20, {3}), "worker-1 has been silent for 12 s: the job cannot go on");
+}
+
+TEST(Roll, NoLimitMeansForever) {
+  Roll roll(kSelf, 2, 1, {0, 0});
+  roll.Heard(1, true, "worker-1");
+  for (int i = 0; i < 10000; ++i) EXPECT_EQ(roll.Pass(1), std::nullopt);
+}
+
+class ListenerTest : public testing::Test {
+ protected:
+  std::optional<std::string> Run(double time_s) {
+    for (int step = 1; step <= time_s; ++step)
+      if (const auto lost = listener_.Pass(1)) return lost;
+    return std::nullopt;
+  }
+
+  Listener listener_{kSelf, kLimits};
+};
+
+TEST_F(ListenerTest, TheSchedulerHasAHeadStart) {
+  ASSERT_EQ(listener_.Heard(5), std::nullopt);
+  ASSERT_EQ(Run(14), std::nullopt);
+  EXPECT_EQ(Run(1), kSelf + " has been silent for 15 s: the job cannot go on");
+}
+
+TEST_F(ListenerTest, AnswersKeepItGoing) {
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(listener_.Heard(5), std::nullopt);
+    ASSERT_EQ(Run(14), std::nullopt);
+  }
+}
+
+TEST_F(ListenerTest, ASchedulerThatWasNeverThereHasMoreTime) {
+  ASSERT_EQ(Run(599), std::nullopt);
+  EXPECT_EQ(Run(1), "waited 600 s for " + kSelf + " to answer: the job cannot go on");
+}
+
+TEST_F(ListenerTest, OneThatRegisteredUsButNeverAnsweredHasNot) {
+  listener_.Registered();
+  EXPECT_EQ(Run(20), kSelf + " has been silent for 15 s: the job cannot go on");
+}
+
+TEST_F(ListenerTest, ASchedulerStartedAnewIsAnother) {
+  ASSERT_EQ(listener_.Heard(5), std::nullopt);
+  EXPECT_EQ(listener_.Heard(6), kSelf + " has been started anew: the job cannot go on");
+}
+
+}  // namespace
+}  // namespace byteprophet
