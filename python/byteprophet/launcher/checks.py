@@ -29,7 +29,8 @@ _BROKEN_MODES = {
 
 def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     """UserError unless ``spec`` makes sense and its command can be started."""
-    for name, count in (("workers", spec.workers), ("servers", spec.servers)):
+    counts = {"workers": spec.workers, "servers": spec.servers, "local ranks": spec.local_ranks}
+    for name, count in counts.items():
         if count < 1:
             raise UserError(f"{name} {count}: a job needs at least one")
     if math.isnan(spec.timeout_s) or spec.timeout_s <= 0:
