@@ -92,6 +92,19 @@ TEST(NcclTest, IdsDifferAndBelongToTheJob) {
   EXPECT_EQ(std::string(first.internal).rfind("BytePS_Nccl_1234_7_", 0), 0U);
 }
 
+// Seen to give wrong parameters.
+TEST(NcclTest, PartOfTheLocalRanksIsRefused) {
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(setenv("BYTEPS_LOCAL_SIZE", "4", 1), 0);
+  ncclComm_t comm = nullptr;
+  const ncclResult_t result = ncclCommInitRank(&comm, 2, id, 0);
+  unsetenv("BYTEPS_LOCAL_SIZE");
+  EXPECT_EQ(result, ncclInvalidArgument);
+  EXPECT_NE(std::string(ncclGetErrorString(result)).find("BYTEPS_PCIE_SWITCH_SIZE"),
+            std::string::npos);
+}
+
 TEST(NcclTest, WrongUseIsRefusedWithAReason) {
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);

@@ -133,6 +133,13 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     return Refuse("local rank " + std::to_string(rank) + " of " + std::to_string(size) +
                   ": the host device has 1 to " + std::to_string(LocalGroup::kMostRanks));
   }
+  // More than one communicator means more than one "PCIe switch": BytePS then lets the root copy
+  // the next gradient over a sum that ranks of another switch have not fetched yet.
+  if (const std::string all = EnvironmentOr("BYTEPS_LOCAL_SIZE", "");
+      !all.empty() && all != std::to_string(size)) {
+    return Refuse("BYTEPS_PCIE_SWITCH_SIZE makes " + std::to_string(size) + " of " + all +
+                  " local ranks a group of their own, which gives wrong sums; set it to " + all);
+  }
   try {
     auto made = std::make_unique<HostComm>();
     if (size > 1) {

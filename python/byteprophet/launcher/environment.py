@@ -106,5 +106,7 @@ def role_environment(
         environment["DMLC_WORKER_ID"] = str(role.index)
         environment["BYTEPS_LOCAL_RANK"] = str(role.local_rank)
         environment["BYTEPS_LOCAL_SIZE"] = str(facts.local_ranks)
+        # All on one: BytePS would see two in 16 ranks and sum wrongly between them.
+        environment["BYTEPS_PCIE_SWITCH_SIZE"] = str(facts.local_ranks)
         environment["BYTEPS_SOCKET_PATH"] = socket_path
     return environment
