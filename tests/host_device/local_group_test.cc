@@ -181,7 +181,7 @@ TEST_P(LocalGroupTest, RandomCollectivesBetweenThreads) {
   EXPECT_EQ(RunThreads(size,
                        [&](int rank) {
                          LocalGroup group(name, rank, size, kTimeout);
-                         RunRandomBatches(group, 7U * static_cast<uint32_t>(size), 40);
+                         RunRandomBatches(group, 7U * static_cast<uint32_t>(size), 20);
                        }),
             kAllWell[size]);
   EXPECT_FALSE(IsThere(name));
@@ -193,7 +193,7 @@ TEST_P(LocalGroupTest, RandomCollectivesBetweenProcesses) {
   EXPECT_EQ(RunProcesses(size,
                          [&](int rank) {
                            LocalGroup group(name, rank, size, kTimeout);
-                           RunRandomBatches(group, 11U * static_cast<uint32_t>(size), 40);
+                           RunRandomBatches(group, 11U * static_cast<uint32_t>(size), 20);
                          }),
             kAllWell[size]);
   EXPECT_FALSE(IsThere(name));
