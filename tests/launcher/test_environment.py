@@ -54,7 +54,9 @@ def test_a_workers_environment() -> None:
 
 def test_local_ranks_share_the_workers_number() -> None:
     facts = replace(_FACTS, local_ranks=4)
-    environment = role_environment({}, facts, "worker", 1, "10.0.0.5", "/tmp/s", local_rank=3)
+    role = RoleName("worker", 1, "worker-1.3", local_rank=3)
+    environment = role_environment({}, facts, role, "10.0.0.5", "/tmp/s")
+    assert environment["BYTEPROPHET_ROLE"] == "worker-1.3"
     assert environment["DMLC_WORKER_ID"] == "1"
     assert environment["DMLC_NUM_WORKER"] == "2"
     assert environment["BYTEPS_LOCAL_RANK"] == "3"
