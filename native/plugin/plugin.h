@@ -4,7 +4,12 @@
 
 #include <chrono>
 
+#include "byteps/common/ready_table.h"
+
 namespace byteprophet {
+
+// A local rank has counted up in `table`: wakes who waits for that.
+void PeersChanged(const byteps::common::ReadyTable* table);
 
 // The caller is about to push the first gradient of a new iteration.
 void OnIteration();

@@ -54,6 +54,13 @@ void PushGate::Add(Task task) {
   changed_.notify_one();
 }
 
+void PushGate::PeersChanged(const byteps::common::ReadyTable* table) {
+  if (table != ready_) return;
+  // Whoever found the old count is asleep once the lock can be had.
+  { std::lock_guard<std::mutex> lock(mutex_); }
+  changed_.notify_one();
+}
+
 void PushGate::Acked(uint64_t key) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -71,13 +78,12 @@ void PushGate::OnIteration() {
 Task PushGate::Take() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (int attempt = 0;; ++attempt) {
-    const bool all_offered = OfferReady();
+    OfferReady();
     prophet::TimeNs ask_again_ns = 0;
     const prophet::TimeNs now = NowNs();
     Task task = TakeDecided(now, &ask_again_ns);
     if (task != nullptr || attempt > 0) return task;
-    std::chrono::nanoseconds wait =
-        all_offered ? std::chrono::nanoseconds(kIdleWait) : kUnreadyWait;
+    std::chrono::nanoseconds wait = kIdleWait;
     if (ask_again_ns > 0)
       wait = std::min(wait, std::chrono::nanoseconds(std::max<int64_t>(0, ask_again_ns - now)));
     changed_.wait_for(lock, wait);
@@ -91,7 +97,7 @@ size_t PushGate::size() {
 
 uint64_t PushGate::scheduled_partitions() { return scheduled.load(); }
 
-bool PushGate::OfferReady() {
+void PushGate::OfferReady() {
   std::unordered_set<uint64_t>
       held;  // keys with an earlier task that stays in waiting_: order per key is kept
   std::erase_if(waiting_, [&](const Task& task) {
@@ -105,7 +111,6 @@ bool PushGate::OfferReady() {
     policy_->OnReady(ItemOf(task), NowNs());
     return true;
   });
-  return waiting_.empty();
 }
 
 Task PushGate::TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns) {

@@ -1,7 +1,8 @@
 // The PUSH stage of the local root: what goes on the wire next is decided by a policy.
 //
-// Threads. Add(): the thread that finished the stage before. Take(): the PUSH loop. Acked():
-// ps-lite's customer thread, when the server has acknowledged a push. One mutex guards everything
+// Threads. Add(): the thread that finished the stage before. PeersChanged(): the thread that
+// listens to local ranks. Take(): the PUSH loop. Acked(): ps-lite's customer thread, when the
+// server has acknowledged a push. One mutex guards everything
 // here, the policy included. Under it, BytePS is called only for a key's readiness and its server;
 // the locks that these take are innermost.
 //
@@ -30,6 +31,8 @@ class PushGate {
   PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::ReadyTable* ready);
 
   void Add(Task task);
+  // A count in `table` has changed: waiting tasks may have become ready.
+  void PeersChanged(const byteps::common::ReadyTable* table);
   // The next task to send, or null. May sleep up to kIdleWait.
   Task Take();
   void Acked(uint64_t key);
@@ -41,8 +44,8 @@ class PushGate {
 
  private:
   // Both REQUIRE: mutex_ is held.
-  // Gives the policy what has become ready; returns whether nothing is left in waiting_.
-  bool OfferReady();
+  // Gives the policy what has become ready.
+  void OfferReady();
   Task TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns);
 
   std::mutex mutex_;

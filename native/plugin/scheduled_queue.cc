@@ -114,6 +114,11 @@ bool MayWait(QueueType type) {
 
 }  // namespace
 
+void PeersChanged(const byteps::common::ReadyTable* table) {
+  if (rows.gate != nullptr) rows.gate->PeersChanged(table);
+  for (const auto& stage : rows.stages) stage->PeersChanged(table);
+}
+
 void OnIteration() {
   if (rows.gate != nullptr) rows.gate->OnIteration();
 }

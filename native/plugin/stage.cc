@@ -4,49 +4,76 @@
 #include <utility>
 
 namespace byteprophet {
+namespace {
+
+bool WaitsForItsEvent(const Task& task) {
+  return task->ready_event != nullptr && !task->ready_event->Ready();
+}
+
+}  // namespace
 
 Stage::Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready)
-    : waiter_(std::move(waiter)), ready_(ready) {}
+    : waiter_(std::move(waiter)), ready_(ready) {
+  std::lock_guard<std::mutex> lock(waiter_->mutex);
+  waiter_->stages.push_back(this);
+}
 
 void Stage::Add(Task task) {
   {
     std::lock_guard<std::mutex> lock(waiter_->mutex);
     tasks_.push_back(std::move(task));
-    ++waiter_->tasks;
   }
+  waiter_->changed.notify_one();
+}
+
+void Stage::PeersChanged(const byteps::common::ReadyTable* table) {
+  if (table != ready_) return;
+  // Whoever found the old count is asleep once the lock can be had.
+  { std::lock_guard<std::mutex> lock(waiter_->mutex); }
   waiter_->changed.notify_one();
 }
 
 Task Stage::Take(bool may_wait) {
   std::unique_lock<std::mutex> lock(waiter_->mutex);
   Task task = TakeReady();
-  const bool another_stage_has_tasks = waiter_->tasks > tasks_.size();
-  if (task != nullptr || !may_wait || another_stage_has_tasks) return task;
-  if (tasks_.empty()) {
-    waiter_->changed.wait_for(lock, kIdleWait);
-  } else {
+  if (task != nullptr || !may_wait || AnotherIsReady()) return task;
+  if (AnyWaitsForAnEvent()) {
     waiter_->changed.wait_for(lock, kUnreadyWait);
+  } else {
+    waiter_->changed.wait_for(lock, kIdleWait);
   }
   return TakeReady();
 }
 
+std::deque<Task>::iterator Stage::FirstReady() {
+  return std::find_if(tasks_.begin(), tasks_.end(), [this](const Task& task) {
+    return !WaitsForItsEvent(task) && (ready_ == nullptr || ready_->IsKeyReady(task->key));
+  });
+}
+
 Task Stage::TakeReady() {
-  for (auto it = tasks_.begin(); it != tasks_.end(); ++it) {
-    if ((*it)->ready_event != nullptr && !(*it)->ready_event->Ready()) continue;
-    if (ready_ != nullptr) {
-      if (!ready_->IsKeyReady((*it)->key)) continue;
-      ready_->ClearReadyCount((*it)->key);
-    }
-    return Remove(it);
-  }
-  return nullptr;
+  const auto it = FirstReady();
+  if (it == tasks_.end()) return nullptr;
+  if (ready_ != nullptr) ready_->ClearReadyCount((*it)->key);
+  return Remove(it);
 }
 
 Task Stage::Remove(std::deque<Task>::iterator it) {
   Task task = std::move(*it);
   tasks_.erase(it);
-  --waiter_->tasks;
   return task;
+}
+
+bool Stage::AnotherIsReady() {
+  return std::any_of(waiter_->stages.begin(), waiter_->stages.end(), [this](Stage* stage) {
+    return stage != this && stage->FirstReady() != stage->tasks_.end();
+  });
+}
+
+bool Stage::AnyWaitsForAnEvent() {
+  return std::any_of(waiter_->stages.begin(), waiter_->stages.end(), [](Stage* stage) {
+    return std::any_of(stage->tasks_.begin(), stage->tasks_.end(), WaitsForItsEvent);
+  });
 }
 
 Task Stage::TakeKey(uint64_t key) {

@@ -1,11 +1,12 @@
 // One stage of BytePS' pipeline (COPYD2H, PULL, ...): tasks in order of arrival, taken by the one
 // loop thread that serves the stage, which sleeps while there is nothing to take.
 //
-// Threads. Add(): any thread of BytePS. Take(): the loop thread of the stage. A Waiter belongs to
-// one loop thread; two stages that one thread serves (REDUCE and BROADCAST) share it, so that a
-// task for either wakes it. Its mutex guards the tasks of all stages that share it; BytePS' ready
-// table has a lock of its own that is taken inside ours, never the other way round. Tasks are never
-// destroyed under the lock: their last reference may need Python's.
+// Threads. Add(): any thread of BytePS. PeersChanged(): the thread that listens to local ranks.
+// Take(): the loop thread of the stage. A Waiter belongs to one loop thread; two stages that one
+// thread serves (REDUCE and BROADCAST) share it, so that a task for either wakes it. Its mutex
+// guards the tasks of all stages that share it; BytePS' ready table has a lock of its own that is
+// taken inside ours, never the other way round. Tasks are never destroyed under the lock: their
+// last reference may need Python's.
 #ifndef BYTEPROPHET_PLUGIN_STAGE_H_
 #define BYTEPROPHET_PLUGIN_STAGE_H_
 
@@ -14,6 +15,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "byteps/common/common.h"
 #include "byteps/common/ready_table.h"
@@ -25,14 +27,16 @@ using Task = std::shared_ptr<byteps::common::TensorTableEntry>;
 // How long a loop thread sleeps when nothing is announced: BytePS' loops look for shutdown between
 // two calls.
 inline constexpr std::chrono::milliseconds kIdleWait{50};
-// How long it sleeps while a task is there whose GPU event or local peers are not ready: those do
-// not announce themselves.
+// How long it sleeps while a task is there whose GPU event has not come: that does not announce
+// itself.
 inline constexpr std::chrono::microseconds kUnreadyWait{100};
+
+class Stage;
 
 struct Waiter {
   std::mutex mutex;
   std::condition_variable changed;
-  size_t tasks = 0;  // of all stages that share this waiter; guarded by mutex
+  std::vector<Stage*> stages;  // that share it; complete before any loop thread starts
 };
 
 class Stage {
@@ -41,17 +45,24 @@ class Stage {
   Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready);
 
   void Add(Task task);
+  // A count in `table` has changed: tasks of this stage may have become ready.
+  void PeersChanged(const byteps::common::ReadyTable* table);
   // The first ready task, or null. Sleeps up to kIdleWait if `may_wait` and no stage of this thread
-  // has a task.
+  // has a ready task.
   Task Take(bool may_wait);
   // The task with this key, ready or not, or null.
   Task TakeKey(uint64_t key);
   size_t size();
 
  private:
-  // Both REQUIRE: waiter_->mutex is held.
+  // All REQUIRE: waiter_->mutex is held.
+  std::deque<Task>::iterator FirstReady();
   Task TakeReady();
   Task Remove(std::deque<Task>::iterator it);
+  // Of this thread's stages: whether any but this one has a ready task; whether any has a task that
+  // only waits for its event.
+  bool AnotherIsReady();
+  bool AnyWaitsForAnEvent();
 
   const std::shared_ptr<Waiter> waiter_;
   byteps::common::ReadyTable* const ready_;

@@ -17,6 +17,8 @@ from .conftest import MakeSpec
     [
         ({"workers": 0}, "workers 0"),
         ({"servers": -1}, "servers -1"),
+        ({"local_ranks": 0}, "local ranks 0"),
+        ({"local_ranks": 65}, "local ranks 65"),
         ({"timeout_s": 0.0}, "timeout 0"),
         ({"partition_bytes": 0}, "partition bytes 0"),
         ({"partition_bytes": 2**31}, "partition bytes 2147483648"),
@@ -32,6 +34,10 @@ from .conftest import MakeSpec
         ({"environment": {"BYTEPROPHET_DEAD_AFTER_S": "2.9"}}, "DEAD_AFTER_S='2.9': must be"),
         ({"environment": {"BYTEPROPHET_START_TIMEOUT_S": "nan"}}, "START_TIMEOUT_S='nan'"),
         ({"environment": {"BYTEPS_SERVER_ENGINE_BLOCKING": "1"}}, "unset it"),
+        ({"environment": {"BYTEPS_PCIE_SWITCH_SIZE": "1"}, "local_ranks": 2}, "PCIe switch"),
+        ({"environment": {"BYTEPS_NCCL_GROUP_SIZE": "0"}}, "BYTEPS_NCCL_GROUP_SIZE=0"),
+        ({"environment": {"BYTEPS_REDUCE_ROOTS": "0,2"}, "local_ranks": 2}, "0 to 1"),
+        ({"environment": {"BYTEPS_REDUCE_ROOTS": ""}}, "BYTEPS_REDUCE_ROOTS="),
     ],
 )
 def test_a_job_that_cannot_work_is_refused(
@@ -59,6 +65,15 @@ def test_a_program_is_looked_for_where_the_workers_start(
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)
     check_job(make_spec(("./train.sh",), environment={"BYTEPS_ENABLE_ASYNC": "0"}))
+
+
+def test_what_suits_the_local_ranks_is_accepted(make_spec: MakeSpec) -> None:
+    variables = {
+        "BYTEPS_PCIE_SWITCH_SIZE": "8",
+        "BYTEPS_NCCL_GROUP_SIZE": "2",
+        "BYTEPS_REDUCE_ROOTS": "0,3",
+    }
+    check_job(make_spec(local_ranks=4, environment=variables))
 
 
 def test_a_port_in_use_is_told_with_its_address() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from byteprophet.launcher.environment import (
     JobFacts,
     RoleName,
@@ -40,6 +42,7 @@ def test_a_workers_environment() -> None:
         "BYTEPS_FORCE_DISTRIBUTED": "1",
         "BYTEPS_LOCAL_RANK": "0",
         "BYTEPS_LOCAL_SIZE": "1",
+        "BYTEPS_PCIE_SWITCH_SIZE": "1",
         "BYTEPS_SOCKET_PATH": "/tmp/s",
         "BYTEPS_PARTITION_BYTES": "4096",
         "BYTEPS_SCHEDULER": "p3",
@@ -47,6 +50,17 @@ def test_a_workers_environment() -> None:
         "BYTEPROPHET_ROLE": "worker-1",
         "BYTEPROPHET_RUN": "/runs/x",
     }
+
+
+def test_local_ranks_share_the_workers_number() -> None:
+    facts = replace(_FACTS, local_ranks=4)
+    role = RoleName("worker", 1, "worker-1.3", local_rank=3)
+    environment = role_environment({}, facts, role, "10.0.0.5", "/tmp/s")
+    assert environment["BYTEPROPHET_ROLE"] == "worker-1.3"
+    assert environment["DMLC_WORKER_ID"] == "1"
+    assert environment["DMLC_NUM_WORKER"] == "2"
+    assert environment["BYTEPS_LOCAL_RANK"] == "3"
+    assert environment["BYTEPS_LOCAL_SIZE"] == "4"
 
 
 def test_a_server_knows_the_scheduler_but_has_no_worker_id() -> None:

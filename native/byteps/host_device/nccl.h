@@ -1,16 +1,16 @@
-// The part of the NCCL interface that BytePS' worker core uses, for a communicator of one rank on
-// host memory.
+// The part of the NCCL interface that BytePS' worker core uses, between processes of one machine.
 //
-// With one rank every collective is the identity: the result is the input. A communicator of more
-// ranks is refused when it is made (ncclInvalidArgument), so no collective can ever return a wrong
-// sum.
+// Ranks meet in shared memory (local_group.h). Streams of the host device have nothing to wait for:
+// a collective is done when its call returns, or the outermost ncclGroupEnd where it is in a group.
+// With one rank every collective is the identity. A communicator belongs to one thread at a time;
+// groups and the text of the last error are per thread, as NCCL's are.
 #pragma once
 
 #include <cstddef>
 
 #include "cuda_runtime.h"
 
-enum ncclResult_t { ncclSuccess = 0, ncclInvalidArgument = 4 };
+enum ncclResult_t { ncclSuccess = 0, ncclInvalidArgument = 4, ncclRemoteError = 6 };
 enum ncclDataType_t {
   ncclInt8 = 0,
   ncclUint8 = 1,
@@ -30,9 +30,11 @@ struct ncclUniqueId {
   char internal[128];
 };
 
+// Of this thread's last error, with its reason.
 const char* ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank);
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,

@@ -68,6 +68,9 @@ def run(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the scheduler; repeatable."),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of workers.")] = 2,
+    local_ranks: Annotated[
+        int, typer.Option(help="Processes per worker that share its link, one per GPU.")
+    ] = 1,
     servers: Annotated[int, typer.Option(help="Number of servers.")] = 1,
     bandwidth: Annotated[
         str | None,
@@ -95,6 +98,7 @@ def run(
         command=tuple(command),
         run_directory=runs,
         workers=workers,
+        local_ranks=local_ranks,
         servers=servers,
         scheduler=scheduler,
         settings=parse_settings(settings or []),

@@ -17,6 +17,7 @@ from byteprophet.launcher.spec import JobSpec
 LOOPBACK = "127.0.0.1"
 # Below the range from which Linux gives ports to outgoing connections, which come and go.
 _FREE_PORTS = range(20000, 32000)
+_MOST_LOCAL_RANKS = 64  # of the host device (native/byteps/host_device/local_group.h)
 _SIOCGIFADDR = 0x8915  # see netdevice(7)
 
 # Modes of BytePS that fail or compute wrong results: variable -> what happens.
@@ -29,7 +30,8 @@ _BROKEN_MODES = {
 
 def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     """UserError unless ``spec`` makes sense and its command can be started."""
-    for name, count in (("workers", spec.workers), ("servers", spec.servers)):
+    counts = {"workers": spec.workers, "servers": spec.servers, "local ranks": spec.local_ranks}
+    for name, count in counts.items():
         if count < 1:
             raise UserError(f"{name} {count}: a job needs at least one")
     if math.isnan(spec.timeout_s) or spec.timeout_s <= 0:
@@ -45,7 +47,29 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     for name, what in _BROKEN_MODES.items():
         if environment.get(name, "").strip() not in ("", "0"):
             raise UserError(f"{name}={environment[name]}: {what}; unset it")
+    _check_local_ranks(spec.local_ranks, environment)
     _check_command(spec, environment)
+
+
+def _check_local_ranks(local_ranks: int, environment: Mapping[str, str]) -> None:
+    """UserError for what BytePS would answer with wrong sums, a crash or a hang."""
+    if local_ranks > _MOST_LOCAL_RANKS:
+        raise UserError(f"local ranks {local_ranks}: a worker has up to {_MOST_LOCAL_RANKS}")
+    switch = environment.get("BYTEPS_PCIE_SWITCH_SIZE", str(local_ranks))
+    if not switch.isdecimal() or int(switch) < local_ranks:
+        raise UserError(
+            f"BYTEPS_PCIE_SWITCH_SIZE={switch}: with more than one PCIe switch per worker BytePS "
+            "can give wrong sums; unset it"
+        )
+    group = environment.get("BYTEPS_NCCL_GROUP_SIZE", "1")
+    if not group.isdecimal() or int(group) < 1:
+        raise UserError(f"BYTEPS_NCCL_GROUP_SIZE={group}: must be a whole number from 1 on")
+    roots = environment.get("BYTEPS_REDUCE_ROOTS", "0").split(",")
+    if not all(root.isdecimal() and int(root) < local_ranks for root in roots):
+        raise UserError(
+            f"BYTEPS_REDUCE_ROOTS={','.join(roots)}: must be local ranks, 0 to {local_ranks - 1}, "
+            "with commas between them"
+        )
 
 
 def _check_command(spec: JobSpec, environment: Mapping[str, str]) -> None:

@@ -40,11 +40,20 @@ _TOLD = ("BYTEPS_", "BYTEPROPHET_", "DMLC_", "PS_", "OMP_")
 
 @dataclass(frozen=True)
 class RoleName:
-    """Which role: kind is scheduler, server or worker; index counts within the kind."""
+    """Which role: kind is scheduler, server or worker; index counts within the kind.
+
+    The local ranks of a worker have its index: ``worker-1.0``, ``worker-1.1``.
+    """
 
     kind: str
     index: int
     name: str
+    local_rank: int = 0
+
+    @property
+    def host(self) -> str:
+        """The name of the host it is on, which the local ranks of a worker share."""
+        return self.name.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class JobFacts:
     settings_text: str
     partition_bytes: int
     run_directory: str
+    local_ranks: int = 1  # per worker
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -75,7 +85,7 @@ def told_environment(base: Mapping[str, str]) -> dict[str, str]:
 def role_environment(
     base: Mapping[str, str], facts: JobFacts, role: RoleName, address: str, socket_path: str
 ) -> dict[str, str]:
-    """The whole environment of ``role``."""
+    """The whole environment of ``role``; all local ranks of a worker share ``socket_path``."""
     environment = {
         **base,
         "DMLC_ROLE": role.kind,
@@ -94,7 +104,9 @@ def role_environment(
         environment["BYTEPROPHET_SETTINGS"] = facts.settings_text
     if role.kind == "worker":
         environment["DMLC_WORKER_ID"] = str(role.index)
-        environment["BYTEPS_LOCAL_RANK"] = "0"
-        environment["BYTEPS_LOCAL_SIZE"] = "1"
+        environment["BYTEPS_LOCAL_RANK"] = str(role.local_rank)
+        environment["BYTEPS_LOCAL_SIZE"] = str(facts.local_ranks)
+        # All on one: BytePS would see two in 16 ranks and sum wrongly between them.
+        environment["BYTEPS_PCIE_SWITCH_SIZE"] = str(facts.local_ranks)
         environment["BYTEPS_SOCKET_PATH"] = socket_path
     return environment

@@ -33,9 +33,9 @@ from byteprophet.launcher.supervisor import Supervisor
 from byteprophet.network import Cluster
 
 _KILL_TIMEOUT_S = 5.0
-# A Unix socket's path has 107 bytes, of which "/byteprophet-abcdefgh/worker-999/socket_send_999"
-# takes 48.
-_LONGEST_TEMPORARY = 59
+# A Unix socket's path has 107 bytes, of which "/byteprophet-abcdefgh/worker-999/socket_send_nccl63"
+# takes 51.
+_LONGEST_TEMPORARY = 56
 
 _one_job = threading.Lock()
 

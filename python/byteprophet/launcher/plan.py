@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +39,10 @@ class ResolvedJob:
     dead_after_s: float | None  # silence after which the heartbeats give a role up; None: never
 
     def host_specs(self) -> list[HostSpec]:
-        """A host per role; only the workers' links are limited."""
+        """The scheduler's first; only the workers' links are limited."""
         rate_bps = {"worker": self.spec.bandwidth_bps}
-        return [HostSpec(role.name, rate_bps.get(role.kind)) for role in self.names]
+        rates = {role.host: rate_bps.get(role.kind) for role in self.names}
+        return [HostSpec(host, rate) for host, rate in rates.items()]
 
 
 def resolve_job(spec: JobSpec) -> ResolvedJob:
@@ -60,13 +61,21 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
         port = spec.port or _NAMESPACE_PORT
     else:
         port = root_port(spec.port, address)
-    # The scheduler is the first: the others look for it.
-    names = [RoleName("scheduler", 0, "scheduler")]
-    for kind, count in (("server", spec.servers), ("worker", spec.workers)):
-        names += [RoleName(kind, index, f"{kind}-{index}") for index in range(count)]
+    names = tuple(_role_names(spec))
     return ResolvedJob(
-        spec, tuple(names), environment, settings, partition_bytes, address, port, silence_s
+        spec, names, environment, settings, partition_bytes, address, port, silence_s
     )
+
+
+def _role_names(spec: JobSpec) -> Iterator[RoleName]:
+    # The scheduler is the first: the others look for it.
+    yield RoleName("scheduler", 0, "scheduler")
+    for index in range(spec.servers):
+        yield RoleName("server", index, f"server-{index}")
+    for index in range(spec.workers):
+        for local_rank in range(spec.local_ranks):
+            suffix = "" if spec.local_ranks == 1 else f".{local_rank}"
+            yield RoleName("worker", index, f"worker-{index}{suffix}", local_rank)
 
 
 def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) -> list[RolePlan]:
@@ -87,11 +96,13 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         settings_text=",".join(f"{name}={value}" for name, value in job.settings.items()),
         partition_bytes=job.partition_bytes,
         run_directory=str(run_directory),
+        local_ranks=spec.local_ranks,
     )
+    host_of = {} if hosts is None else {host.name: host for host in hosts}
     plans = []
-    for number, role in enumerate(job.names):
-        sockets = temporary / role.name
-        sockets.mkdir()
+    for role in job.names:
+        sockets = temporary / role.host
+        sockets.mkdir(exist_ok=True)
         # Only workers start where the user is: `python -c` looks for modules in the current
         # directory first, where a signal.py or a byteps/ may be that is not meant for a server.
         directory = spec.directory.absolute() if role.kind == "worker" else run_directory
@@ -99,8 +110,8 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         argv = [require("setpriv"), "--pdeathsig", "KILL", "--", *commands[role.kind]]
         address = job.address
         if hosts is not None:
-            address = hosts[number].address
-            argv = hosts[number].enter(argv, directory)
+            address = host_of[role.host].address
+            argv = host_of[role.host].enter(argv, directory)
         environment = role_environment(job.environment, facts, role, address, str(sockets))
         log = run_directory / "logs" / f"{role.name}.log"
         plans.append(RolePlan(role.name, role.kind, argv, environment, directory, log))

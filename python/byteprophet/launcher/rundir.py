@@ -47,6 +47,7 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "command": list(spec.command),
         "directory": str(spec.directory),
         "workers": spec.workers,
+        "local_ranks": spec.local_ranks,
         "servers": spec.servers,
         "scheduler": spec.scheduler,
         "namespaces": spec.namespaces,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from byteprophet.errors import JobFailed
 
-# Called with a role's name ("worker-0") and one line of its output, without the line's end.
+# Called with a role's name ("worker-0"; with several local ranks, "worker-0.1") and one line of its
+# output, without the line's end.
 Echo = Callable[[str, str], None]
 
 WEEK_S = 7 * 24 * 3600.0
@@ -41,13 +42,16 @@ class JobSpec:
     ``settings`` are the scheduler's, where they differ from its defaults; ``partition_bytes`` None
     means the scheduler's own. ``environment`` is added to this process' environment, and wins over
     everything but what the launcher itself must set. ``directory`` is where workers start.
-    ``namespaces`` gives each role a host of its own (network.Cluster), which ``bandwidth_bps``
-    needs; without, all roles share this machine's network on ``interface`` (None: loopback).
+    A worker is ``local_ranks`` processes, of which one talks to the servers for all.
+    ``namespaces`` gives each server and worker a host of its own (network.Cluster), which
+    ``bandwidth_bps`` needs; without, all share this machine's network on ``interface`` (None:
+    loopback).
     """
 
     command: tuple[str, ...]
     run_directory: Path
     workers: int = 2
+    local_ranks: int = 1
     servers: int = 1
     scheduler: str = "prophet"
     settings: Mapping[str, int] = field(default_factory=dict)

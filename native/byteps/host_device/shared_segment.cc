@@ -1,0 +1,58 @@
+#include "shared_segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+namespace byteprophet {
+namespace {
+
+struct flock LifeOf(int index) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = index;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+SharedSegment::SharedSegment(const std::string& name, size_t size_bytes)
+    : name_("/" + name), size_bytes_(size_bytes) {
+  const auto fail = [&](const char* call, int error) {
+    if (file_ >= 0) close(file_);
+    throw std::system_error(error, std::generic_category(), call + (" /dev/shm" + name_));
+  };
+  file_ = shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  if (file_ < 0) fail("shm_open", errno);
+  // Takes the memory now: where /dev/shm is full (64 MB in many containers), this fails, while a
+  // later access would kill the process.
+  if (const int error = posix_fallocate(file_, 0, static_cast<off_t>(size_bytes)); error != 0)
+    fail("posix_fallocate", error);
+  data_ = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (data_ == MAP_FAILED) fail("mmap", errno);
+}
+
+SharedSegment::~SharedSegment() {
+  munmap(data_, size_bytes_);
+  close(file_);
+}
+
+void SharedSegment::Unlink() const { shm_unlink(name_.c_str()); }
+
+bool SharedSegment::ClaimLife(int index) const {
+  struct flock lock = LifeOf(index);
+  return fcntl(file_, F_SETLK, &lock) == 0;
+}
+
+bool SharedSegment::IsAliveElsewhere(int index) const {
+  struct flock lock = LifeOf(index);
+  return fcntl(file_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+}  // namespace byteprophet
