@@ -42,8 +42,13 @@ class ResolvedJob:
 
     def host_specs(self) -> list[HostSpec]:
         """A host per role; only the workers' links are limited."""
-        rate_bps = {"worker": self.spec.bandwidth_bps}
-        return [HostSpec(role.name, rate_bps.get(role.kind)) for role in self.names]
+        spec = self.spec
+        return [
+            HostSpec(role.name, spec.worker_bandwidth_bps.get(role.index, spec.bandwidth_bps))
+            if role.kind == "worker"
+            else HostSpec(role.name)
+            for role in self.names
+        ]
 
 
 def resolve_job(spec: JobSpec) -> ResolvedJob:
