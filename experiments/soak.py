@@ -41,7 +41,7 @@ _RESULTS = Path(__file__).parent / "results"
 _FEWEST_SAMPLES = 3  # in each window that is compared
 # Not the proportional size: it changes with what else on the machine maps the same libraries.
 _TITLES = {
-    "own_bytes": "own memory MB",
+    "own_bytes": "own MB",
     "rss_bytes": "RSS MB",
     "descriptors": "descriptors",
     "threads": "threads",
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> None:
         timeout_s=duration_s + 300,
     )
     timekeeper = Timekeeper()
-    sampler = Sampler(spec.run_directory, period_s=min(5.0, duration_s / 100))
+    sampler = Sampler(spec.run_directory, period_s=min(1.0, duration_s / 100))
     try:
         run_job(spec, timekeeper.hear).check()
     finally:
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
     begin_s, end_s = timekeeper.span_s()
     found = changes(sampler.samples, begin_s, end_s)
     iterations = results[0]["iterations"]
-    Console().print(_table(found, f"{iterations} iterations in {end_s - begin_s:.0f} s"))
+    Console(width=100).print(_table(found, f"{iterations} iterations in {end_s - begin_s:.0f} s"))
     print(f"parameters: exact on {len(results)} ranks after {iterations} iterations")
     if options.json:
         path = options.out / f"soak-{options.scheduler}.json"
@@ -172,10 +172,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _table(found: Sequence[Change], title: str) -> Table:
-    table = Table(title=f"second half of {title}", box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(
+        title=f"half time, end, change: {title}", box=box.SIMPLE_HEAD, title_justify="left"
+    )
     table.add_column("role")
     for name in _TITLES.values():
-        table.add_column(f"{name}: half, end, change", justify="right", overflow="fold")
+        table.add_column(name, justify="right")
     for role in dict.fromkeys(change.role for change in found):
         cells = []
         for change in found:

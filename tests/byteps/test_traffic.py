@@ -12,10 +12,10 @@ from byteprophet.launcher import JobSpec, run_job
 
 pytestmark = pytest.mark.job
 WORKER = Path(__file__).with_name("traffic_worker.py")
-PHASES = ("divergent", "overtaking", "skipping", "spread", "in_a_row", "early_end")
-# Sums that each rank checks in all phases: 40 x 8, 12 x 8, late, 12 x 3, 30 + 3, last; and those
+PHASES = ("divergent", "overtaking", "skipping", "spread", "in_a_row", "twice", "early_end")
+# Sums that each rank checks in all phases: 40 x 8, 12 x 8, late, 12 x 3, 30 + 3, 3, last; and those
 # of `skipping`, which its seed decides.
-FIXED_SUMS = 320 + 96 + 1 + 36 + 33 + 1
+FIXED_SUMS = 320 + 96 + 1 + 36 + 33 + 3 + 1
 
 
 def run(tmp_path: Path, scheduler: str, workers: int, servers: int, seed: int) -> None:

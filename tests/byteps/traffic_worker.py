@@ -133,6 +133,26 @@ class Traffic:
         while not bps.poll(self.pushed[name][1]):
             time.sleep(0.001)
 
+    def twice(self) -> None:
+        """A second push_pull of a name is refused while the first is under way, not added to it."""
+        self.declare(["twice"])
+        for iteration in range(3):
+            if self.rank == 0:
+                time.sleep(0.1)
+            self.push("twice", 3_000, iteration)
+            if self.rank != 0:  # rank 0 comes last, and may be finished in no time
+                self.refused("twice")
+            self.finish("twice")
+
+    def refused(self, name: str) -> None:
+        """A push_pull of ``name`` is an error now."""
+        said = "nothing: it was accepted"
+        try:
+            bps.push_pull_async_inplace(torch.ones(3_000), average=False, name=name)
+        except RuntimeError as error:
+            said = str(error)
+        assert f"push_pull of '{name}' while" in said, said
+
     def early_end(self) -> None:
         """Rank 0 ends at once, the others some time later."""
         self.push("last", 1_000_000, 0)
