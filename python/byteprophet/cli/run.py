@@ -50,6 +50,22 @@ def parse_settings(items: list[str]) -> dict[str, int]:
     return settings
 
 
+def parse_worker_rates(items: list[str]) -> dict[int, int]:
+    """``["1=100mbit"]`` as bits per second by worker; UserError for what is not index=rate."""
+    rates_bps: dict[int, int] = {}
+    for item in items:
+        index, _, rate = item.partition("=")
+        name = f"--worker-bandwidth {item!r}"
+        if not index.strip().isdecimal() or not rate:
+            raise UserError(f"{name}: use worker=rate, e.g. --worker-bandwidth 1=100mbit")
+        rate_bps = parse_rate(rate, f"{name}:")
+        if rate_bps is None:
+            raise UserError(f"{name}: a worker of its own rate needs one, e.g. 100mbit")
+        if rates_bps.setdefault(int(index), rate_bps) != rate_bps:
+            raise UserError(f"{name}: worker {int(index)} has another rate already; give one")
+    return rates_bps
+
+
 def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command(
@@ -76,6 +92,14 @@ def run(
         str | None,
         typer.Option(help="Rate of each worker's link, e.g. 500mbit, 1gbit, unlimited."),
     ] = None,
+    worker_bandwidth: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORKER=RATE",
+            help="Rate of one worker's link instead, e.g. 1=100mbit; workers count from 0;"
+            " repeatable.",
+        ),
+    ] = None,
     partition_bytes: Annotated[
         int | None, typer.Option(help="BytePS' partition size; default: the scheduler's.")
     ] = None,
@@ -94,6 +118,7 @@ def run(
     ] = False,
 ) -> int:
     """See _HELP, which names the schedulers there are."""
+    worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
     spec = JobSpec(
         command=tuple(command),
         run_directory=runs,
@@ -104,8 +129,9 @@ def run(
         settings=parse_settings(settings or []),
         partition_bytes=partition_bytes,
         bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
+        worker_bandwidth_bps=worker_bandwidth_bps,
         # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
-        namespaces=bandwidth is not None,
+        namespaces=bandwidth is not None or bool(worker_bandwidth_bps),
         timeout_s=timeout,
         port=port,
         interface=interface,

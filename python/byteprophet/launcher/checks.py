@@ -40,8 +40,17 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         raise UserError(
             f"partition bytes {spec.partition_bytes}: must be between 1 and {2**31 - 1}"
         )
-    if spec.bandwidth_bps is not None and not spec.namespaces:
+    limited = spec.bandwidth_bps is not None or spec.worker_bandwidth_bps
+    if limited and not spec.namespaces:
         raise UserError("a bandwidth needs namespaces: without them, roles share one network")
+    for index, rate_bps in spec.worker_bandwidth_bps.items():
+        if not 0 <= index < spec.workers:
+            raise UserError(
+                f"bandwidth of worker {index}: there is no such worker,"
+                f" this job has 0 to {spec.workers - 1}"
+            )
+        if rate_bps < 1:
+            raise UserError(f"bandwidth of worker {index}: {rate_bps} bit/s is not a rate")
     if spec.interface is not None and spec.namespaces:
         raise UserError(f"interface {spec.interface!r}: hosts in namespaces have their own")
     for name, what in _BROKEN_MODES.items():

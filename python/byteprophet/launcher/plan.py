@@ -40,9 +40,14 @@ class ResolvedJob:
 
     def host_specs(self) -> list[HostSpec]:
         """The scheduler's first; only the workers' links are limited."""
-        rate_bps = {"worker": self.spec.bandwidth_bps}
-        rates = {role.host: rate_bps.get(role.kind) for role in self.names}
-        return [HostSpec(host, rate) for host, rate in rates.items()]
+        spec = self.spec
+        rates = {
+            role.host: spec.worker_bandwidth_bps.get(role.index, spec.bandwidth_bps)
+            if role.kind == "worker"
+            else None
+            for role in self.names
+        }
+        return [HostSpec(host, rate_bps) for host, rate_bps in rates.items()]
 
 
 def resolve_job(spec: JobSpec) -> ResolvedJob:

@@ -52,6 +52,9 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "scheduler": spec.scheduler,
         "namespaces": spec.namespaces,
         "bandwidth_bps": spec.bandwidth_bps,
+        "worker_bandwidth_bps": {
+            str(index): rate_bps for index, rate_bps in sorted(spec.worker_bandwidth_bps.items())
+        },
         "interface": spec.interface,
         "timeout_s": spec.timeout_s,
         **resolved,

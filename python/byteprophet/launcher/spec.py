@@ -43,8 +43,9 @@ class JobSpec:
     means the scheduler's own. ``environment`` is added to this process' environment, and wins over
     everything but what the launcher itself must set. ``directory`` is where workers start.
     A worker is ``local_ranks`` processes, of which one talks to the servers for all.
-    ``namespaces`` gives each server and worker a host of its own (network.Cluster), which
-    ``bandwidth_bps`` needs; without, all share this machine's network on ``interface`` (None:
+    ``bandwidth_bps`` limits each worker's link; a worker in ``worker_bandwidth_bps`` (by its index)
+    has that rate instead. Both need ``namespaces``, which gives each server and worker a host of
+    its own (network.Cluster); without, all share this machine's network on ``interface`` (None:
     loopback).
     """
 
@@ -57,6 +58,7 @@ class JobSpec:
     settings: Mapping[str, int] = field(default_factory=dict)
     partition_bytes: int | None = None
     bandwidth_bps: int | None = None
+    worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)
     namespaces: bool = False
