@@ -7,10 +7,11 @@ NATIVE := $(shell find CMakeLists.txt pyproject.toml prophet native python/bytep
 CXX_FILES := $(shell find prophet native tests -name '*.h' -o -name '*.cc')
 BUILD_TESTS := build/tests
 
-.PHONY: help build demo test test-cxx test-python lint format clean
+.PHONY: help build demo test test-cxx test-python fuzz lint format clean
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
+	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet"
 
@@ -39,6 +40,10 @@ test-cxx: build
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_TESTS=ON -DBYTEPROPHET_BYTEPS=OFF >/dev/null
 	$(BIN)/cmake --build $(BUILD_TESTS)
 	$(BIN)/ctest --test-dir $(BUILD_TESTS) --output-on-failure
+
+fuzz: test-cxx
+	BYTEPROPHET_FUZZ_SCENARIOS=$${BYTEPROPHET_FUZZ_SCENARIOS:-100000} \
+	  $(BUILD_TESTS)/tests/prophet/prophet_tests --gtest_filter='Fuzz.*'
 
 test-python: build
 	$(BIN)/python -m pytest
