@@ -7,10 +7,12 @@ NATIVE := $(shell find CMakeLists.txt pyproject.toml prophet native python/bytep
 CXX_FILES := $(shell find prophet native tests -name '*.h' -o -name '*.cc')
 BUILD_TESTS := build/tests
 
-.PHONY: help build demo test test-cxx test-python lint format clean
+.PHONY: help build demo test test-cxx test-python test-sanitizers fuzz lint format clean
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
+	@echo "make test-sanitizers  run the C++ tests under AddressSanitizer, UBSan, LeakSanitizer and ThreadSanitizer"
+	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet"
 
@@ -34,11 +36,25 @@ demo: build
 
 test: test-cxx test-python
 
+# The C++ tests, plain or under sanitizers, each in a build directory of its own.
+define run-cxx-tests
+	$(BIN)/cmake -G Ninja -S . -B $(1) -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_TESTS=ON -DBYTEPROPHET_BYTEPS=OFF \
+	  -DBYTEPROPHET_DEVICE=host -DBYTEPROPHET_SANITIZE=$(2) >/dev/null
+	$(BIN)/cmake --build $(1)
+	$(BIN)/ctest --test-dir $(1) --output-on-failure
+endef
+
 test-cxx: build
-	$(BIN)/cmake -G Ninja -S . -B $(BUILD_TESTS) -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_TESTS=ON -DBYTEPROPHET_BYTEPS=OFF >/dev/null
-	$(BIN)/cmake --build $(BUILD_TESTS)
-	$(BIN)/ctest --test-dir $(BUILD_TESTS) --output-on-failure
+	$(call run-cxx-tests,$(BUILD_TESTS),)
+
+test-sanitizers: build
+	$(call run-cxx-tests,build/tests-address,address)
+	$(call run-cxx-tests,build/tests-thread,thread)
+
+fuzz: test-cxx
+	BYTEPROPHET_FUZZ_SCENARIOS=$${BYTEPROPHET_FUZZ_SCENARIOS:-100000} \
+	  $(BUILD_TESTS)/tests/prophet/prophet_tests --gtest_filter='Fuzz.*'
 
 test-python: build
 	$(BIN)/python -m pytest

@@ -1,0 +1,138 @@
+// A worker of a real job without Python: what byteps.torch does, in C++, on BytePS' core with the
+// plug-in in front. Each worker pushes numbers of its own, so that a sum tells who is missing from
+// it, or in it twice.
+//
+//   job_worker ITERATIONS [abandon]
+//
+// With `abandon` it shuts down with operations under way, as a script does that fails.
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "byteps/common/operations.h"
+#include "byteps/torch/handle_manager.h"
+#include "native/plugin/plugin.h"
+
+namespace {
+
+namespace common = byteps::common;
+
+constexpr int kTensors = 20;
+constexpr std::chrono::seconds kLimit{120};
+
+class FloatTensor : public common::Tensor {
+ public:
+  explicit FloatTensor(size_t count) : values(count) {}
+  const common::DataType dtype() const override { return common::BYTEPS_FLOAT32; }
+  const common::TensorShape shape() const override {
+    common::TensorShape shape;
+    shape.AddDim(static_cast<int64_t>(values.size()));
+    return shape;
+  }
+  const void* data() const override { return values.data(); }
+  int64_t size() const override { return static_cast<int64_t>(values.size() * sizeof(float)); }
+
+  std::vector<float> values;
+};
+
+[[noreturn]] void Fail(const std::string& what) {
+  std::cerr << "job_worker " << byteps_rank() << ": " << what << std::endl;
+  std::_Exit(1);
+}
+
+std::string Name(int tensor) { return "byteps.tensor" + std::to_string(tensor); }
+
+// Whole numbers, so that sums are exact.
+float Value(int worker, int iteration, int tensor, size_t index) {
+  return static_cast<float>((worker + 1) * 1000 + iteration * 7 + tensor) +
+         static_cast<float>(index % 13);
+}
+
+class Worker {
+ public:
+  Worker() {
+    for (int tensor = 0; tensor < kTensors; ++tensor) common::IsTensorDeclared(Name(tensor));
+    // From one number to several partitions.
+    for (int tensor = 0; tensor < kTensors; ++tensor)
+      tensors_.push_back(std::make_shared<FloatTensor>(1 + static_cast<size_t>(tensor) * 737));
+  }
+
+  void Submit(int iteration, int tensor) {
+    FloatTensor& data = *tensors_[static_cast<size_t>(tensor)];
+    for (size_t i = 0; i < data.values.size(); ++i)
+      data.values[i] = Value(byteps_rank(), iteration, tensor, i);
+    const int handle = handles_.AllocateHandle();
+    waiting_[handle] = tensor;
+    auto& context = common::GetContextFromName(Name(tensor));
+    common::InitTensor(context, static_cast<size_t>(data.size()), data.dtype(), data.values.data());
+    auto stages = common::GetPushQueueList(CPU_DEVICE_ID);
+    const auto pull = common::GetPullQueueList(CPU_DEVICE_ID);
+    stages->insert(stages->end(), pull->begin(), pull->end());
+    common::EnqueueTensor(
+        context, tensors_[static_cast<size_t>(tensor)], tensors_[static_cast<size_t>(tensor)],
+        nullptr, CPU_DEVICE_ID, -1 - tensor, iteration,
+        [this, handle](const common::Status& status) { handles_.MarkDone(handle, status); },
+        stages);
+  }
+
+  void Finish(int iteration) {
+    const auto start = std::chrono::steady_clock::now();
+    while (!waiting_.empty()) {
+      if (std::chrono::steady_clock::now() - start > kLimit) {
+        std::string names;
+        for (const auto& [handle, tensor] : waiting_) names += " " + Name(tensor);
+        Fail("iteration " + std::to_string(iteration) + " is still waiting for" + names);
+      }
+      int handles[4];
+      const int count = byteprophet::NextDone(std::chrono::milliseconds(100), handles, 4);
+      for (int i = 0; i < count; ++i) Check(iteration, handles[i]);
+    }
+  }
+
+ private:
+  void Check(int iteration, int handle) {
+    const auto found = waiting_.find(handle);
+    if (found == waiting_.end()) Fail("announced twice, or never submitted");
+    const int tensor = found->second;
+    waiting_.erase(found);
+    if (!handles_.ReleaseHandle(handle)->ok()) Fail("an operation failed");
+    const std::vector<float>& values = tensors_[static_cast<size_t>(tensor)]->values;
+    for (size_t i = 0; i < values.size(); ++i) {
+      float sum = 0;
+      for (int worker = 0; worker < byteps_size(); ++worker)
+        sum += Value(worker, iteration, tensor, i);
+      if (values[i] != sum)
+        Fail("wrong sum in " + Name(tensor) + ", iteration " + std::to_string(iteration));
+    }
+  }
+
+  std::vector<std::shared_ptr<FloatTensor>> tensors_;
+  byteps::torch::HandleManager handles_;
+  std::map<int, int> waiting_;  // handle to tensor
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 2) return 2;
+  const int iterations = std::atoi(arguments[1]);
+  const bool abandon = count > 2;
+  byteps_init();
+  Worker worker;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    // Backward's order; the workers do not agree on it.
+    for (int n = kTensors; n-- > 0;)
+      worker.Submit(iteration, (n + byteps_rank() * iteration) % kTensors);
+    if (abandon && iteration + 1 == iterations) break;
+    worker.Finish(iteration);
+    byteprophet::OnIteration();
+  }
+  byteps_shutdown();
+  std::cout << "job_worker: " << iterations * kTensors << " operations" << std::endl;
+}
