@@ -111,6 +111,10 @@ class Front:
         self.finish()
         self.gradients.collect(self.gradients.participants())
 
+    def agree_again(self) -> None:
+        """Take rank 0's order at the next step: ranks may have come and gone."""
+        self._agreed = False
+
     def finish(self) -> None:
         """Wait until no update is outstanding."""
         if self.updater.outstanding:

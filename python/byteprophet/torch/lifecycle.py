@@ -31,9 +31,28 @@ def shutdown() -> None:
 
 
 def suspend() -> None:
-    """Finish what is under way, then suspend BytePS; ``resume`` continues."""
+    """Finish what is under way, then leave the job together with all other workers.
+
+    Servers and the scheduler role stay for those that ``resume``.
+    """
     flush_points.stop_all()
     ops.suspend()
+
+
+def resume(num_workers: int, num_servers: int, global_rank: int, context: object = None) -> None:
+    """Go on after ``suspend``, as rank ``global_rank`` of ``num_workers`` (BytePS' own signature).
+
+    Every worker of the job that goes on calls it, or ``init`` if it is new, and gives the same
+    numbers. ``num_servers`` cannot change: ``ValueError``.
+    """
+    if num_workers > 1 and any(front.synchroniser.size == 1 for front in flush_points.live_fronts()):
+        raise ValueError(
+            f"resume(num_workers={num_workers}): DistributedOptimizer was called in a job of one "
+            "worker, where nothing is sent; call it after resume()"
+        )
+    ops.resume(num_workers, num_servers, global_rank, context)
+    for front in flush_points.live_fronts():
+        front.agree_again()
 
 
 def _skip_shutdown_after_failure() -> None:
