@@ -16,6 +16,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 
+import torch
 from byteps.torch import ops
 from torch import Tensor
 
@@ -55,10 +56,14 @@ class BytePSSynchroniser:
     def submit(
         self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
     ) -> None:
-        """Enqueue ``tensor`` in BytePS."""
+        """Enqueue ``tensor`` in BytePS; bfloat16, which BytePS does not know, as float32."""
+        wire = tensor
+        if tensor.dtype == torch.bfloat16:
+            wire = tensor.float()
+            done = _into(tensor, wire, done)
         with self._changed:
             handle = ops.push_pull_async_inplace(
-                tensor, average=average, name=name, priority=priority
+                wire, average=average, name=name, priority=priority
             )
             self._outstanding[handle] = done
             if self._receiver is None:
@@ -112,6 +117,15 @@ class BytePSSynchroniser:
     def _receive_first(self) -> Sequence[int]:
         with self._changed:
             return [next(iter(self._outstanding))]
+
+
+def _into(tensor: Tensor, wire: Tensor, done: Done) -> Done:
+    def rounded(error: BaseException | None) -> None:
+        if error is None:
+            tensor.copy_(wire)
+        done(error)
+
+    return rounded
 
 
 @functools.cache

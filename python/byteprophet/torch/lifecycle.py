@@ -16,6 +16,7 @@ import sys
 from byteps.torch import ops
 
 from byteprophet.torch import flush_points
+from byteprophet.torch.synchroniser import Alone
 
 
 def init(lazy: bool = True) -> None:
@@ -45,7 +46,8 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
     Every worker of the job that goes on calls it, or ``init`` if it is new, and gives the same
     numbers. ``num_servers`` cannot change: ``ValueError``.
     """
-    if num_workers > 1 and any(front.synchroniser.size == 1 for front in flush_points.live_fronts()):
+    alone = any(isinstance(front.synchroniser, Alone) for front in flush_points.live_fronts())
+    if num_workers > 1 and alone:
         raise ValueError(
             f"resume(num_workers={num_workers}): DistributedOptimizer was called in a job of one "
             "worker, where nothing is sent; call it after resume()"
