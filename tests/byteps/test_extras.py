@@ -50,20 +50,26 @@ def test_every_policy_equals_byteps_as_shipped(
     shipped: object, tmp_path: Path, scheduler: str
 ) -> None:
     """Most is compared with a single process inside the worker, bit for bit."""
-    result, _ = run("extras_worker.py", tmp_path, scheduler)
+    result, lines = run("extras_worker.py", tmp_path, scheduler)
     assert result.failed is None
+    assert any(f"scheduling pushes with {scheduler}" in line for line in lines)
     assert read_worker_results(tmp_path) == [shipped, shipped]
 
 
 def test_workers_leave_and_join(tmp_path: Path) -> None:
-    digests = []
+    outcomes = []
     for scheduler in ("stock", "prophet"):
         result, lines = run("resizing_worker.py", tmp_path / scheduler, scheduler, servers=1)
         assert result.failed is None
-        digests += [line.split()[-1] for line in lines if line.startswith("rank ")]
-    assert len(digests) == 10
-    assert digests[:5] == sorted(digests[:5], key=digests[:5].index)
-    assert set(digests[:5]) == set(digests[5:])
+        outcomes.append(sorted(line for line in lines if line.startswith("after ")))
+    assert outcomes[0] == outcomes[1]
+    together, alone, joined = (
+        [line.rpartition(" ")[2] for line in outcomes[0] if line.startswith(f"after {steps} ")]
+        for steps in (3, 5, 8)
+    )
+    assert (len(together), len(alone), len(joined)) == (2, 1, 2)
+    assert together[0] == together[1]
+    assert joined[0] == joined[1]
 
 
 def test_suspending_alone_is_an_error(tmp_path: Path) -> None:
