@@ -1,9 +1,9 @@
 // Suspending and resuming a job: what patch 0035 calls.
 //
-// Workers that suspend leave the job by the same barrier as those that shut down. Their request says
-// which it is, the scheduler role's answer passes it on, and servers and scheduler role then start
-// anew instead of ending (byteps/server/__init__.py). The job goes on when as many workers have
-// joined as they say there are.
+// Workers that suspend leave the job by the same barrier as those that shut down. Their request
+// says which it is, the scheduler role's answer passes it on, and servers and scheduler role then
+// start anew instead of ending (byteps/server/__init__.py). The job goes on when as many workers
+// have joined as they say there are.
 //
 // Who joins repeats its introduction until it is answered: the first may have reached a scheduler
 // role that was about to start anew.
@@ -97,9 +97,8 @@ void WaitForTheRest(const std::atomic<bool>& ready, bool is_scheduler, Introduce
 // one says; everybody else takes it from the scheduler role's list.
 inline bool TakesPart(const Meta& message, const Meta& nodes) {
   const auto count = [](const Meta& meta, Node::Role role) {
-    return static_cast<int>(
-        std::count_if(meta.control.node.begin(), meta.control.node.end(),
-                      [role](const Node& node) { return node.role == role; }));
+    return static_cast<int>(std::count_if(meta.control.node.begin(), meta.control.node.end(),
+                                          [role](const Node& node) { return node.role == role; }));
   };
   Postoffice* office = Postoffice::Get();
   if (!office->is_scheduler()) {

@@ -140,7 +140,7 @@ def _broadcast_text(text: str, root_rank: int, name: str) -> str:
     whole = torch.zeros(-(-int(length) // _CHUNK) * _CHUNK, dtype=torch.uint8)
     if ops.rank() == root_rank:
         whole[: body.numel()] = body
-    for chunk in whole.split(_CHUNK):
+    for chunk in torch.split(whole, _CHUNK):
         _broadcast([(f"{name}.text", chunk)], root_rank)
     return bytes(whole[: int(length)].tolist()).decode()
 
