@@ -133,7 +133,10 @@ using byteprophet::rows;
 BytePSScheduledQueue::BytePSScheduledQueue(QueueType type)
     : _credits(0), _is_scheduled(false), _qt(type), _rt(byteprophet::ReadyTableOf(type)) {
   const bool nccl = type == REDUCE || type == BROADCAST;
-  if (type == REDUCE) rows.nccl_waiter = std::make_shared<byteprophet::Waiter>();
+  if (type == REDUCE) {
+    rows.nccl_waiter = std::make_shared<byteprophet::Waiter>();
+    rows.nccl_round_starts = true;
+  }
   rows.stages[type] = std::make_shared<byteprophet::Stage>(
       nccl ? rows.nccl_waiter : std::make_shared<byteprophet::Waiter>(), _rt);
   if (type == PUSH) {

@@ -25,7 +25,6 @@ from byteps.torch import (  # noqa: E402
     local_size,
     poll,
     rank,
-    resume,
     size,
     synchronize,
 )
@@ -37,7 +36,7 @@ from byteprophet.torch.collectives import (  # noqa: E402
     push_pull,
     push_pull_async,
 )
-from byteprophet.torch.lifecycle import init, shutdown, suspend  # noqa: E402
+from byteprophet.torch.lifecycle import init, resume, shutdown, suspend  # noqa: E402
 from byteprophet.torch.optimizer import DistributedOptimizer, flush  # noqa: E402
 
 byteps_push_pull = push_pull_async_inplace  # upstream's name for it in this module

@@ -21,6 +21,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 
+import torch
 from byteps.torch import ops
 from torch import Tensor
 
@@ -63,12 +64,19 @@ class BytePSSynchroniser:
     def submit(
         self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
     ) -> None:
-        """Enqueue ``tensor`` in BytePS; ``RuntimeError`` once another role is lost."""
+        """Enqueue ``tensor`` in BytePS; bfloat16, which BytePS does not know, as float32.
+
+        Raises ``RuntimeError`` once another role is lost.
+        """
+        wire = tensor
+        if tensor.dtype == torch.bfloat16:
+            wire = tensor.float()
+            done = _into(tensor, wire, done)
         with self._changed:
             if self._lost is not None:
                 raise RuntimeError(self._lost)
             handle = ops.push_pull_async_inplace(
-                tensor, average=average, name=name, priority=priority
+                wire, average=average, name=name, priority=priority
             )
             self._outstanding[handle] = done
             if self._receiver is None:
@@ -143,6 +151,15 @@ class BytePSSynchroniser:
     def _receive_first(self) -> Sequence[int]:
         with self._changed:
             return list(itertools.islice(self._outstanding, 1))
+
+
+def _into(tensor: Tensor, wire: Tensor, done: Done) -> Done:
+    def rounded(error: BaseException | None) -> None:
+        if error is None:
+            tensor.copy_(wire)
+        done(error)
+
+    return rounded
 
 
 @functools.cache

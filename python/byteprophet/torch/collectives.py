@@ -19,6 +19,7 @@ from torch.optim import LBFGS, Optimizer
 
 from byteprophet.torch import flush_points, state_text
 
+_CHUNK = 1 << 14  # bytes
 _IN_FLIGHT = 16  # broadcasts under way at once: the first one of a name takes a thread in BytePS
 
 
@@ -132,14 +133,16 @@ def broadcast_optimizer_state(
 
 
 def _broadcast_text(text: str, root_rank: int, name: str) -> str:
-    """Rank ``root_rank``'s text. The body's name carries its length, as a name has one size."""
+    """Rank ``root_rank``'s text, by chunks of one size: in BytePS, a name has one size for ever."""
     body = torch.tensor(list(text.encode()), dtype=torch.uint8)
     length = torch.tensor([body.numel()])
     _broadcast([(f"{name}.length", length)], root_rank)
-    if ops.rank() != root_rank:
-        body = torch.zeros(int(length), dtype=torch.uint8)
-    _broadcast([(f"{name}.text.{int(length)}", body)], root_rank)
-    return bytes(body.tolist()).decode()
+    whole = torch.zeros(-(-int(length) // _CHUNK) * _CHUNK, dtype=torch.uint8)
+    if ops.rank() == root_rank:
+        whole[: body.numel()] = body
+    for chunk in torch.split(whole, _CHUNK):
+        _broadcast([(f"{name}.text", chunk)], root_rank)
+    return bytes(whole[: int(length)].tolist()).decode()
 
 
 def _broadcast(named: list[tuple[str, Tensor]], root_rank: int) -> None:

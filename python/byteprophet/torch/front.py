@@ -74,6 +74,9 @@ class Front:
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Take charge of more parameters; call with the same names on every rank."""
         self.gradients.manage(named_parameters)
+        if self.gradients.slots:
+            # Now, not when it is first sent: a rank that joins later declares the same names.
+            self.synchroniser.declare([self._order_name()])
         self._order.forget()
         self._agreed = False
 
@@ -110,6 +113,10 @@ class Front:
         """Wait until every parameter's ``grad`` is the average over all ranks."""
         self.finish()
         self.gradients.collect(self.gradients.participants())
+
+    def agree_again(self) -> None:
+        """Take rank 0's order at the next step: ranks may have come and gone."""
+        self._agreed = False
 
     def finish(self) -> None:
         """Wait until no update is outstanding."""
@@ -181,7 +188,7 @@ class Front:
         order = self._order.order
         agreed = agree(
             self.synchroniser,
-            f"byteprophet.order.{slots[0].name}.{len(slots)}",
+            self._order_name(),
             None if order is None else [place[slot] for slot in order],
             len(slots),
             self._settings.timeout_s,
@@ -190,3 +197,7 @@ class Front:
             self._agreed = True
             for position, number in enumerate(agreed):
                 slots[number].priority = -1 - position
+
+    def _order_name(self) -> str:
+        first = next(iter(self.gradients.slots.values()))
+        return f"byteprophet.order.{first.name}.{len(self.gradients.slots)}"

@@ -16,6 +16,7 @@ import sys
 from byteps.torch import ops
 
 from byteprophet.torch import flush_points
+from byteprophet.torch.synchroniser import Alone
 
 
 def init(lazy: bool = True) -> None:
@@ -31,9 +32,29 @@ def shutdown() -> None:
 
 
 def suspend() -> None:
-    """Finish what is under way, then suspend BytePS; ``resume`` continues."""
+    """Finish what is under way, then leave the job together with all other workers.
+
+    Servers and the scheduler role stay for those that ``resume``.
+    """
     flush_points.stop_all()
     ops.suspend()
+
+
+def resume(num_workers: int, num_servers: int, global_rank: int, context: object = None) -> None:
+    """Go on after ``suspend``, as rank ``global_rank`` of ``num_workers`` (BytePS' own signature).
+
+    Every worker of the job that goes on calls it, or ``init`` if it is new, and gives the same
+    numbers. ``num_servers`` cannot change: ``ValueError``.
+    """
+    alone = any(isinstance(front.synchroniser, Alone) for front in flush_points.live_fronts())
+    if num_workers > 1 and alone:
+        raise ValueError(
+            f"resume(num_workers={num_workers}): DistributedOptimizer was called in a job of one "
+            "worker, where nothing is sent; call it after resume()"
+        )
+    ops.resume(num_workers, num_servers, global_rank, context)
+    for front in flush_points.live_fronts():
+        front.agree_again()
 
 
 def _skip_shutdown_after_failure() -> None:

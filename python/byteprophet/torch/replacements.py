@@ -34,6 +34,7 @@ _REPLACEMENTS: dict[str, dict[str, Any]] = {
         "broadcast_parameters": collectives.broadcast_parameters,
         "init": lifecycle.init,
         "push_pull": collectives.push_pull,
+        "resume": lifecycle.resume,
         "shutdown": lifecycle.shutdown,
         "suspend": lifecycle.suspend,
     },

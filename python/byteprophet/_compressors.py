@@ -1,0 +1,65 @@
+"""The arguments of BytePS' own gradient compressors, checked.
+
+Called by BytePS' ``declare`` (patch 0038): BytePS ends the process for a wrong one, and passes what
+it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+_PREFIX = "byteps_"
+_COMPRESSORS = ("onebit", "topk", "randomk", "dithering")
+
+
+def _is_number(low: float, whole: bool) -> Callable[[object], bool]:
+    def check(value: object) -> bool:
+        number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        return number and float(str(value)) >= low
+
+    return check
+
+
+_CHECKS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "compressor_type": (lambda value: value in _COMPRESSORS, f"one of {', '.join(_COMPRESSORS)}"),
+    "compressor_k": (_is_number(1e-9, whole=False), "a number above 0"),
+    "compressor_onebit_scaling": (lambda value: isinstance(value, bool), "True or False"),
+    "seed": (_is_number(1, whole=True), "a whole number above 0"),
+    "dithering_partition": (lambda value: value in (0, 1), "0 (linear) or 1 (natural)"),
+    "dithering_normalize": (lambda value: value in (0, 1), "0 (max) or 1 (L2)"),
+    "momentum_type": (lambda value: value == "nesterov", "nesterov"),
+    "momentum_mu": (_is_number(0, whole=False), "a number not below 0"),
+}
+
+_NEEDS = {
+    "topk": "compressor_k",
+    "randomk": "compressor_k",
+    "dithering": "compressor_k",
+    "nesterov": "momentum_mu",
+}
+
+
+def checked(arguments: Mapping[str, object]) -> dict[str, str]:
+    """What BytePS takes for ``declare(name, byteps_compressor_type="topk", ...)``.
+
+    ``ValueError`` for what it would not understand, and for error feedback: it reads the learning
+    rate from a file that only BytePS' MXNet plug-in writes.
+    """
+    result = {}
+    for name, value in arguments.items():
+        key = name.removeprefix(_PREFIX)
+        if key == "ef_type":
+            raise ValueError(f"declare: {name}: error feedback is not available for PyTorch")
+        if key == name or key not in _CHECKS:
+            known = ", ".join(_PREFIX + key for key in _CHECKS)
+            raise ValueError(f"declare: {name}: there is no such argument; have {known}")
+        is_right, expected = _CHECKS[key]
+        if not is_right(value):
+            raise ValueError(f"declare: {name}={value!r}: must be {expected}")
+        result[key] = str(value).lower()
+    if result and "compressor_type" not in result:
+        raise ValueError(f"declare: {_PREFIX}compressor_type is missing")
+    for owner, needed in _NEEDS.items():
+        if owner in result.values() and needed not in result:
+            raise ValueError(f"declare: {_PREFIX}{needed} is missing: {owner} needs it")
+    return result

@@ -1,0 +1,78 @@
+"""Two workers; one leaves; the other goes on alone; a new one joins it.
+
+The newcomer runs this script again, as ``resizing_worker.py late``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import byteps.torch as bps
+import torch
+from torch import nn
+
+
+def train(model: nn.Module, optimizer: Any, first: int, end: int) -> None:
+    """Steps ``first`` to ``end``, and what came out."""
+    for step in range(first, end):
+        optimizer.zero_grad()
+        torch.manual_seed(100 * bps.rank() + step)
+        model(torch.randn(4, 300)).square().mean().backward()
+        optimizer.step()
+    total = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        total.update(tensor.numpy().tobytes())
+    sys.stdout.write(f"after {end} steps, rank {bps.rank()}: {total.hexdigest()}\n")
+
+
+def newcomer() -> subprocess.Popen[bytes]:
+    """Started as somebody who adds a worker to a running job starts it."""
+    sockets = Path(os.environ["BYTEPS_SOCKET_PATH"]).with_name("late")
+    sockets.mkdir()
+    environment = {
+        **os.environ,
+        "DMLC_NUM_WORKER": "2",
+        "DMLC_WORKER_ID": "1",
+        "BYTEPS_SOCKET_PATH": str(sockets),
+    }
+    del environment["BYTEPS_GLOBAL_RANK"]  # resume() sets it
+    return subprocess.Popen([sys.executable, __file__, "late"], env=environment)
+
+
+def main() -> None:
+    """Same calls in the same order everywhere: so everybody declares the same names."""
+    is_late = sys.argv[1:] == ["late"]
+    bps.init()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(300, 500), nn.Tanh(), nn.Linear(500, 3))
+    named = model.named_parameters()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = bps.DistributedOptimizer(optimizer, named_parameters=named)
+    added = None
+    if not is_late:
+        bps.broadcast_parameters(model.state_dict(), root_rank=0)
+        bps.broadcast_optimizer_state(optimizer, root_rank=0)
+        train(model, optimizer, 0, 3)
+        bps.suspend()
+        if bps.rank() == 1:
+            return
+        bps.resume(1, 1, 0)
+        train(model, optimizer, 3, 5)
+        bps.suspend()
+        added = newcomer()
+        bps.resume(2, 1, 0)
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+    bps.broadcast_optimizer_state(optimizer, root_rank=0)
+    train(model, optimizer, 5, 8)
+    bps.shutdown()
+    if added is not None and added.wait(60) != 0:
+        sys.exit("the newcomer failed")
+
+
+if __name__ == "__main__":
+    main()

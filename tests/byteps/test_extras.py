@@ -1,0 +1,80 @@
+"""What else BytePS offers, in real jobs: exact under every policy, equal to BytePS as shipped.
+
+Suspending and resuming, fp16 and BytePS' own compressors, DistributedDataParallel, other types.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet import _core
+from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_job
+
+pytestmark = pytest.mark.job
+HERE = Path(__file__).parent
+# One for all, as compressors work on partitions.
+PARTITION_BYTES = 200_704
+
+
+def run(
+    script: str, folder: Path, scheduler: str, servers: int = 2, timeout_s: str = "60"
+) -> tuple[JobResult, list[str]]:
+    lines: list[str] = []
+    spec = JobSpec(
+        command=(sys.executable, str(HERE / script)),
+        run_directory=folder,
+        servers=servers,
+        scheduler=scheduler,
+        partition_bytes=PARTITION_BYTES,
+        environment={"BYTEPROPHET_TIMEOUT_S": timeout_s},
+        timeout_s=150.0,
+    )
+    return run_job(spec, lambda _role, line: lines.append(line)), lines
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> object:
+    folder = tmp_path_factory.mktemp("stock")
+    result, _ = run("extras_worker.py", folder, "stock")
+    assert result.failed is None
+    first, second = read_worker_results(folder)
+    assert first == second
+    return first
+
+
+@pytest.mark.parametrize("scheduler", _core.policy_names())
+def test_every_policy_equals_byteps_as_shipped(
+    shipped: object, tmp_path: Path, scheduler: str
+) -> None:
+    """Most is compared with a single process inside the worker, bit for bit."""
+    result, lines = run("extras_worker.py", tmp_path, scheduler)
+    assert result.failed is None
+    assert any(f"scheduling pushes with {scheduler}" in line for line in lines)
+    assert read_worker_results(tmp_path) == [shipped, shipped]
+
+
+def test_workers_leave_and_join(tmp_path: Path) -> None:
+    outcomes = []
+    for scheduler in ("stock", "prophet"):
+        result, lines = run("resizing_worker.py", tmp_path / scheduler, scheduler, servers=1)
+        assert result.failed is None
+        outcomes.append(sorted(line for line in lines if line.startswith("after ")))
+    assert outcomes[0] == outcomes[1]
+    together, alone, joined = (
+        [line.rpartition(" ")[2] for line in outcomes[0] if line.startswith(f"after {steps} ")]
+        for steps in (3, 5, 8)
+    )
+    assert (len(together), len(alone), len(joined)) == (2, 1, 2)
+    assert together[0] == together[1]
+    assert joined[0] == joined[1]
+
+
+def test_suspending_alone_is_an_error(tmp_path: Path) -> None:
+    result, lines = run("lonely_worker.py", tmp_path, "stock", timeout_s="2")
+    assert result.failed is not None
+    assert result.failed.startswith("worker-0 ended with status 1")
+    assert "suspend: waited 2 s for the rest of the job" in result.failed
+    assert not [line for line in lines if "Traceback" in line]

@@ -1,0 +1,28 @@
+"""Waiting for outstanding operations before the job is suspended."""
+
+from __future__ import annotations
+
+import pytest
+
+from byteprophet._outstanding import wait_for_all
+
+
+def test_waits_until_all_are_done_or_gone() -> None:
+    handles = {1: "a", 2: "b", 3: "c"}
+    asked: list[int] = []
+
+    def is_done(handle: int) -> bool:
+        asked.append(handle)
+        if handle == 2 and asked.count(2) == 2:
+            del handles[2]  # another thread synchronized it
+            raise ValueError("Handle 2 was not created or has been cleared.")
+        return handle != 2 and asked.count(handle) == 3
+
+    wait_for_all(handles, is_done)
+    assert asked == [1, 1, 1, 2, 2, 3, 3, 3]
+
+
+def test_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTEPROPHET_TIMEOUT_S", "0.05")
+    with pytest.raises(RuntimeError, match=r"waited 0\.05 s for push_pull operations"):
+        wait_for_all({1: "a"}, lambda _handle: False)
