@@ -76,7 +76,7 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   is_worker_ = role == "worker";
   const std::string worker = Environment("DMLC_WORKER_ID");
   if (is_worker_ && !worker.empty())
-    shared_memory_ = "_" + Environment("DMLC_PS_ROOT_PORT") + "_" + worker + "_";
+    shared_memory_ = std::string("_") + Environment("DMLC_PS_ROOT_PORT") + "_" + worker + "_";
   name_ = Environment("BYTEPROPHET_ROLE");
   if (name_.empty()) name_ = is_worker_ ? "worker-" + worker : role;
   node_id_ = -1;
