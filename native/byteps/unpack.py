@@ -37,6 +37,9 @@ def main(directory: Path) -> None:
         (source,) = Path(scratch).iterdir()
         for patch in patches:
             _apply(patch, source)
+        # Newer than whatever was built before: a file that is no longer patched is built again, too.
+        for path in source.rglob("*"):
+            path.touch()
         (source / STAMP).write_text(identity)
         shutil.rmtree(directory, ignore_errors=True)
         source.rename(directory)
