@@ -25,10 +25,19 @@ class RollTest : public testing::Test {
     return std::nullopt;
   }
 
+  void Register(int workers) {
+    for (int i = 0; i < workers; ++i) roll_.Registered(true);
+    roll_.Registered(false);
+  }
+
   Roll roll_{kSelf, 2, 1, kLimits};
 };
 
-TEST_F(RollTest, NobodyIsMissedWhoIsHeard) { EXPECT_EQ(Run(10000, {1, 2, 3}), std::nullopt); }
+TEST_F(RollTest, NobodyIsMissedWhoIsHeard) {
+  ASSERT_EQ(Run(10, {1, 2, 3}), std::nullopt);
+  Register(2);
+  EXPECT_EQ(Run(10000, {1, 2, 3}), std::nullopt);
+}
 
 TEST_F(RollTest, TheSilentOneIsNamed) {
   ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
@@ -73,7 +82,20 @@ TEST_F(RollTest, WhoDoesNotComeIsMissedButNotTooEarly) {
 
 TEST_F(RollTest, WhoComesLateIsNotMissed) {
   ASSERT_EQ(Run(599, {1, 3}), std::nullopt);
+  Register(2);
   EXPECT_EQ(Run(3600, {1, 2, 3}), std::nullopt);
+}
+
+TEST_F(RollTest, AJobThatResumesWithFewerIsComplete) {
+  Register(1);
+  EXPECT_EQ(Run(3600, {1, 3}), std::nullopt);
+}
+
+TEST_F(RollTest, WhoWaitsForHisTurnToJoinDoesNotCount) {
+  Register(1);
+  ASSERT_EQ(Run(60, {1, 3}), std::nullopt);
+  ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
+  EXPECT_EQ(Run(60, {1, 3}), std::nullopt);
 }
 
 TEST_F(RollTest, WhoDiesBeforeAllHaveComeIsNamed) {
@@ -121,7 +143,14 @@ TEST_F(ListenerTest, OneThatRegisteredUsButNeverAnsweredHasNot) {
   EXPECT_EQ(Run(20), kSelf + " has been silent for 15 s: the job cannot go on");
 }
 
+TEST_F(ListenerTest, WhoHasNotRegisteredJoinsASchedulerStartedAnew) {
+  ASSERT_EQ(listener_.Heard(5), std::nullopt);
+  EXPECT_EQ(listener_.Heard(6), std::nullopt);
+  EXPECT_EQ(listener_.sender(), 6u);
+}
+
 TEST_F(ListenerTest, ASchedulerStartedAnewIsAnother) {
+  listener_.Registered();
   ASSERT_EQ(listener_.Heard(5), std::nullopt);
   EXPECT_EQ(listener_.Heard(6), kSelf + " has been started anew: the job cannot go on");
 }

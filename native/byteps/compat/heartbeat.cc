@@ -25,6 +25,9 @@ constexpr double kLastWords = 3.0;                                // s
 constexpr double kSchedulerStays = kLastWords + 2 * kBeatPeriod;  // s
 constexpr double kReconnectAfter = 3.0;                           // s of silence
 
+// ps-lite's numbers: servers are 8, 10, 12..., workers 9, 11, 13...
+constexpr int kFirstNode = 8;
+
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -72,6 +75,8 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   Limits limits;
   limits.dead_after_s = SecondsFrom("BYTEPROPHET_DEAD_AFTER_S", limits.dead_after_s);
   limits.start_timeout_s = SecondsFrom("BYTEPROPHET_START_TIMEOUT_S", limits.start_timeout_s);
+  // After a suspension, workers may stay away for longer (suspension.h has the limit).
+  if (!Environment("BYTEPROPHET_SUSPENDED").empty()) limits.start_timeout_s = 0;
   const std::string role = Environment("DMLC_ROLE");
   is_worker_ = role == "worker";
   const std::string worker = Environment("DMLC_WORKER_ID");
@@ -119,15 +124,23 @@ void Heartbeat::Stop() {
   roll_.reset();
 }
 
-std::string Heartbeat::Reply(const void* data, size_t size_bytes) {
-  const auto beat = BeatFrom({static_cast<const char*>(data), size_bytes});
-  if (!beat) return "";
+void Heartbeat::Connected(int own, int other) {
+  node_id_ = own;
+  if (other < kFirstNode) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  // One that has heard another scheduler belongs to an earlier job, and learns from the answer that
-  // that is over.
-  if (roll_ && (beat->scheduler == 0 || beat->scheduler == own_))
+  if (roll_) roll_->Registered(other % 2 == 1);
+}
+
+bool Heartbeat::IsBeat(const void* data, size_t size_bytes, std::string* reply) {
+  const auto beat = BeatFrom({static_cast<const char*>(data), size_bytes});
+  if (!beat) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!roll_) return true;
+  // One that has heard another scheduler learns from the answer that this is not the same.
+  if (beat->scheduler == 0 || beat->scheduler == own_)
     roll_->Heard(beat->sender, beat->is_worker, beat->name);
-  return ToText(Answer{own_, lost_});
+  *reply = ToText(Answer{own_, lost_});
+  return true;
 }
 
 void Heartbeat::RunScheduler() {
@@ -150,7 +163,7 @@ void Heartbeat::RunOther(Listener listener, std::string endpoint, std::string ad
   double until_beat_s = 0, until_connect_s = kReconnectAfter;
   while (!lost) {
     const double step_s = watch.Step();
-    if (node_id_ >= 0) listener.Registered();
+    if (node_id_ >= kFirstNode) listener.Registered();
     lost = listener.Pass(step_s);
     if ((until_connect_s -= step_s) <= 0) {
       line.Reconnect();
@@ -188,8 +201,8 @@ void Heartbeat::End() const {
 std::string Heartbeat::OwnName(const std::string& address) const {
   std::string name = name_;
   const int id = node_id_;
-  if (name == "server" && id >= 8)
-    name.append("-").append(std::to_string((id - 8) / 2));  // servers are 8, 10, 12...
+  if (name == "server" && id >= kFirstNode)
+    name.append("-").append(std::to_string((id - kFirstNode) / 2));
   return name + " (" + address + ")";
 }
 

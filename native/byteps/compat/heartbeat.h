@@ -45,11 +45,13 @@ class Heartbeat {
   // Nobody is watched any more, and nothing is sent. Does not wait for the network.
   void Stop();
 
-  // ps-lite has registered this process as node `id`; a server that was given no name gets one.
-  void SetNodeId(int id) { node_id_ = id; }
+  // ps-lite connects this process, node `own`, with node `other`. It does so with others than the
+  // scheduler role once all have registered. A server that was given no name gets one from its
+  // number.
+  void Connected(int own, int other);
 
-  // Scheduler role only: what to answer to the message `data`; empty if it is not a beat.
-  std::string Reply(const void* data, size_t size_bytes);
+  // Whether the message `data` is a beat. If so `reply` is what to answer; empty after Stop().
+  bool IsBeat(const void* data, size_t size_bytes, std::string* reply);
 
  private:
   void RunScheduler();

@@ -50,9 +50,19 @@ class Roll {
   Roll(std::string own_name, size_t workers, size_t servers, Limits limits)
       : own_name_(std::move(own_name)), expected_{workers, servers}, limits_(limits) {}
 
+  // ps-lite has registered a worker or server, and with it all: now as many belong to the job as it
+  // says, which after a suspension may be other than was expected.
+  void Registered(bool is_worker) {
+    if (!std::exchange(complete_, true)) expected_ = {0, 0};
+    ++(is_worker ? expected_.workers : expected_.servers);
+  }
+
   // A heartbeat came; `sender` is the same for all of one process' heartbeats, its name may become
-  // more precise.
+  // more precise. One that waits for its turn to join (resume) is none of this job yet.
   void Heard(uint64_t sender, bool is_worker, const std::string& name) {
+    if (complete_ && peers_.count(sender) == 0 &&
+        Count(is_worker) >= (is_worker ? expected_.workers : expected_.servers))
+      return;
     peers_[sender] = Peer{name, is_worker, 0.0};
   }
 
@@ -63,11 +73,8 @@ class Roll {
     double longest_s = 0;
     for (auto& [sender, peer] : peers_) longest_s = std::max(longest_s, peer.silent_s += step_s);
     if (limits_.dead_after_s > 0 && longest_s >= limits_.dead_after_s) return Silent(longest_s);
-    const size_t workers = Count(true), servers = Count(false);
-    if (workers >= expected_.workers && servers >= expected_.servers)
-      waited_s_ = 0;
-    else if (limits_.start_timeout_s > 0 && waited_s_ >= limits_.start_timeout_s)
-      return Missing(workers, servers);
+    if (!complete_ && limits_.start_timeout_s > 0 && waited_s_ >= limits_.start_timeout_s)
+      return Missing(Count(true), Count(false));
     return std::nullopt;
   }
 
@@ -124,6 +131,7 @@ class Roll {
   Expected expected_;
   Limits limits_;
   std::map<uint64_t, Peer> peers_;  // by sender
+  bool complete_ = false;
   double waited_s_ = 0;
 };
 
@@ -134,11 +142,12 @@ class Listener {
   Listener(std::string scheduler, Limits limits)
       : scheduler_(std::move(scheduler)), limits_(limits) {}
 
-  // An answer came. `sender` differs from the last one's where the scheduler was started anew; then
-  // the line is returned that ends the job, as the new one knows nothing of it.
+  // An answer came. `sender` differs from the last one's where the scheduler was started anew. Who
+  // has not registered joins the new one (so does ps-lite); for others the line is returned that
+  // ends the job, as the new one knows nothing of it.
   std::optional<std::string> Heard(uint64_t sender) {
     silent_s_ = 0;
-    if (sender_ && *sender_ != sender)
+    if (registered_ && sender_ && *sender_ != sender)
       return scheduler_ + " has been started anew: the job cannot go on";
     sender_ = sender;
     return std::nullopt;
