@@ -116,7 +116,9 @@ bool MayWait(QueueType type) {
 
 void PeersChanged(const byteps::common::ReadyTable* table) {
   if (rows.gate != nullptr) rows.gate->PeersChanged(table);
-  for (const auto& stage : rows.stages) stage->PeersChanged(table);
+  for (const auto& stage : rows.stages) {
+    if (stage != nullptr) stage->PeersChanged(table);
+  }
 }
 
 void OnIteration() {

@@ -8,6 +8,7 @@
 #include "byteps/common/operations.h"
 #include "fake_network.h"
 #include "native/plugin/plugin.h"
+#include "tasks.h"
 
 namespace byteprophet {
 namespace {
@@ -64,7 +65,6 @@ Framework::~Framework() {
 
 // What InitTensor does, less the servers: each key goes to a server, as EncodeDefaultKey would say.
 void Framework::Declare(Tensor& tensor, uint64_t number, bool compress) {
-  constexpr uint64_t kServers = 3;
   const size_t bound = BytePSGlobal::GetPartitionBound();
   tensor.size = 1 + tensor.random() % (5 * bound);
   tensor.context.initialized = true;
@@ -72,9 +72,7 @@ void Framework::Declare(Tensor& tensor, uint64_t number, bool compress) {
   for (size_t begin = 0; begin < tensor.size; begin += bound) {
     const uint64_t key = number << 16 | tensor.context.key_list.size();
     tensor.context.key_list.push_back(key);
-    auto& encoded = BytePSGlobal::ps_kv_[key];
-    encoded.keys.push_back(key + key % kServers * (~uint64_t{0} / kServers));
-    encoded.lens.push_back(0);
+    PlaceKey(key);
     if (compress) tensor.context.compressor_list.push_back(std::make_shared<Copy>(bound));
   }
 }

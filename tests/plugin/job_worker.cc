@@ -22,6 +22,10 @@
 namespace {
 
 namespace common = byteps::common;
+using common::byteps_init;
+using common::byteps_rank;
+using common::byteps_shutdown;
+using common::byteps_size;
 
 constexpr int kTensors = 20;
 constexpr std::chrono::seconds kLimit{120};

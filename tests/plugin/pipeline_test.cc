@@ -20,6 +20,7 @@
 #include "fake_network.h"
 #include "framework.h"
 #include "prophet/registry.h"
+#include "tasks.h"
 
 namespace byteprophet {
 namespace {
@@ -39,11 +40,16 @@ std::string SocketDirectory() {
 // As one of two workers, with three servers.
 void SetEnvironment(const std::string& policy) {
   const std::vector<std::pair<const char*, std::string>> variables = {
-      {"DMLC_ROLE", "worker"},         {"DMLC_NUM_WORKER", "2"},
-      {"DMLC_NUM_SERVER", "3"},        {"DMLC_WORKER_ID", "0"},
-      {"BYTEPS_LOCAL_RANK", "0"},      {"BYTEPS_LOCAL_SIZE", "1"},
-      {"BYTEPS_THREADPOOL_SIZE", "3"}, {"BYTEPS_PARTITION_BYTES", "4096"},
-      {"BYTEPS_SCHEDULER", policy},    {"BYTEPS_SOCKET_PATH", SocketDirectory()}};
+      {"DMLC_ROLE", "worker"},
+      {"DMLC_NUM_WORKER", "2"},
+      {"DMLC_NUM_SERVER", std::to_string(kServers)},
+      {"DMLC_WORKER_ID", "0"},
+      {"BYTEPS_LOCAL_RANK", "0"},
+      {"BYTEPS_LOCAL_SIZE", "1"},
+      {"BYTEPS_THREADPOOL_SIZE", "3"},
+      {"BYTEPS_PARTITION_BYTES", "4096"},
+      {"BYTEPS_SCHEDULER", policy},
+      {"BYTEPS_SOCKET_PATH", SocketDirectory()}};
   for (const auto& [name, value] : variables) setenv(name, value.c_str(), 1);
 }
 

@@ -105,8 +105,11 @@ TEST(Stage, WaitsForLocalPeers) {
   stage.Add(MakeTask(kTasks));  // never ready
   std::vector<std::thread> peers;
   for (int peer = 0; peer < kPeers; ++peer) {
-    peers.emplace_back([&ready] {
-      for (int n = 0; n < kTasks; ++n) ready.AddReadyCount(static_cast<uint64_t>(n));
+    peers.emplace_back([&] {
+      for (int n = 0; n < kTasks; ++n) {
+        ready.AddReadyCount(static_cast<uint64_t>(n));
+        stage.PeersChanged(&ready);  // the count tells BytePS' own stages, not this one
+      }
     });
   }
   std::vector<int> taken(kTasks);
