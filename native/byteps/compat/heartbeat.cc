@@ -75,8 +75,6 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   Limits limits;
   limits.dead_after_s = SecondsFrom("BYTEPROPHET_DEAD_AFTER_S", limits.dead_after_s);
   limits.start_timeout_s = SecondsFrom("BYTEPROPHET_START_TIMEOUT_S", limits.start_timeout_s);
-  // After a suspension, workers may stay away for longer (suspension.h has the limit).
-  if (!Environment("BYTEPROPHET_SUSPENDED").empty()) limits.start_timeout_s = 0;
   const std::string role = Environment("DMLC_ROLE");
   is_worker_ = role == "worker";
   const std::string worker = Environment("DMLC_WORKER_ID");
