@@ -50,27 +50,21 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._stopping.wait(self._period_s):
-            servers = 0
             for pid in sorted(marked_processes(self._run_directory)):
                 process = Path(f"/proc/{pid}")
                 try:
-                    role = _role(process, servers)
-                    sample = _look(process, role)
+                    self.samples.append(_look(process, _role(process)))
                 except (OSError, KeyError):  # it has just ended
                     continue
-                servers += role.startswith("server")
-                self.samples.append(sample)
 
 
-def _role(process: Path, servers: int) -> str:
-    """As the launcher calls it; servers are told apart by the order of their process numbers."""
+def _role(process: Path) -> str:
+    """As the launcher calls it."""
     environment = dict(
         item.partition("=")[::2]
         for item in (process / "environ").read_bytes().decode(errors="replace").split("\0")
     )
-    kind = environment["DMLC_ROLE"]
-    number = {"worker": environment.get("DMLC_WORKER_ID"), "server": str(servers)}.get(kind)
-    return kind if number is None else f"{kind}-{number}"
+    return environment["BYTEPROPHET_ROLE"]
 
 
 def _look(process: Path, role: str) -> Sample:

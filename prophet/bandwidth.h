@@ -11,8 +11,7 @@
 // between acknowledgements, and the estimate low. While several servers are busy each one's share
 // of the worker's link is measured, which is what a window per server needs.
 // Thread safety: none, like the policy that owns it.
-#ifndef PROPHET_BANDWIDTH_H_
-#define PROPHET_BANDWIDTH_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -47,5 +46,3 @@ class BandwidthEstimate {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_BANDWIDTH_H_

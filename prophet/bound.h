@@ -9,8 +9,7 @@
 //   3. all bytes / B (either direction);
 //   4. workers * all bytes / (servers * server bandwidth), if that is given.
 // Exact in integers, rounded down once, O(n log n). Pure functions, safe from any thread.
-#ifndef PROPHET_BOUND_H_
-#define PROPHET_BOUND_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -37,5 +36,3 @@ struct BoundInput {
 TimeNs iteration_bound_ns(const BoundInput& input);
 
 }  // namespace prophet
-
-#endif  // PROPHET_BOUND_H_

@@ -4,8 +4,7 @@
 // The shortest, because a longer one is time in queues, which a larger window would only lengthen.
 // Over the last one to two periods, so that a changed path is noticed.
 // Thread safety: none, like the policy that owns it.
-#ifndef PROPHET_DELAY_H_
-#define PROPHET_DELAY_H_
+#pragma once
 
 #include <algorithm>
 #include <limits>
@@ -42,5 +41,3 @@ class DelayEstimate {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_DELAY_H_

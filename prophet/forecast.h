@@ -7,8 +7,7 @@
 // An iteration starts with the first item after a boundary. A boundary is OnIteration(), or a key
 // that is ready for the second time. A tensor absent from several iterations in a row is forgotten.
 // Thread safety: none, like the policy that owns it.
-#ifndef PROPHET_FORECAST_H_
-#define PROPHET_FORECAST_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -73,5 +72,3 @@ class ReadyForecast {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_FORECAST_H_

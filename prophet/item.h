@@ -1,6 +1,5 @@
 // What is scheduled: one partition of one tensor, on its way to one server. Plain data.
-#ifndef PROPHET_ITEM_H_
-#define PROPHET_ITEM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -27,5 +26,3 @@ constexpr uint64_t TensorOf(uint64_t key) { return key >> 16; }
 constexpr bool IsUnranked(const Item& item) { return item.priority >= 0; }
 
 }  // namespace prophet
-
-#endif  // PROPHET_ITEM_H_

@@ -12,8 +12,7 @@
 //   3. No policy waits for one particular key: it may not come in this iteration.
 //   4. Messages in flight per server stay under the transport's high-water mark (ZeroMQ's is 1000).
 //   5. The same calls with the same times give the same answers.
-#ifndef PROPHET_POLICY_H_
-#define PROPHET_POLICY_H_
+#pragma once
 
 #include <cstddef>
 #include <span>
@@ -66,5 +65,3 @@ class Policy {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_POLICY_H_

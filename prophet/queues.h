@@ -5,8 +5,7 @@
 // copies are sent, and each acknowledgement retires one.
 // Cost: log n in the pending items of a server, linear in the number of servers.
 // Thread safety: none, like the policy that owns it.
-#ifndef PROPHET_QUEUES_H_
-#define PROPHET_QUEUES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -72,5 +71,3 @@ class Queues {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_QUEUES_H_

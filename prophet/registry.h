@@ -1,6 +1,5 @@
 // The policies by name. Adding one: a file pair under prophet/policy/ and a line in registry.cc.
-#ifndef PROPHET_REGISTRY_H_
-#define PROPHET_REGISTRY_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -21,5 +20,3 @@ Settings default_settings(std::string_view name);
 std::unique_ptr<Policy> MakePolicy(std::string_view name, const Settings& overrides = {});
 
 }  // namespace prophet
-
-#endif  // PROPHET_REGISTRY_H_

@@ -1,7 +1,6 @@
 // A fixed number of values under an associative operation: change one, or combine a prefix, in
 // log n. The operation need not commute: values are always combined in order.
-#ifndef PROPHET_SEGMENT_TREE_H_
-#define PROPHET_SEGMENT_TREE_H_
+#pragma once
 
 #include <bit>
 #include <cstddef>
@@ -46,5 +45,3 @@ class SegmentTree {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_SEGMENT_TREE_H_

@@ -1,6 +1,5 @@
 // Settings of a policy: named integers with units in their names, checked once, at construction.
-#ifndef PROPHET_SETTINGS_H_
-#define PROPHET_SETTINGS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -32,5 +31,3 @@ Settings Resolve(std::string_view policy, std::span<const SettingSpec> specs,
                  const Settings& overrides);
 
 }  // namespace prophet
-
-#endif  // PROPHET_SETTINGS_H_

@@ -1,7 +1,6 @@
-// Settings as text: "window_bytes=2097152,partition_bytes=524288", as environment variables carry
+// Settings as text: "window_max_bytes=2097152,partition_bytes=524288", as environment variables carry
 // them.
-#ifndef PROPHET_SETTINGS_TEXT_H_
-#define PROPHET_SETTINGS_TEXT_H_
+#pragma once
 
 #include <string_view>
 
@@ -15,5 +14,3 @@ namespace prophet {
 Settings ParseSettings(std::string_view text);
 
 }  // namespace prophet
-
-#endif  // PROPHET_SETTINGS_TEXT_H_

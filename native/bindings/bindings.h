@@ -1,7 +1,6 @@
 // The parts of the module byteprophet._core. What each defines is described in _core.pyi.
 // C++ exceptions of type std::invalid_argument become ValueError with the same text.
-#ifndef BYTEPROPHET_BINDINGS_H_
-#define BYTEPROPHET_BINDINGS_H_
+#pragma once
 
 #include <nanobind/nanobind.h>
 
@@ -11,5 +10,3 @@ void DefinePolicy(nanobind::module_& module);
 void DefineBound(nanobind::module_& module);
 
 }  // namespace byteprophet
-
-#endif  // BYTEPROPHET_BINDINGS_H_

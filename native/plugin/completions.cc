@@ -20,9 +20,10 @@ namespace {
 // Far more than can complete between a first push_pull and the first question.
 constexpr size_t kUnaskedHandles = 1 << 16;
 
-std::mutex done_mutex;
-std::condition_variable done_changed;
-std::deque<int> done;  // guarded by done_mutex
+// Never destroyed: a daemon thread may still wait when the process ends.
+std::mutex& done_mutex = *new std::mutex;
+std::condition_variable& done_changed = *new std::condition_variable;
+std::deque<int>& done = *new std::deque<int>;  // guarded by done_mutex
 bool asked = false;    // guarded by done_mutex
 
 void Announce(int handle) {

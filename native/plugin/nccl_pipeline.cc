@@ -14,7 +14,8 @@
 
 namespace {
 
-std::condition_variable group_enqueued;
+// Never destroyed: its waiter may outlive the statics.
+std::condition_variable& group_enqueued = *new std::condition_variable;
 
 }  // namespace
 

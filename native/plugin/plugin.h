@@ -1,6 +1,5 @@
 // What the files of the plug-in offer each other and its C interface (c_api.cc).
-#ifndef BYTEPROPHET_PLUGIN_PLUGIN_H_
-#define BYTEPROPHET_PLUGIN_PLUGIN_H_
+#pragma once
 
 #include <chrono>
 
@@ -19,5 +18,3 @@ void OnIteration();
 int NextDone(std::chrono::milliseconds timeout, int* handles, int capacity);
 
 }  // namespace byteprophet
-
-#endif  // BYTEPROPHET_PLUGIN_PLUGIN_H_

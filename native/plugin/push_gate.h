@@ -9,8 +9,7 @@
 // Invariants. A key is known to the policy at most once at a time: further tasks of the same key
 // wait in order until it is acknowledged. A task leaves exactly once. Nothing waits for a
 // particular key.
-#ifndef BYTEPROPHET_PLUGIN_PUSH_GATE_H_
-#define BYTEPROPHET_PLUGIN_PUSH_GATE_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -58,5 +57,3 @@ class PushGate {
 };
 
 }  // namespace byteprophet
-
-#endif  // BYTEPROPHET_PLUGIN_PUSH_GATE_H_

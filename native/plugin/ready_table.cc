@@ -3,7 +3,7 @@
 //
 // Runs on the thread that listens to local ranks. The table's lock is released before the stages'
 // are taken, as they take it inside their own. BytePS listens only once it is initialised (patch
-// 0020), so all stages are there.
+// 0016), so all stages are there.
 #include "byteps/common/ready_table.h"
 
 #include "byteps/common/logging.h"

@@ -7,8 +7,7 @@
 // guards the tasks of all stages that share it; BytePS' ready table has a lock of its own that is
 // taken inside ours, never the other way round. Tasks are never destroyed under the lock: their
 // last reference may need Python's.
-#ifndef BYTEPROPHET_PLUGIN_STAGE_H_
-#define BYTEPROPHET_PLUGIN_STAGE_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -70,5 +69,3 @@ class Stage {
 };
 
 }  // namespace byteprophet
-
-#endif  // BYTEPROPHET_PLUGIN_STAGE_H_

@@ -1,8 +1,7 @@
 // bytescheduler (Peng et al., SOSP 2019): strict priority under a credit of bytes per server. A
 // message goes while credit is above zero, takes its bytes from it (below zero if need be), and
 // gives them back when it is acknowledged. Credit and partition size are meant to be tuned.
-#ifndef PROPHET_POLICY_BYTESCHEDULER_H_
-#define PROPHET_POLICY_BYTESCHEDULER_H_
+#pragma once
 
 #include <array>
 
@@ -30,5 +29,3 @@ class ByteSchedulerPolicy final : public QueuedPolicy {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_POLICY_BYTESCHEDULER_H_

@@ -1,7 +1,6 @@
 // fifo: BytePS' rule. Arrival order, everything at once: no window in bytes, and a limit in
 // messages to keep the transport's queues bounded.
-#ifndef PROPHET_POLICY_FIFO_H_
-#define PROPHET_POLICY_FIFO_H_
+#pragma once
 
 #include <array>
 
@@ -31,5 +30,3 @@ class FifoPolicy final : public QueuedPolicy {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_POLICY_FIFO_H_

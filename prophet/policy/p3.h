@@ -1,8 +1,7 @@
 // p3 (Jayarajan et al., "Priority-based Parameter Propagation", MLSys 2019): thin slices in strict
 // priority, and a fixed, small number of them outstanding per server, so that an urgent slice never
 // waits for more than that.
-#ifndef PROPHET_POLICY_P3_H_
-#define PROPHET_POLICY_P3_H_
+#pragma once
 
 #include <array>
 
@@ -30,5 +29,3 @@ class P3Policy final : public QueuedPolicy {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_POLICY_P3_H_

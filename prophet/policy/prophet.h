@@ -15,8 +15,7 @@
 // A message goes while less than W is in flight, so it may overshoot by less than itself, and
 // always goes when nothing is in flight: the policy never idles on purpose. Unranked items
 // (priority 0 and up) go first and wait for no window; their bytes and messages count.
-#ifndef PROPHET_POLICY_PROPHET_H_
-#define PROPHET_POLICY_PROPHET_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -73,5 +72,3 @@ class ProphetPolicy final : public QueuedPolicy {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_POLICY_PROPHET_H_

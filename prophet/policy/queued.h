@@ -1,7 +1,6 @@
 // What the policies have in common: ordered queues, and one question about the head of each.
 // A policy says how items rank and whether the head of a server's queue may go now.
-#ifndef PROPHET_POLICY_QUEUED_H_
-#define PROPHET_POLICY_QUEUED_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -41,5 +40,3 @@ class QueuedPolicy : public Policy {
 };
 
 }  // namespace prophet
-
-#endif  // PROPHET_POLICY_QUEUED_H_

@@ -9,8 +9,7 @@
 //
 // Threads. PushLoop() and PullLoop() are started by BytePS; the customer thread by Start(). One
 // mutex guards everything; no call of BytePS is made under it.
-#ifndef TESTS_PLUGIN_FAKE_NETWORK_H_
-#define TESTS_PLUGIN_FAKE_NETWORK_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -74,5 +73,3 @@ class FakeNetwork {
 };
 
 }  // namespace byteprophet
-
-#endif  // TESTS_PLUGIN_FAKE_NETWORK_H_

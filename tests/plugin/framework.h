@@ -3,8 +3,7 @@
 //
 // Threads. Submit() and Wait(): of a tensor, one thread. The waiting thread calls NextDone, as
 // byteprophet.torch's does. One mutex guards the operations; BytePS is called without it.
-#ifndef TESTS_PLUGIN_FRAMEWORK_H_
-#define TESTS_PLUGIN_FRAMEWORK_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -73,5 +72,3 @@ class Framework {
 };
 
 }  // namespace byteprophet
-
-#endif  // TESTS_PLUGIN_FRAMEWORK_H_

@@ -1,6 +1,5 @@
 // Tasks, and where their keys go, for tests without servers.
-#ifndef TESTS_PLUGIN_TASKS_H_
-#define TESTS_PLUGIN_TASKS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -31,5 +30,3 @@ inline Task MakeTask(uint64_t key, int priority = 0, int version = 0, unsigned i
 }
 
 }  // namespace byteprophet
-
-#endif  // TESTS_PLUGIN_TASKS_H_

@@ -1,5 +1,5 @@
 // Cases worked by hand, and refusals. The property test against an independent simulation is in
-// tests/core/test_bound.py.
+// tests/bindings/test_bound.py.
 #include "prophet/bound.h"
 
 #include <gtest/gtest.h>

@@ -2,8 +2,7 @@
 // answer is checked against: each item is sent once, first in its server's queue, when the policy's
 // rule allows it and not before; nothing that may go is held back; where nothing is in flight for a
 // server with work, something is sent, or a time is named at which it is.
-#ifndef TESTS_PROPHET_CHECKED_POLICY_H_
-#define TESTS_PROPHET_CHECKED_POLICY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -77,5 +76,3 @@ class CheckedPolicy {
 };
 
 }  // namespace prophet
-
-#endif  // TESTS_PROPHET_CHECKED_POLICY_H_

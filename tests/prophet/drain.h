@@ -1,6 +1,5 @@
 // Shorthand for unit tests of policies.
-#ifndef TESTS_PROPHET_DRAIN_H_
-#define TESTS_PROPHET_DRAIN_H_
+#pragma once
 
 #include <vector>
 
@@ -26,5 +25,3 @@ constexpr uint64_t Key(uint64_t tensor, uint64_t partition = 0) { return tensor 
 using Keys = std::vector<uint64_t>;
 
 }  // namespace prophet
-
-#endif  // TESTS_PROPHET_DRAIN_H_

@@ -1,7 +1,6 @@
 // Random numbers for the scenarios: a small generator (SplitMix64) whose numbers are the same with
 // every compiler and library, so that a seed names a scenario.
-#ifndef TESTS_PROPHET_RANDOM_H_
-#define TESTS_PROPHET_RANDOM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -46,5 +45,3 @@ class Random {
 };
 
 }  // namespace prophet
-
-#endif  // TESTS_PROPHET_RANDOM_H_

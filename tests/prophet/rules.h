@@ -1,7 +1,6 @@
 // What each policy promises, said a second time and without its code: the order within a server's
 // queue, and when the head of a queue may go.
-#ifndef TESTS_PROPHET_RULES_H_
-#define TESTS_PROPHET_RULES_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -33,5 +32,3 @@ Settings RandomSettings(const std::string& policy, Random& random);
 Rules RulesOf(const std::string& policy, const Settings& settings);
 
 }  // namespace prophet
-
-#endif  // TESTS_PROPHET_RULES_H_

@@ -1,6 +1,5 @@
 // The random choices that make a scenario, and what its iterations consist of. See simulator.h.
-#ifndef TESTS_PROPHET_SCENARIO_H_
-#define TESTS_PROPHET_SCENARIO_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -30,5 +29,3 @@ struct Scenario {
 Scenario MakeScenario(Random& random);
 
 }  // namespace prophet
-
-#endif  // TESTS_PROPHET_SCENARIO_H_

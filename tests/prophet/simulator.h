@@ -10,8 +10,7 @@
 // for a long time first, and there are some of keys that nobody sent. OnIteration is called between
 // iterations, at odd times, or never. At any time the job may be suspended: every policy is dropped
 // with all it holds, and made again for the next iteration.
-#ifndef TESTS_PROPHET_SIMULATOR_H_
-#define TESTS_PROPHET_SIMULATOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -38,5 +37,3 @@ struct Outcome {
 Outcome Simulate(const std::string& policy, uint64_t seed, const PolicyMaker& make);
 
 }  // namespace prophet
-
-#endif  // TESTS_PROPHET_SIMULATOR_H_

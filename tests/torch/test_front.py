@@ -545,9 +545,9 @@ def test_a_gradient_of_a_forward_that_ran_before_step_is_an_error(
     ours = attach(sgd(layer), network)
     layer(torch.ones(1, 2)).sum().backward()
     ours.step()
+    network.hold(lambda name: True)
     layer(torch.ones(1, 2)).sum().backward()
     stale = layer(torch.ones(1, 2))
-    network.hold(lambda name: True)
     ours.step()
     ours.zero_grad()
     with pytest.raises(RuntimeError, match=r"from a forward that ran before step\(\) changed it"):

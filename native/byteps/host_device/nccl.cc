@@ -59,7 +59,7 @@ std::optional<ElementType> ElementTypeOf(ncclDataType_t type) {
   return std::nullopt;
 }
 
-// The same limit that the waits of the PyTorch front have; python checks its form.
+// The same limit that the waits of the PyTorch front have, which also refuses a wrong one.
 std::chrono::nanoseconds Timeout() {
   const char* text = std::getenv("BYTEPROPHET_TIMEOUT_S");
   const double given_s = text == nullptr ? 0 : std::strtod(text, nullptr);

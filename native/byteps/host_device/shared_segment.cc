@@ -25,15 +25,21 @@ struct flock LifeOf(int index) {
 SharedSegment::SharedSegment(const std::string& name, size_t size_bytes)
     : name_("/" + name), size_bytes_(size_bytes) {
   const auto fail = [&](const char* call, int error) {
-    if (file_ >= 0) close(file_);
+    if (file_ >= 0) {
+      close(file_);
+      Unlink();
+    }
     throw std::system_error(error, std::generic_category(), call + (" /dev/shm" + name_));
   };
   file_ = shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (file_ < 0) fail("shm_open", errno);
   // Takes the memory now: where /dev/shm is full (64 MB in many containers), this fails, while a
   // later access would kill the process.
-  if (const int error = posix_fallocate(file_, 0, static_cast<off_t>(size_bytes)); error != 0)
-    fail("posix_fallocate", error);
+  int error = 0;
+  do {
+    error = posix_fallocate(file_, 0, static_cast<off_t>(size_bytes));
+  } while (error == EINTR);
+  if (error != 0) fail("posix_fallocate", error);
   data_ = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (data_ == MAP_FAILED) fail("mmap", errno);
 }

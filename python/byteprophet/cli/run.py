@@ -37,7 +37,7 @@ Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.p
 
 
 def parse_settings(items: list[str]) -> dict[str, int]:
-    """``["window_bytes=2097152"]`` as a mapping; UserError for what is not name=integer."""
+    """``["window_max_bytes=2097152"]`` as a mapping; UserError for what is not name=integer."""
     settings: dict[str, int] = {}
     for item in items:
         name, _, value = item.partition("=")
@@ -45,7 +45,7 @@ def parse_settings(items: list[str]) -> dict[str, int]:
             settings[name.strip()] = int(value)
         except ValueError:
             raise UserError(
-                f"--set {item!r}: use name=integer, e.g. --set window_bytes=2097152"
+                f"--set {item!r}: use name=integer, e.g. --set window_max_bytes=2097152"
             ) from None
     return settings
 

@@ -45,6 +45,6 @@ class Caretaker:
             status = self._process.wait(_SWEEP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            status = self._process.wait()
+            status = self._process.wait(_SWEEP_TIMEOUT_S)
         if status != 0:  # somebody killed it
             leftovers.sweep(self._job)

@@ -1,6 +1,6 @@
 """When a role counts as dead, and how a role says that another does.
 
-The heartbeats in BytePS (native/byteps/compat/heartbeat.h) read the same two variables.
+The heartbeats in BytePS (native/byteps/heartbeat/heartbeat.h) read the same two variables.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ roles that use it have been ended in order.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import shlex
 import subprocess
@@ -63,4 +64,5 @@ class Holder:
             self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(_END_TIMEOUT_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_TIMEOUT_S)

@@ -24,7 +24,6 @@ _STYLES = {
     "fifo": ("#E69F00", "s"),
     "p3": ("#56B4E9", "^"),
     "bytescheduler": ("#CC79A7", "v"),
-    "prophet-paper": ("#009E73", "P"),
     "prophet": ("#0072B2", "o"),
 }
 _OTHER = ("#D55E00", "D")

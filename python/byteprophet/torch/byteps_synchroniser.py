@@ -42,7 +42,7 @@ class BytePSSynchroniser:
         self._changed = threading.Condition()
         self._outstanding: dict[int, Done] = {}
         self._receiver: threading.Thread | None = None
-        self._closing = False
+        self._closing = threading.Event()  # of that receiver
         self._watcher: threading.Thread | None = None
         self._lost: str | None = None
 
@@ -81,9 +81,12 @@ class BytePSSynchroniser:
             self._outstanding[handle] = done
             if self._receiver is None:
                 receive = self._receive_first if self._plugin is None else self._receive_any
-                self._closing = False
+                self._closing = threading.Event()
                 self._receiver = threading.Thread(
-                    target=self._run, args=(receive,), name="byteprophet-receiver", daemon=True
+                    target=self._run,
+                    args=(receive, self._closing),
+                    name="byteprophet-receiver",
+                    daemon=True,
                 )
                 self._receiver.start()
             if self._watcher is None:
@@ -101,18 +104,18 @@ class BytePSSynchroniser:
     def close(self) -> None:
         """End the receiver; nothing may be outstanding."""
         with self._changed:
-            self._closing = True
-            self._changed.notify()
+            self._closing.set()
+            self._changed.notify_all()
             receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.join(timeout=2 * _WAIT_MS / 1000)
 
-    def _run(self, receive: Callable[[], Sequence[int]]) -> None:
+    def _run(self, receive: Callable[[], Sequence[int]], closing: threading.Event) -> None:
         while True:
             with self._changed:
-                while not self._outstanding and not self._closing:
+                while not self._outstanding and not closing.is_set():
                     self._changed.wait()
-                if self._closing:
+                if closing.is_set():
                     return
             for handle in receive():
                 with self._changed:

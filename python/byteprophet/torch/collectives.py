@@ -1,14 +1,16 @@
-"""BytePS' own operations, with what is wrong with them on this side cured.
+"""BytePS' own operations, and what they lack.
 
-* ``push_pull`` and ``push_pull_async`` of CPU tensors return memory that nobody wrote, as the
-  result goes to the input. Here the input is copied and the copy reduced in place.
+* ``push_pull`` and ``push_pull_async`` take every layout; ``push_pull`` has a right gradient.
 * ``broadcast_parameters`` sends bytes: every type and layout works, and the bits are the root's.
-* ``broadcast_optimizer_state`` works at all (upstream's needs a Python before 3.10 and a GPU),
-  takes no optimizer step to make up missing state, and ranks need not have the same state before.
+* ``broadcast_optimizer_state`` takes no optimizer step to make up missing state, and ranks need
+  not have the same state before.
+
+Waits end with an error that names the tensor after ``BYTEPROPHET_TIMEOUT_S``.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,8 +20,10 @@ from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
 from byteprophet.torch import flush_points, state_text
+from byteprophet.torch.settings import RuntimeSettings
 
-_CHUNK = 1 << 14  # bytes
+_CHUNK_BYTES = 1 << 14
+_POLL_S = 0.001
 _IN_FLIGHT = 16  # broadcasts under way at once: the first one of a name takes a thread in BytePS
 
 
@@ -35,14 +39,28 @@ def push_pull_async(
     return int(ops.push_pull_async_inplace(result, average, name, version, priority))
 
 
+def _wait(handle: int, name: str) -> Tensor:
+    """The result of an operation; ``RuntimeError`` if it is late."""
+    timeout_s = RuntimeSettings.from_environment().timeout_s
+    deadline_s = time.monotonic() + timeout_s
+    while not ops.poll(handle):
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(
+                f"byteprophet: waited {timeout_s:g} s for '{name}': another rank may not have sent "
+                "it (BYTEPROPHET_TIMEOUT_S sets the limit)"
+            )
+        time.sleep(_POLL_S)
+    result: Tensor = ops.synchronize(handle)
+    return result
+
+
 class _PushPull(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, tensor: Tensor, average: bool, name: str, version: int, priority: int
     ) -> Tensor:
         ctx.arguments = average, name, version, priority
-        result: Tensor = ops.synchronize(push_pull_async(tensor, average, name, version, priority))
-        return result
+        return _wait(push_pull_async(tensor, average, name, version, priority), name)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -137,10 +155,10 @@ def _broadcast_text(text: str, root_rank: int, name: str) -> str:
     body = torch.tensor(list(text.encode()), dtype=torch.uint8)
     length = torch.tensor([body.numel()])
     _broadcast([(f"{name}.length", length)], root_rank)
-    whole = torch.zeros(-(-int(length) // _CHUNK) * _CHUNK, dtype=torch.uint8)
+    whole = torch.zeros(-(-int(length) // _CHUNK_BYTES) * _CHUNK_BYTES, dtype=torch.uint8)
     if ops.rank() == root_rank:
         whole[: body.numel()] = body
-    for chunk in torch.split(whole, _CHUNK):
+    for chunk in torch.split(whole, _CHUNK_BYTES):
         _broadcast([(f"{name}.text", chunk)], root_rank)
     return bytes(whole[: int(length)].tolist()).decode()
 
@@ -164,9 +182,9 @@ def _broadcast(named: list[tuple[str, Tensor]], root_rank: int) -> None:
                 whole = torch.zeros_like(whole)
             wire = whole.reshape(-1).view(torch.uint8)
             handle = ops.push_pull_async_inplace(wire, average=False, name=name)
-            sent.append((handle, whole, tensor))
-        for handle, whole, tensor in sent:
-            ops.synchronize(handle)
+            sent.append((handle, name, whole, tensor))
+        for handle, name, whole, tensor in sent:
+            _wait(handle, name)
             if ops.rank() != root_rank:
                 with torch.no_grad():
                     tensor.copy_(whole)

@@ -1,6 +1,6 @@
 """The arguments of BytePS' own gradient compressors, checked.
 
-Called by BytePS' ``declare`` (patch 0038): BytePS ends the process for a wrong one, and passes what
+Called by BytePS' ``declare`` (patch 0026): BytePS ends the process for a wrong one, and passes what
 it does not know.
 """
 

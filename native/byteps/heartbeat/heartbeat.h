@@ -14,7 +14,7 @@
 //
 // Threads: each role has one of its own, from Start() to Stop(). A worker's or server's owns its
 // socket and all it knows. The scheduler's shares its list with the van's receive thread, which
-// calls Reply(), under a mutex; nothing is called while that is held.
+// calls IsBeat() and Connected(), under a mutex; nothing is called while that is held.
 #pragma once
 
 #include <atomic>

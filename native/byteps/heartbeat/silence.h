@@ -153,8 +153,11 @@ class Listener {
     return std::nullopt;
   }
 
-  // ps-lite has registered this process, so the scheduler is there.
-  void Registered() { registered_ = true; }
+  // ps-lite has registered this process, so the scheduler is there; which one, the next answer
+  // says: the last may have come from one that has started anew since.
+  void Registered() {
+    if (!std::exchange(registered_, true)) sender_.reset();
+  }
 
   std::optional<std::string> Pass(double step_s) {
     const bool known = sender_ || registered_;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byteprophet._compressors import checked
+from byteprophet.hooks.compressors import checked
 
 
 def test_what_byteps_takes() -> None:

@@ -1,7 +1,6 @@
 // Whether this job's pushes are scheduled by byteprophet: what the patches that change how BytePS
 // sends look at, so that BytePS as shipped stays as it is.
-#ifndef BYTEPROPHET_COMPAT_SCHEDULED_H_
-#define BYTEPROPHET_COMPAT_SCHEDULED_H_
+#pragma once
 
 #include <cstdlib>
 #include <string_view>
@@ -14,5 +13,3 @@ inline bool PushesAreScheduled() {
 }
 
 }  // namespace ps
-
-#endif  // BYTEPROPHET_COMPAT_SCHEDULED_H_

@@ -1,6 +1,6 @@
 """Waiting for BytePS' outstanding push_pull operations, before the job is suspended.
 
-Called by BytePS' own ``suspend`` (patch 0035), so that nothing is lost with or without us: what is
+Called by BytePS' own ``suspend`` (patch 0024), so that nothing is lost with or without us: what is
 under way when BytePS stops is dropped, and a worker that waits for it waits for ever.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byteprophet._outstanding import wait_for_all
+from byteprophet.hooks.outstanding import wait_for_all
 
 
 def test_waits_until_all_are_done_or_gone() -> None:

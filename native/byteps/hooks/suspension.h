@@ -1,4 +1,4 @@
-// Suspending and resuming a job: what patch 0035 calls.
+// Suspending and resuming a job: what patch 0024 calls.
 //
 // Workers that suspend leave the job by the same barrier as those that shut down. Their request
 // says which it is, the scheduler role's answer passes it on, and servers and scheduler role then
@@ -9,9 +9,9 @@
 // role that was about to start anew.
 //
 // Threads: job_is_suspended is written by ps-lite's receiving thread and, in a worker, by the one
-// that suspends, and read after the barrier. Introductions are the receiving thread's alone.
-#ifndef BYTEPROPHET_COMPAT_SUSPENSION_H_
-#define BYTEPROPHET_COMPAT_SUSPENSION_H_
+// that suspends, and read after the barrier. Introductions are made by the thread that joins and
+// taken by the receiving thread.
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -55,7 +55,8 @@ class LimitedWaits {
     using std::chrono::steady_clock;
     constexpr std::chrono::milliseconds kInterval{100};
     const char* limit = std::getenv("BYTEPROPHET_TIMEOUT_S");
-    const std::chrono::duration<double> limit_s(limit == nullptr ? 1800.0 : std::atof(limit));
+    const double given_s = limit == nullptr ? 0.0 : std::atof(limit);
+    const std::chrono::duration<double> limit_s(given_s > 0 ? given_s : 1800.0);
     const auto start = steady_clock::now();
     while (!wait(kInterval)) {
       if (what_ == nullptr || steady_clock::now() - start < limit_s) continue;
@@ -125,5 +126,3 @@ inline bool TakesPart(const Meta& message, const Meta& nodes) {
 }
 
 }  // namespace ps
-
-#endif  // BYTEPROPHET_COMPAT_SUSPENSION_H_

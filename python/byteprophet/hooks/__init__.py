@@ -1,0 +1,1 @@
+"""What patched BytePS calls (native/byteps/patches)."""
