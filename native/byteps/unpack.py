@@ -37,7 +37,7 @@ def main(directory: Path) -> None:
         (source,) = Path(scratch).iterdir()
         for patch in patches:
             _apply(patch, source)
-        # Newer than whatever was built before: a file that is no longer patched is built again, too.
+        # Newer than what was built before: a file that is no longer patched is built again, too.
         for path in source.rglob("*"):
             path.touch()
         (source / STAMP).write_text(identity)
