@@ -33,6 +33,11 @@ const char* __lsan_default_suppressions() {
       "leak:byteps::common::BytePSCommSocket\n";
 }
 
-const char* __tsan_default_suppressions() { return ""; }
+const char* __tsan_default_suppressions() {
+  return
+      // A volatile flag that loops look at until it is set; what is read after it has been joined.
+      "race:byteps::common::BytePSGlobal::ShouldShutdown\n"
+      "race:byteps::common::BytePSGlobal::_should_shutdown\n";
+}
 
 }  // extern "C"
