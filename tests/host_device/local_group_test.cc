@@ -40,14 +40,14 @@ void Fill(Bytes& bytes, std::mt19937& random) {
       value = static_cast<T>(random() * 0x9E3779B97F4A7C15U);
     }
   }
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
 }
 
 void FillHalf(Bytes& bytes, std::mt19937& random) {
   std::vector<uint16_t> values(bytes.size() / 2);
   for (uint16_t& value : values)
     value = FloatToHalf((static_cast<float>(random() % 4096) - 2e3F) / 64);
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
 }
 
 Bytes Random(size_t size_bytes, ElementType type, std::mt19937& random) {
@@ -134,7 +134,7 @@ class Memory {
     to_.resize(std::max(received, input.size()));
     std::byte* const base = to_.data();
     std::byte* const block_of_own = base + (gathers || c.kind == Kind::kReduceScatter ? own : 0);
-    std::memcpy(gathers ? block_of_own : base, input.data(), input.size());
+    std::copy(input.begin(), input.end(), gathers ? block_of_own : base);
     call_ = {c.kind, c.type, c.count, gathers ? block_of_own : base, gathers ? base : block_of_own,
              c.root};
   }

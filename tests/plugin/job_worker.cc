@@ -2,9 +2,10 @@
 // plug-in in front. Each worker pushes numbers of its own, so that a sum tells who is missing from
 // it, or in it twice.
 //
-//   job_worker ITERATIONS [abandon]
+//   job_worker ITERATIONS [abandon | suspend]
 //
-// With `abandon` it shuts down with operations under way, as a script does that fails.
+// With `abandon` it shuts down with operations under way, as a script does that fails; with
+// `suspend` it suspends and resumes after half of the iterations.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -126,16 +127,24 @@ class Worker {
 int main(int count, char** arguments) {
   if (count < 2) return 2;
   const int iterations = std::atoi(arguments[1]);
-  const bool abandon = count > 2;
+  const std::string mode = count > 2 ? arguments[2] : "";
   byteps_init();
   Worker worker;
+  int first = 0;  // iteration since the last start
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    // Backward's order; the workers do not agree on it.
-    for (int n = kTensors; n-- > 0;)
-      worker.Submit(iteration, (n + byteps_rank() * iteration) % kTensors);
-    if (abandon && iteration + 1 == iterations) break;
+    // Backward's order. The workers do not agree on it, but for the first iteration: InitTensor
+    // waits for the others.
+    const int turn = byteps_rank() * (iteration - first);
+    for (int n = kTensors; n-- > 0;) worker.Submit(iteration, (n + turn) % kTensors);
+    if (mode == "abandon" && iteration + 1 == iterations) break;
     worker.Finish(iteration);
     byteprophet::OnIteration();
+    if (mode == "suspend" && iteration == iterations / 2) {
+      first = iteration + 1;
+      common::byteps_suspend();
+      common::byteps_resume(std::atoi(std::getenv("DMLC_NUM_WORKER")),
+                            std::atoi(std::getenv("DMLC_NUM_SERVER")));
+    }
   }
   byteps_shutdown();
   std::cout << "job_worker: " << iterations * kTensors << " operations" << std::endl;

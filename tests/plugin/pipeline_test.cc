@@ -1,8 +1,8 @@
 // The plug-in in BytePS' real pipeline: EnqueueTensor from framework threads, BytePS' own loop
 // threads for every stage but PUSH and PULL, SyncNccl, the compressors' pool, the thread that hands
 // out acknowledgements and answers (fake_network.h), HandleManager and NextDone. Under every
-// policy, over many iterations, with missing tensors, keys that are enqueued again while in flight,
-// compressed tensors, changing priorities, and the queues deleted and made again at quiet points.
+// policy, over many iterations, with missing tensors, compressed tensors, changing priorities, and
+// the queues deleted and made again at quiet points.
 //
 // Every partition passes every stage exactly once, or its bytes are wrong; per key in order;
 // every operation is announced once; nothing is waited for longer than kLimit.
@@ -85,8 +85,6 @@ void Iterate(Framework& framework, int thread, uint64_t seed) {
       if (random() % 10 == 0) continue;  // missing this time
       const int priority = random() % 10 == 0 ? 0 : -1 - tensor;
       framework.Submit(tensor, priority);
-      // Again while it is in flight; compressors keep state, so not those.
-      if (random() % 5 == 0 && !framework.compressed(tensor)) framework.Submit(tensor, priority);
     }
     for (const int tensor : order) framework.Wait(tensor);
   }

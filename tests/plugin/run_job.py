@@ -1,6 +1,6 @@
 """A real job of C++ processes on loopback: two workers, two servers and the scheduler role.
 
-run_job.py WORKER SERVER POLICY ITERATIONS [abandon]: exit status 0 if all of them end well in time.
+run_job.py WORKER SERVER POLICY ITERATIONS [MODE]: exit status 0 if all of them end well in time.
 Without a word about sanitizers: whatever the programs were built with, a report makes them fail.
 """
 
