@@ -1,5 +1,5 @@
-// Settings as text: "window_max_bytes=2097152,partition_bytes=524288", as environment variables carry
-// them.
+// Settings as text: "window_max_bytes=2097152,partition_bytes=524288", as environment variables
+// carry them.
 #pragma once
 
 #include <string_view>

@@ -24,7 +24,7 @@ constexpr size_t kUnaskedHandles = 1 << 16;
 std::mutex& done_mutex = *new std::mutex;
 std::condition_variable& done_changed = *new std::condition_variable;
 std::deque<int>& done = *new std::deque<int>;  // guarded by done_mutex
-bool asked = false;    // guarded by done_mutex
+bool asked = false;                            // guarded by done_mutex
 
 void Announce(int handle) {
   {
