@@ -31,11 +31,10 @@ NOTHING: Mapping[str, str] = {}
     ("scheduler", "workers", "local_ranks", "environment"),
     [
         ("stock", 2, 2, NOTHING),
-        ("stock", 1, 3, NOTHING),
-        ("p3", 1, 3, {"BYTEPS_NCCL_GROUP_SIZE": "1", "BYTEPS_NCCL_NUM_RINGS": "2"}),
+        ("fifo", 1, 3, {"BYTEPS_NCCL_GROUP_SIZE": "1", "BYTEPS_NCCL_NUM_RINGS": "2"}),
         ("p3", 2, 2, {"BYTEPS_REDUCE_ROOTS": "0,1"}),
+        ("bytescheduler", 1, 3, NOTHING),
         ("prophet", 2, 2, NOTHING),
-        ("prophet", 1, 3, NOTHING),
     ],
 )
 def test_local_ranks_train_as_one_process_would(
