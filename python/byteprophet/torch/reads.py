@@ -27,6 +27,7 @@ from byteprophet.torch import pending
 
 _OURS = tuple(f"{Path(module).parent}/" for module in (torch.__file__, __file__))
 _watching: list[TorchDispatchMode] = []
+_warned: dict[Any, Any] = {}  # by the warnings module: each line once
 
 
 class PendingReadWarning(UserWarning):
@@ -59,7 +60,7 @@ def reading_line() -> tuple[str, int]:
 def _warn(what: str) -> None:
     file, line = reading_line()
     message = f"byteprophet: this line waits for {what}, whose transfer is under way"
-    warnings.warn_explicit(message, PendingReadWarning, file, line)
+    warnings.warn_explicit(message, PendingReadWarning, file, line, registry=_warned)
 
 
 class _Aliases(TorchDispatchMode):  # type: ignore[no-untyped-call]
