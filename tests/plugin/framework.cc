@@ -53,7 +53,7 @@ Framework::Framework(int tensors, uint64_t seed) {
   for (int number = 0; number < tensors; ++number) {
     tensors_.push_back(std::make_unique<Tensor>());
     tensors_.back()->random.seed(seed << 32 | static_cast<uint64_t>(number));
-    Declare(*tensors_.back(), static_cast<uint64_t>(number), compressed(number));
+    Declare(*tensors_.back(), static_cast<uint64_t>(number), number % 4 == 3);
   }
   waiting_ = std::thread([this] { WaitForDone(); });
 }

@@ -38,7 +38,6 @@ class Framework {
   // Until all operations of this tensor are done; checks what came back.
   void Wait(int tensor);
 
-  bool compressed(int tensor) const { return tensor % 4 == 3; }
   size_t operations() const { return operations_; }
   std::string failure();
 
