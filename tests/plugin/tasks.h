@@ -13,7 +13,7 @@ inline constexpr uint64_t kServers = 3;  // DMLC_NUM_SERVER has to say so, too
 
 // What EncodeDefaultKey would do if it knew the servers. REQUIRES: no other thread uses BytePS.
 inline void PlaceKey(uint64_t key) {
-  byteps::common::PSKV place;
+  byteps::common::PSKV place = {};
   place.keys.push_back(key + (key ^ key >> 16) % kServers * (~uint64_t{0} / kServers));
   place.lens.push_back(0);
   byteps::common::BytePSGlobal::ps_kv_[key] = place;
