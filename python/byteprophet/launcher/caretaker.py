@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from types import TracebackType
@@ -45,6 +46,8 @@ class Caretaker:
             status = self._process.wait(_SWEEP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            status = self._process.wait(_SWEEP_TIMEOUT_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_SWEEP_TIMEOUT_S)
+            status = None
         if status != 0:  # somebody killed it
             leftovers.sweep(self._job)
