@@ -19,6 +19,7 @@
 #include <string_view>
 
 #include "prophet/item.h"
+#include "prophet/settings.h"
 
 namespace prophet {
 
@@ -62,6 +63,13 @@ class Policy {
   // A profile known beforehand. Policies that predict nothing ignore it.
   // Throws std::invalid_argument for a negative time or spread, or a priority that is not negative.
   virtual void SetReadyTimes(std::span<const ReadyTime> /*times*/) {}
+
+  // Changes settings while items are pending and in flight; those not named keep their values. What
+  // is in flight stays there: a smaller window only holds back what comes next.
+  // Throws std::invalid_argument, as MakePolicy does, and then changes nothing.
+  virtual void Reconfigure(const Settings& overrides) = 0;
+  // Complete.
+  virtual const Settings& settings() const = 0;
 };
 
 }  // namespace prophet

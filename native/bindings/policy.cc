@@ -71,6 +71,8 @@ void DefinePolicy(nb::module_& module) {
       .def("on_iteration", &Policy::OnIteration, "now_ns"_a)
       .def("next", &Next, "now_ns"_a)
       .def("set_ready_times", &SetReadyTimes, "times"_a)
+      .def("reconfigure", &Policy::Reconfigure, "overrides"_a)
+      .def_prop_ro("settings", &Policy::settings)
       .def_prop_ro("pending", &Policy::pending)
       .def_prop_ro("name", &Policy::name);
 }

@@ -22,10 +22,11 @@ class ByteSchedulerPolicy final : public QueuedPolicy {
   std::string_view name() const override { return kName; }
 
  protected:
+  void Configure(const Settings& settings) override;
   bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;
 
  private:
-  uint64_t credit_bytes_;
+  uint64_t credit_bytes_ = 0;
 };
 
 }  // namespace prophet

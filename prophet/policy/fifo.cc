@@ -2,7 +2,8 @@
 
 namespace prophet {
 
-FifoPolicy::FifoPolicy(const Settings& /*settings*/) : QueuedPolicy(kMaxMessages) {}
+FifoPolicy::FifoPolicy(const Settings& settings)
+    : QueuedPolicy(kSettings, settings, kMaxMessages) {}
 
 int64_t FifoPolicy::RankOf(const Item& /*item*/) { return arrivals_++; }
 

@@ -22,6 +22,7 @@ class FifoPolicy final : public QueuedPolicy {
   std::string_view name() const override { return kName; }
 
  protected:
+  void Configure(const Settings& /*settings*/) override {}
   int64_t RankOf(const Item& item) override;
   bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;
 

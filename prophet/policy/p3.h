@@ -22,10 +22,11 @@ class P3Policy final : public QueuedPolicy {
   std::string_view name() const override { return kName; }
 
  protected:
+  void Configure(const Settings& settings) override;
   bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;
 
  private:
-  size_t outstanding_messages_;
+  size_t outstanding_messages_ = 0;
 };
 
 }  // namespace prophet

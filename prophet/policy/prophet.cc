@@ -6,16 +6,22 @@
 
 namespace prophet {
 
-ProphetPolicy::ProphetPolicy(const Settings& settings)
-    : partition_bytes_(static_cast<double>(settings.at("partition_bytes"))),
-      floor_bytes_(static_cast<uint64_t>(settings.at("window_floor_bytes"))),
-      max_bytes_(static_cast<uint64_t>(settings.at("window_max_bytes"))),
-      bandwidth_bps_(static_cast<double>(settings.at("bandwidth_bps"))) {
-  if (floor_bytes_ > max_bytes_) {
+ProphetPolicy::ProphetPolicy(const Settings& settings) : QueuedPolicy(kSettings, settings) {
+  Configure(settings);
+}
+
+void ProphetPolicy::Configure(const Settings& settings) {
+  const int64_t floor_bytes = settings.at("window_floor_bytes");
+  const int64_t max_bytes = settings.at("window_max_bytes");
+  if (floor_bytes > max_bytes) {
     throw std::invalid_argument(
-        "scheduler prophet: setting window_floor_bytes=" + std::to_string(floor_bytes_) +
-        " must not be above window_max_bytes=" + std::to_string(max_bytes_));
+        "scheduler prophet: setting window_floor_bytes=" + std::to_string(floor_bytes) +
+        " must not be above window_max_bytes=" + std::to_string(max_bytes));
   }
+  partition_bytes_ = static_cast<double>(settings.at("partition_bytes"));
+  floor_bytes_ = static_cast<uint64_t>(floor_bytes);
+  max_bytes_ = static_cast<uint64_t>(max_bytes);
+  bandwidth_bps_ = static_cast<double>(settings.at("bandwidth_bps"));
 }
 
 void ProphetPolicy::OnReady(const Item& item, TimeNs now) {

@@ -53,6 +53,7 @@ class ProphetPolicy final : public QueuedPolicy {
   uint64_t WindowBytes(uint32_t server, int32_t priority, TimeNs now) const;
 
  protected:
+  void Configure(const Settings& settings) override;
   bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;
 
  private:
@@ -61,10 +62,10 @@ class ProphetPolicy final : public QueuedPolicy {
   std::optional<double> BytesPerNs(uint32_t server) const;
   double FloorBytes(uint32_t server, double bytes_per_ns) const;
 
-  double partition_bytes_;
-  uint64_t floor_bytes_;  // 0: follow the link
-  uint64_t max_bytes_;
-  double bandwidth_bps_;  // 0: estimate
+  double partition_bytes_ = 0;
+  uint64_t floor_bytes_ = 0;  // 0: follow the link
+  uint64_t max_bytes_ = 0;
+  double bandwidth_bps_ = 0;  // 0: estimate
   ReadyForecast forecast_;
   std::unordered_map<uint32_t, BandwidthEstimate> bandwidth_;  // by server
   std::unordered_map<uint32_t, DelayEstimate> delay_;          // by server

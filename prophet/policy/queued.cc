@@ -8,6 +8,14 @@ void QueuedPolicy::OnAcked(const Item& item, TimeNs /*now*/) { Retire(item.key);
 
 void QueuedPolicy::OnIteration(TimeNs /*now*/) {}
 
+void QueuedPolicy::Reconfigure(const Settings& overrides) {
+  Settings changed = settings_;
+  for (const auto& [setting, value] : overrides) changed[setting] = value;
+  const Settings resolved = Resolve(name(), specs_, changed);
+  Configure(resolved);
+  settings_ = resolved;
+}
+
 Decision QueuedPolicy::Next(TimeNs now) {
   const auto item = queues_.TakeFirst(
       [&](const Item& head, const ServerLoad& load) { return MaySend(head, load, now); });

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "prophet/policy.h"
 #include "prophet/queues.h"
@@ -21,10 +22,19 @@ class QueuedPolicy : public Policy {
   void OnAcked(const Item& item, TimeNs now) override;
   void OnIteration(TimeNs now) override;
   Decision Next(TimeNs now) override;
+  void Reconfigure(const Settings& overrides) final;
+  const Settings& settings() const final { return settings_; }
   size_t pending() const override { return queues_.pending(); }
 
  protected:
-  explicit QueuedPolicy(size_t max_messages = kMaxMessagesPerServer) : queues_(max_messages) {}
+  // `settings`: complete and within `specs`.
+  QueuedPolicy(std::span<const SettingSpec> specs, const Settings& settings,
+               size_t max_messages = kMaxMessagesPerServer)
+      : specs_(specs), settings_(settings), queues_(max_messages) {}
+
+  // Takes over complete settings that are in range; also what a constructor does with its own.
+  // Throws std::invalid_argument, and then changes nothing, where they contradict each other.
+  virtual void Configure(const Settings& settings) = 0;
 
   // Smaller goes first. The default is strict priority.
   virtual int64_t RankOf(const Item& item);
@@ -36,6 +46,8 @@ class QueuedPolicy : public Policy {
   const Queues& queues() const { return queues_; }
 
  private:
+  std::span<const SettingSpec> specs_;
+  Settings settings_;
   Queues queues_;
 };
 

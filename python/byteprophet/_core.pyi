@@ -46,6 +46,11 @@ class Policy:
         A tensor is ``key >> 16``. Policies that predict nothing ignore it.
         """
 
+    def reconfigure(self, overrides: Mapping[str, int]) -> None:
+        """Change some settings while items are pending and in flight; ``ValueError`` changes none."""
+
+    @property
+    def settings(self) -> dict[str, int]: ...
     @property
     def pending(self) -> int:
         """Items that ``next`` has not returned yet."""

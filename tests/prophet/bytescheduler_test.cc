@@ -23,6 +23,22 @@ TEST(ByteScheduler, CreditMayGoNegativeAndIsRefundedOnAcknowledgement) {
   EXPECT_EQ(Drain(*policy), (Keys{4, 5}));
 }
 
+TEST(ByteScheduler, CreditChangesWhileMessagesAreInFlight) {
+  const auto policy = MakePolicy("bytescheduler", {{"credit_bytes", 100}});
+  for (uint64_t key = 1; key <= 5; ++key) {
+    policy->OnReady({.key = key, .priority = -static_cast<int32_t>(key), .bytes = 60}, 0);
+  }
+  EXPECT_EQ(Drain(*policy), (Keys{1, 2}));
+  policy->Reconfigure({{"credit_bytes", 180}});  // 60 left
+  EXPECT_EQ(Drain(*policy), (Keys{3}));
+  policy->Reconfigure({{"credit_bytes", 60}});  // -120
+  Ack(*policy, 1);
+  Ack(*policy, 2);
+  EXPECT_EQ(Drain(*policy), Keys{});
+  Ack(*policy, 3);
+  EXPECT_EQ(Drain(*policy), (Keys{4}));
+}
+
 TEST(ByteScheduler, ZeroCreditIsNotEnough) {
   const auto policy = MakePolicy("bytescheduler", {{"credit_bytes", 100}});
   policy->OnReady({.key = 1, .priority = -1, .bytes = 100}, 0);

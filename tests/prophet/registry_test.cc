@@ -62,5 +62,21 @@ TEST(Registry, ProphetsFloorIsNotAboveItsMaximum) {
   EXPECT_EQ(Refusal("prophet", {{"window_floor_bytes", 4}, {"window_max_bytes", 4}}), "accepted");
 }
 
+TEST(Registry, AReconfiguredPolicyKeepsWhatIsNotNamedAndRefusesAsAWhole) {
+  const auto policy = MakePolicy("prophet", {{"window_max_bytes", 500}, {"partition_bytes", 7}});
+  policy->Reconfigure({{"window_floor_bytes", 400}, {"window_max_bytes", 600}});
+  EXPECT_EQ(policy->settings(), (Settings{{"partition_bytes", 7},
+                                          {"window_floor_bytes", 400},
+                                          {"window_max_bytes", 600},
+                                          {"bandwidth_bps", 0}}));
+  const Settings before = policy->settings();
+  EXPECT_THROW(policy->Reconfigure({{"window_max_bytes", 300}}), std::invalid_argument);
+  EXPECT_THROW(policy->Reconfigure({{"bandwidth_bps", 5}, {"speed", 1}}), std::invalid_argument);
+  EXPECT_EQ(policy->settings(), before);
+  for (const std::string& name : policy_names()) {
+    EXPECT_EQ(MakePolicy(name)->settings(), default_settings(name)) << name;
+  }
+}
+
 }  // namespace
 }  // namespace prophet

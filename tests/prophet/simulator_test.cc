@@ -19,6 +19,8 @@ class Wrapped : public Policy {
   void OnAcked(const Item& item, TimeNs now) override { policy_->OnAcked(item, now); }
   void OnIteration(TimeNs now) override { policy_->OnIteration(now); }
   Decision Next(TimeNs now) override { return policy_->Next(now); }
+  void Reconfigure(const Settings& overrides) override { policy_->Reconfigure(overrides); }
+  const Settings& settings() const override { return policy_->settings(); }
   size_t pending() const override { return policy_->pending(); }
   std::string_view name() const override { return policy_->name(); }
 
