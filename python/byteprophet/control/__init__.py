@@ -40,7 +40,7 @@ get the same sums, perhaps later. Partition sizes, which must agree, are never p
     plan refused by plug-in    logged; not repeated until something changes
     wrong keys, no keys        ends in the handshake: counted, logged
     garbage, wrong schema,     refused, counted, one line in the log per reason and period;
-    other job, too large       what is larger than ``messages.LARGEST_BYTES`` is not even read
+    other job, too large       what is far too large ends the connection before it is read
     impostor on our port       the workers' handshake fails: counted, told to the controller later
     log cannot be written      one warning, the job goes on
 """

@@ -18,6 +18,7 @@ from byteprophet.control.messages import Message, encode
 from byteprophet.control.sockets import failed_handshakes, prepare, watch_handshakes
 from byteprophet.errors import UserError
 
+_DOMAIN = "control"  # of the authenticator
 _BIND_TIMEOUT_S = 10.0  # for the port of one that was killed
 
 
@@ -43,11 +44,11 @@ class Door:
             authenticator.start()
             undo.callback(authenticator.stop)
             guard = _Guard(keys.peer)
-            authenticator.configure_curve_callback("*", credentials_provider=guard)
+            authenticator.configure_curve_callback(_DOMAIN, credentials_provider=guard)
             self._socket = context.socket(zmq.ROUTER)
             prepare(self._socket, keys)
             self._socket.curve_server = True
-            self._socket.zap_domain = b"control"
+            self._socket.zap_domain = _DOMAIN.encode()
             self._socket.router_mandatory = True
             self._monitor = watch_handshakes(self._socket)
             undo.callback(self._socket.disable_monitor)
@@ -65,10 +66,9 @@ class Door:
     def receive(self, most: int) -> Iterator[tuple[bytes, list[bytes]]]:
         """At most ``most`` messages that are here: the connection and the frames."""
         for _ in range(most):
-            try:
-                peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            if not self._socket.poll(0):
                 return
+            peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             yield peer, frames
 
     def turned_away(self, most: int) -> list[str]:

@@ -22,7 +22,8 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 SCHEMA: Literal[1] = 1
-LARGEST_BYTES = 4 << 20  # a profile of 10,000 tensors is 2 MB
+LARGEST_BYTES = 4 << 20
+"""Of a message that is looked at; a profile of 10,000 tensors is 2 MB."""
 _MOST_TENSORS = 20_000
 
 Count = Annotated[int, Field(ge=0, le=1 << 50)]
@@ -216,6 +217,8 @@ def parse(adapter: TypeAdapter[_Kind], frames: list[bytes], job: str | None) -> 
     """The message in ``frames``; Refused with the reason. ``job`` None: any job."""
     if len(frames) != 1:
         raise Refused("not one frame", f"{len(frames)} frames")
+    if len(frames[0]) > LARGEST_BYTES:
+        raise Refused("too large", f"{len(frames[0])} bytes")
     try:
         message = adapter.validate_json(frames[0])
     except pydantic.ValidationError as error:

@@ -8,6 +8,10 @@ import zmq.utils.monitor
 from byteprophet.control.keys import Keys
 from byteprophet.control.messages import LARGEST_BYTES
 
+# Four times what is looked at: what is a little too large is refused and logged, what is far too
+# large ends the connection before it takes memory.
+_LARGEST_FRAME_BYTES = 4 * LARGEST_BYTES
+
 _HIGH_WATER_MARK = 128  # messages; what is beyond it is said again later, or was not worth it
 _HEARTBEAT_MS = 2000
 _SILENCE_MS = 6000
@@ -24,7 +28,7 @@ def prepare(socket: zmq.Socket[bytes], keys: Keys) -> None:
     """Sets limits, heartbeats and the socket's own keys; before bind or connect."""
     socket.linger = 0
     socket.sndhwm = socket.rcvhwm = _HIGH_WATER_MARK
-    socket.maxmsgsize = LARGEST_BYTES
+    socket.maxmsgsize = _LARGEST_FRAME_BYTES
     socket.heartbeat_ivl = _HEARTBEAT_MS
     socket.heartbeat_timeout = socket.heartbeat_ttl = _SILENCE_MS
     socket.handshake_ivl = _HANDSHAKE_MS
