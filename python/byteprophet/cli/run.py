@@ -112,6 +112,13 @@ def run(
     timeout: Annotated[
         float, typer.Option(show_default="a week", help="Seconds after which the job has failed.")
     ] = WEEK_S,
+    controller: Annotated[
+        bool | None,
+        typer.Option(
+            "--controller/--no-controller",
+            help="A process that gathers profiles and plans; default: if the scheduler uses plans.",
+        ),
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Result as JSON on standard output, all else on error.")
@@ -135,6 +142,7 @@ def run(
         timeout_s=timeout,
         port=port,
         interface=interface,
+        controller=scheduler in schedulers.PLANNED if controller is None else controller,
     )
     # Wrong input must not leave an empty run directory behind.
     check_job(spec)

@@ -63,9 +63,6 @@ class PlanTarget(Protocol):
     def iteration_starts(self) -> list[tuple[int, int]]:
         """Iterations that have begun since the last call, and when."""
 
-    def tensor(self, name: str) -> int:
-        """The declared tensor's number; -1 if there is none."""
-
     def stage_plan(
         self,
         at_iteration: int,
@@ -88,24 +85,30 @@ class Identity:
 
 @dataclass(frozen=True)
 class Feeds:
-    """Where reports come from. ``profile``: its number and content, None while there is none.
-
-    ``declared``: the name under which BytePS knows the profile's tensor of that name.
-    """
+    """Where reports come from. ``profile``: its number and content, None while there is none."""
 
     profile: Callable[[], tuple[int, Profile] | None] = lambda: None
     samples: Callable[[], Sequence[Sample]] = lambda: ()
-    declared: Callable[[str], str] = lambda name: name
 
 
 class Client:
-    """A Consumer of the observer; ``address`` is the controller's, ``tcp://host:port``."""
+    """A Consumer of the observer; ``address`` is the controller's, ``tcp://host:port``.
+
+    ``names``: of tensors by number, as observe.Job has them; it may grow meanwhile.
+    """
 
     def __init__(
-        self, identity: Identity, address: str, keys: Keys, target: PlanTarget, feeds: Feeds
+        self,
+        identity: Identity,
+        address: str,
+        keys: Keys,
+        target: PlanTarget,
+        names: Mapping[int, str],
+        feeds: Feeds,
     ) -> None:
         self._identity = identity
         self._target = target
+        self._names = names
         self._feeds = feeds
         self._client = secrets.token_hex(8)
         self._iterations = Iterations()
@@ -196,9 +199,10 @@ class Client:
 
     def _times(self, plan: Plan) -> list[tuple[int, int, int, int]]:
         """Of the tensors whose priority is known; while some are not, all is recorded."""
+        numbers = {name: number for number, name in dict(self._names).items()}
         times = []
         for ready in plan.ready:
-            tensor = self._target.tensor(self._feeds.declared(ready.name))
+            tensor = numbers.get(ready.name, -1)
             priority = self._priorities.of(tensor)
             if priority is not None and priority < 0:
                 times.append((tensor, priority, ready.ready_ns, ready.spread_ns))
