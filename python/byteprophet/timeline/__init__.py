@@ -1,0 +1,1 @@
+"""What happened in a job, and when."""
