@@ -27,6 +27,7 @@ class Link:
     rates: Sequence[tuple[int, float]]
     delay_ns: int = 200_000
     cost_ns: int = 0
+    down_bps: float = 1e11
     stalls: Sequence[tuple[int, int]] = ()  # the receiver sees nothing from, until
     noise: Callable[[], float] = field(default=lambda: 0.0)  # ns, added to what is seen
 
@@ -55,6 +56,7 @@ class _Message:
     left: float = 0.0  # bytes
     cost_left: float = 0.0
     acked: float = 0.0
+    pulled: float = 0.0
 
 
 def run(
@@ -65,7 +67,7 @@ def run(
     """The transfers of ``iterations``: (pause before it, [(size, server), ...]) each.
 
     An iteration starts when the last one's messages are all back, plus the pause. A message's
-    answer is here 100 us after its acknowledgement.
+    answer comes as soon as the message is there, one after the other at ``down_bps``.
     """
     done: list[_Message] = []
     now = 0.0
@@ -75,15 +77,18 @@ def run(
         for size, server in messages:
             queues.setdefault(server, deque()).append(_Message(size, server, number, now))
         finished = _drain(link, now, queues, window)
+        for message in sorted(finished, key=lambda message: message.acked):
+            now = max(now, message.acked - link.delay_ns) + message.size * 8e9 / link.down_bps
+            message.pulled = now + link.delay_ns
         done += finished
-        now = max(message.acked for message in finished) + 1e5
+        now += link.delay_ns
     done.sort(key=lambda message: message.acked)
     out = np.zeros(len(done), TRANSFER)
     for row, message in zip(out, done, strict=True):
         row["size_bytes"], row["server"] = message.size, message.server
         row["iteration"] = message.iteration
         row["ready_ns"], row["sent_ns"] = message.ready, message.sent
-        row["acked_ns"], row["pulled_ns"] = message.acked, message.acked + 100_000
+        row["acked_ns"], row["pulled_ns"] = message.acked, message.pulled
     return out
 
 

@@ -14,7 +14,7 @@ from byteprophet.network.estimate import DirectionEstimate, Estimate
 from .simulated_link import Link, S, Transfers, bursts, run
 
 MIXED = (262_144, 65_536, 4_096, 1_000_000)
-RATES = st.floats(5e7, 1e10)
+RATES = st.floats(3e8, 1e10)
 
 
 def traffic(

@@ -57,10 +57,15 @@ class Estimate:
 
 
 class DirectionEstimate:
-    """One direction. ``quantile``: which of the samples is the estimate."""
+    """One direction. ``quantile``: which of the samples is the estimate.
 
-    def __init__(self, quantile: float = 0.5) -> None:
+    ``one_path`` False: messages go to several servers at once, so that the time between two is not
+    that of one of them; message cost is then not looked for.
+    """
+
+    def __init__(self, quantile: float = 0.5, *, one_path: bool = True) -> None:
         self._quantile = quantile
+        self._one_path = one_path
         self._last_ns: int | None = None  # when the last message finished
         # Rows of samples: bytes, busy time, messages. The last row is not complete.
         self._samples: Floats = np.zeros((1, 3))
@@ -103,13 +108,19 @@ class DirectionEstimate:
         """Time in which the link was seen to work, so far."""
         return self._busy_ns
 
+    @property
+    def last_ns(self) -> int | None:
+        """When the last message finished."""
+        return self._last_ns
+
     def bandwidth_bps(self) -> int | None:
         """``estimate``'s, for a fraction of its work: with the message cost of its last call."""
         return _bps(self._bytes_per_ns(self._rates()))
 
     def estimate(self) -> Estimate:
         """What is known now. Takes some milliseconds."""
-        self._cost_ns = message_cost_ns(self._gaps[:, 0], self._gaps[:, 1])
+        if self._one_path:
+            self._cost_ns = message_cost_ns(self._gaps[:, 0], self._gaps[:, 1])
         rates = self._rates()
         bytes_per_ns = self._bytes_per_ns(rates)
         return Estimate(
@@ -198,7 +209,8 @@ def _changed(rates: Floats) -> bool:
 
 
 def _appended(rows: Floats, sizes: Integers, times_ns: Integers, most: int) -> Floats:
-    return np.concatenate((rows, np.column_stack((sizes, times_ns))))[-most:]
+    added = np.column_stack((sizes, times_ns)).astype(np.float64)
+    return np.concatenate((rows, added))[-most:]
 
 
 def _bps(bytes_per_ns: float | None) -> int | None:
