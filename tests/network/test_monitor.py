@@ -57,7 +57,7 @@ def test_the_file_says_what_was_found(tmp_path: Path) -> None:
         assert sample.direction == "push" or sample.estimate.delay_ns is not None
     times_ns = [row[0] for row in found.history["push"]]
     assert times_ns == sorted(times_ns)
-    assert len(times_ns) > 8
+    assert len(times_ns) >= 8  # iterations
 
 
 @settings(max_examples=15, deadline=None)
