@@ -1,1 +1,0 @@
-"""What happened in a job, and when."""
