@@ -12,11 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from byteprophet.timeline.transfers import TRANSFER
+from byteprophet.timeline.transfers import TRANSFER, Transfers
 
-Transfers = npt.NDArray[np.void]
 S = 1_000_000_000
 
 

@@ -13,6 +13,7 @@ _OWNED = frozenset(
         "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
         "BYTEPROPHET_SETTINGS",
+        "BYTEPROPHET_STEP_UPDATES",
         "BYTEPS_FORCE_DISTRIBUTED",
         "BYTEPS_GLOBAL_RANK",
         "BYTEPS_LOCAL_RANK",
@@ -69,6 +70,7 @@ class JobFacts:
     partition_bytes: int
     run_directory: str
     local_ranks: int = 1  # per worker
+    step_updates: str = ""  # at which rank 0 of a paced job tells the launcher (network.steps)
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -109,4 +111,6 @@ def role_environment(
         # All on one: BytePS would see two in 16 ranks and sum wrongly between them.
         environment["BYTEPS_PCIE_SWITCH_SIZE"] = str(facts.local_ranks)
         environment["BYTEPS_SOCKET_PATH"] = socket_path
+        if facts.step_updates:
+            environment["BYTEPROPHET_STEP_UPDATES"] = facts.step_updates
     return environment

@@ -49,6 +49,12 @@ class ResolvedJob:
         }
         return [HostSpec(host, rate_bps) for host, rate_bps in rates.items()]
 
+    def stepped_hosts(self) -> list[str]:
+        """Whose links change with the job's steps: the workers that have no rate of their own."""
+        workers = [role for role in self.names if role.kind == "worker"]
+        own = self.spec.worker_bandwidth_bps
+        return list(dict.fromkeys(role.host for role in workers if role.index not in own))
+
 
 def resolve_job(spec: JobSpec) -> ResolvedJob:
     """Checks ``spec`` and decides what it leaves open; UserError where it cannot be started."""
@@ -102,6 +108,9 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         partition_bytes=job.partition_bytes,
         run_directory=str(run_directory),
         local_ranks=spec.local_ranks,
+        step_updates=",".join(
+            str(step.at_update) for step in spec.steps if step.at_update is not None
+        ),
     )
     host_of = {} if hosts is None else {host.name: host for host in hosts}
     plans = []

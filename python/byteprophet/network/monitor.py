@@ -15,21 +15,17 @@ called by any. One lock guards everything; ``close`` writes the file without it.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from byteprophet.network.estimate import DirectionEstimate
 from byteprophet.network.interface_check import InterfaceCheck, interface_of
 from byteprophet.network.samples import DIRECTIONS, Sample, WorkerNetwork
-from byteprophet.timeline.transfers import TRANSFER
-
-Transfers = npt.NDArray[np.void]
+from byteprophet.timeline.transfers import TRANSFER, Transfers
 
 _QUANTILE = {"push": 0.5, "pull": 0.75}
 _FINISHED = {"push": "acked_ns", "pull": "pulled_ns"}
@@ -41,7 +37,10 @@ _LAGS = 32  # batches
 
 
 class NetworkMonitor:
-    """A consumer of the observer. ``run_directory`` None: nothing is written."""
+    """A consumer of the observer. ``run_directory`` None: nothing is written.
+
+    ``address``: the one this worker talks to servers from, which tells the interface.
+    """
 
     def __init__(self, rank: int, run_directory: Path | None, address: str | None = None) -> None:
         self._rank = rank
@@ -55,16 +54,6 @@ class NetworkMonitor:
         self._history: dict[str, list[tuple[int, int, int]]] = {name: [] for name in DIRECTIONS}
         self._check = InterfaceCheck(interface_of(address))
         self._probe: tuple[Sample, ...] = ()
-
-    @classmethod
-    def of_this_process(cls, rank: int) -> NetworkMonitor:
-        """Where the launcher's environment says the run directory and the address are."""
-        run_directory = os.environ.get("BYTEPROPHET_RUN")
-        return cls(
-            rank,
-            Path(run_directory) if run_directory else None,
-            os.environ.get("DMLC_NODE_HOST"),
-        )
 
     def take(self, transfers: Transfers) -> None:
         """Takes completed transfers (TRANSFER) in, in order of completion."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from byteprophet._plugin import Plugin
+from byteprophet.network import monitoring
 from byteprophet.observe import recording
 from byteprophet.observe.observer import Consumer, Job
 
 Maker = Callable[[Mapping[str, str], Plugin, Job], Consumer | None]
 
-_MAKERS: tuple[Maker, ...] = (recording.wanted,)
+_MAKERS: tuple[Maker, ...] = (recording.wanted, monitoring.wanted)
 
 
 def make_consumers(environment: Mapping[str, str], plugin: Plugin, job: Job) -> list[Consumer]:
