@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from byteprophet.errors import UserError
+from byteprophet.network import Step
 
 WARMUP_ITERATIONS = 5
 """Before anything is measured: the first creates the keys on the server, the second still runs
@@ -17,7 +18,8 @@ class Case:
     """One workload under one scheduler on one kind of link.
 
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
-    (None: not limited). ``settings`` and ``partition_bytes`` override the scheduler's own.
+    (None: not limited), which ``steps`` change in mid-run. ``settings`` and ``partition_bytes``
+    override the scheduler's own; ``environment`` is added to all roles'.
     """
 
     workload: str
@@ -28,6 +30,8 @@ class Case:
     compute_ns: int | None = None
     partition_bytes: int | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,9 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
 
 
 def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool) -> JobSpec:
-    wire_s = 0.0 if case.bandwidth_bps is None else workload.size_bytes * 16 / case.bandwidth_bps
+    rates_bps = [case.bandwidth_bps, *(step.rate_bps for step in case.steps)]
+    slowest_bps = min((rate for rate in rates_bps if rate is not None), default=None)
+    wire_s = 0.0 if slowest_bps is None else workload.size_bytes * 16 / slowest_bps
     iteration_s = (workload.forward_ns + workload.backward_ns) / 1e9 + wire_s
     return JobSpec(
         command=(
@@ -74,6 +76,8 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         settings=case.settings,
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
+        steps=case.steps,
+        environment=case.environment,
         namespaces=namespaces,
         controller=plan.controller and case.scheduler in PLANNED,
         timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,

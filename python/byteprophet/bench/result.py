@@ -87,6 +87,7 @@ def summarize(
         "workload": workload.name,
         "scheduler": case.scheduler,
         "bandwidth_bps": case.bandwidth_bps,
+        "steps": [str(step) for step in case.steps],
         "workers": case.workers,
         "servers": case.servers,
         "partition_bytes": partition_bytes,
@@ -100,7 +101,10 @@ def summarize(
             "updates": plan.updates,
         },
         "paced": True,
-        **timing_fields(times_ns, workload.batch_size, bound_ns(workload, case)),
+        # No bound holds for a link that changes.
+        **timing_fields(
+            times_ns, workload.batch_size, None if case.steps else bound_ns(workload, case)
+        ),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
         "scheduled_partitions": min(worker.scheduled_partitions for worker in workers),

@@ -22,7 +22,8 @@ from byteprophet.launcher import (
     run_job,
 )
 from byteprophet.launcher.spec import WEEK_S
-from byteprophet.network import parse_rate
+from byteprophet.launcher.stepper import read_steps
+from byteprophet.network import monitoring, parse_rate, parse_step
 
 SCHEMA = 1
 
@@ -100,6 +101,17 @@ def run(
             " repeatable.",
         ),
     ] = None,
+    step: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RATE@SECONDS",
+            help="A new rate of the workers' links so long after the start, e.g. 3gbit@20s;"
+            " repeatable.",
+        ),
+    ] = None,
+    monitor: Annotated[
+        bool, typer.Option("--monitor", help="Watch the network: see byteprophet network.")
+    ] = False,
     partition_bytes: Annotated[
         int | None, typer.Option(help="BytePS' partition size; default: the scheduler's.")
     ] = None,
@@ -126,6 +138,9 @@ def run(
 ) -> int:
     """See _HELP, which names the schedulers there are."""
     worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
+    steps = tuple(parse_step(text) for text in step or [])
+    if any(step.at_update is not None for step in steps):
+        raise UserError("--step: only a bench knows when an update begins; use e.g. 3gbit@20s")
     spec = JobSpec(
         command=tuple(command),
         run_directory=runs,
@@ -137,8 +152,10 @@ def run(
         partition_bytes=partition_bytes,
         bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
         worker_bandwidth_bps=worker_bandwidth_bps,
+        steps=steps,
+        environment={monitoring.VARIABLE: "1"} if monitor else {},
         # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
-        namespaces=bandwidth is not None or bool(worker_bandwidth_bps),
+        namespaces=bandwidth is not None or bool(worker_bandwidth_bps or steps),
         timeout_s=timeout,
         port=port,
         interface=interface,
@@ -159,6 +176,9 @@ def run(
             raise JobFailed("stopped, as nobody reads the output any more") from None
 
     result = run_job(spec, echo)
+    late = [row for row in read_steps(spec.run_directory) if row["done_ns"] is None]
+    if late:
+        print(f"byteprophet: warning: the job ended before {len(late)} step(s)", file=sys.stderr)
     if as_json:
         print(json.dumps(_report(spec, result), indent=2), flush=True)
     if result.failed is not None:

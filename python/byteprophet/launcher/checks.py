@@ -41,7 +41,7 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         raise UserError(
             f"partition bytes {spec.partition_bytes}: must be between 1 and {2**31 - 1}"
         )
-    limited = spec.bandwidth_bps is not None or spec.worker_bandwidth_bps
+    limited = spec.bandwidth_bps is not None or spec.worker_bandwidth_bps or spec.steps
     if limited and not spec.namespaces:
         raise UserError("a bandwidth needs namespaces: without them, roles share one network")
     for index, rate_bps in spec.worker_bandwidth_bps.items():

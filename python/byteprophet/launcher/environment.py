@@ -15,6 +15,7 @@ _OWNED = frozenset(
         "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
         "BYTEPROPHET_SETTINGS",
+        "BYTEPROPHET_STEP_UPDATES",
         "BYTEPS_FORCE_DISTRIBUTED",
         "BYTEPS_GLOBAL_RANK",
         "BYTEPS_LOCAL_RANK",
@@ -76,6 +77,7 @@ class JobFacts:
     local_ranks: int = 1  # per worker
     controller: str | None = None  # its address; None: there is none
     controller_keys: str = ""  # the directory
+    step_updates: str = ""  # at which rank 0 of a paced job tells the launcher (network.steps)
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -119,4 +121,6 @@ def role_environment(
         # All on one: BytePS would see two in 16 ranks and sum wrongly between them.
         environment["BYTEPS_PCIE_SWITCH_SIZE"] = str(facts.local_ranks)
         environment["BYTEPS_SOCKET_PATH"] = socket_path
+        if facts.step_updates:
+            environment["BYTEPROPHET_STEP_UPDATES"] = facts.step_updates
     return environment

@@ -53,6 +53,12 @@ class ResolvedJob:
         }
         return [HostSpec(host, rate_bps) for host, rate_bps in rates.items()]
 
+    def stepped_hosts(self) -> list[str]:
+        """Whose links change with the job's steps: the workers that have no rate of their own."""
+        workers = [role for role in self.names if role.kind == "worker"]
+        own = self.spec.worker_bandwidth_bps
+        return list(dict.fromkeys(role.host for role in workers if role.index not in own))
+
 
 def resolve_job(spec: JobSpec) -> ResolvedJob:
     """Checks ``spec`` and decides what it leaves open; UserError where it cannot be started."""
@@ -132,6 +138,9 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         local_ranks=spec.local_ranks,
         controller=controller,
         controller_keys=str(keys),
+        step_updates=",".join(
+            str(step.at_update) for step in spec.steps if step.at_update is not None
+        ),
     )
     host_of = {} if hosts is None else {host.name: host for host in hosts}
     plans = []

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 
 from byteprophet._plugin import Plugin
 from byteprophet.control import wanted as control
+from byteprophet.network import monitoring
 from byteprophet.observe import recording
 from byteprophet.observe.observer import Consumer, Job
 
 Maker = Callable[[Mapping[str, str], Plugin, Job], Consumer | None]
 
-_MAKERS: tuple[Maker, ...] = (recording.wanted, control.wanted)
+_MAKERS: tuple[Maker, ...] = (recording.wanted, monitoring.wanted, control.wanted)
 
 
 def make_consumers(environment: Mapping[str, str], plugin: Plugin, job: Job) -> list[Consumer]:

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from byteprophet.errors import UserError
+from byteprophet.network.steps import announce
 from byteprophet.schedulers import STOCK
 from byteprophet.workload.check import parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE
@@ -74,6 +75,8 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
         if iteration == config.warmup_iterations:
             begun = _Usage.now()
             starts_ns = [begun.monotonic_ns]
+        if front.rank() == 0:
+            announce(iteration)
         optimizer.zero_grad()
         model(signal).sum().backward()
         optimizer.step()

@@ -1,0 +1,217 @@
+"""Bandwidth, message cost and delay of one direction of a path, from the times of its messages.
+
+Pure: no clock, no thread; ``add`` takes what was observed, ``estimate`` answers.
+
+*Busy time.* Messages finish in order f1, f2, ... The time between two of them counts, with the
+bytes of the second, if the link worked all along: if some message that finishes later had been
+sent at least one path delay before the first of the two finished. So idle time is left out, and the
+time until the first message of a busy stretch has finished, and the pauses of a sender whose window
+is too small for the path.
+
+*Samples* are stretches of about 25 ms of busy time; the estimate is their median over the last
+second of busy time. A stall (a process that was not scheduled) and the bunch of acknowledgements
+after it are two samples, which a median does not follow. A link that changed is: when six samples
+in a row lie on one side of all that was before, what was before is forgotten.
+
+*Message cost* and *delay*: see message_cost.py. The delay is what a message takes that is sent when
+nothing else is under way, beyond its cost and its bytes. Where the cost is known, bandwidth is what
+bytes alone would get; where sizes do not differ it is what these messages get, cost included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.network.message_cost import Floats, fit_line, message_cost_ns, spread
+
+Integers = npt.NDArray[np.int64]
+
+SAMPLE_NS = 25_000_000
+WINDOW_NS = 1_000_000_000
+FEWEST_SAMPLES = 8
+CHANGE_SAMPLES = 6
+CHANGE = 0.15
+_SAMPLE_GAPS = 2
+_MOST_GAPS = 2000  # that message cost is found from
+_MOST_LONE = 256  # messages on an idle link, that delay is found from
+_FEWEST_LONE = 5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of a direction; None: not known. All of payload, nothing of headers.
+
+    ``spread_bps`` is the standard deviation of 25 ms samples (robust). ``busy_ns`` and ``bytes``
+    are totals: time in which the link was seen to work, and all bytes of all messages.
+    """
+
+    bandwidth_bps: int | None
+    spread_bps: int | None
+    busy_ns: int
+    bytes: int
+    message_cost_ns: int | None
+    delay_ns: int | None
+
+
+class DirectionEstimate:
+    """One direction. ``quantile``: which of the samples is the estimate.
+
+    ``one_path`` False: messages go to several servers at once, so that the time between two is not
+    that of one of them; message cost is then not looked for.
+    """
+
+    def __init__(self, quantile: float = 0.5, *, one_path: bool = True) -> None:
+        self._quantile = quantile
+        self._one_path = one_path
+        self._last_ns: int | None = None  # when the last message finished
+        # Rows of samples: bytes, busy time, messages. The last row is not complete.
+        self._samples: Floats = np.zeros((1, 3))
+        self._gaps: Floats = np.zeros((0, 2))  # size, time: of messages on a busy link
+        self._lone: Floats = np.zeros((0, 2))  # size, duration: of messages on an idle link
+        self._cost_ns: float | None = None  # of a message, when it was last looked at
+        self._busy_ns = 0
+        self._bytes = 0
+
+    def add(self, sent_ns: Integers, finished_ns: Integers, sizes: Integers) -> None:
+        """Takes messages in, in order of ``finished_ns``; one that is older than before is late.
+
+        Late ones count as bytes only.
+        """
+        self._bytes += int(sizes.sum())
+        if self._last_ns is None and len(finished_ns):
+            self._last_ns = int(finished_ns[0])
+            sent_ns, finished_ns, sizes = sent_ns[1:], finished_ns[1:], sizes[1:]
+        if self._last_ns is None:
+            return
+        in_time = finished_ns >= self._last_ns
+        sent_ns, finished_ns, sizes = sent_ns[in_time], finished_ns[in_time], sizes[in_time]
+        if not len(finished_ns):
+            return
+        before_ns = np.concatenate(([self._last_ns], finished_ns[:-1]))
+        self._last_ns = int(finished_ns[-1])
+        # Of this and all later ones, the one that was sent first.
+        waiting_ns = np.minimum.accumulate(sent_ns[::-1])[::-1]
+        lone = waiting_ns >= before_ns
+        durations_ns = (finished_ns - sent_ns)[lone]
+        self._lone = _appended(self._lone, sizes[lone], durations_ns, _MOST_LONE)
+        busy = waiting_ns <= before_ns - self._margin_ns()
+        gaps_ns = (finished_ns - before_ns)[busy]
+        self._gaps = _appended(self._gaps, sizes[busy], gaps_ns, _MOST_GAPS)
+        self._busy_ns += int(gaps_ns.sum())
+        self._sample(sizes[busy], gaps_ns)
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which the link was seen to work, so far."""
+        return self._busy_ns
+
+    @property
+    def last_ns(self) -> int | None:
+        """When the last message finished."""
+        return self._last_ns
+
+    def bandwidth_bps(self) -> int | None:
+        """``estimate``'s, for a fraction of its work: with the message cost of its last call."""
+        return _bps(self._bytes_per_ns(self._rates()))
+
+    def estimate(self) -> Estimate:
+        """What is known now. Takes some milliseconds."""
+        if self._one_path:
+            self._cost_ns = message_cost_ns(self._gaps[:, 0], self._gaps[:, 1])
+        rates = self._rates()
+        bytes_per_ns = self._bytes_per_ns(rates)
+        return Estimate(
+            bandwidth_bps=_bps(bytes_per_ns),
+            spread_bps=_bps(spread(rates)) if len(rates) >= FEWEST_SAMPLES // 2 else None,
+            busy_ns=self._busy_ns,
+            bytes=self._bytes,
+            message_cost_ns=None if self._cost_ns is None else round(self._cost_ns),
+            delay_ns=self._delay_ns(bytes_per_ns),
+        )
+
+    def _bytes_per_ns(self, rates: Floats) -> float | None:
+        if len(rates):
+            return float(np.quantile(rates, self._quantile))
+        # One message at a time: never busy, but durations grow with sizes.
+        slope = fit_line(self._lone[:, 0], self._lone[:, 1])
+        return 1 / slope if slope and len(self._lone) >= 2 * _FEWEST_LONE else None
+
+    def _rates(self) -> Floats:
+        """Of the complete samples, in bytes per nanosecond."""
+        sample_bytes, busy_ns, messages = self._samples[:-1].T
+        cost_ns = self._cost_ns or 0.0
+        return np.asarray(sample_bytes / np.maximum(busy_ns - cost_ns * messages, busy_ns / 2))
+
+    def _delay_ns(self, bytes_per_ns: float | None) -> int | None:
+        if bytes_per_ns is None or len(self._lone) < _FEWEST_LONE:
+            return None
+        rest_ns = self._lone[:, 1] - self._lone[:, 0] / bytes_per_ns - (self._cost_ns or 0.0)
+        return max(0, round(float(np.median(rest_ns))))
+
+    def _margin_ns(self) -> float:
+        """How long before another one finished a message must have been sent to follow it at once.
+
+        The path's delay; while the bandwidth is not known, the whole time of a lone message:
+        too long a margin only leaves something out.
+        """
+        if not len(self._lone):
+            return 0.0
+        rates = self._samples[:-1, 0] / self._samples[:-1, 1]
+        pace = 1 / float(np.median(rates)) if len(rates) else 0.0
+        return max(0.0, float(np.quantile(self._lone[:, 1] - pace * self._lone[:, 0], 0.1)))
+
+    def _sample(self, sizes: Integers, gaps_ns: Integers) -> None:
+        """Adds busy stretches to the samples, closing each that is long enough."""
+        bytes_until = np.concatenate(([0], np.cumsum(sizes)))
+        ns_until = np.concatenate(([0], np.cumsum(gaps_ns)))
+        start = 0
+        while start < len(sizes):
+            _, has_ns, has_messages = self._samples[-1]
+            enough = int(np.searchsorted(ns_until, ns_until[start] + SAMPLE_NS - has_ns))
+            stop = max(enough, start + _SAMPLE_GAPS - int(has_messages), start + 1)
+            closes = stop <= len(sizes)
+            stop = min(stop, len(sizes))
+            self._samples[-1] += (
+                bytes_until[stop] - bytes_until[start],
+                ns_until[stop] - ns_until[start],
+                stop - start,
+            )
+            start = stop
+            if closes:
+                self._samples = np.vstack((self._samples, np.zeros((1, 3))))
+                self._forget()
+
+    def _forget(self) -> None:
+        """Drops samples that are too old, or of another link than the latest."""
+        done = self._samples[:-1]
+        newer_ns = np.cumsum(done[::-1, 1])[::-1] - done[:, 1]  # busy time after each
+        age = np.arange(len(done))[::-1]
+        keep = (newer_ns < WINDOW_NS) | (age < FEWEST_SAMPLES)
+        rates = done[:, 0] / done[:, 1]
+        if len(rates) >= 2 * CHANGE_SAMPLES and _changed(rates):
+            keep = age < CHANGE_SAMPLES
+            messages = int(done[keep, 2].sum())
+            self._gaps = self._gaps[-messages:]
+            self._lone = self._lone[-_FEWEST_LONE:]
+            self._cost_ns = None
+        self._samples = self._samples[np.concatenate((keep, [True]))]
+
+
+def _changed(rates: Floats) -> bool:
+    """Whether the last CHANGE_SAMPLES are of another link than all before."""
+    before, latest = rates[:-CHANGE_SAMPLES], rates[-CHANGE_SAMPLES:]
+    middle = float(np.median(before))
+    least = max(CHANGE * middle, 2 * spread(before))
+    return bool(latest.min() > middle + least or latest.max() < middle - least)
+
+
+def _appended(rows: Floats, sizes: Integers, times_ns: Integers, most: int) -> Floats:
+    added = np.column_stack((sizes, times_ns)).astype(np.float64)
+    return np.concatenate((rows, added))[-most:]
+
+
+def _bps(bytes_per_ns: float | None) -> int | None:
+    return None if bytes_per_ns is None else round(bytes_per_ns * 8e9)
