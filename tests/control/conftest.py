@@ -1,0 +1,91 @@
+"""What the tests here share: profiles, a plug-in that only notes its plans, real processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byteprophet.control.keys import make_keys
+from byteprophet.control.messages import Profile, Tensor
+from byteprophet.timeline.transfers import TRANSFER, Transfers
+
+JOB = "127.0.0.1:9000"
+ITERATION_NS = 20_000_000
+MEGABYTE = 1_000_000
+MS = 1_000_000
+
+
+def profile(*sizes: int, backward_ns: int = 10 * MS) -> Profile:
+    """Tensors t0, t1, ... of these sizes, ready one millisecond apart, the last one first."""
+    return Profile(
+        forward_ns=len(sizes) * MS,
+        backward_ns=backward_ns,
+        tensors=[
+            Tensor(
+                name=f"t{order}",
+                size_bytes=size,
+                forward_order=order,
+                ready_ns=(len(sizes) - 1 - order) * MS,
+                spread_ns=1000,
+                forward_ns=MS,
+            )
+            for order, size in enumerate(sizes)
+        ],
+    )
+
+
+class Plug:
+    """A plan's target whose iterations pass with the clock; notes what it was given."""
+
+    names: Mapping[int, str] = {0: "t0", 1: "t1"}
+
+    def __init__(self, iteration_ns: int = ITERATION_NS) -> None:
+        self._begun_ns = time.monotonic_ns()
+        self._iteration_ns = iteration_ns
+        self._told = 0
+        self.plans: list[tuple[int, dict[str, int], list[tuple[int, int, int, int]]]] = []
+
+    def iteration(self) -> int:
+        return (time.monotonic_ns() - self._begun_ns) // self._iteration_ns
+
+    def iteration_starts(self) -> list[tuple[int, int]]:
+        before, self._told = self._told, self.iteration()
+        numbers = range(before + 1, self._told + 1)
+        return [(number, self._begun_ns + number * self._iteration_ns) for number in numbers]
+
+    def stage_plan(
+        self,
+        at_iteration: int,
+        settings: Mapping[str, int],
+        times: Sequence[tuple[int, int, int, int]],
+    ) -> None:
+        if "refuse_me" in settings:
+            raise ValueError("setting refuse_me: there is none")
+        self.plans.append((at_iteration, dict(settings), list(times)))
+
+
+def transfers_of_both() -> Transfers:
+    """One of each of Plug's tensors, with their priorities."""
+    transfers = np.zeros(2, TRANSFER)
+    transfers["key"] = [0, 1 << 16]
+    transfers["priority"] = [-1, -2]
+    return transfers
+
+
+def eventually(holds: Callable[[], object], timeout_s: float = 30.0) -> None:
+    """Waits until it holds; fails after ``timeout_s``."""
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    directory = tmp_path / "keys"
+    make_keys(directory)
+    return directory
