@@ -6,12 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from byteprophet.control.keys import make_keys
-from byteprophet.control.messages import Profile, Tensor
-from byteprophet.timeline.transfers import TRANSFER, Transfers
+from byteprophet.profile import Burst, Profile, TensorProfile
 
 JOB = "127.0.0.1:9000"
 ITERATION_NS = 20_000_000
@@ -19,22 +17,34 @@ MEGABYTE = 1_000_000
 MS = 1_000_000
 
 
-def profile(*sizes: int, backward_ns: int = 10 * MS) -> Profile:
+def profile(*sizes: int, backward_ns: int = 10 * MS, number: int = 1) -> Profile:
     """Tensors t0, t1, ... of these sizes, ready one millisecond apart, the last one first."""
+    ready_ns = [(len(sizes) - 1 - order) * MS for order in range(len(sizes))]
     return Profile(
+        number=number,
+        scheduler="prophet",
+        workers=2,
+        rank=0,
+        iterations=10,
+        batch_size=None,
         forward_ns=len(sizes) * MS,
         backward_ns=backward_ns,
-        tensors=[
-            Tensor(
+        tensors=tuple(
+            TensorProfile(
                 name=f"t{order}",
                 size_bytes=size,
                 forward_order=order,
-                ready_ns=(len(sizes) - 1 - order) * MS,
+                ready_ns=ready_ns[order],
                 spread_ns=1000,
                 forward_ns=MS,
+                burst=len(sizes) - 1 - order,
             )
             for order, size in enumerate(sizes)
-        ],
+        ),
+        bursts=tuple(
+            Burst(ready_ns=ready_ns[order], spread_ns=1000, tensors=1, size_bytes=sizes[order])
+            for order in reversed(range(len(sizes)))
+        ),
     )
 
 
@@ -66,14 +76,6 @@ class Plug:
         if "refuse_me" in settings:
             raise ValueError("setting refuse_me: there is none")
         self.plans.append((at_iteration, dict(settings), list(times)))
-
-
-def transfers_of_both() -> Transfers:
-    """One of each of Plug's tensors, with their priorities."""
-    transfers = np.zeros(2, TRANSFER)
-    transfers["key"] = [0, 1 << 16]
-    transfers["priority"] = [-1, -2]
-    return transfers
 
 
 def eventually(holds: Callable[[], object], timeout_s: float = 30.0) -> None:

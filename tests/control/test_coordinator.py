@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +20,6 @@ from byteprophet.control.messages import (
     Message,
     Plan,
     PlanOrder,
-    Profile,
     ProfileReport,
     Refused,
     Sample,
@@ -29,6 +29,7 @@ from byteprophet.control.messages import (
     Unknown,
     Welcome,
 )
+from byteprophet.profile import Profile
 
 from .conftest import JOB, MS, profile
 
@@ -102,7 +103,8 @@ class Worker:
         said.append(self.say(Status, iteration=iteration, took=took, refused={}))
         if self.profile is not None and ("profile", self.number) not in self.told:
             self.told.add(("profile", self.number))
-            said.append(self.say(ProfileReport, number=self.number + 1, profile=self.profile))
+            numbered = self.profile.model_copy(update={"number": self.number + 1})
+            said.append(self.say(ProfileReport, profile=numbered))
         if self.samples and tuple(self.samples) not in self.told:
             self.told.add(tuple(self.samples))
             said.append(self.say(SamplesReport, samples=list(self.samples)))
@@ -265,7 +267,7 @@ def test_only_a_bandwidth_that_really_moved_brings_a_new_plan() -> None:
     plans = len(world.orders)
     measure(1_080_000_000, 0)
     world.run(4)
-    measure(1_300_000_000, 200_000_000)
+    measure(1_300_000_000, 400_000_000)
     world.run(4)
     measure(920_000_000, 0)
     world.run(4)
@@ -284,7 +286,7 @@ def test_a_storm_of_profiles_is_no_storm_of_plans() -> None:
         world.run(0.25)
     assert 5 <= len(world.orders) <= 11  # in twenty seconds
     moments = [now_ns for now_ns, _ in world.orders]
-    assert all(after - before >= 2 * SECOND_NS for before, after in zip(moments, moments[1:]))  # noqa: B905
+    assert all(after - before >= 2 * SECOND_NS for before, after in pairwise(moments))
 
 
 def test_a_controller_that_comes_back_counts_on() -> None:
@@ -334,7 +336,7 @@ def test_workers_of_another_policy_are_refused() -> None:
         world.coordinator.receive(b"worker-1", hello, world.now_ns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.tuples(st.integers(0, 1500), st.integers(0, 1500)),
     st.tuples(st.integers(10, 900), st.integers(0, 20)),

@@ -39,10 +39,10 @@ def test_what_is_missing_or_broken_is_named(keys: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no CURVE key"):
         read_keys(keys, "worker")
     (keys / "controller.key").write_text("nothing\n")
-    with pytest.raises(UserError, match="controller.key"):
+    with pytest.raises(UserError, match=r"controller\.key"):
         read_keys(keys, "worker")
     (keys / "controller.key").unlink()
-    with pytest.raises(UserError, match="controller.key"):
+    with pytest.raises(UserError, match=r"controller\.key"):
         read_keys(keys, "worker")
     with pytest.raises(UserError, match="cannot be made"):
         make_keys(keys)

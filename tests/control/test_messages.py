@@ -45,7 +45,7 @@ FROM_WORKER: list[Message] = [
         iteration=3,
         plan=0,
     ),
-    ProfileReport(job=JOB, worker="worker-0", number=1, profile=profile(10, 20)),
+    ProfileReport(job=JOB, worker="worker-0", profile=profile(10, 20)),
     SamplesReport(
         job=JOB,
         worker="worker-0",
@@ -176,7 +176,5 @@ def test_frames_and_sizes() -> None:
 
 
 def test_a_large_model_fits() -> None:
-    report = ProfileReport(
-        job=JOB, worker="worker-0", number=1, profile=profile(*[10**8] * 10_000, backward_ns=10**9)
-    )
+    report = ProfileReport(job=JOB, worker="worker-0", profile=profile(*[10**8] * 2000))
     assert parse(INBOUND, [encode(report)], JOB) == report

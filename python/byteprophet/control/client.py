@@ -1,10 +1,11 @@
 """The worker's end: reports to the controller, hands its plans to the plug-in.
 
-Threads. The observer's thread calls ``take`` and ``close``; a thread of this file's own does the
-rest: it has the connection to itself, sleeps in libzmq until a message comes, and looks four times
-a second whether there is something to report. What passes between them is in ``iterations.py``.
-Nothing here is on the way of a gradient, and nothing blocks: what cannot be sent at once is said
-again.
+Threads. The observer's thread calls ``take``, which fetches what the profiler and the monitor have
+found, and ``close``. A thread of this file's own does the rest: it has the connection to itself,
+sleeps in libzmq until a message comes, and looks four times a second whether there is something to
+report. ``_profile`` and ``_samples`` pass between them: each is replaced as a whole, and what it
+refers to does not change. Nothing here is on the way of a gradient, and nothing blocks: what cannot
+be sent at once is said again.
 
 A controller that does not know this worker (a new one, or after a cut) says so, and is told all
 anew: who we are, the number of the last plan, profile, samples.
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from byteprophet.control.iterations import Iterations, Priorities
+from byteprophet.control.iterations import Iterations
 from byteprophet.control.keys import Keys
 from byteprophet.control.line import Line
 from byteprophet.control.messages import (
@@ -31,7 +32,6 @@ from byteprophet.control.messages import (
     Message,
     Plan,
     PlanOrder,
-    Profile,
     ProfileReport,
     Refused,
     Sample,
@@ -42,6 +42,7 @@ from byteprophet.control.messages import (
     Welcome,
     parse,
 )
+from byteprophet.profile.model import Profile
 from byteprophet.timeline.transfers import Transfers
 
 _REPORT_S = 0.25
@@ -85,9 +86,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Feeds:
-    """Where reports come from. ``profile``: its number and content, None while there is none."""
+    """Where reports come from; called in the observer's thread. The profile: None while none."""
 
-    profile: Callable[[], tuple[int, Profile] | None] = lambda: None
+    profile: Callable[[], Profile | None] = lambda: None
     samples: Callable[[], Sequence[Sample]] = lambda: ()
 
 
@@ -96,6 +97,8 @@ class Client:
 
     ``names``: of tensors by number, as observe.Job has them; it may grow meanwhile.
     """
+
+    every = 0  # see observe.Consumer: it needs no transfers itself
 
     def __init__(
         self,
@@ -112,22 +115,23 @@ class Client:
         self._feeds = feeds
         self._client = secrets.token_hex(8)
         self._iterations = Iterations()
-        self._priorities = Priorities()
         self._took: deque[tuple[int, int]] = deque(maxlen=_MOST_TOLD)
         self._refused: Counter[str] = Counter()
         self._last_plan = 0  # the last one accepted
         self._pending: Plan | None = None  # accepted, its iteration not begun
         self._untold: deque[Message] = deque(maxlen=_PER_WAKE)  # answers that could not be sent
-        self.every = 1  # see observe.Consumer: until a plan's priorities are all known
+        self._profile: Profile | None = None
+        self._samples: Sequence[Sample] = ()
         self._closing = threading.Event()
         self._forget()
         self._line = Line(address, keys)
         self._thread = threading.Thread(target=self._run, name="byteprophet-control", daemon=True)
         self._thread.start()
 
-    def take(self, transfers: Transfers) -> None:
+    def take(self, _transfers: Transfers) -> None:
         """From the observer: see observe.Consumer."""
-        self._priorities.take(transfers)
+        self._profile = self._feeds.profile()
+        self._samples = self._feeds.samples()
 
     def close(self) -> None:
         """Says goodbye and ends the thread."""
@@ -198,16 +202,15 @@ class Client:
         return None
 
     def _times(self, plan: Plan) -> list[tuple[int, int, int, int]]:
-        """Of the tensors whose priority is known; while some are not, all is recorded."""
+        """Of the plan's tensors that this worker has in its profile, too."""
         numbers = {name: number for number, name in dict(self._names).items()}
-        times = []
-        for ready in plan.ready:
-            tensor = numbers.get(ready.name, -1)
-            priority = self._priorities.of(tensor)
-            if priority is not None and priority < 0:
-                times.append((tensor, priority, ready.ready_ns, ready.spread_ns))
-        self.every = 0 if len(times) == len(plan.ready) else 1
-        return times
+        tensors = () if self._profile is None else self._profile.tensors
+        priorities = {tensor.name: -1 - tensor.forward_order for tensor in tensors}
+        return [
+            (numbers[ready.name], priorities[ready.name], ready.ready_ns, ready.spread_ns)
+            for ready in plan.ready
+            if ready.name in numbers and ready.name in priorities
+        ]
 
     def _report(self) -> None:
         self._took.extend(self._iterations.between(self._target.iteration_starts()))
@@ -254,16 +257,15 @@ class Client:
             self._took.clear()
 
     def _tell_profile(self) -> None:
-        found = self._feeds.profile()
-        if found is None or found[0] <= self._profile_told:
+        profile = self._profile
+        if profile is None or profile.number <= self._profile_told:
             return
-        number, profile = found
         job, worker = self._identity.job, self._identity.worker
-        if self._say(ProfileReport(job=job, worker=worker, number=number, profile=profile)):
-            self._profile_told = number
+        if self._say(ProfileReport(job=job, worker=worker, profile=profile)):
+            self._profile_told = profile.number
 
     def _tell_samples(self) -> None:
-        samples = list(self._feeds.samples())
+        samples = list(self._samples)
         if not samples or samples == self._samples_told:
             return
         job, worker = self._identity.job, self._identity.worker

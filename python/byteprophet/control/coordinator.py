@@ -93,20 +93,20 @@ class Coordinator:
         return [(peer, Welcome(job=self._job, controller=self._identity))]
 
     def _profile(self, member: Member, report: ProfileReport, now_ns: int) -> None:
-        if report.number <= member.profile_number:
-            return
         profile = report.profile
-        member.profile, member.profile_number = profile, report.number
+        if profile.number <= member.profile_number:
+            return
+        member.profile, member.profile_number = profile, profile.number
         self._record(
             "profile",
             worker=member.name,
-            number=report.number,
+            number=profile.number,
             tensors=len(profile.tensors),
             size_bytes=sum(tensor.size_bytes for tensor in profile.tensors),
             forward_ns=profile.forward_ns,
             backward_ns=profile.backward_ns,
         )
-        self._issuer.want(f"profile {report.number} of {member.name}", now_ns)
+        self._issuer.want(f"profile {profile.number} of {member.name}", now_ns)
 
     def _samples(self, member: Member, report: SamplesReport, now_ns: int) -> None:
         member.samples = report.samples

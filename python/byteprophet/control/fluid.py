@@ -50,21 +50,3 @@ def strict_priority(ready_ns: Sequence[float], needs_ns: Sequence[float]) -> lis
             segments.append(Segment(now_ns, ends_ns, head))
         now_ns = ends_ns
     return segments
-
-
-def done_ns(segments: Sequence[Segment], tensors: int) -> list[float]:
-    """When each tensor has left the link."""
-    done = [0.0] * tensors
-    for segment in segments:
-        done[segment.tensor] = segment.ends_ns
-    return done
-
-
-def forward_ends_ns(
-    back_ns: Sequence[float], forward_ns: Sequence[float], starts_ns: float
-) -> float:
-    """When a forward pass that begins at ``starts_ns`` ends; layer i waits for ``back_ns[i]``."""
-    now_ns = starts_ns
-    for back, takes_ns in zip(back_ns, forward_ns, strict=True):
-        now_ns = max(now_ns, back) + takes_ns
-    return now_ns

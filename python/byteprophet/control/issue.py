@@ -28,10 +28,8 @@ _LEAD_NS = 1_000_000_000  # from here into the plug-in: a client reports four ti
 _LEAD_ITERATIONS = 2
 _ANSWER_NS = 5_000_000_000
 _LEAST_CHANGE = 0.1  # of the bandwidth, for a new plan
-_SPREADS = 3.0
 _MOST_REASONS = 5
 _SHORTEST_ITERATION_NS = 1_000_000
-_STANDARD_PARTITION_BYTES = 4_096_000  # BytePS' own
 
 
 class Issuer:
@@ -62,7 +60,7 @@ class Issuer:
         if link.bandwidth_bps is None or before.bandwidth_bps is None:
             return None if link.bandwidth_bps == before.bandwidth_bps else "a bandwidth is known"
         moved_bps = abs(link.bandwidth_bps - before.bandwidth_bps)
-        wavers_bps = _SPREADS * max(link.spread_bps, before.spread_bps)
+        wavers_bps = max(link.spread_bps, before.spread_bps)
         if moved_bps <= max(_LEAST_CHANGE * before.bandwidth_bps, wavers_bps):
             return None
         return f"bandwidth {before.bandwidth_bps} became {link.bandwidth_bps} bit/s"
@@ -137,18 +135,15 @@ class Issuer:
 
     def _solve_and_issue(self, members: Sequence[Member], now_ns: int) -> list[Order]:
         ready = [member for member in members if member.profile is not None]
-        partitions = {
-            member.hello.settings.get("partition_bytes", _STANDARD_PARTITION_BYTES)
-            for member in ready
-        }
         reason = "; ".join(self._wanted)
         self._wanted.clear()
         try:
             solution = solve(
                 Facts(
+                    policy=ready[0].hello.policy,
+                    settings=ready[0].hello.settings,
                     profiles=[member.profile for member in ready if member.profile is not None],
                     samples=[member.samples for member in ready],
-                    partition_bytes=max(1, *partitions),
                 )
             )
         except NoPlan as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from byteprophet.control.messages import Hello, Profile, Sample
+from byteprophet.control.messages import Hello, Sample
+from byteprophet.profile.model import Profile
 
 _SILENT_NS = 10_000_000_000
 

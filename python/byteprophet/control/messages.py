@@ -21,6 +21,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from byteprophet.profile.model import Profile
+
 SCHEMA: Literal[1] = 1
 LARGEST_BYTES = 4 << 20
 """Of a message that is looked at; a profile of 10,000 tensors is 2 MB."""
@@ -40,32 +42,16 @@ class Model(BaseModel):
     )
 
 
-class Tensor(Model):
-    """One tensor of a profile; ``ready_ns`` from the iteration's first ready gradient."""
-
-    name: Name
-    size_bytes: Count
-    forward_order: Count
-    ready_ns: Nanoseconds
-    spread_ns: Nanoseconds
-    forward_ns: Nanoseconds
-
-
-class Profile(Model):
-    """What a plan needs of profile.json."""
-
-    forward_ns: Nanoseconds
-    backward_ns: Nanoseconds
-    tensors: Annotated[list[Tensor], Field(min_length=1, max_length=_MOST_TENSORS)]
-
-
 class Sample(Model):
-    """A worker's link to one server in one direction; None where not known."""
+    """A worker's link to one server, or to all together (None), in one direction.
 
-    server: Annotated[int, Field(ge=0, le=1 << 32)]
+    Other fields are None where they are not known.
+    """
+
+    server: Annotated[int, Field(ge=0, le=1 << 32)] | None
     direction: Literal["push", "pull"]
     bandwidth_bps: Annotated[int, Field(ge=1, le=1 << 50)]
-    spread_bps: Count = 0
+    spread_bps: Count | None = None
     message_cost_ns: Nanoseconds | None = None
     delay_ns: Nanoseconds | None = None
 
@@ -125,10 +111,9 @@ class Hello(FromWorker):
 
 
 class ProfileReport(FromWorker):
-    """``number`` grows with every new profile of this worker."""
+    """``profile.number`` grows with every new profile of this worker."""
 
     kind: Literal["profile"] = "profile"
-    number: Count
     profile: Profile
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from byteprophet import _core, schedulers
 from byteprophet._plugin import Plugin, wanted_scheduler
 from byteprophet.errors import UserError
+from byteprophet.network.monitoring import process_monitor
 from byteprophet.observe.observer import Consumer, Job
 
 if TYPE_CHECKING:
@@ -26,12 +27,30 @@ def wanted(environment: Mapping[str, str], plugin: Plugin, job: Job) -> Consumer
     # Here, so that a job without a controller does not spend time on pydantic.
     from byteprophet.control.client import Client, Feeds
     from byteprophet.control.keys import read_keys
+    from byteprophet.control.messages import Sample
+
+    def samples() -> list[Sample]:
+        monitor = process_monitor()
+        found = () if monitor is None else (*monitor.links(), *monitor.samples())
+        return [
+            Sample(
+                server=one.server,
+                direction="push" if one.direction == "push" else "pull",
+                bandwidth_bps=one.estimate.bandwidth_bps,
+                spread_bps=one.estimate.spread_bps,
+                message_cost_ns=one.estimate.message_cost_ns,
+                delay_ns=one.estimate.delay_ns,
+            )
+            for one in found
+            if one.estimate.bandwidth_bps
+        ]
 
     directory = environment.get(KEYS)
     if not directory:
         raise UserError(f"{ADDRESS}={address}: {KEYS} must name the directory of the job's keys")
     keys = read_keys(Path(directory), "worker")
-    return Client(_identity(environment, job), address, keys, plugin, job.names, Feeds())
+    feeds = Feeds(profile=lambda: job.found.profile, samples=samples)
+    return Client(_identity(environment, job), address, keys, plugin, job.names, feeds)
 
 
 def _identity(environment: Mapping[str, str], job: Job) -> Identity:

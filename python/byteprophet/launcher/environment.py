@@ -114,6 +114,7 @@ def role_environment(
     if facts.controller is not None and role.kind in ("worker", "controller"):
         environment["BYTEPROPHET_CONTROLLER"] = facts.controller
         environment["BYTEPROPHET_CONTROLLER_KEYS"] = facts.controller_keys
+        environment.setdefault("BYTEPROPHET_MONITOR", "1")  # whose bandwidths it plans with
     if role.kind == "worker":
         environment["DMLC_WORKER_ID"] = str(role.index)
         environment["BYTEPS_LOCAL_RANK"] = str(role.local_rank)
