@@ -61,7 +61,7 @@ def test_the_slowest_worker_and_direction_count() -> None:
     link = slowest_link(
         [
             [sample(900, server=0), sample(500, server=1), sample(2000, "pull")],
-            [sample(1000), sample(700, "pull", spread_bps=30, delay_ns=9), sample(600, "pull", 1)],
+            [sample(1000, delay_ns=9), sample(700, "pull", delay_ns=5000), sample(600, "pull", 1)],
         ]
     )
     assert (link.bandwidth_bps, link.spread_bps, link.delay_ns) == (1000, 0, 9)

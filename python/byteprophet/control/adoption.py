@@ -38,7 +38,7 @@ class Adoption:
     accepted: set[str] = field(default_factory=set)
     late: set[str] = field(default_factory=set)
     adopted: dict[str, int] = field(default_factory=dict)
-    outcome_told: bool = False
+    told_iterations: int = 0  # of the outcome that was told last
     _took_ns: dict[int, dict[str, int]] = field(default_factory=dict)
 
     @property

@@ -95,7 +95,8 @@ class Feeds:
 class Client:
     """A Consumer of the observer; ``address`` is the controller's, ``tcp://host:port``.
 
-    ``names``: of tensors by number, as observe.Job has them; it may grow meanwhile.
+    ``names``: of tensors by number, as observe.Job has them; it may grow meanwhile. ``refused``:
+    how often what came from the other end was refused, by reason; the client's thread counts.
     """
 
     every = 0  # see observe.Consumer: it needs no transfers itself
@@ -116,7 +117,7 @@ class Client:
         self._client = secrets.token_hex(8)
         self._iterations = Iterations()
         self._took: deque[tuple[int, int]] = deque(maxlen=_MOST_TOLD)
-        self._refused: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self._last_plan = 0  # the last one accepted
         self._pending: Plan | None = None  # accepted, its iteration not begun
         self._untold: deque[Message] = deque(maxlen=_PER_WAKE)  # answers that could not be sent
@@ -162,7 +163,7 @@ class Client:
             try:
                 message = parse(OUTBOUND, frames, self._identity.job)
             except Refused as refused:
-                self._refused[refused.reason] += 1
+                self.refused[refused.reason] += 1
                 continue
             if isinstance(message, Welcome):
                 self._welcomed = True
@@ -171,12 +172,12 @@ class Client:
             elif isinstance(message, PlanOrder):
                 self._stage(message.plan)
         for reason in self._line.turned_away(_PER_WAKE):
-            self._refused[reason] += 1
+            self.refused[reason] += 1
 
     def _stage(self, plan: Plan) -> None:
         """Hands ``plan`` to the plug-in, and answers."""
         if plan.number <= self._last_plan:
-            self._refused["an old plan"] += 1
+            self.refused["an old plan"] += 1
             return
         error = self._why_not(plan)
         if error is None:
@@ -251,7 +252,7 @@ class Client:
             worker=self._identity.worker,
             iteration=self._target.iteration(),
             took=list(self._took),
-            refused=dict(self._refused),
+            refused=dict(self.refused),
         )
         if self._say(status):
             self._took.clear()

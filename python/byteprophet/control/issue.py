@@ -110,13 +110,13 @@ class Issuer:
         return []
 
     def tell_outcome(self, final: bool = False) -> None:
-        """Logs what became of the plan, once, when enough is known; ``final``: what there is."""
+        """Logs what became of the plan: when enough is known, and at last with all there is."""
         adoption = self._adoption
-        if adoption is None or adoption.outcome_told:
+        if adoption is None or (adoption.told_iterations and not final):
             return
         outcome = adoption.outcome(1) if final else adoption.outcome()
-        if outcome is not None:
-            adoption.outcome_told = True
+        if outcome is not None and outcome.iterations > adoption.told_iterations:
+            adoption.told_iterations = outcome.iterations
             self._record(
                 "outcome",
                 plan=adoption.plan.number,

@@ -3,9 +3,9 @@
 **Ready times.** A tensor can be summed when the last worker has sent it, so its ready time is that
 of the worker where it comes last, with that worker's spread.
 
-**Link.** Of each worker the slower direction, as all servers together see it: what is pushed has to
-come back. For what the log shows, the slowest worker's, who holds up all. A message costs what the
-dearest costs, an answer takes the longest of the delays.
+**Link.** Of each worker the slower direction, as all servers together see it: what is pushed has
+to come back. For what the log shows, the slowest worker's, who holds up all. Message cost and delay
+are the pushes', the largest there is: an answer to a pull may have waited for other workers.
 
 **Blocks.** The intervals between predicted releases, and which tensors travel in each: the paper's
 blocks (Fig. 6, Algorithm 1), by strict priority in the fluid limit (``fluid.py``). They explain a
@@ -151,10 +151,11 @@ def link_of(samples: Sequence[Sample]) -> Link:
             totals.append((sum(sample.bandwidth_bps for sample in there), int(spread_bps)))
     if not totals:
         return Link(None)
+    pushes = [sample for sample in samples if sample.direction == "push"]
     return Link(
         *min(totals),
-        message_cost_ns=max(sample.message_cost_ns or 0 for sample in samples),
-        delay_ns=max(sample.delay_ns or 0 for sample in samples),
+        message_cost_ns=max((sample.message_cost_ns or 0 for sample in pushes), default=0),
+        delay_ns=max((sample.delay_ns or 0 for sample in pushes), default=0),
     )
 
 
