@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Sequence

@@ -95,28 +95,23 @@ class Faults:
 
     def _strike(self) -> None:
         for how in itertools.cycle(("garbage", "kill", "forged", "impostor")):
-            while not self._has_plan() and not self._ending.wait(_PAUSE_S):
-                pass
-            if self._ending.wait(_PAUSE_S):
+            pid = self._planner()
+            while pid is None and not self._ending.wait(_PAUSE_S):
+                pid = self._planner()
+            if pid is None or self._ending.wait(_PAUSE_S):
                 return
-            pid = self._controller()
-            if pid is not None:
-                self._attack(how, pid)
+            self._attack(how, pid)
 
-    def _has_plan(self) -> bool:
-        """Whether the last life of the controller has issued one."""
+    def _planner(self) -> int | None:
+        """The controller's process, once it has issued a plan; None while there is none."""
+        found = marked_processes(str(self._run), "controller")
         try:
             events = read_events(self._run / NAME)
         except UserError:  # not there yet
-            return False
-        return any(
-            event["event"] == "plan" and event["controller"] == events[-1]["controller"]
-            for event in events
-        )
-
-    def _controller(self) -> int | None:
-        found = marked_processes(str(self._run), "controller")
-        return found[0] if found else None
+            return None
+        last = [event for event in events if event["controller"] == events[-1]["controller"]]
+        issued = any(event["event"] == "plan" for event in last)
+        return last[0]["pid"] if issued and last[0].get("pid") in found else None
 
     def _attack(self, how: str, pid: int) -> None:
         if how in ("kill", "impostor") and self._kills >= _MOST_KILLS:
@@ -132,7 +127,7 @@ class Faults:
             keys = environment["BYTEPROPHET_CONTROLLER_KEYS"]
             there = [*enter_command(pid), "--net", "--"]
             command = [*there, sys.executable, str(_ATTACK), how, address, keys]
-            attack = subprocess.Popen(command)
+            attack = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # the job may have ended
         if how in ("kill", "impostor"):
             self._kills += 1
             os.kill(pid, signal.SIGKILL)

@@ -100,6 +100,11 @@ def refused(run: Path) -> set[str]:
     return {event["reason"] for event in events(run, "refused") if event["by"] == "controller"}
 
 
+def adoptions(run: Path) -> dict[tuple[int, str], int]:
+    """Iterations by plan and worker; a successor is told of the plan before its own, too."""
+    return {(e["plan"], e["worker"]): e["iteration"] for e in events(run, "adopted")}
+
+
 def a_plan(number: int = 1, at_iteration: int = 10**4, **fields: Any) -> PlanOrder:
     defaults: dict[str, Any] = {
         "settings": {},
@@ -124,11 +129,11 @@ def test_a_killed_controller_is_missed_by_nobody_and_its_successor_counts_on(
         first.wait()
     with process(address, keys, tmp_path):
         eventually(lambda: all(len(plug.plans) == 2 for plug in plugs))
-        eventually(lambda: len(events(tmp_path, "adopted")) == 4)
+        eventually(lambda: len(adoptions(tmp_path)) == 4)
     assert plugs[0].plans == plugs[1].plans
     _, _, times = plugs[0].plans[-1]
     assert times == [(0, -1, 1_000_000, 1000), (1, -2, 0, 1000)]
-    adopted = {(e["plan"], e["worker"]): e["iteration"] for e in events(tmp_path, "adopted")}
+    adopted = adoptions(tmp_path)
     for number in (1, 2):
         assert adopted[number, "worker-0"] == adopted[number, "worker-1"]
     assert len({event["controller"] for event in read_events(tmp_path / NAME)}) == 2

@@ -120,6 +120,7 @@ class Client:
         self.refused: Counter[str] = Counter()
         self._last_plan = 0  # the last one accepted
         self._pending: Plan | None = None  # accepted, its iteration not begun
+        self._adopted: Adopted | None = None  # in force
         self._untold: deque[Message] = deque(maxlen=_PER_WAKE)  # answers that could not be sent
         self._profile: Profile | None = None
         self._samples: Sequence[Sample] = ()
@@ -150,7 +151,9 @@ class Client:
             self._line.close()
 
     def _forget(self) -> None:
-        """The controller knows nothing of us."""
+        """The controller knows nothing of us, nor what became of its predecessor's plan."""
+        if self._adopted is not None and self._adopted not in self._untold:
+            self._untold.append(self._adopted)
         self._welcomed = False
         self._hello_due_s = 0.0
         self._hello_after_s = _HELLO_S
@@ -225,7 +228,8 @@ class Client:
         if pending is not None and self._target.iteration() >= pending.at_iteration:
             self._pending = None
             number, iteration = pending.number, pending.at_iteration
-            self._untold.append(Adopted(job=job, worker=worker, number=number, iteration=iteration))
+            self._adopted = Adopted(job=job, worker=worker, number=number, iteration=iteration)
+            self._untold.append(self._adopted)
         while self._untold and self._say(self._untold[0]):
             self._untold.popleft()
         self._tell_status()

@@ -45,6 +45,7 @@ class Issuer:
         self._wanted: list[str] = []  # why; empty: no plan is wanted
         self._wanted_ns = 0
         self._took_ns: deque[int] = deque(maxlen=20)
+        self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
 
     def want(self, reason: str, now_ns: int) -> None:
         """A new plan is wanted."""
@@ -88,7 +89,9 @@ class Issuer:
 
     def adopted(self, name: str, number: int, iteration: int) -> None:
         """Worker ``name`` has plan ``number`` in force since ``iteration``."""
-        self._record("adopted", plan=number, worker=name, iteration=iteration)
+        if self._told_adopted.get(name) != number:
+            self._told_adopted[name] = number
+            self._record("adopted", plan=number, worker=name, iteration=iteration)
         if self._adoption is not None and number == self._adoption.plan.number:
             self._adoption.adopted[name] = iteration
 
