@@ -45,9 +45,9 @@ class JobSpec:
     everything but what the launcher itself must set. ``directory`` is where workers start.
     A worker is ``local_ranks`` processes, of which one talks to the servers for all.
     ``bandwidth_bps`` limits each worker's link; a worker in ``worker_bandwidth_bps`` (by its index)
-    has that rate instead. ``steps`` change the others' while the job runs. All need ``namespaces``, which gives each server and worker a host of
-    its own (network.Cluster); without, all share this machine's network on ``interface`` (None:
-    loopback).
+    has that rate instead. ``steps`` change the others' while the job runs. All need ``namespaces``,
+    which gives each server and worker a host of its own (network.Cluster); without, all share this
+    machine's network on ``interface`` (None: loopback).
     """
 
     command: tuple[str, ...]

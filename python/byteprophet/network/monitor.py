@@ -21,6 +21,7 @@ from collections import deque
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.network.estimate import DirectionEstimate
 from byteprophet.network.interface_check import InterfaceCheck, interface_of
@@ -54,15 +55,17 @@ class NetworkMonitor:
         self._history: dict[str, list[tuple[int, int, int]]] = {name: [] for name in DIRECTIONS}
         self._check = InterfaceCheck(interface_of(address))
         self._probe: tuple[Sample, ...] = ()
+        self._keys: set[int] = set()
 
     def take(self, transfers: Transfers) -> None:
         """Takes completed transfers (TRANSFER) in, in order of completion."""
         if not len(transfers):
             return
         with self._lock:
+            size_bytes = int(transfers["size_bytes"].sum())
+            transfers = transfers[self._known(transfers)]
             self._add("pull", transfers[np.argsort(transfers["pulled_ns"])])
             self._add("push", self._acknowledged.add(transfers))
-            size_bytes = int(transfers["size_bytes"].sum())
             for direction in DIRECTIONS:
                 self._check.explain(direction, size_bytes)
                 self._note(direction)
@@ -106,6 +109,20 @@ class NetworkMonitor:
             return WorkerNetwork(
                 self._rank, samples, links, self._check.report(), history, self._probe
             )
+
+    def _known(self, transfers: Transfers) -> npt.NDArray[np.bool_]:
+        """Not the first of a key: the server holds its answer until all workers have sent theirs.
+
+        REQUIRES: the lock is held.
+        """
+        keys = transfers["key"].tolist()
+        if self._keys.issuperset(keys):
+            return np.ones(len(keys), np.bool_)
+        known = []
+        for key in keys:
+            known.append(key in self._keys)
+            self._keys.add(key)
+        return np.array(known)
 
     def _add(self, direction: str, transfers: Transfers) -> None:
         """REQUIRES: the lock is held; ``transfers`` are in order of the direction's end."""
