@@ -10,7 +10,8 @@ for the path. A message that was sent when nothing was under way does not count.
 *Samples* are stretches of 25 ms of busy time, or 4 MiB if they come earlier; the estimate is their
 median over the last second of busy time. A stall (a process that was not scheduled) and the bunch
 of acknowledgements after it are two samples, which a median does not follow. A link that changed
-is: when six samples in a row lie on one side of all before, what was before is forgotten.
+is: when the samples of the last 400 ms, six or more, all lie on one side of those before, what was
+before is forgotten.
 
 *Message cost* and *delay*: see message_cost.py. The delay is what a message takes that is sent when
 nothing else is under way, beyond its cost and its bytes. Where the cost is known, bandwidth is what
@@ -33,6 +34,7 @@ SAMPLE_BYTES = 4 << 20
 WINDOW_NS = 1_000_000_000
 FEWEST_SAMPLES = 8
 CHANGE_SAMPLES = 6
+CHANGE_NS = 400_000_000
 CHANGE = 0.15
 _SAMPLE_MESSAGES = 2
 _LEAST_NS = 1_000_000
@@ -199,9 +201,9 @@ class DirectionEstimate:
         newer_ns = np.cumsum(done[::-1, 1])[::-1] - done[:, 1]  # busy time after each
         age = np.arange(len(done))[::-1]
         keep = (newer_ns < WINDOW_NS) | (age < FEWEST_SAMPLES)
-        rates = done[:, 0] / done[:, 1]
-        if len(rates) >= 2 * CHANGE_SAMPLES and _changed(rates):
-            keep = age < CHANGE_SAMPLES
+        latest = max(CHANGE_SAMPLES, 1 + int((newer_ns < CHANGE_NS).sum()))
+        if _changed(done[:, 0] / done[:, 1], latest):
+            keep = age < latest
             messages = int(done[keep, 2].sum())
             self._gaps = self._gaps[-messages:]
             self._lone = self._lone[-_FEWEST_LONE:]
@@ -209,9 +211,11 @@ class DirectionEstimate:
         self._samples = self._samples[np.concatenate((keep, [True]))]
 
 
-def _changed(rates: Floats) -> bool:
-    """Whether the last CHANGE_SAMPLES are of another link than all before."""
-    before, latest = rates[:-CHANGE_SAMPLES], rates[-CHANGE_SAMPLES:]
+def _changed(rates: Floats, count: int) -> bool:
+    """Whether the last ``count`` are of another link than all before."""
+    before, latest = rates[:-count], rates[-count:]
+    if len(before) < CHANGE_SAMPLES:
+        return False
     middle = float(np.median(before))
     least = max(CHANGE * middle, 2 * spread(before))
     return bool(latest.min() > middle + least or latest.max() < middle - least)
