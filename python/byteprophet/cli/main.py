@@ -17,10 +17,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from byteprophet.cli import bench, control, doctor, run, workload
+from byteprophet.cli import bench, control, doctor, network, run, workload
 from byteprophet.errors import JobFailed, UserError
 
-COMMANDS = (run, bench, workload, control, doctor)
+COMMANDS = (run, bench, network, control, workload, doctor)
 _INTERRUPTED = 130
 
 

@@ -112,6 +112,9 @@ def run(
     monitor: Annotated[
         bool, typer.Option("--monitor", help="Watch the network: see byteprophet network.")
     ] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure the network before the job; with --monitor.")
+    ] = False,
     partition_bytes: Annotated[
         int | None, typer.Option(help="BytePS' partition size; default: the scheduler's.")
     ] = None,
@@ -153,7 +156,7 @@ def run(
         bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
         worker_bandwidth_bps=worker_bandwidth_bps,
         steps=steps,
-        environment={monitoring.VARIABLE: "1"} if monitor else {},
+        environment=_watching(scheduler, monitor or probe, probe),
         # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
         namespaces=bandwidth is not None or bool(worker_bandwidth_bps or steps),
         timeout_s=timeout,
@@ -185,6 +188,14 @@ def run(
         raise JobFailed(result.failed)
     print(f"byteprophet: done after {result.wall_s:.1f} s", file=sys.stderr)
     return 0
+
+
+def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:
+    """The variables that ask for the network monitor and the probe."""
+    if monitor and scheduler == schedulers.STOCK:
+        raise UserError("--monitor, --probe: nothing is recorded under stock; use e.g. fifo")
+    wanted = {monitoring.VARIABLE: monitor, monitoring.PROBE_VARIABLE: probe}
+    return {name: "1" for name, on in wanted.items() if on}
 
 
 def _report(spec: JobSpec, result: JobResult) -> dict[str, Any]:

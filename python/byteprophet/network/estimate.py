@@ -2,16 +2,16 @@
 
 Pure: no clock, no thread; ``add`` takes what was observed, ``estimate`` answers.
 
-*Busy time.* Messages finish in order f1, f2, ... The time between two of them counts, with the
-bytes of the second, if the link worked all along: if some message that finishes later had been
-sent at least one path delay before the first of the two finished. So idle time is left out, and the
-time until the first message of a busy stretch has finished, and the pauses of a sender whose window
-is too small for the path.
+*Busy time.* Messages finish in order. While something is under way, a message takes the link's time
+from the finish of the one before it, or from one path delay after it was sent, whichever is later,
+to its own finish. So idle time is left out, and the pauses of a sender whose window is too small
+for the path. A message that was sent when nothing was under way does not count.
 
-*Samples* are stretches of about 25 ms of busy time; the estimate is their median over the last
-second of busy time. A stall (a process that was not scheduled) and the bunch of acknowledgements
-after it are two samples, which a median does not follow. A link that changed is: when six samples
-in a row lie on one side of all that was before, what was before is forgotten.
+*Samples* are stretches of 25 ms of busy time, or 4 MiB if they come earlier; the estimate is their
+median over the last second of busy time. A stall (a process that was not scheduled) and the bunch
+of acknowledgements after it are two samples, which a median does not follow. A link that changed
+is: when the samples of the last 400 ms, six or more, all lie on one side of those before, what was
+before is forgotten.
 
 *Message cost* and *delay*: see message_cost.py. The delay is what a message takes that is sent when
 nothing else is under way, beyond its cost and its bytes. Where the cost is known, bandwidth is what
@@ -25,16 +25,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from byteprophet.network.message_cost import Floats, fit_line, message_cost_ns, spread
+from byteprophet.network.message_cost import SMALL, Floats, fit_line, message_cost_ns, spread
 
 Integers = npt.NDArray[np.int64]
 
 SAMPLE_NS = 25_000_000
+SAMPLE_BYTES = 4 << 20
 WINDOW_NS = 1_000_000_000
 FEWEST_SAMPLES = 8
 CHANGE_SAMPLES = 6
+CHANGE_NS = 400_000_000
 CHANGE = 0.15
-_SAMPLE_GAPS = 2
+_SAMPLE_MESSAGES = 2
+_LEAST_NS = 1_000_000
 _MOST_GAPS = 2000  # that message cost is found from
 _MOST_LONE = 256  # messages on an idle link, that delay is found from
 _FEWEST_LONE = 5
@@ -97,11 +100,14 @@ class DirectionEstimate:
         lone = waiting_ns >= before_ns
         durations_ns = (finished_ns - sent_ns)[lone]
         self._lone = _appended(self._lone, sizes[lone], durations_ns, _MOST_LONE)
-        busy = waiting_ns <= before_ns - self._margin_ns()
-        gaps_ns = (finished_ns - before_ns)[busy]
-        self._gaps = _appended(self._gaps, sizes[busy], gaps_ns, _MOST_GAPS)
-        self._busy_ns += int(gaps_ns.sum())
-        self._sample(sizes[busy], gaps_ns)
+        # Of a message on its way that is the first, the link works one delay after it was sent.
+        begin_ns = np.maximum(before_ns, waiting_ns + self._shortest_delay_ns())
+        follows = ~lone & (begin_ns == before_ns)
+        gaps_ns = finished_ns - before_ns
+        self._gaps = _appended(self._gaps, sizes[follows], gaps_ns[follows], _MOST_GAPS)
+        spans_ns = np.maximum(0, finished_ns - begin_ns)[~lone]
+        self._busy_ns += int(spans_ns.sum())
+        self._sample(sizes[~lone], spans_ns)
 
     @property
     def busy_ns(self) -> int:
@@ -151,27 +157,32 @@ class DirectionEstimate:
         rest_ns = self._lone[:, 1] - self._lone[:, 0] / bytes_per_ns - (self._cost_ns or 0.0)
         return max(0, round(float(np.median(rest_ns))))
 
-    def _margin_ns(self) -> float:
-        """How long before another one finished a message must have been sent to follow it at once.
+    def _shortest_delay_ns(self) -> int:
+        """What a message on an idle link takes beyond its bytes, at its best; 0 if not known.
 
-        The path's delay; while the bandwidth is not known, the whole time of a lone message:
-        too long a margin only leaves something out.
+        From small messages if there are any: theirs does not depend on the bandwidth.
         """
         if not len(self._lone):
-            return 0.0
+            return 0
+        small = self._lone[:, 0] <= SMALL * float(self._lone[:, 0].max())
+        lone = self._lone[small] if small.sum() >= _FEWEST_LONE else self._lone
         rates = self._samples[:-1, 0] / self._samples[:-1, 1]
-        pace = 1 / float(np.median(rates)) if len(rates) else 0.0
-        return max(0.0, float(np.quantile(self._lone[:, 1] - pace * self._lone[:, 0], 0.1)))
+        pace = 1 / float(np.quantile(rates, 0.75)) if len(rates) else np.inf
+        delays_ns = lone[:, 1] - pace * lone[:, 0]
+        return max(0, round(float(np.quantile(delays_ns, 0.1)))) if np.isfinite(pace) else 0
 
-    def _sample(self, sizes: Integers, gaps_ns: Integers) -> None:
+    def _sample(self, sizes: Integers, spans_ns: Integers) -> None:
         """Adds busy stretches to the samples, closing each that is long enough."""
         bytes_until = np.concatenate(([0], np.cumsum(sizes)))
-        ns_until = np.concatenate(([0], np.cumsum(gaps_ns)))
+        ns_until = np.concatenate(([0], np.cumsum(spans_ns)))
         start = 0
         while start < len(sizes):
-            _, has_ns, has_messages = self._samples[-1]
-            enough = int(np.searchsorted(ns_until, ns_until[start] + SAMPLE_NS - has_ns))
-            stop = max(enough, start + _SAMPLE_GAPS - int(has_messages), start + 1)
+            has_bytes, has_ns, has_messages = self._samples[-1]
+            by_time = np.searchsorted(ns_until, ns_until[start] + SAMPLE_NS - has_ns)
+            by_size = np.searchsorted(bytes_until, bytes_until[start] + SAMPLE_BYTES - has_bytes)
+            by_size = max(by_size, np.searchsorted(ns_until, ns_until[start] + _LEAST_NS - has_ns))
+            fewest = max(start + 1, start + _SAMPLE_MESSAGES - int(has_messages))
+            stop = max(fewest, int(min(by_time, by_size)))
             closes = stop <= len(sizes)
             stop = min(stop, len(sizes))
             self._samples[-1] += (
@@ -190,9 +201,9 @@ class DirectionEstimate:
         newer_ns = np.cumsum(done[::-1, 1])[::-1] - done[:, 1]  # busy time after each
         age = np.arange(len(done))[::-1]
         keep = (newer_ns < WINDOW_NS) | (age < FEWEST_SAMPLES)
-        rates = done[:, 0] / done[:, 1]
-        if len(rates) >= 2 * CHANGE_SAMPLES and _changed(rates):
-            keep = age < CHANGE_SAMPLES
+        latest = max(CHANGE_SAMPLES, 1 + int((newer_ns < CHANGE_NS).sum()))
+        if _changed(done[:, 0] / done[:, 1], latest):
+            keep = age < latest
             messages = int(done[keep, 2].sum())
             self._gaps = self._gaps[-messages:]
             self._lone = self._lone[-_FEWEST_LONE:]
@@ -200,9 +211,11 @@ class DirectionEstimate:
         self._samples = self._samples[np.concatenate((keep, [True]))]
 
 
-def _changed(rates: Floats) -> bool:
-    """Whether the last CHANGE_SAMPLES are of another link than all before."""
-    before, latest = rates[:-CHANGE_SAMPLES], rates[-CHANGE_SAMPLES:]
+def _changed(rates: Floats, count: int) -> bool:
+    """Whether the last ``count`` are of another link than all before."""
+    before, latest = rates[:-count], rates[-count:]
+    if len(before) < CHANGE_SAMPLES:
+        return False
     middle = float(np.median(before))
     least = max(CHANGE * middle, 2 * spread(before))
     return bool(latest.min() > middle + least or latest.max() < middle - least)

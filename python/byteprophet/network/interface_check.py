@@ -32,12 +32,16 @@ def interface_of(address: str | None) -> str | None:
 
 
 class InterfaceCheck:
-    """Compares from its making on; ``interface`` None: nothing to compare with."""
+    """Compares from its last ``restart`` on; ``interface`` None: nothing to compare with."""
 
     def __init__(self, interface: str | None) -> None:
         self._interface = interface
-        self._begin = self._latest = self._counters()
         self._looked_ns = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets: bytes have come that are not explained and need no explanation."""
+        self._begin = self._latest = self._counters()
         self._explained = {"push": 0, "pull": 0}
         self._compared = dict(self._explained)  # what was explained when the counters were read
 
@@ -69,7 +73,7 @@ class InterfaceCheck:
             for name in used
         }
         notes = [
-            f"{name}: the interface counted {100 * ratio - 100:.0f}% more than transfers explain"
+            f"{name}: the interface counted {100 * ratio:.0f}% of what transfers explain"
             for name, ratio in ((name, _ratio(**row)) for name, row in compared.items())
             if ratio is not None and abs(ratio - _EXPECTED) > _TOLERANCE
         ]

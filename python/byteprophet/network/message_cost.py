@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 MOST_PAIRS = 20_000
 _FEWEST = 12  # of small ones, and of large ones
-_SMALL = 0.25  # of the largest: what counts as small
+SMALL = 0.25  # of the largest: what counts as small
 _SURE_NS = 20e3
 
 
@@ -32,7 +32,7 @@ def fit_line(sizes: Floats, times_ns: Floats) -> float | None:
         return None
     across, up = np.concatenate(size_steps), np.concatenate(time_steps)
     # Almost equal sizes say nothing about the slope but how noisy the times are.
-    differ = np.abs(across) > _SMALL * float(sizes.max())
+    differ = np.abs(across) > SMALL * float(sizes.max())
     return float(np.median(up[differ] / across[differ])) if differ.any() else None
 
 
@@ -43,7 +43,7 @@ def message_cost_ns(sizes: Floats, times_ns: Floats) -> float | None:
     """
     if len(sizes) < 2 * _FEWEST:
         return None
-    small = sizes <= _SMALL * float(sizes.max())
+    small = sizes <= SMALL * float(sizes.max())
     if min(int(small.sum()), int((~small).sum())) < _FEWEST:
         return None
     slope = fit_line(sizes, times_ns)

@@ -18,9 +18,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.network.estimate import DirectionEstimate
 from byteprophet.network.interface_check import InterfaceCheck, interface_of
@@ -54,23 +56,25 @@ class NetworkMonitor:
         self._history: dict[str, list[tuple[int, int, int]]] = {name: [] for name in DIRECTIONS}
         self._check = InterfaceCheck(interface_of(address))
         self._probe: tuple[Sample, ...] = ()
+        self._probe_end_ns: int | None = None  # of a probe whose samples are not kept yet
+        self._keys: set[int] = set()
 
     def take(self, transfers: Transfers) -> None:
         """Takes completed transfers (TRANSFER) in, in order of completion."""
-        if not len(transfers):
-            return
         with self._lock:
-            self._add("pull", transfers[np.argsort(transfers["pulled_ns"])])
-            self._add("push", self._acknowledged.add(transfers))
-            size_bytes = int(transfers["size_bytes"].sum())
-            for direction in DIRECTIONS:
-                self._check.explain(direction, size_bytes)
-                self._note(direction)
-            self._check.look(time.monotonic_ns())
+            if self._probe_end_ns is not None:
+                probing = transfers["ready_ns"] <= self._probe_end_ns
+                self._take(transfers[probing])
+                transfers = transfers[~probing]
+                if len(transfers):
+                    self._end_probe()
+            self._take(transfers)
 
     def close(self) -> None:
         """Takes in what was held back, and writes the file."""
         with self._lock:
+            if self._probe_end_ns is not None:
+                self._end_probe()
             self._add("push", self._acknowledged.rest())
             for direction in DIRECTIONS:
                 self._note(direction)
@@ -80,23 +84,21 @@ class NetworkMonitor:
     def samples(self) -> tuple[Sample, ...]:
         """The latest estimates, by server and direction."""
         with self._lock:
-            return tuple(
-                Sample(server, direction, estimate.estimate())
-                for (server, direction), estimate in sorted(self._estimates.items())
-            )
+            return self._samples()
 
     def links(self) -> tuple[Sample, ...]:
         """The latest estimates of all servers together, per direction."""
         with self._lock:
             return tuple(
-                Sample(None, direction, self._links[direction].estimate())
+                _sample(None, direction, self._links[direction])
                 for direction in DIRECTIONS
                 if self._estimates
             )
 
-    def keep_probe(self) -> None:
-        """What is known now came from a probe: remember it beside what comes later."""
-        self._probe = self.samples()
+    def probe_ended(self, now_ns: int) -> None:
+        """What became ready until now was a probe: its samples are kept beside the later ones."""
+        with self._lock:
+            self._probe_end_ns = now_ns
 
     def found(self) -> WorkerNetwork:
         """Everything."""
@@ -106,6 +108,48 @@ class NetworkMonitor:
             return WorkerNetwork(
                 self._rank, samples, links, self._check.report(), history, self._probe
             )
+
+    def _samples(self) -> tuple[Sample, ...]:
+        """REQUIRES: the lock is held."""
+        return tuple(
+            _sample(server, direction, estimate)
+            for (server, direction), estimate in sorted(self._estimates.items())
+        )
+
+    def _end_probe(self) -> None:
+        """REQUIRES: the lock is held."""
+        self._add("push", self._acknowledged.rest())
+        self._probe, self._probe_end_ns = self._samples(), None
+
+    def _take(self, transfers: Transfers) -> None:
+        """REQUIRES: the lock is held."""
+        if not len(transfers):
+            return
+        known = self._known(transfers)
+        if not known.all():  # a key's first way to the servers is no transfer
+            self._check.restart()
+        for direction in DIRECTIONS:
+            self._check.explain(direction, int(transfers["size_bytes"].sum()))
+        transfers = transfers[known]
+        self._add("pull", transfers[np.argsort(transfers["pulled_ns"])])
+        self._add("push", self._acknowledged.add(transfers))
+        for direction in DIRECTIONS:
+            self._note(direction)
+        self._check.look(time.monotonic_ns())
+
+    def _known(self, transfers: Transfers) -> npt.NDArray[np.bool_]:
+        """Not the first of a key: the server holds its answer until all workers have sent theirs.
+
+        REQUIRES: the lock is held.
+        """
+        keys = transfers["key"].tolist()
+        if self._keys.issuperset(keys):
+            return np.ones(len(keys), np.bool_)
+        known = []
+        for key in keys:
+            known.append(key in self._keys)
+            self._keys.add(key)
+        return np.array(known)
 
     def _add(self, direction: str, transfers: Transfers) -> None:
         """REQUIRES: the lock is held; ``transfers`` are in order of the direction's end."""
@@ -141,6 +185,8 @@ class _InOrder:
         self._lags_ns: deque[int] = deque(maxlen=_LAGS)
 
     def add(self, transfers: Transfers) -> Transfers:
+        if not len(transfers):
+            return transfers
         self._lags_ns.append(int((transfers["pulled_ns"] - transfers["acked_ns"]).max()))
         self._held.append(transfers)
         held = np.concatenate(self._held)
@@ -153,6 +199,14 @@ class _InOrder:
     def rest(self) -> Transfers:
         held, self._held = self._held, []
         return held[0] if held else np.zeros(0, TRANSFER)
+
+
+def _sample(server: int | None, direction: str, estimate: DirectionEstimate) -> Sample:
+    found = estimate.estimate()
+    # An answer that is alone on the link has waited for other workers, too.
+    return Sample(
+        server, direction, found if direction == "push" else replace(found, delay_ns=None)
+    )
 
 
 def _feed(estimate: DirectionEstimate, direction: str, transfers: Transfers) -> None:

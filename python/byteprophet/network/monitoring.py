@@ -1,4 +1,4 @@
-"""BYTEPROPHET_MONITOR=1: the process that talks to the servers watches its network."""
+"""The variables that have a worker watch its network, and the monitor of this process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from byteprophet.observe.observer import Job
 
 VARIABLE = "BYTEPROPHET_MONITOR"
+PROBE_VARIABLE = "BYTEPROPHET_PROBE"
 
 _monitor: NetworkMonitor | None = None
 
 
-def check(environment: Mapping[str, str]) -> bool:
-    """Whether the network is to be watched; UserError for a wrong value."""
-    value = environment.get(VARIABLE, "0")
+def is_on(environment: Mapping[str, str], variable: str) -> bool:
+    """Whether ``variable`` is 1; UserError unless it is 0, 1 or unset."""
+    value = environment.get(variable, "0")
     if value not in ("0", "1"):
-        raise UserError(f"{VARIABLE}={value}: must be 0 or 1")
+        raise UserError(f"{variable}={value}: must be 0 or 1")
     return value == "1"
 
 
@@ -29,7 +30,7 @@ def wanted(environment: Mapping[str, str], _plugin: Plugin, job: Job) -> Network
     """A monitor for the observer, if asked for."""
     global _monitor
     _monitor = None
-    if check(environment):
+    if is_on(environment, VARIABLE):
         _monitor = NetworkMonitor(job.rank, job.run_directory, environment.get("DMLC_NODE_HOST"))
     return _monitor
 

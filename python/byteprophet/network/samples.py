@@ -46,9 +46,9 @@ class WorkerNetwork:
     history: Mapping[str, Sequence[Sequence[int]]]
     probe: tuple[Sample, ...] = ()
 
-    def write(self, run_directory: Path) -> None:
-        """Writes ``network/worker-<rank>.json``; readers see all of it or nothing."""
-        content = {
+    def to_json(self) -> dict[str, Any]:
+        """The content of the file."""
+        return {
             "schema": SCHEMA,
             "rank": self.rank,
             "samples": [sample.to_json() for sample in self.samples],
@@ -57,11 +57,14 @@ class WorkerNetwork:
             "check": dict(self.check),
             "history": {name: list(rows) for name, rows in self.history.items()},
         }
+
+    def write(self, run_directory: Path) -> None:
+        """Writes ``network/worker-<rank>.json``; readers see all of it or nothing."""
         directory = run_directory / _DIRECTORY
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"worker-{self.rank}.json"
         partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
         partial.replace(path)
 
 
@@ -90,7 +93,7 @@ def _read(path: Path) -> WorkerNetwork:
             rank=_whole(content, "rank"),
             samples=_samples(content, "samples"),
             links=_samples(content, "links"),
-            check=_object(content, "check"),
+            check=_check(content),
             history=_history(content),
             probe=_samples(content, "probe"),
         )
@@ -110,6 +113,13 @@ def _object(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{name} must be an object, got {value!r}")
     return value
+
+
+def _check(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    check = _object(table, "check")
+    if check.get("disagrees") not in (True, False, None) or type(check.get("note")) is not str:
+        raise UserError("check must have disagrees (true, false or null) and a note")
+    return check
 
 
 def _samples(table: Mapping[str, Any], name: str) -> tuple[Sample, ...]:

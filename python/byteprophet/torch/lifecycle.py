@@ -17,7 +17,7 @@ from byteps.torch import ops
 
 from byteprophet import _plugin
 from byteprophet.observe import process as observing
-from byteprophet.torch import flush_points
+from byteprophet.torch import flush_points, probe
 from byteprophet.torch.stopwatch import process_stopwatch
 from byteprophet.torch.synchroniser import Alone
 
@@ -28,6 +28,8 @@ def init(lazy: bool = True) -> None:
     atexit.register(_skip_shutdown_after_failure)
     _observe()
     atexit.register(observing.stop)
+    if probe.wanted():
+        probe.run()
 
 
 def shutdown() -> None:
