@@ -23,6 +23,8 @@ from byteprophet.launcher import (
 )
 from byteprophet.launcher.spec import WEEK_S
 from byteprophet.network import parse_rate
+from byteprophet.observe import recording
+from byteprophet.profile import read_profile, saving
 
 SCHEMA = 1
 
@@ -113,14 +115,28 @@ def run(
         float, typer.Option(show_default="a week", help="Seconds after which the job has failed.")
     ] = WEEK_S,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
+    record: Annotated[
+        bool, typer.Option("--record", help="Save every transfer in the run directory's events/.")
+    ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start from the profile.json of an earlier run."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Result as JSON on standard output, all else on error.")
     ] = False,
 ) -> int:
     """See _HELP, which names the schedulers there are."""
     worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
+    environment = {}
+    if record:
+        environment[recording.VARIABLE] = "1"
+    if profile is not None:
+        read_profile(profile)
+        environment[saving.PROFILE] = str(profile.absolute())
     spec = JobSpec(
         command=tuple(command),
+        environment=environment,
         run_directory=runs,
         workers=workers,
         local_ranks=local_ranks,
