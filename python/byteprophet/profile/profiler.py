@@ -2,10 +2,9 @@
 
 It profiles: takes every iteration and the forward times, until ready times are known well enough
 (``estimate.py``), after 5 to 50 iterations, and saves. Should the job change meanwhile, it starts
-anew. Then it watches: one iteration in 4,
-compared with the profile (``drift.py``), no forward times. On drift it profiles again, starting
-from the iterations that showed it, for at most 10, and saves the next number. The job does not stop for any
-of it.
+anew. Then it watches: one iteration in 4, compared with the profile (``drift.py``), no forward
+times. On drift it profiles again, starting from the iterations that showed it, for at most 10, and
+saves the next number. The job does not stop for any of it.
 
 The first iteration with a set of tensors is left out: BytePS makes the keys on the servers then. So
 is, of the second, the forward, as forward order is agreed at the end of the first.

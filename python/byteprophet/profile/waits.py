@@ -2,12 +2,12 @@
 
 A partition is *new most urgent* if, when it becomes ready,
 
-- it outranks all partitions for its server that were ready before and are not yet sent,
-- it is the most urgent of those for its server that become ready within ``TOGETHER_NS`` of the first
-  of them (a burst, or one tensor's partitions: the others wait for it by design), and
+- it outranks all partitions for its server that were ready before and are not sent yet,
+- it is the most urgent of those for its server that become ready within ``TOGETHER_NS`` of the
+  first of them (a burst, or one tensor's partitions: the others wait for it by design), and
 - something is in flight to its server: on an idle link nothing is waited for.
 
-Strict priority sends it next, so its wait, ``sent - ready``, is what was in flight too much: at most
+Strict priority sends it next, so its wait, ``sent - ready``, is for what was in flight: at most
 
     (window + one partition) / bandwidth
 
@@ -75,7 +75,8 @@ def _waits(transfers: Transfers) -> Iterator[int]:
         best = group[np.lexsort((group["key"], -group["priority"].astype(np.int64)))[0]]
         now = best["ready_ns"]
         pending = transfers[:begin][transfers["sent_ns"][:begin] > now]
-        in_flight = (transfers["sent_ns"] <= now) & (transfers["acked_ns"] > now)
+        others = transfers[transfers["key"] != best["key"]]
+        in_flight = (others["sent_ns"] <= now) & (others["acked_ns"] > now)
         if np.any(in_flight) and np.all(pending["priority"] < best["priority"]):
             yield int(best["sent_ns"] - now)
         begin = end
