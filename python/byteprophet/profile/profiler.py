@@ -28,6 +28,7 @@ from byteprophet.profile.model import Profile
 from byteprophet.timeline.transfers import Transfers
 
 LEAST, MOST = 5, 50
+LEAST_FORWARDS = 3
 MOST_AGAIN = 10  # after drift: soon rather than exact
 WATCHED = 4  # every so many iterations
 
@@ -103,9 +104,18 @@ class Profiler:
             forward = None
         self._samples.append(Sample(iteration, forward))
         self._drop_if_changed()
-        enough = len(self._samples) >= LEAST and is_enough(self._samples)
-        if enough or len(self._samples) >= (MOST_AGAIN if self._number else MOST):
+        if self._is_known():
             self._finish()
+
+    def _is_known(self) -> bool:
+        """Whether the samples will do, also for forward where the front measures that."""
+        count = len(self._samples)
+        forwards = sum(sample.forward is not None for sample in self._samples)
+        if count >= MOST:
+            return True
+        if count < LEAST or (self.stopwatch is not None and forwards < LEAST_FORWARDS):
+            return False
+        return is_enough(self._samples) or (self._number > 0 and count >= MOST_AGAIN)
 
     def _drop_if_changed(self) -> None:
         """Forget what was before the last iterations, if these are unlike it."""
