@@ -11,6 +11,7 @@ from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
+from byteprophet.observe import recording
 from byteprophet.schedulers import PLANNED
 from byteprophet.workload import Workload
 from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
@@ -77,7 +78,7 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
         steps=case.steps,
-        environment=case.environment,
+        environment={**case.environment, **({recording.VARIABLE: "1"} if plan.record else {})},
         namespaces=namespaces,
         controller=plan.controller and case.scheduler in PLANNED,
         timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,

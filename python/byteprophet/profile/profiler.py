@@ -1,9 +1,10 @@
 """The profiler of a worker: an observer's consumer that keeps the job's profile up to date.
 
 It profiles: takes every iteration and the forward times, until ready times are known well enough
-(``estimate.py``), after 5 to 50 iterations, and saves. Then it watches: one iteration in 4,
-compared with the profile (``drift.py``), no forward times. On drift it profiles again, starting
-from the iterations that showed it, and saves the next number. The job does not stop for any of it.
+(``estimate.py``), after 5 to 50 iterations, and saves. Should the job change meanwhile, it starts
+anew. Then it watches: one iteration in 4, compared with the profile (``drift.py``), no forward
+times. On drift it profiles again, starting from the iterations that showed it, for at most 10, and
+saves the next number. The job does not stop for any of it.
 
 The first iteration with a set of tensors is left out: BytePS makes the keys on the servers then. So
 is, of the second, the forward, as forward order is agreed at the end of the first.
@@ -20,13 +21,15 @@ from typing import Protocol
 import numpy as np
 
 from byteprophet.observe.observer import Job
-from byteprophet.profile.drift import DriftDetector
+from byteprophet.profile.drift import CONFIRMATIONS, DriftDetector
 from byteprophet.profile.estimate import Forward, Sample, detector, estimate, is_enough
 from byteprophet.profile.iterations import Collector, Iteration
 from byteprophet.profile.model import Profile
 from byteprophet.timeline.transfers import Transfers
 
 LEAST, MOST = 5, 50
+LEAST_FORWARDS = 3
+MOST_AGAIN = 10  # after drift: soon rather than exact
 WATCHED = 4  # every so many iterations
 
 
@@ -85,7 +88,6 @@ class Profiler:
     def _begin_again(self, seen: Sequence[Iteration]) -> None:
         self.every = 1
         self._detector = None
-        self._samples = []
         self._measure(True)
         for iteration in seen:
             self._profile(iteration)
@@ -101,9 +103,27 @@ class Profiler:
         if not np.array_equal(last.priority, iteration.priority):
             forward = None
         self._samples.append(Sample(iteration, forward))
-        enough = len(self._samples) >= LEAST and is_enough(self._samples)
-        if enough or len(self._samples) >= MOST:
+        self._drop_if_changed()
+        if self._is_known():
             self._finish()
+
+    def _is_known(self) -> bool:
+        """Whether the samples will do, also for forward where the front measures that."""
+        count = len(self._samples)
+        forwards = sum(sample.forward is not None for sample in self._samples)
+        if count >= MOST:
+            return True
+        if count < LEAST or (self.stopwatch is not None and forwards < LEAST_FORWARDS):
+            return False
+        return is_enough(self._samples) or (self._number > 0 and count >= MOST_AGAIN)
+
+    def _drop_if_changed(self) -> None:
+        """Forget what was before the last iterations, if these are unlike it."""
+        before, latest = self._samples[:-CONFIRMATIONS], self._samples[-CONFIRMATIONS:]
+        if len(before) >= LEAST:
+            known = detector(before)
+            if not any(known.fits(sample.gradients) for sample in latest):
+                self._samples = latest
 
     def _finish(self) -> None:
         self._number += 1

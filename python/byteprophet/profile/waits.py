@@ -1,22 +1,23 @@
 """What urgent gradients waited for: the promise of a window, checked on recorded transfers.
 
-A partition is *most urgent* at its ready time if it outranks, among the partitions bound for its
-server, all that were ready earlier and not yet sent, and all that were offered in the same moment:
-strict priority sends it next. It waits only because of what was in flight: at most
+A partition is *new most urgent* if, when it becomes ready,
 
-    (window floor + one partition) / bandwidth
+- it outranks all partitions for its server that were ready before and are not sent yet,
+- it is the most urgent of those for its server that become ready within ``TOGETHER_NS`` of the
+  first of them (a burst, or one tensor's partitions: the others wait for it by design), and
+- something is in flight to its server: on an idle link nothing is waited for.
 
-when the policy keeps its promise; the partition is the message that may have been let go just
-before. The wait is ``sent - ready``. *New* most urgent: something was in flight to its server when
-it became ready; on an idle link nothing is waited for, and nothing is shown.
+Strict priority sends it next, so its wait, ``sent - ready``, is for what was in flight: at most
 
-Several partitions that become ready together are one tensor's or one burst's: of those offered
-within ``TOGETHER_NS`` of the first only the most urgent counts, the others wait for it by design.
+    (window + one partition) / bandwidth
+
+where the window is what the policy lets in flight whatever comes, and one more partition may have
+been let go while less than a window was in flight.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -24,51 +25,58 @@ import numpy.typing as npt
 from byteprophet.timeline.transfers import Transfers
 
 TOGETHER_NS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Waits:
-    """Waits of new most urgent partitions, in nanoseconds, and what they may be at most."""
-
-    waits_ns: npt.NDArray[np.int64]
-    allowed_ns: float
-
-    @property
-    def p99_ns(self) -> float:
-        """The 99th percentile; 0 if there were none."""
-        return float(np.percentile(self.waits_ns, 99)) if len(self.waits_ns) else 0.0
-
-
-def allowed_wait_ns(floor_bytes: int, partition_bytes: int, bandwidth_bps: float) -> float:
-    """(window floor + one partition) / bandwidth."""
-    return (floor_bytes + partition_bytes) * 8e9 / bandwidth_bps
+_SLACK_S = 1e-3  # of prophet's automatic window floor (prophet/policy/prophet.h)
 
 
 def urgent_waits_ns(transfers: Transfers) -> npt.NDArray[np.int64]:
-    """How long each new most urgent partition waited, in the order in which they became ready."""
-    waits = [
-        _server_waits(transfers[transfers["server"] == server])
-        for server in np.unique(transfers["server"])
-    ]
-    return np.concatenate(waits) if waits else np.empty(0, np.int64)
-
-
-def _server_waits(transfers: Transfers) -> npt.NDArray[np.int64]:
+    """The wait of each new most urgent partition."""
     ranked = transfers[transfers["priority"] < 0]
-    ranked = ranked[np.argsort(ranked["ready_ns"], kind="stable")]
-    waits = []
+    groups = np.unique(ranked[["iteration", "server"]])
+    waits = [
+        wait
+        for group in groups
+        for wait in _waits(ranked[ranked[["iteration", "server"]] == group])
+    ]
+    return np.array(waits, np.int64)
+
+
+def window_bytes(settings: Mapping[str, int], transfers: Transfers, link_bps: float) -> int | None:
+    """What a policy with ``settings`` lets in flight to a server whatever comes; None: no limit.
+
+    ``prophet`` derives it from the link if ``window_floor_bytes`` is 0: one partition, and what the
+    link carries in the shortest acknowledgement delay and a millisecond.
+    """
+    partition_bytes = settings["partition_bytes"]
+    if "outstanding_messages" in settings:
+        return settings["outstanding_messages"] * partition_bytes
+    if "credit_bytes" in settings:
+        return settings["credit_bytes"]
+    if "window_floor_bytes" not in settings:
+        return None
+    if settings["window_floor_bytes"] > 0:
+        return settings["window_floor_bytes"]
+    delay_s = float((transfers["acked_ns"] - transfers["sent_ns"]).min(initial=2**62)) / 1e9
+    return partition_bytes + int(link_bps / 8 * (delay_s + _SLACK_S)) if len(transfers) else None
+
+
+def allowed_wait_ns(window: int, partition_bytes: int, server_bps: float) -> float:
+    """(window + one partition) / bandwidth towards the server."""
+    return (window + partition_bytes) * 8e9 / server_bps
+
+
+def _waits(transfers: Transfers) -> Iterator[int]:
+    """Of one iteration and server."""
+    transfers = transfers[np.argsort(transfers["ready_ns"], kind="stable")]
+    ready_ns = transfers["ready_ns"]
     begin = 0
-    while begin < len(ranked):
-        end = int(
-            np.searchsorted(ranked["ready_ns"], ranked["ready_ns"][begin] + TOGETHER_NS, "right")
-        )
-        group = ranked[begin:end]
+    while begin < len(transfers):
+        end = int(np.searchsorted(ready_ns, ready_ns[begin] + TOGETHER_NS, "right"))
+        group = transfers[begin:end]
         best = group[np.lexsort((group["key"], -group["priority"].astype(np.int64)))[0]]
         now = best["ready_ns"]
-        before = ranked[:begin]
-        pending = before[before["sent_ns"] > now]
-        in_flight = np.any((transfers["sent_ns"] <= now) & (transfers["acked_ns"] > now))
-        if in_flight and np.all(pending["priority"] < best["priority"]):
-            waits.append(int(best["sent_ns"] - now))
+        pending = transfers[:begin][transfers["sent_ns"][:begin] > now]
+        others = transfers[transfers["key"] != best["key"]]
+        in_flight = (others["sent_ns"] <= now) & (others["acked_ns"] > now)
+        if np.any(in_flight) and np.all(pending["priority"] < best["priority"]):
+            yield int(best["sent_ns"] - now)
         begin = end
-    return np.array(waits, np.int64)
