@@ -245,6 +245,7 @@ def predict_ns(facts: Facts, merged: Merged, settings: Mapping[str, int]) -> int
             server_bandwidth_bps=np.zeros(servers, np.int64),
             delay_ns=max(link.delay_ns for link in links) // 2,
             message_cost_ns=max(link.message_cost_ns for link in links),
+            answer_by_priority=True,  # patch 0031
             known_profile=True,
         )
     except ValueError as error:
