@@ -205,7 +205,7 @@ def test_a_worker_that_never_comes_is_not_waited_for_for_ever() -> None:
 
 
 def test_who_is_too_late_gets_the_plan_anew_with_a_wider_margin() -> None:
-    near, far = Worker("worker-0"), Worker("worker-1", delay_ns=1200 * MS)
+    near, far = Worker("worker-0"), Worker("worker-1", delay_ns=1700 * MS)
     world = World(near, far)
     world.run(20)
     plans = [plan for _, plan in world.orders]
