@@ -102,6 +102,7 @@ def main(arguments: Sequence[str]) -> None:
     if len(arguments) != 3 or arguments[0] not in HOW:
         raise UserError(f"usage: controller_attack.py {'|'.join(HOW)} ADDRESS KEYS")
     how, address, keys = arguments
+    print("ready", flush=True)
     HOW[how](address, Path(keys))
 
 

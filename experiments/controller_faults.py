@@ -14,6 +14,7 @@ judged: p10 to p90 show what the machine's own noise is.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -100,7 +101,8 @@ class Faults:
                 pid = self._planner()
             if pid is None or self._ending.wait(_PAUSE_S):
                 return
-            self._attack(how, pid)
+            with contextlib.suppress(OSError):  # it, or the whole job, has just ended
+                self._attack(how, pid)
 
     def _planner(self) -> int | None:
         """The controller's process, once it has issued a plan; None while there is none."""
@@ -127,12 +129,17 @@ class Faults:
             keys = environment["BYTEPROPHET_CONTROLLER_KEYS"]
             there = [*enter_command(pid), "--net", "--"]
             command = [*there, sys.executable, str(_ATTACK), how, address, keys]
-            attack = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # the job may have ended
+            # Its errors are not shown: the job may end meanwhile.
+            attack = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            assert attack.stdout is not None
+            attack.stdout.readline()  # it is there
         if how in ("kill", "impostor"):
             self._kills += 1
             os.kill(pid, signal.SIGKILL)
         if attack is not None:
-            attack.wait(_ATTACK_TIMEOUT_S)
+            attack.communicate(timeout=_ATTACK_TIMEOUT_S)
         self._tally.attacks[how] += 1
 
 
