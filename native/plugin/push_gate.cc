@@ -75,6 +75,14 @@ void PushGate::OnIteration() {
   policy_->OnIteration(NowNs());
 }
 
+void PushGate::Reconfigure(const prophet::Settings& overrides) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    policy_->Reconfigure(overrides);
+  }
+  changed_.notify_one();
+}
+
 Task PushGate::Take() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (int attempt = 0;; ++attempt) {

@@ -36,6 +36,8 @@ class PushGate {
   Task Take();
   void Acked(uint64_t key);
   void OnIteration();
+  // As Policy::Reconfigure, which throws std::invalid_argument.
+  void Reconfigure(const prophet::Settings& overrides);
   size_t size();
 
   // Partitions handed out by all gates of this process.

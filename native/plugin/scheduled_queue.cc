@@ -125,6 +125,11 @@ void OnIteration() {
   if (rows.gate != nullptr) rows.gate->OnIteration();
 }
 
+void Reconfigure(std::string_view settings_text) {
+  const prophet::Settings overrides = prophet::ParseSettings(settings_text);
+  if (rows.gate != nullptr) rows.gate->Reconfigure(overrides);
+}
+
 }  // namespace byteprophet
 
 namespace byteps {

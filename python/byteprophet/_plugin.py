@@ -15,7 +15,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +25,7 @@ from byteprophet.errors import UserError
 _LIBRARY = "libbyteprophet_torch.so"
 _BUILT_FOR = "byteps.json"  # beside it: which BytePS it was built for
 _BATCH = 256  # completed handles taken at once
+_ERROR_BYTES = 1024
 
 
 class Plugin:
@@ -42,6 +43,12 @@ class Plugin:
         library.byteprophet_next_done.restype = ctypes.c_int
         library.byteprophet_on_iteration.argtypes = []
         library.byteprophet_on_iteration.restype = None
+        library.byteprophet_reconfigure.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.c_int,
+        ]
+        library.byteprophet_reconfigure.restype = ctypes.c_int
 
     def scheduled_partitions(self) -> int:
         """Partitions that went through the policy so far."""
@@ -56,6 +63,16 @@ class Plugin:
     def on_iteration(self) -> None:
         """Tell the policy that an iteration's gradients are about to come."""
         self._library.byteprophet_on_iteration()
+
+    def reconfigure(self, settings: Mapping[str, int]) -> None:
+        """Change settings of the policy from its next decision on.
+
+        ``ValueError``, with the core's line, for what it refuses; nothing has changed then.
+        """
+        text = ",".join(f"{name}={value}" for name, value in settings.items())
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        if self._library.byteprophet_reconfigure(text.encode(), error, _ERROR_BYTES) != 0:
+            raise ValueError(error.value.decode(errors="replace"))
 
 
 def wanted_scheduler(environment: MutableMapping[str, str] = os.environ) -> str | None:
@@ -98,6 +115,7 @@ def load() -> Plugin | None:
 def _check_settings(scheduler: str) -> int:
     """The partition size to start BytePS with, in bytes. Exits if the environment is not right."""
     from byteprophet import _core, schedulers
+    from byteprophet.tune.request import VARIABLE, parse_request
 
     if os.environ.get("BYTEPS_ENABLE_ASYNC", "0") not in ("", "0"):
         _refuse("BYTEPS_ENABLE_ASYNC is set: asynchronous training cannot be scheduled; unset it")
@@ -105,9 +123,14 @@ def _check_settings(scheduler: str) -> int:
     try:
         overrides = _core.parse_settings(os.environ.get("BYTEPROPHET_SETTINGS", ""))
         given = None if partition is None else int(partition)
-        return schedulers.resolve(scheduler, overrides, given)[1]
+        settings, partition_bytes = schedulers.resolve(scheduler, overrides, given)
+        parse_request(os.environ.get(VARIABLE, ""), scheduler, settings)
+        return partition_bytes
     except (UserError, ValueError) as error:
-        _refuse(f"{error} (from BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS and BYTEPS_PARTITION_BYTES)")
+        _refuse(
+            f"{error} (from BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS, BYTEPS_PARTITION_BYTES and "
+            f"{VARIABLE})"
+        )
 
 
 def _native_folder() -> Path | None:

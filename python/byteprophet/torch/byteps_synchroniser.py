@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from byteps.torch import ops
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from byteprophet import _plugin
 from byteprophet.torch import lost_peer
+from byteprophet.torch.partitions import repartition
 from byteprophet.torch.naming import Names
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
@@ -45,6 +46,7 @@ class BytePSSynchroniser:
         self._closing = threading.Event()  # of that receiver
         self._watcher: threading.Thread | None = None
         self._lost: str | None = None
+        self._gradients: dict[str, None] = {}  # declared, in order
 
     @property
     def size(self) -> int:
@@ -60,6 +62,8 @@ class BytePSSynchroniser:
         """BytePS numbers its keys in the order of declaration."""
         for name in names:
             ops.declare(name)
+            if name.startswith("Gradient."):
+                self._gradients[name] = None
 
     def submit(
         self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
@@ -100,6 +104,17 @@ class BytePSSynchroniser:
         """Tell the policy."""
         if self._plugin is not None:
             self._plugin.on_iteration()
+
+    def reconfigure(self, settings: Mapping[str, int]) -> None:
+        """Tell the policy, and BytePS if the partition size changes.
+
+        Each gradient has the new size from its next ``submit`` on, whatever travels meanwhile; so
+        nothing is waited for. Gradients with one of BytePS' own compressors keep their size.
+        """
+        if self._plugin is not None:
+            self._plugin.reconfigure(settings)
+        if "partition_bytes" in settings:
+            repartition(self._gradients, settings["partition_bytes"])
 
     def close(self) -> None:
         """End the receiver; nothing may be outstanding."""
