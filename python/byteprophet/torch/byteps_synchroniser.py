@@ -27,8 +27,8 @@ from torch import Tensor
 
 from byteprophet import _plugin
 from byteprophet.torch import lost_peer
-from byteprophet.torch.partitions import repartition
 from byteprophet.torch.naming import Names
+from byteprophet.torch.partitions import repartition
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
 _WAIT_MS = 1000  # how often the receiver looks whether it should still wait

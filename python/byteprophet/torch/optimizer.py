@@ -240,7 +240,7 @@ def _tuning(synchroniser: Synchroniser, settings: RuntimeSettings) -> Tuning | N
         return None
     from byteprophet.torch.tuning import process_tuning  # scipy takes its time
 
-    return process_tuning(settings.tune, synchroniser, settings.timeout_s)
+    return process_tuning(settings.tune, settings.timeout_s)
 
 
 def flush(optimizer: Optimizer) -> None:

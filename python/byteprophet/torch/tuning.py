@@ -4,7 +4,8 @@ Steps are counted from the one at which the forward order was agreed, the same o
 windows of equal length, one per trial. At the end of a window rank 0 says what the next one tries;
 its message travels beside the next iteration's gradients, and all ranks take the settings over at
 the end of the step after. Nobody waits: the message has had an iteration's time, and new settings
-need no quiet network (``Synchroniser.reconfigure``). After the last trial the best settings stay, and nothing is sent any more.
+need no quiet network (``Synchroniser.reconfigure``). After the last trial the best settings stay,
+and nothing is sent any more.
 
 What is minimised is the median of rank 0's iterations in a window, less the first ones, which still
 feel the change. Rank 0's are everybody's: each iteration needs every rank's gradients, so ranks are
@@ -150,7 +151,7 @@ class Tuning:
 
 
 @functools.cache
-def process_tuning(text: str, synchroniser: Synchroniser, timeout_s: float) -> Tuning | None:
+def process_tuning(text: str, timeout_s: float) -> Tuning | None:
     """The tuning of this process' scheduler; ``text`` is BYTEPROPHET_TUNE's value.
 
     ``None``: none is asked for, or nothing is scheduled. ``UserError`` for a wrong value.
@@ -165,4 +166,7 @@ def process_tuning(text: str, synchroniser: Synchroniser, timeout_s: float) -> T
     if request is None:
         return None
     run = os.environ.get("BYTEPROPHET_RUN")
+    from byteprophet.torch.byteps_synchroniser import process_synchroniser
+
+    synchroniser = process_synchroniser()
     return Tuning(request, synchroniser, Journal(Path(run) if run else None), timeout_s)
