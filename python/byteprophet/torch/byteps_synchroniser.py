@@ -26,6 +26,7 @@ from byteps.torch import ops
 from torch import Tensor
 
 from byteprophet import _plugin
+from byteprophet.observe import process as observing
 from byteprophet.torch import lost_peer
 from byteprophet.torch.naming import Names
 from byteprophet.torch.partitions import repartition
@@ -64,6 +65,8 @@ class BytePSSynchroniser:
             ops.declare(name)
             if name.startswith("Gradient."):
                 self._gradients[name] = None
+        if self._plugin is not None:
+            observing.declared(self._plugin, names)
 
     def submit(
         self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
@@ -106,13 +109,14 @@ class BytePSSynchroniser:
             self._plugin.on_iteration()
 
     def reconfigure(self, settings: Mapping[str, int]) -> None:
-        """Tell the policy, and BytePS if the partition size changes.
+        """Tell the policy, for the next iteration, and BytePS if the partition size changes.
 
         Each gradient has the new size from its next ``submit`` on, whatever travels meanwhile; so
         nothing is waited for. Gradients with one of BytePS' own compressors keep their size.
         """
-        if self._plugin is not None:
-            self._plugin.reconfigure(settings)
+        pushes = ops.local_rank() == ops.local_size() - 1
+        if self._plugin is not None and pushes:
+            self._plugin.stage_plan(self._plugin.iteration() + 1, settings)
         if "partition_bytes" in settings:
             repartition(self._gradients, settings["partition_bytes"])
 
