@@ -49,6 +49,7 @@ class GaussianProcess:
         found = minimize(
             self._loss,
             start,
+            jac=True,
             method="L-BFGS-B",
             bounds=[tuple(np.log(_BOUNDS_LENGTH))] * dimensions + [tuple(np.log(_BOUNDS_NOISE))],
             options={"maxiter": 30},
@@ -80,14 +81,25 @@ class GaussianProcess:
         kernel = _matern(self._points, self._points, lengths)
         return kernel + (noise**2 + _JITTER) * np.eye(len(kernel))
 
-    def _loss(self, logarithms: Floats) -> float:
-        """Negative logarithm of the posterior density of lengths and noise."""
+    def _loss(self, logarithms: Floats) -> tuple[float, Floats]:
+        """Negative logarithm of the posterior density of lengths and noise, and its gradient.
+
+        ``logarithms``: of the lengths, then of the noise.
+        """
         lengths, noise = np.exp(logarithms[:-1]), float(np.exp(logarithms[-1]))
-        factor, lower = cho_factor(self._covariance(lengths, noise), lower=True)
-        fit = self._values @ cho_solve((factor, lower), self._values) / 2
+        factor = cho_factor(self._covariance(lengths, noise), lower=True)
+        inverse = cho_solve(factor, np.eye(len(self._values)))
+        weights = inverse @ self._values
         usual = np.log([_LENGTH] * len(lengths) + [_NOISE])
-        prior = np.sum(((logarithms - usual) / _SPREAD) ** 2) / 2
-        return float(fit + np.sum(np.log(np.diag(factor))) + prior)
+        apart = (logarithms - usual) / _SPREAD
+        loss = self._values @ weights / 2 + np.sum(np.log(np.diag(factor[0]))) + apart @ apart / 2
+        difference = (self._points[:, None, :] - self._points[None, :, :]) / lengths
+        distance = _distance(difference)
+        common = 5.0 / 3.0 * (1.0 + distance) * np.exp(-distance)
+        change = inverse - np.outer(weights, weights)  # half of it: of the loss by the covariance
+        by_length = np.einsum("ij,ijd->d", change * common, difference**2) / 2
+        by_noise = np.trace(change) * noise**2
+        return float(loss), np.append(by_length, by_noise) + apart / _SPREAD
 
 
 def expected_improvement(prediction: Prediction, best: float, margin: float) -> Floats:
@@ -106,7 +118,12 @@ def expected_improvement(prediction: Prediction, best: float, margin: float) -> 
 
 
 def _matern(one: Floats, other: Floats, lengths: Floats) -> Floats:
-    difference = (one[:, None, :] - other[None, :, :]) / lengths
-    distance = math.sqrt(5.0) * np.sqrt(np.sum(difference**2, axis=2))
+    distance = _distance((one[:, None, :] - other[None, :, :]) / lengths)
     result: Floats = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
+    return result
+
+
+def _distance(difference: Floats) -> Floats:
+    """Of points ``difference``, shape (n, m, dimensions), apart; times the square root of 5."""
+    result: Floats = np.sqrt(5.0 * np.sum(difference**2, axis=2))
     return result

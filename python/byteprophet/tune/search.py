@@ -3,7 +3,7 @@
 Ten random candidates first; then the one of which the Gaussian process expects the largest
 improvement (xi = 0.1 standard deviations of what was measured so far, on the logarithm of the
 time), as ByteScheduler does. The last trials measure again whatever has the lowest mean: the best
-of many noisy measurements mostly was lucky. Kept is the candidate with the lowest mean.
+of many noisy measurements mostly was lucky. Kept is the lowest mean of more than one measurement.
 
 The same seed and measurements give the same trials.
 """
@@ -11,7 +11,7 @@ The same seed and measurements give the same trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -69,8 +69,9 @@ class Search:
         self._values.append(value)
 
     def best(self) -> Settings:
-        """The candidate with the lowest mean so far; something must have been measured."""
-        return dict(self._candidates[self._lowest()])
+        """What to keep: of those measured more than once, if any, the one with the lowest mean."""
+        twice = {c for c in self._chosen if self._chosen.count(c) > 1}
+        return dict(self._candidates[self._lowest(twice or set(self._chosen))])
 
     def mean(self, settings: Mapping[str, int]) -> float:
         """Of what was measured for ``settings``."""
@@ -81,7 +82,7 @@ class Search:
         if phase == "random":
             return int(self._order[self.trial])
         if phase == "confirm":
-            return self._lowest()
+            return self._lowest(set(self._chosen))
         values = np.log(np.array(self._values))
         process = GaussianProcess(self._points[self._chosen], values)
         # A noisy minimum is lower than what it was measured of.
@@ -97,8 +98,8 @@ class Search:
             measured.setdefault(candidate, []).append(value)
         return {candidate: math.fsum(v) / len(v) for candidate, v in measured.items()}
 
-    def _lowest(self) -> int:
-        means = self._means()
+    def _lowest(self, among: Collection[int]) -> int:
+        means = {c: mean for c, mean in self._means().items() if c in among}
         return min(means, key=lambda candidate: (means[candidate], candidate))
 
 
