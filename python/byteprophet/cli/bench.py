@@ -60,7 +60,7 @@ def bench(
         int,
         typer.Option(
             metavar="ITERATIONS",
-            help="Let schedulers that can tune what is not --set do so in so many iterations of each"
+            help="Let schedulers tune what they can and is not --set in so many iterations of each"
             " job, 100 or more, before those measured.",
         ),
     ] = 0,

@@ -5,7 +5,7 @@
     scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front
     warmup_iterations = 3
     iterations = 20
-    tune_iterations = 250          # optional, default 0: iterations between, in which settings change
+    tune_iterations = 250          # optional: iterations in between, in which settings change
 
 A path is relative to the directory in which the workers run.
 """
