@@ -11,6 +11,7 @@ from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
+from byteprophet.tune.request import VARIABLE
 from byteprophet.workload import Workload
 from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
 
@@ -53,6 +54,7 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations_per_job,
         compute_ns=case.compute_ns,
+        tune_iterations=case.tune_iterations,
     )
 
 
@@ -73,6 +75,8 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         settings=case.settings,
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
+        # Always: what the caller's shell has is not for all schedulers.
+        environment={VARIABLE: "" if case.tuning is None else str(case.tuning)},
         namespaces=namespaces,
-        timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,
+        timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )
