@@ -32,11 +32,11 @@ void ProphetPolicy::OnReady(const Item& item, TimeNs now) {
 void ProphetPolicy::OnAcked(const Item& item, TimeNs now) {
   const auto retired = Retire(item.key);
   if (!retired) return;
+  const auto sent = sent_ns_.extract(item.key);
+  if (!sent) return;
   const bool more_in_flight = queues().load(retired->server).messages > 0;
-  bandwidth_[retired->server].OnAcked(retired->bytes, more_in_flight, now);
-  if (const auto sent = sent_ns_.extract(item.key)) {
-    delay_[retired->server].OnAcked(now - sent.mapped());
-  }
+  bandwidth_[retired->server].OnAcked(retired->bytes, sent.mapped(), more_in_flight, now);
+  delay_[retired->server].OnAcked(now - sent.mapped());
 }
 
 Decision ProphetPolicy::Next(TimeNs now) {

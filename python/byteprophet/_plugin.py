@@ -15,6 +15,8 @@ import importlib
 import json
 import os
 import sys
+import time
+from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -31,6 +33,7 @@ _BUILT_FOR = "byteps.json"  # beside it: which BytePS it was built for
 _BATCH = 256  # completed handles taken at once
 _TRANSFERS = 4096  # taken at once: the plug-in copies them under a lock that scheduling takes, too
 _ERROR_BYTES = 1024
+_STARTS = 1000  # of iterations, kept for who asks
 
 
 class _ReadyTime(ctypes.Structure):
@@ -49,6 +52,7 @@ class Plugin:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self._starts: deque[tuple[int, int]] = deque(maxlen=_STARTS)
         library.byteprophet_scheduled_partitions.argtypes = []
         library.byteprophet_scheduled_partitions.restype = ctypes.c_uint64
         library.byteprophet_next_done.argtypes = [
@@ -92,6 +96,11 @@ class Plugin:
     def on_iteration(self) -> None:
         """Tell the policy that an iteration's gradients are about to come."""
         self._library.byteprophet_on_iteration()
+        self._starts.append((self.iteration(), time.monotonic_ns()))
+
+    def iteration_starts(self) -> list[tuple[int, int]]:
+        """Number and time of the iterations begun since the last call; one thread calls it."""
+        return [self._starts.popleft() for _ in range(len(self._starts))]
 
     def iteration(self) -> int:
         """Iterations begun so far, the number of the one under way; 0 before the first."""
@@ -174,6 +183,7 @@ def load() -> Plugin | None:
         )
         return None
     import torch  # noqa: F401  (the plug-in is linked against its libraries)
+    import zmq  # noqa: F401  (after the plug-in it would find BytePS' libzmq instead of its own)
 
     os.environ["BYTEPS_PARTITION_BYTES"] = str(partition_bytes)
     return Plugin(ctypes.CDLL(str(native / _LIBRARY), mode=ctypes.RTLD_GLOBAL))

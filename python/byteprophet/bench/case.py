@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from byteprophet import schedulers
 from byteprophet.errors import UserError
+from byteprophet.network import Step
 from byteprophet.tune.request import Request
 from byteprophet.tune.space import free_settings
 
@@ -20,7 +21,8 @@ class Case:
     """One workload under one scheduler on one kind of link.
 
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
-    (None: not limited). ``settings`` and ``partition_bytes`` override the scheduler's own.
+    (None: not limited), which ``steps`` change in mid-run. ``settings`` and ``partition_bytes``
+    override the scheduler's own; ``environment`` is added to all roles'.
     ``tune_iterations``, 0 or at least 100: after warm-up, all settings that the scheduler can tune
     and that are not given are tuned in so many iterations; then the measured ones begin.
     """
@@ -33,6 +35,8 @@ class Case:
     compute_ns: int | None = None
     partition_bytes: int | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     tune_iterations: int = 0
 
     @property
@@ -52,13 +56,16 @@ class Plan:
 
     In each round all cases run once, in order, so that what changes on the machine meanwhile meets
     all of them. All jobs without tuning make the same number of updates, so their parameters can be
-    compared.
+    compared. ``controller``: schedulers that use plans have one. ``record``: every transfer is
+    saved in the run directories.
     """
 
     cases: tuple[Case, ...]
     iterations: int
     rounds: int = 2
     warmup_iterations: int = WARMUP_ITERATIONS
+    controller: bool = False
+    record: bool = False
 
     def __post_init__(self) -> None:
         if not self.cases:

@@ -11,6 +11,8 @@ from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
+from byteprophet.observe import recording
+from byteprophet.schedulers import PLANNED
 from byteprophet.tune.request import VARIABLE
 from byteprophet.workload import Workload
 from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
@@ -59,7 +61,9 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
 
 
 def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool) -> JobSpec:
-    wire_s = 0.0 if case.bandwidth_bps is None else workload.size_bytes * 16 / case.bandwidth_bps
+    rates_bps = [case.bandwidth_bps, *(step.rate_bps for step in case.steps)]
+    slowest_bps = min((rate for rate in rates_bps if rate is not None), default=None)
+    wire_s = 0.0 if slowest_bps is None else workload.size_bytes * 16 / slowest_bps
     iteration_s = (workload.forward_ns + workload.backward_ns) / 1e9 + wire_s
     return JobSpec(
         command=(
@@ -75,8 +79,17 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         settings=case.settings,
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
-        # Always: what the caller's shell has is not for all schedulers.
-        environment={VARIABLE: "" if case.tuning is None else str(case.tuning)},
+        steps=case.steps,
+        environment=_environment(case, plan),
         namespaces=namespaces,
+        controller=plan.controller and case.scheduler in PLANNED,
         timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )
+
+
+def _environment(case: Case, plan: Plan) -> dict[str, str]:
+    # Tuning always: what the caller's shell has is not for all schedulers.
+    environment = {**case.environment, VARIABLE: "" if case.tuning is None else str(case.tuning)}
+    if plan.record:
+        environment[recording.VARIABLE] = "1"
+    return environment

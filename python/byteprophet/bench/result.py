@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet import _core, schedulers
+from byteprophet import schedulers
 from byteprophet.bench.case import Case, Plan
 from byteprophet.errors import JobFailed
+from byteprophet.network import payload_bps
 from byteprophet.tune.journal import NAME as JOURNAL
 from byteprophet.tune.journal import read_journal
 from byteprophet.tune.request import TRIALS
 from byteprophet.workload import Workload
+from byteprophet.workload.bound import iteration_bound_ns
 from byteprophet.workload.worker_config import WorkerResult, read_worker_result
-
-PAYLOAD_SHARE = 0.9564
-"""Of the bytes that ``tbf`` counts: 1448 of each 1514-byte frame."""
 
 
 def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
@@ -33,11 +32,6 @@ def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
     if len({result.parameters_sha256 for result in results}) != 1:
         raise JobFailed(f"ranks ended with different parameters: see {directory}")
     return results
-
-
-def payload_bps(bandwidth_bps: int | None) -> int | None:
-    """What a link of this rate carries of payload; None: not limited."""
-    return None if bandwidth_bps is None else int(bandwidth_bps * PAYLOAD_SHARE)
 
 
 def timing_fields(
@@ -63,11 +57,8 @@ def timing_fields(
 
 def bound_ns(workload: Workload, case: Case) -> int:
     """The shortest possible iteration of ``case``: see prophet/bound.h."""
-    return _core.iteration_bound_ns(
-        [tensor.size_bytes for tensor in workload.tensors],
-        workload.ready_ns(),
-        [tensor.forward_ns for tensor in workload.tensors],
-        backward_ns=workload.backward_ns,
+    return iteration_bound_ns(
+        workload,
         bandwidth_bps=payload_bps(case.bandwidth_bps),
         workers=case.workers,
         servers=case.servers,
@@ -117,6 +108,7 @@ def summarize(
         "workload": workload.name,
         "scheduler": case.scheduler,
         "bandwidth_bps": case.bandwidth_bps,
+        "steps": [str(step) for step in case.steps],
         "workers": case.workers,
         "servers": case.servers,
         "partition_bytes": partition_bytes,
@@ -131,7 +123,10 @@ def summarize(
         },
         "tuned": tuned_fields(case, workload.batch_size, jobs),
         "paced": True,
-        **timing_fields(times_ns, workload.batch_size, bound_ns(workload, case)),
+        # No bound holds for a link that changes.
+        **timing_fields(
+            times_ns, workload.batch_size, None if case.steps else bound_ns(workload, case)
+        ),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
         "scheduled_partitions": min(worker.scheduled_partitions for worker in workers),

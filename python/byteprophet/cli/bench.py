@@ -14,7 +14,7 @@ from byteprophet.bench import Case, Plan, describe_machine, run_bench
 from byteprophet.cli.lists import split
 from byteprophet.cli.run import parse_settings
 from byteprophet.errors import UserError
-from byteprophet.network import parse_rate, why_not_permitted
+from byteprophet.network import parse_rate, parse_step, why_not_permitted
 from byteprophet.report.table import bench_table
 from byteprophet.tune.space import SPACES
 
@@ -42,6 +42,14 @@ def bench(
     bandwidth: Annotated[
         str, typer.Option(help="Rates of each worker's link, separated by commas.")
     ] = "1gbit",
+    step: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RATE@WHEN",
+            help="A new rate of the workers' links, at an update (3gbit@8i, from 0, warm-up"
+            " included) or so long after the start (3gbit@20s); repeatable.",
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option(help="Number of workers.")] = 2,
     servers: Annotated[int, typer.Option(help="Number of servers.")] = 1,
     iterations: Annotated[int, typer.Option(help="Measured iterations, after warm-up.")] = 12,
@@ -56,6 +64,12 @@ def bench(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, with one scheduler only."),
     ] = None,
+    controller: Annotated[
+        bool, typer.Option("--controller", help="With a controller where the scheduler uses plans.")
+    ] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Save every transfer in the run directories' events/.")
+    ] = False,
     tune: Annotated[
         int,
         typer.Option(
@@ -72,6 +86,7 @@ def bench(
     """See _HELP."""
     names = split(schedulers_, "--schedulers")
     rates_bps = [parse_rate(text, "--bandwidth") for text in split(bandwidth, "--bandwidth")]
+    steps = tuple(parse_step(text) for text in step or [])
     if settings and len(names) != 1:
         raise UserError("--set: settings belong to one scheduler, give exactly one in --schedulers")
     if json_file is not None and not json_file.absolute().parent.is_dir():
@@ -88,15 +103,16 @@ def bench(
             compute_ns=compute_ns,
             partition_bytes=partition_bytes,
             settings=parse_settings(settings or []),
+            steps=steps,
             tune_iterations=tune if name in SPACES else 0,
         )
         for rate_bps in rates_bps
         for name in names
     )
     # Without a limit, hosts of their own are still the better likeness, but not a must.
-    namespaces = any(rate_bps is not None for rate_bps in rates_bps) or why_not_permitted() is None
+    namespaces = any((*rates_bps, *steps)) or why_not_permitted() is None
     progress = Console(stderr=True)
-    plan = Plan(cases, iterations, min(rounds, iterations))
+    plan = Plan(cases, iterations, min(rounds, iterations), controller=controller, record=record)
     results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
     report = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
     if json_file is not None:

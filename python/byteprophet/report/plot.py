@@ -58,7 +58,7 @@ def draw_iterations(rows: Sequence[Row]) -> Figure:
         times_ms = {key: value / 1e6 for key, value in row["iteration_ns"].items()}
         middle = times_ms["median"]
         spread = [[middle - times_ms["p10"]], [times_ms["p90"] - middle]]
-        colour, _ = _style(row["scheduler"])
+        colour, _ = style_of(row["scheduler"])
         axes.barh(position, middle, color=colour, height=0.62)
         axes.errorbar(middle, position, xerr=spread, color="#333333", linewidth=1.2, capsize=3)
         axes.annotate(
@@ -100,7 +100,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
             for rate_bps in rates_bps
             if any((r["scheduler"], r["bandwidth_bps"]) == (scheduler, rate_bps) for r in rows)
         }
-        colour, marker = _style(scheduler)
+        colour, marker = style_of(scheduler)
         axes.plot(
             [rate_bps / 1e9 for rate_bps in points],
             list(points.values()),
@@ -176,7 +176,8 @@ def _distinct(rows: Sequence[Row], field: str) -> list[Any]:
     return list(dict.fromkeys(row[field] for row in rows))
 
 
-def _style(scheduler: str) -> tuple[str, str]:
+def style_of(scheduler: str) -> tuple[str, str]:
+    """Colour and marker of a scheduler."""
     return _STYLES.get(scheduler, _OTHER)
 
 

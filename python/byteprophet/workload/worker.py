@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from byteprophet.errors import UserError
+from byteprophet.network.steps import announce
 from byteprophet.schedulers import STOCK
 from byteprophet.workload.check import parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE
@@ -68,7 +69,7 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
     optimizer = front.DistributedOptimizer(optimizer, named_parameters=named, **extra)
     _broadcast(model, front)
 
-    signal = torch.zeros(1)
+    signal = torch.zeros(workload.batch_size, 0)  # no numbers, but a batch: profiles tell its size
     starts_ns: list[int] = []
     tuning_ns: list[int] = []
     measured_from = config.warmup_iterations + config.tune_iterations
@@ -79,6 +80,8 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
             tuning_ns = [after - before for before, after in pairwise(starts_ns)]
             begun = _Usage.now()
             starts_ns = [begun.monotonic_ns]
+        if front.rank() == 0:
+            announce(iteration)
         optimizer.zero_grad()
         model(signal).sum().backward()
         optimizer.step()
