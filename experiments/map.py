@@ -4,9 +4,9 @@
 
 Each cell is a model, a link (how long all its bytes take one way, in times of its compute), a delay
 and a cost per message. In the engine, on virtual time, every scheduler runs there with its default
-settings, and the baselines also with each of their tuning grid's: the best counts. Finished cells
-are kept in the results file: started again, the script goes on where it stopped. About a quarter of
-an hour on an idle core.
+settings, the baselines also with each of their tuning grid's, and prophet with other partition
+sizes: the best is kept. Finished cells are kept in the results file: started again, the script goes
+on where it stopped. A few minutes on an idle core.
 
 Writes ``map.json`` (docs/formats.md) and ``map.png`` to experiments/results.
 """
@@ -135,7 +135,8 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 def _best(job: SimulatedJob, scheduler: str) -> dict[str, Any]:
     job = replace(job, scheduler=scheduler)
-    candidates: list[dict[str, int]] = [{}, *(s for s in tuning_grid(scheduler) if s)]
+    grid = tuning_grid(scheduler if scheduler != schedulers.DEFAULT else "fifo")  # partition sizes
+    candidates: list[dict[str, int]] = [{}, *(settings for settings in grid if settings)]
     ranked = sweep(job, candidates)
     settings, iteration_ns = ranked[0]
     default_ns = next(time_ns for tried, time_ns in ranked if not tried)

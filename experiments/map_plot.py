@@ -39,22 +39,30 @@ def winner(row: Row) -> str:
 
 
 def draw_map(rows: Sequence[Row]) -> Figure:
-    """Three maps per model and link: who wins by how much, and two distances to the bound."""
+    """Four maps per model and link: who wins by how much, and three distances to the bound."""
     columns = list(dict.fromkeys((row["workload"], row["link"]) for row in rows))
-    figure = Figure(figsize=(1.6 + 2.9 * len(columns), 8.6), layout="constrained")
-    grid = figure.subplots(3, len(columns), squeeze=False)
+    figure = Figure(figsize=(1.6 + 2.9 * len(columns), 11.2), layout="constrained")
+    grid = figure.subplots(4, len(columns), squeeze=False)
     for place, (workload, link) in enumerate(columns):
         here = [row for row in rows if (row["workload"], row["link"]) == (workload, link)]
         panels = [axes[place] for axes in grid]
         _draw_winner(panels[0], here)
-        _draw_ratio(panels[1], here, [_ours_ratio(row) for row in here])
-        _draw_ratio(panels[2], here, [_baseline_ratio(row) for row in here])
+        ours = [row["schedulers"][OURS] for row in here]
+        best = [min(baselines(row).values()) for row in here]
+        _draw_ratio(panels[1], here, [result["default_ns"] for result in ours])
+        _draw_ratio(panels[2], here, [result["iteration_ns"] for result in ours])
+        _draw_ratio(panels[3], here, best)
         rate = here[0]["bandwidth_bps"] / 1e9
         panels[0].set_title(
             f"{workload}\nlink {link:g} x compute ({rate:.2g} Gbit/s)", fontsize="medium"
         )
-        panels[2].set_xlabel("delay, one way, in us")
-    names = (f"best tuned baseline / {OURS}", f"{OURS} / bound", "best tuned baseline / bound")
+        panels[3].set_xlabel("delay, one way, in us")
+    names = (
+        f"best tuned baseline / {OURS}",
+        f"{OURS} / bound",
+        f"{OURS}, best partition / bound",
+        "best tuned baseline / bound",
+    )
     for axes, name in zip(grid, names, strict=True):
         axes[0].set_ylabel(f"{name}\n\nmessage cost in us")
     figure.suptitle(
@@ -65,22 +73,15 @@ def draw_map(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _ours_ratio(row: Row) -> float:
-    return float(row["schedulers"][OURS]["default_ns"] / row["bound_ns"])
-
-
-def _baseline_ratio(row: Row) -> float:
-    return float(min(baselines(row).values()) / row["bound_ns"])
-
-
 def _draw_winner(axes: Axes, rows: Sequence[Row]) -> None:
     values = [advantage(row) for row in rows]
     texts = [f"{value:.3f}\n{_short(winner(row))}" for value, row in zip(values, rows, strict=True)]
-    norm = TwoSlopeNorm(vmin=0.85, vcenter=1.0, vmax=1.15)
+    norm = TwoSlopeNorm(vmin=0.6, vcenter=1.0, vmax=1.4)
     _heat(axes, rows, values, texts, {"cmap": "RdBu", "norm": norm})
 
 
-def _draw_ratio(axes: Axes, rows: Sequence[Row], values: Sequence[float]) -> None:
+def _draw_ratio(axes: Axes, rows: Sequence[Row], times_ns: Sequence[int]) -> None:
+    values = [time_ns / row["bound_ns"] for time_ns, row in zip(times_ns, rows, strict=True)]
     texts = [f"{value:.3f}" for value in values]
     _heat(axes, rows, values, texts, {"cmap": "YlOrRd", "norm": LogNorm(vmin=1.0, vmax=2.0)})
 
@@ -99,7 +100,7 @@ def _heat(
         x, y = delays.index(row["delay_ns"]), costs.index(row["message_cost_ns"])
         cells[y][x] = value
         axes.text(x, y, text, ha="center", va="center", fontsize=7)
-    axes.imshow(cells, origin="lower", aspect="auto", alpha=0.75, **colours)
+    axes.imshow(cells, origin="lower", aspect="auto", alpha=0.6, **colours)
     axes.set_xticks(range(len(delays)), [f"{delay / 1e3:g}" for delay in delays])
     axes.set_yticks(range(len(costs)), [f"{cost / 1e3:g}" for cost in costs])
 

@@ -78,7 +78,9 @@ def test_same_times(job: SlowJob, scheduler: tuple[str, dict[str, int]]) -> None
     for raw, worker in zip(result["transfers"], workers, strict=True):
         records = raw.view(TRANSFER)
         times = {
-            (int(record["iteration"]) - 1, int(record["key"])): [int(record[time]) for time in TIMES]
+            (int(record["iteration"]) - 1, int(record["key"])): [
+                int(record[time]) for time in TIMES
+            ]
             for record in records
         }
         assert times == worker.transfers
