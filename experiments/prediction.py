@@ -49,9 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         measured_ns = row["iteration_ns"]["median"]
         simulated_ns = predict_ns(row, Costs())
         table.add_row(
-            "unlimited"
-            if row["bandwidth_bps"] is None
-            else f"{row['bandwidth_bps'] / 1e9:g} Gbit/s",
+            format_rate(row["bandwidth_bps"]),
             row["scheduler"],
             str(row["partition_bytes"]),
             f"{measured_ns / 1e6:.1f}",
