@@ -164,9 +164,9 @@ void BytePSScheduledQueue::addTask(std::shared_ptr<TensorTableEntry> task) {
     rows.gate->Acked(task->key);
     if (byteprophet::PullsEarly(task)) return;
   }
-  // What comes after PULL: the push was acknowledged and the pull was answered.
-  if ((_qt == DECOMPRESS || _qt == COPYH2D) && rows.gate != nullptr)
-    byteprophet::TransferRecorder::Get().Pulled(task->key);
+  // The first stage after PULL, whichever it is: the push was acknowledged and the pull answered.
+  // There always is one: sums go back to local ranks.
+  if (_qt > PULL && rows.gate != nullptr) byteprophet::TransferRecorder::Get().Pulled(task->key);
   rows.stages[_qt]->Add(std::move(task));
 }
 

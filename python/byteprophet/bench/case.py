@@ -40,12 +40,14 @@ class Plan:
 
     In each round all cases run once, in order, so that what changes on the machine meanwhile meets
     all of them. All jobs make the same number of updates, so their parameters can be compared.
+    ``record``: every transfer is saved in the run directories.
     """
 
     cases: tuple[Case, ...]
     iterations: int
     rounds: int = 2
     warmup_iterations: int = WARMUP_ITERATIONS
+    record: bool = False
 
     def __post_init__(self) -> None:
         if not self.cases:

@@ -11,6 +11,7 @@ from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
+from byteprophet.observe import recording
 from byteprophet.workload import Workload
 from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
 
@@ -73,6 +74,7 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         servers=case.servers,
         scheduler=case.scheduler,
         settings=case.settings,
+        environment={recording.VARIABLE: "1"} if plan.record else {},
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
         steps=case.steps,

@@ -63,6 +63,9 @@ def bench(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, with one scheduler only."),
     ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Save every transfer in the run directories' events/.")
+    ] = False,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Save the results here.")
@@ -94,7 +97,7 @@ def bench(
     # Without a limit, hosts of their own are still the better likeness, but not a must.
     namespaces = any((*rates_bps, *steps)) or why_not_permitted() is None
     progress = Console(stderr=True)
-    plan = Plan(cases, iterations, min(rounds, iterations))
+    plan = Plan(cases, iterations, min(rounds, iterations), record=record)
     results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
     report = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
     if json_file is not None:

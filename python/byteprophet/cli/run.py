@@ -24,6 +24,8 @@ from byteprophet.launcher import (
 from byteprophet.launcher.spec import WEEK_S
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.network import monitoring, parse_rate, parse_step
+from byteprophet.observe import recording
+from byteprophet.profile import read_profile, saving
 
 SCHEMA = 1
 
@@ -128,6 +130,13 @@ def run(
         float, typer.Option(show_default="a week", help="Seconds after which the job has failed.")
     ] = WEEK_S,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
+    record: Annotated[
+        bool, typer.Option("--record", help="Save every transfer in the run directory's events/.")
+    ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start from the profile.json of an earlier run."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Result as JSON on standard output, all else on error.")
     ] = False,
@@ -137,8 +146,15 @@ def run(
     steps = tuple(parse_step(text) for text in step or [])
     if any(step.at_update is not None for step in steps):
         raise UserError("--step: only a bench knows when an update begins; use e.g. 3gbit@20s")
+    environment = _watching(scheduler, monitor or probe, probe)
+    if record:
+        environment[recording.VARIABLE] = "1"
+    if profile is not None:
+        read_profile(profile)
+        environment[saving.PROFILE] = str(profile.absolute())
     spec = JobSpec(
         command=tuple(command),
+        environment=environment,
         run_directory=runs,
         workers=workers,
         local_ranks=local_ranks,
@@ -149,7 +165,6 @@ def run(
         bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
         worker_bandwidth_bps=worker_bandwidth_bps,
         steps=steps,
-        environment=_watching(scheduler, monitor or probe, probe),
         # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
         namespaces=bandwidth is not None or bool(worker_bandwidth_bps or steps),
         timeout_s=timeout,

@@ -12,10 +12,12 @@ from byteprophet._plugin import Plugin
 from byteprophet.network import monitoring
 from byteprophet.observe import recording
 from byteprophet.observe.observer import Consumer, Job
+from byteprophet.profile import saving
 
 Maker = Callable[[Mapping[str, str], Plugin, Job], Consumer | None]
 
-_MAKERS: tuple[Maker, ...] = (recording.wanted, monitoring.wanted)
+# In this order they see each batch of transfers.
+_MAKERS: tuple[Maker, ...] = (recording.wanted, saving.wanted, monitoring.wanted)
 
 
 def make_consumers(environment: Mapping[str, str], plugin: Plugin, job: Job) -> list[Consumer]:

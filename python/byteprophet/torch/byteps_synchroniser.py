@@ -29,6 +29,7 @@ from byteprophet import _plugin
 from byteprophet.observe import process as observing
 from byteprophet.torch import lost_peer
 from byteprophet.torch.naming import Names
+from byteprophet.torch.stopwatch import process_stopwatch
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
 _WAIT_MS = 1000  # how often the receiver looks whether it should still wait
@@ -100,9 +101,11 @@ class BytePSSynchroniser:
             self._changed.notify()
 
     def begin_iteration(self) -> None:
-        """Tell the policy."""
+        """Tell the policy, and whoever observes it."""
         if self._plugin is not None:
+            observing.before_iteration(self._plugin)
             self._plugin.on_iteration()
+            process_stopwatch.begin_iteration(self._plugin.iteration())
 
     def close(self) -> None:
         """End the receiver; nothing may be outstanding."""

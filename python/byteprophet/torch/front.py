@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,6 +113,10 @@ class Front:
         """Wait until every parameter's ``grad`` is the average over all ranks."""
         self.finish()
         self.gradients.collect(self.gradients.participants())
+
+    def needed(self, module: nn.Module) -> Iterator[Slot]:
+        """The parameters of this optimizer that ``module`` needs before it runs."""
+        return self._order.needed(module)
 
     def agree_again(self) -> None:
         """Take rank 0's order at the next step: ranks may have come and gone."""

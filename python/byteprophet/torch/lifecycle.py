@@ -18,6 +18,7 @@ from byteps.torch import ops
 from byteprophet import _plugin
 from byteprophet.observe import process as observing
 from byteprophet.torch import flush_points, probe
+from byteprophet.torch.stopwatch import process_stopwatch
 from byteprophet.torch.synchroniser import Alone
 
 
@@ -69,7 +70,7 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
 def _observe() -> None:
     plugin = _plugin.load()
     if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
-        observing.start(plugin, int(ops.rank()), int(ops.size()))
+        observing.start(plugin, int(ops.rank()), int(ops.size()), process_stopwatch)
 
 
 def _skip_shutdown_after_failure() -> None:
