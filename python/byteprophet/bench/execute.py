@@ -74,11 +74,10 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         servers=case.servers,
         scheduler=case.scheduler,
         settings=case.settings,
-        environment={recording.VARIABLE: "1"} if plan.record else {},
+        environment={**case.environment, **({recording.VARIABLE: "1"} if plan.record else {})},
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
         steps=case.steps,
-        environment=case.environment,
         namespaces=namespaces,
         timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,
     )
