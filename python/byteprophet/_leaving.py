@@ -27,14 +27,15 @@ def leave_at_exit() -> None:
     atexit.register(_leave)
 
 
-def skip_shutdown(shutdown: Callable[[], Any]) -> None:
-    """At exit, have BytePS' own handler not run if the process has failed."""
-    atexit.register(_skip, shutdown)
+def skip_shutdown(*handlers: Callable[[], Any]) -> None:
+    """At exit, have BytePS' own ``handlers`` not run if the process has failed."""
+    atexit.register(_skip, *handlers)
 
 
-def _skip(shutdown: Callable[[], Any]) -> None:
+def _skip(*handlers: Callable[[], Any]) -> None:
     if has_failed():
-        atexit.unregister(shutdown)
+        for handler in handlers:
+            atexit.unregister(handler)
 
 
 def _leave() -> None:

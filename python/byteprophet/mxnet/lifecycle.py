@@ -1,8 +1,8 @@
 """Starting and stopping BytePS: nothing of ours left on the way, and no hang after a failure.
 
 What happens after a failure, and in which order: ``_leaving.py``. MXNet's engine may still have
-push_pulls to start when the script ends; BytePS forgets those once it is shut down, and the engine
-would wait for them for good. So they are waited for first.
+push_pulls to start when the script ends. BytePS waits for them before it shuts down; here that wait
+has a time limit.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import sys
 
+import mxnet as mx
 from byteps.mxnet import ops
 
 from byteprophet import _leaving
@@ -19,7 +20,7 @@ from byteprophet.mxnet.waiting import wait_for_all
 def init(lazy: bool = True) -> None:
     """Join the job. ``lazy``: connect when the first tensor is sent."""
     ops.init(lazy)
-    _leaving.skip_shutdown(ops.shutdown)
+    _leaving.skip_shutdown(mx.nd.waitall, ops._basics.shutdown)
     atexit.register(_finish_at_exit)
 
 

@@ -39,6 +39,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
     Parameters are broadcast from ``root_rank`` in the first ``step()``.
     """
 
+    _params_to_init: list[Any]  # Gluon's: not broadcast yet
+
     def __init__(
         self,
         params: Any,
