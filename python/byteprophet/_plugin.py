@@ -66,13 +66,17 @@ def wanted_scheduler(environment: MutableMapping[str, str] = os.environ) -> str 
     return None if name in ("", "stock") else name
 
 
-@functools.cache
 def load(framework: str = "torch") -> Plugin | None:
     """Load the plug-in for ``framework`` if ``BYTEPS_SCHEDULER`` asks for it; once per process.
 
     ``None``: not asked for, or the BytePS installed is not the one it was built for. Exits with
     status 2 for a wrong setting, or if an extension of BytePS was loaded already.
     """
+    return _load(framework)
+
+
+@functools.cache
+def _load(framework: str) -> Plugin | None:
     scheduler = wanted_scheduler()
     if scheduler is None:
         return None

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("mxnet", reason="MXNet has an environment of its own: make test-mxnet")
+
 from job_worker import LAYERS
 
 from byteprophet import _core
