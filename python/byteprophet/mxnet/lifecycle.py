@@ -13,20 +13,24 @@ import sys
 import mxnet as mx
 from byteps.mxnet import ops
 
-from byteprophet import _leaving
+from byteprophet import _leaving, _plugin
 from byteprophet.mxnet.waiting import wait_for_all
+from byteprophet.observe import process as observing
 
 
 def init(lazy: bool = True) -> None:
     """Join the job. ``lazy``: connect when the first tensor is sent."""
     ops.init(lazy)
     _leaving.skip_shutdown(mx.nd.waitall, ops._basics.shutdown)
+    _observe()
+    atexit.register(observing.stop)
     atexit.register(_finish_at_exit)
 
 
 def shutdown() -> None:
     """Finish what is under way, then shut BytePS down."""
     wait_for_all()
+    observing.stop()
     ops.shutdown()
 
 
@@ -36,6 +40,7 @@ def suspend() -> None:
     Servers and the scheduler role stay for those that ``resume``.
     """
     wait_for_all()
+    observing.stop()
     ops.suspend()
 
 
@@ -45,6 +50,13 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
     ``num_servers`` cannot change: ``ValueError``.
     """
     ops.resume(num_workers, num_servers, global_rank, context)
+    _observe()
+
+
+def _observe() -> None:
+    plugin = _plugin.load("mxnet")
+    if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
+        observing.start(plugin, int(ops.rank()), int(ops.size()))
 
 
 def _finish_at_exit() -> None:

@@ -25,11 +25,13 @@ from byteps.mxnet import DistributedOptimizer as BytePSOptimizer
 from byteps.mxnet import DistributedTrainer as BytePSTrainer
 from byteps.mxnet import ops
 
+from byteprophet import _plugin
 from byteprophet.mxnet.forward_order import ForwardOrder, agree
 from byteprophet.mxnet.iterations import Iterations
 from byteprophet.mxnet.learning_rate_file import LearningRateFile
 from byteprophet.mxnet.one_by_one import OneByOne
 from byteprophet.mxnet.waiting import wait_for_all
+from byteprophet.observe import process as observing
 from byteprophet.runtime_settings import RuntimeSettings
 
 
@@ -66,6 +68,9 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
             if parameter.grad_req != "null":
                 options = {k: v for k, v in vars(parameter).items() if k.startswith("byteps_")}
                 ops.byteps_declare_tensor(f"Gradient.{name}", **options)
+        plugin = _plugin.load("mxnet")
+        if plugin is not None:
+            observing.declared(plugin, [f"Gradient.{name}" for name in self._names])
         self._iterations = Iterations()
         self._recorder: ForwardOrder | None = ForwardOrder(self._params)
         self._forward_order = list(range(len(self._params)))

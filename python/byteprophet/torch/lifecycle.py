@@ -5,9 +5,12 @@ What happens after a failure, and in which order: ``_leaving.py``.
 
 from __future__ import annotations
 
+import atexit
+
 from byteps.torch import ops
 
-from byteprophet import _leaving
+from byteprophet import _leaving, _plugin
+from byteprophet.observe import process as observing
 from byteprophet.torch import flush_points
 from byteprophet.torch.synchroniser import Alone
 
@@ -16,11 +19,14 @@ def init(lazy: bool = True) -> None:
     """Join the job. ``lazy``: connect when the first tensor is sent."""
     ops.init(lazy)
     _leaving.skip_shutdown(ops.shutdown)
+    _observe()
+    atexit.register(observing.stop)
 
 
 def shutdown() -> None:
     """Finish what is under way, then shut BytePS down."""
     flush_points.stop_all()
+    observing.stop()
     ops.shutdown()
 
 
@@ -30,6 +36,7 @@ def suspend() -> None:
     Servers and the scheduler role stay for those that ``resume``.
     """
     flush_points.stop_all()
+    observing.stop()
     ops.suspend()
 
 
@@ -46,8 +53,15 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
             "worker, where nothing is sent; call it after resume()"
         )
     ops.resume(num_workers, num_servers, global_rank, context)
+    _observe()
     for front in flush_points.live_fronts():
         front.agree_again()
+
+
+def _observe() -> None:
+    plugin = _plugin.load()
+    if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
+        observing.start(plugin, int(ops.rank()), int(ops.size()))
 
 
 _leaving.leave_at_exit()
