@@ -14,6 +14,7 @@ from job_worker import LAYERS
 
 from byteprophet import _core
 from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_job
+from byteprophet.timeline.transfers import load, tensor_of
 
 pytestmark = pytest.mark.job
 WORKER = Path(__file__).with_name("job_worker.py")
@@ -25,6 +26,7 @@ def run(folder: Path, case: str, scheduler: str) -> JobResult:
         run_directory=folder / "run",
         directory=folder,
         scheduler=scheduler,
+        environment={"BYTEPROPHET_RECORD": "1"},
         timeout_s=200.0,
     )
     return run_job(spec, None)
@@ -61,10 +63,18 @@ def test_parameters_are_stocks_bit_for_bit(
             assert trained == list(LAYERS)
 
 
-def test_ranks_agree_on_the_order_of_rank_0(tmp_path: Path) -> None:
+def test_every_gradient_arrives_with_the_place_that_rank_0_gave_it(tmp_path: Path) -> None:
     first, second = results(tmp_path, "other_order", "prophet")
-    assert first == second
-    assert first["order"] == [f"{name}_{kind}" for name in LAYERS for kind in ("weight", "bias")]
+    assert first["digest"] == second["digest"]
+    order = [f"{name}_{kind}" for name in LAYERS for kind in ("weight", "bias")]
+    for rank, worker in enumerate((first, second)):
+        assert worker["order"] == order
+        recording = load(tmp_path / "run" / "events" / f"transfers-{rank}.parquet")
+        numbers = {name: number for number, name in recording.names.items()}
+        for place, name in enumerate(order):
+            mine = recording.transfers[tensor_of(recording.transfers) == numbers[name]]
+            assert mine["iteration"].tolist() == [1, 2, 3]
+            assert mine["priority"].tolist() == [-1 - place] * 3
 
 
 def test_module_has_the_same_sums(tmp_path: Path) -> None:

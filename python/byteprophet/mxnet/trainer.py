@@ -120,7 +120,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
             ops.byteps_push_pull(
                 wire,
                 version=version,
-                priority=-place,
+                priority=-1 - place,
                 name=f"Gradient.{self._names[index]}",
                 is_average=False,
             )
