@@ -47,7 +47,7 @@ class Policy:
         """
 
     def reconfigure(self, overrides: Mapping[str, int]) -> None:
-        """Change some settings while items are pending and in flight; ``ValueError`` changes none."""
+        """Change settings while items are pending and in flight; ``ValueError`` changes none."""
 
     @property
     def settings(self) -> dict[str, int]: ...
