@@ -12,6 +12,7 @@ from byteprophet.bench.result import read_results, summarize
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
+from byteprophet.tune import request
 from byteprophet.workload import Workload
 from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
 
@@ -54,6 +55,7 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations_per_job,
         compute_ns=case.compute_ns,
+        tune_iterations=case.tune_iterations,
     )
 
 
@@ -72,9 +74,13 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         servers=case.servers,
         scheduler=case.scheduler,
         settings=case.settings,
-        environment={recording.VARIABLE: "1"} if plan.record else {},
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
+        # Always: what the caller's shell has is not for all schedulers.
+        environment={
+            request.VARIABLE: "" if case.tuning is None else str(case.tuning),
+            recording.VARIABLE: str(int(plan.record)),
+        },
         namespaces=namespaces,
-        timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,
+        timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )
