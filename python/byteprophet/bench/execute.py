@@ -88,8 +88,9 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
 
 
 def _environment(case: Case, plan: Plan) -> dict[str, str]:
-    # Tuning always: what the caller's shell has is not for all schedulers.
-    environment = {**case.environment, VARIABLE: "" if case.tuning is None else str(case.tuning)}
-    if plan.record:
-        environment[recording.VARIABLE] = "1"
-    return environment
+    # Always both: what the caller's shell has is not for all schedulers.
+    return {
+        **case.environment,
+        VARIABLE: "" if case.tuning is None else str(case.tuning),
+        recording.VARIABLE: str(int(plan.record)),
+    }
