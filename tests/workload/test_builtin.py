@@ -17,8 +17,8 @@ from byteprophet.workload.layers import Parameter
 from byteprophet.workload.resnet import resnet18, resnet50, resnet152
 from byteprophet.workload.vgg import vgg19
 
-# GPT-2: per token 2 N + 2 layers context width operations (Kaplan et al. 2020, N without embeddings,
-# which counts all of the attention's products), and the head's over the vocabulary.
+# GPT-2: per token 2 N + 2 layers context width operations (Kaplan et al. 2020, N without
+# embeddings, the attention's products beside it), and the head's over the vocabulary.
 _GPT2 = 1024 * (12 * 12 * 768**2 + 2 * 12 * 1024 * 768 + 50257 * 768)
 
 # Parameters and multiply-adds: torchvision's model pages for the convolutional networks, timm's for

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from byteprophet.errors import UserError
+from byteprophet.workload.worker_config import IDLE_S
 
 WARMUP_ITERATIONS = 5
 """Before anything is measured: the first creates the keys on the server, the second still runs
@@ -17,7 +18,8 @@ class Case:
     """One workload under one scheduler on one kind of link.
 
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
-    (None: not limited). ``settings`` and ``partition_bytes`` override the scheduler's own.
+    (None: not limited); a worker in ``worker_bandwidth_bps``, by its index, has that rate instead.
+    ``settings`` and ``partition_bytes`` override the scheduler's own.
     """
 
     workload: str
@@ -28,6 +30,16 @@ class Case:
     compute_ns: int | None = None
     partition_bytes: int | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
+    worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
+    tuner: bool = False
+
+    @property
+    def slowest_bps(self) -> int | None:
+        """The rate of the slowest worker's link, which decides; None: no link is limited."""
+        rates_bps = [*self.worker_bandwidth_bps.values()]
+        if self.bandwidth_bps is not None and len(self.worker_bandwidth_bps) < self.workers:
+            rates_bps.append(self.bandwidth_bps)
+        return min(rates_bps, default=None)
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,7 @@ class Plan:
     iterations: int
     rounds: int = 2
     warmup_iterations: int = WARMUP_ITERATIONS
+    idle_s: float = IDLE_S  # how long each worker is left idle at the end, to see what it burns
 
     def __post_init__(self) -> None:
         if not self.cases:

@@ -59,13 +59,16 @@ def timing_fields(
 
 
 def bound_ns(workload: Workload, case: Case) -> int:
-    """The shortest possible iteration of ``case``: see prophet/bound.h."""
+    """The shortest possible iteration of ``case``: see prophet/bound.h.
+
+    Every worker needs the sums, and so the pushes, of the one with the slowest link.
+    """
     return _core.iteration_bound_ns(
         [tensor.size_bytes for tensor in workload.tensors],
         workload.ready_ns(),
         [tensor.forward_ns for tensor in workload.tensors],
         backward_ns=workload.backward_ns,
-        bandwidth_bps=payload_bps(case.bandwidth_bps),
+        bandwidth_bps=payload_bps(case.slowest_bps),
         workers=case.workers,
         servers=case.servers,
     )
@@ -87,6 +90,9 @@ def summarize(
         "workload": workload.name,
         "scheduler": case.scheduler,
         "bandwidth_bps": case.bandwidth_bps,
+        "worker_bandwidth_bps": {
+            str(index): rate_bps for index, rate_bps in sorted(case.worker_bandwidth_bps.items())
+        },
         "workers": case.workers,
         "servers": case.servers,
         "partition_bytes": partition_bytes,

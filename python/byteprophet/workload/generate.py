@@ -42,7 +42,7 @@ def seed_in(name: str) -> int | None:
 
 
 def generate(seed: int) -> Workload:
-    """The workload of ``seed``, from 8 to 160 MB and from 0.2 to 1.5 s; called ``random-<seed>``."""
+    """The workload of ``seed``, from 8 to 160 MB, 0.2 to 1.5 s; called ``random-<seed>``."""
     draw = _Draw(seed)
     weights = _with_giant(draw, _body(draw))
     total_bytes = draw.log_uniform(_SMALLEST_TOTAL_BYTES, _LARGEST_TOTAL_BYTES)
@@ -137,8 +137,8 @@ def _bursts(draw: _Draw, count: int) -> list[int | None]:
     kind = draw.one_of(("none", "fixed", "random", "random", "all"))
     if kind == "none":
         return [None] * count
-    longest = max(1, count // 3)
-    length = count if kind == "all" else draw.integer(1, min(32, longest))
+    longest = draw.integer(1, max(1, count // 3))
+    length = count if kind == "all" else min(32, longest)
     bursts: list[int | None] = []
     while len(bursts) < count:
         if kind == "random":

@@ -5,6 +5,7 @@
     scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front
     warmup_iterations = 3
     iterations = 20
+    idle_s = 2.0                   # optional: how long the process is left idle at the end
 
 A path is relative to the directory in which the workers run.
 """
@@ -25,6 +26,9 @@ from byteprophet.workload.model import Workload
 
 RESULT_SCHEMA = 1
 
+IDLE_S = 2.0
+"""Long enough for what an idle process burns to be seen."""
+
 
 @dataclass(frozen=True)
 class WorkerConfig:
@@ -35,6 +39,7 @@ class WorkerConfig:
     warmup_iterations: int
     iterations: int
     compute_ns: int | None = None
+    idle_s: float = IDLE_S
 
     def __post_init__(self) -> None:
         for field in ("workload", "scheduler"):
@@ -45,6 +50,9 @@ class WorkerConfig:
             value = getattr(self, field)
             if type(value) is not int or value < smallest:
                 raise UserError(f"{field} must be an integer from {smallest}, got {value!r}")
+
+        if type(self.idle_s) not in (int, float) or not 0 <= self.idle_s <= 3600:
+            raise UserError(f"idle_s must be a number from 0 to 3600, got {self.idle_s!r}")
 
     def load_workload(self) -> Workload:
         """The workload, at the speed asked for."""
@@ -62,7 +70,9 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
     table: dict[str, Any] = parse_table(read_text(path), str(path))
     try:
         check_fields(
-            table, ("workload", "scheduler", "warmup_iterations", "iterations"), ("compute_ns",)
+            table,
+            ("workload", "scheduler", "warmup_iterations", "iterations"),
+            ("compute_ns", "idle_s"),
         )
         return WorkerConfig(**table)
     except UserError as error:
@@ -75,7 +85,8 @@ class WorkerResult:
 
     Each of ``iteration_ns`` is from the start of a measured iteration to the start of the next;
     CPU fractions are CPU seconds of the process per second, so that 1.0 is one core; stamps are
-    nanoseconds of the machine's monotonic clock.
+    nanoseconds of the machine's monotonic clock. ``idle_cpu_fraction`` is 0 where the process was
+    not left idle.
     """
 
     rank: int

@@ -1,0 +1,136 @@
+"""What each phase of a grid measures.
+
+    base     every scheduler with its defaults, in all cells
+    tuned    prophet, and each baseline with the settings that are best for the very cell:
+             candidates are ranked in the engine, the best few confirmed on the real system
+    single   prophet, and each baseline with a few settings that are common to all cells: those
+             with the best geometric mean in the engine, and 4 MB x 2
+    tuning   prophet, and baselines that tune themselves, over their first 300 iterations, in the
+             cells that the grid marks
+
+Prophet has its defaults everywhere. In each round all cells come in turn, and in a cell all
+policies right after one another, in reverse order in every second round: what changes on the
+machine meets all alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from byteprophet import _core, schedulers
+from byteprophet.bench.grid_jobs import Job, PreparedCell, Variant
+from byteprophet.errors import UserError
+
+PHASES = ("base", "tuned", "single", "tuning")
+PROPHET = "prophet"
+CONFIRMED = 3
+"""Settings per baseline and cell that are confirmed on the real system."""
+
+COMMON = 2
+"""Settings per baseline that are run in all cells, beside 4 MB x 2 and the defaults."""
+
+_MIB = 1 << 20
+_PARTITION_BYTES = (_MIB // 16, _MIB // 8, _MIB // 4, _MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)
+_CREDIT_PARTITIONS = (1, 2, 4, 8)
+_ORDER = ("stock", "fifo", "p3", "bytescheduler", "bytescheduler-reduce", "prophet-paper", PROPHET)
+_NOT_TUNED = ("stock", "prophet-paper", PROPHET)
+_SELF_TUNING = ("bytescheduler",)
+
+Settings = Mapping[str, int]
+Predict = Callable[[PreparedCell, str, Sequence[Settings]], Sequence[float]]
+"""Iteration times that the engine predicts for a cell under a scheduler, one per candidate."""
+
+
+def default_schedulers() -> list[str]:
+    """All there are, in the order of reports."""
+    known = [name for name in _ORDER if name in schedulers.names]
+    return known + [name for name in schedulers.names if name not in _ORDER]
+
+
+def baselines() -> list[str]:
+    """Those that have something to tune."""
+    return [name for name in default_schedulers() if name not in _NOT_TUNED]
+
+
+def candidates(scheduler: str) -> list[Settings]:
+    """Partition sizes, and credits where the scheduler has them."""
+    known = _core.default_settings(scheduler)
+    if "credit_bytes" not in known:
+        return [{"partition_bytes": size} for size in _PARTITION_BYTES]
+    return [
+        {"partition_bytes": size, "credit_bytes": count * size}
+        for size, count in itertools.product(_PARTITION_BYTES, _CREDIT_PARTITIONS)
+    ]
+
+
+def four_megabytes_twice(scheduler: str) -> Variant | None:
+    """4 MB partitions and two of them outstanding, where the scheduler limits what is."""
+    known = _core.default_settings(scheduler)
+    if "credit_bytes" in known:
+        return Variant(scheduler, {"partition_bytes": 4 * _MIB, "credit_bytes": 8 * _MIB})
+    if "outstanding_messages" in known:
+        return Variant(scheduler, {"partition_bytes": 4 * _MIB, "outstanding_messages": 2})
+    return None
+
+
+def phase_jobs(
+    phase: str,
+    cells: Sequence[PreparedCell],
+    names: Sequence[str],
+    rounds: int,
+    predict: Predict,
+) -> list[Job]:
+    """The jobs of ``phase``, in the order in which they run.
+
+    ``names``: the schedulers of the phase "base"; the others take those of them that are baselines.
+    """
+    if rounds < 1:
+        raise UserError(f"--rounds {rounds}: must be at least 1")
+    for name in names:
+        schedulers.resolve(name, {})
+    tuned = [name for name in names if name in baselines()]
+    variants: list[list[Variant]]
+    if phase == "base":
+        variants = [[Variant(name) for name in names]] * len(cells)
+    elif phase == "tuned":
+        variants = [[*_best(cell, tuned, predict), Variant(PROPHET)] for cell in cells]
+    elif phase == "single":
+        variants = [[*_common(cells, tuned, predict), Variant(PROPHET)]] * len(cells)
+    elif phase == "tuning":
+        self_tuning = [Variant(name, tuner=True) for name in names if name in _SELF_TUNING]
+        variants = [[*self_tuning, Variant(PROPHET)] if cell.cell.tuning else [] for cell in cells]
+    else:
+        raise UserError(f"--phase {phase!r}: choose from {', '.join(PHASES)}")
+    return [
+        Job(phase, cell.cell, variant, number)
+        for number in range(1, rounds + 1)
+        for cell, chosen in zip(cells, variants, strict=True)
+        for variant in (chosen if number % 2 else reversed(chosen))
+    ]
+
+
+def _best(cell: PreparedCell, names: Sequence[str], predict: Predict) -> list[Variant]:
+    """Per baseline, the settings that the engine holds to be the best in this cell."""
+    variants = []
+    for name in names:
+        settings = candidates(name)
+        order = np.argsort(np.asarray(predict(cell, name, settings)), kind="stable")
+        variants += [Variant(name, settings[place]) for place in order[:CONFIRMED]]
+    return variants
+
+
+def _common(cells: Sequence[PreparedCell], names: Sequence[str], predict: Predict) -> list[Variant]:
+    """Per baseline, the settings with the best geometric mean over all cells, and 4 MB x 2."""
+    variants: dict[str, Variant] = {}
+    for name in names:
+        settings = candidates(name)
+        times = np.array([predict(cell, name, settings) for cell in cells])
+        order = np.argsort(np.log(times).mean(axis=0), kind="stable")
+        chosen = [Variant(name, settings[place]) for place in order[:COMMON]]
+        fixed = four_megabytes_twice(name)
+        for variant in [*chosen, *([fixed] if fixed else [])]:
+            variants.setdefault(variant.label, variant)
+    return list(variants.values())
