@@ -26,8 +26,6 @@ from byteprophet.bench.spread import (
     ratio,
 )
 
-SCHEMA = 1
-
 CPU_LIMIT = 0.85
 """From this share of all cores on, in use on average while prophet was measured, the machine and
 not the link is the limit of a cell."""
@@ -64,7 +62,7 @@ class Figures:
         return [
             _target("prophet over the bound, median", free, median, at_most=1.03),
             _target("prophet over the bound, worst", free, largest, at_most=1.06),
-            _target("  the same where two cores are the limit, worst", slow, largest),
+            _target("  the same where the processor is the limit, worst", slow, largest),
             self._tuned_target(),
             self._single_target(),
             self._four_megabytes_target(),
@@ -91,8 +89,8 @@ class Figures:
         return {
             "cell": name,
             "bound_ns": records[-1]["bound_ns"],
-            "machine_cpu_fraction": _rounded(cpu),
-            "saturated_fraction": _rounded(saturated),
+            "machine_cpu_fraction": cpu,
+            "saturated_fraction": saturated,
             "cpu_limited": cpu >= CPU_LIMIT,
             "parameters_equal": self._parameters_equal(name),
             "policies": [self._policy(name, variant, tuning) for variant, tuning in variants],
@@ -121,9 +119,8 @@ class Figures:
             },
             "bound_ratio": _spread(bound),
             "over_prophet": None if against is None else _spread(against),
-            "machine_cpu_fraction": _rounded(
-                float(np.median([record["machine_cpu_fraction"] for record in records]))
-            ),
+            "machine_cpu_fraction": _middle(records, "machine_cpu_fraction"),
+            "job_cpu_fraction": _middle(records, "job_cpu_fraction"),
         }
 
     def _cpu(self, cell: str) -> tuple[float, float]:
@@ -135,10 +132,7 @@ class Figures:
         ]
         if not records:
             return 0.0, 0.0
-        return (
-            float(np.median([record["machine_cpu_fraction"] for record in records])),
-            float(np.median([record["saturated_fraction"] for record in records])),
-        )
+        return _middle(records, "machine_cpu_fraction"), _middle(records, "saturated_fraction")
 
     def _parameters_equal(self, cell: str) -> bool:
         """Whether all jobs that made equally many updates ended with the same parameters."""
@@ -268,6 +262,10 @@ def _target(
     if at_most is not None:
         met = figure.value <= at_most
     return {**row, **_spread(figure), "met": met, "where": where}
+
+
+def _middle(records: Sequence[Record], field: str) -> float:
+    return _rounded(float(np.median([record[field] for record in records])))
 
 
 def _rounded(value: float) -> float:

@@ -7,6 +7,7 @@ are kept in the file, and it is said how many there are.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from byteprophet.bench.grid_jobs import (
     prepare_cell,
 )
 from byteprophet.bench.grid_phases import Predict, phase_jobs
-from byteprophet.bench.grid_store import Record, Store
+from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.result import bound_ns
 from byteprophet.errors import JobFailed
 
@@ -127,11 +128,6 @@ def _missing(tasks: Sequence[_Task], records: Sequence[Record], progress: Progre
     return missing
 
 
-def key_of(record: Record) -> tuple[str, str, str, int]:
-    """What the record is of, as ``Job.key``."""
-    return record["phase"], record["cell"], record["variant"], record["round"]
-
-
 def _run(
     tasks: Sequence[_Task], store: Store, runs: Path, namespaces: bool, progress: Progress
 ) -> list[str]:
@@ -183,12 +179,18 @@ def _measures(task: _Task, measured: Measured, watch: CpuWatch) -> Record:
         min(worker.last_monotonic_ns for worker in workers),
     )
     slowest_ns = np.max([worker.iteration_ns for worker in workers], axis=0)
+    # Servers are busy in every update alike, and their start costs little.
+    window_s = sum(int(value) for value in slowest_ns) / 1e9
+    servers_cpu_s = sum(role.cpu_s for role in measured.job.roles if "worker" not in role.name)
+    servers = servers_cpu_s * task.plan.iterations / task.plan.updates / window_s
+    own = (sum(worker.cpu_fraction for worker in workers) + servers) / (os.cpu_count() or 1)
     return {
         "iteration_ns": [int(value) for value in slowest_ns],
         "bound_ns": bound_ns(task.prepared.workload, task.plan.cases[0]),
         "batch_size": task.prepared.workload.batch_size,
         "machine_cpu_fraction": round(share.mean, 4),
         "saturated_fraction": round(share.saturated, 4),
+        "job_cpu_fraction": round(own, 4),
         "worker_cpu_fraction": [round(worker.cpu_fraction, 4) for worker in workers],
         "roles_cpu_s": {role.name: role.cpu_s for role in measured.job.roles},
         "wall_s": measured.job.wall_s,

@@ -37,6 +37,11 @@ def read_records(directory: Path) -> list[Record]:
     ]
 
 
+def key_of(record: Record) -> tuple[str, str, str, int]:
+    """What the record is of, as ``Job.key``."""
+    return record["phase"], record["cell"], record["variant"], record["round"]
+
+
 class Store:
     """The file of ``directory``, open for appending."""
 
