@@ -52,12 +52,14 @@ class CpuWatch:
         self._thread.join(timeout=10 * INTERVAL_S + 5)
 
     def share(self, begin_ns: int, end_ns: int) -> CpuShare:
-        """Between two moments of the monotonic clock; zeros where no sample lies between them."""
-        inside = [sample for sample in self._samples if begin_ns <= sample[0] <= end_ns]
+        """Between two moments of the monotonic clock, up to a sample before and after.
+
+        Zeros where nothing was sampled.
+        """
         slices = [
             (after[1] - before[1], after[2] - before[2])
-            for before, after in pairwise(inside)
-            if after[2] > before[2]
+            for before, after in pairwise(self._samples)
+            if after[0] > begin_ns and before[0] < end_ns and after[2] > before[2]
         ]
         if not slices:
             return CpuShare(0.0, 0.0)

@@ -26,9 +26,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from byteprophet.bench.result import PAYLOAD_SHARE
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate
+from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.workload import Workload, load
 from byteprophet.workload.files import check_fields, parse_table, read_text
 

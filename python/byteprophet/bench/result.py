@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet import _core, schedulers
+from byteprophet import schedulers
 from byteprophet.bench.case import Case, Plan
 from byteprophet.errors import JobFailed
+from byteprophet.network import payload_bps
 from byteprophet.workload import Workload
+from byteprophet.workload.bound import iteration_bound_ns
 from byteprophet.workload.worker_config import WorkerResult, read_worker_result
-
-PAYLOAD_SHARE = 0.9564
-"""Of the bytes that ``tbf`` counts: 1448 of each 1514-byte frame."""
 
 
 def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
@@ -30,11 +29,6 @@ def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
     if len({result.parameters_sha256 for result in results}) != 1:
         raise JobFailed(f"ranks ended with different parameters: see {directory}")
     return results
-
-
-def payload_bps(bandwidth_bps: int | None) -> int | None:
-    """What a link of this rate carries of payload; None: not limited."""
-    return None if bandwidth_bps is None else int(bandwidth_bps * PAYLOAD_SHARE)
 
 
 def timing_fields(
@@ -63,11 +57,8 @@ def bound_ns(workload: Workload, case: Case) -> int:
 
     Every worker needs the sums, and so the pushes, of the one with the slowest link.
     """
-    return _core.iteration_bound_ns(
-        [tensor.size_bytes for tensor in workload.tensors],
-        workload.ready_ns(),
-        [tensor.forward_ns for tensor in workload.tensors],
-        backward_ns=workload.backward_ns,
+    return iteration_bound_ns(
+        workload,
         bandwidth_bps=payload_bps(case.slowest_bps),
         workers=case.workers,
         servers=case.servers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from byteprophet.network.cable import cut_cable
 from byteprophet.network.namespaces import Cluster, Host, HostSpec
 from byteprophet.network.permission import why_not_permitted
-from byteprophet.network.rate import format_rate, parse_rate
+from byteprophet.network.rate import format_rate, parse_rate, payload_bps
 
 __all__ = [
     "Cluster",
@@ -14,5 +14,6 @@ __all__ = [
     "cut_cable",
     "format_rate",
     "parse_rate",
+    "payload_bps",
     "why_not_permitted",
 ]

@@ -6,6 +6,7 @@
     resnet.py vgg.py inception.py densenet.py bert.py gpt2.py   networks, as lists of layers
     generate.py   workloads made from a seed
     builtin.py    their names, batch sizes and compute times; ``load``
+    bound.py      the shortest possible iteration of a workload
     gradient.py   the stated gradients and initial parameters of a paced job
     check.py      what the parameters of a paced job must be after N updates
     pacing.py     timed waits without drift
