@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from byteprophet.bench.grid import Grid, load_grid
-from byteprophet.bench.grid_predict import predict
 from byteprophet.bench.grid_report import make_report
 from byteprophet.bench.grid_run import run_phase
 from byteprophet.bench.grid_store import FILE, read_records
@@ -87,7 +86,7 @@ def what_is_to_run(grid: Grid, out: Path) -> list[str]:
         said.append(text)
 
     with pytest.raises(Stopped):
-        run_phase(grid, "base", ["prophet"], 1, out, False, predict, progress)
+        run_phase(grid, "base", ["prophet"], 1, out, False, progress)
     return said
 
 

@@ -15,13 +15,13 @@ machine meets all alike.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from byteprophet import _core, schedulers
 from byteprophet.bench.grid_jobs import Job, PreparedCell, Variant
+from byteprophet.engine import rank_settings, tuning_grid
 from byteprophet.errors import UserError
 
 PHASES = ("base", "tuned", "single", "tuning")
@@ -32,16 +32,13 @@ CONFIRMED = 3
 COMMON = 2
 """Settings per baseline that are run in all cells, beside 4 MB x 2 and the defaults."""
 
-_MIB = 1 << 20
-_PARTITION_BYTES = (_MIB // 16, _MIB // 8, _MIB // 4, _MIB // 2, _MIB, 2 * _MIB, 4 * _MIB)
-_CREDIT_PARTITIONS = (1, 2, 4, 8)
-_ORDER = ("stock", "fifo", "p3", "bytescheduler", "bytescheduler-reduce", "prophet-paper", PROPHET)
-_NOT_TUNED = ("stock", "prophet-paper", PROPHET)
-_SELF_TUNING = ("bytescheduler",)
+_ALIKE = 0.005
+"""Settings whose predictions differ by less are tried coarsest first: the engine does not know what
+a message costs the processor."""
 
-Settings = Mapping[str, int]
-Predict = Callable[[PreparedCell, str, Sequence[Settings]], Sequence[float]]
-"""Iteration times that the engine predicts for a cell under a scheduler, one per candidate."""
+_MIB = 1 << 20
+_ORDER = ("stock", "fifo", "p3", "bytescheduler", "bytescheduler-reduce", "prophet-paper", PROPHET)
+_SELF_TUNING = ("bytescheduler",)
 
 
 def default_schedulers() -> list[str]:
@@ -52,18 +49,7 @@ def default_schedulers() -> list[str]:
 
 def baselines() -> list[str]:
     """Those that have something to tune."""
-    return [name for name in default_schedulers() if name not in _NOT_TUNED]
-
-
-def candidates(scheduler: str) -> list[Settings]:
-    """Partition sizes, and credits where the scheduler has them."""
-    known = _core.default_settings(scheduler)
-    if "credit_bytes" not in known:
-        return [{"partition_bytes": size} for size in _PARTITION_BYTES]
-    return [
-        {"partition_bytes": size, "credit_bytes": count * size}
-        for size, count in itertools.product(_PARTITION_BYTES, _CREDIT_PARTITIONS)
-    ]
+    return [name for name in default_schedulers() if name != PROPHET and len(tuning_grid(name)) > 1]
 
 
 def four_megabytes_twice(scheduler: str) -> Variant | None:
@@ -81,7 +67,6 @@ def phase_jobs(
     cells: Sequence[PreparedCell],
     names: Sequence[str],
     rounds: int,
-    predict: Predict,
 ) -> list[Job]:
     """The jobs of ``phase``, in the order in which they run.
 
@@ -96,9 +81,9 @@ def phase_jobs(
     if phase == "base":
         variants = [[Variant(name) for name in names]] * len(cells)
     elif phase == "tuned":
-        variants = [[*_best(cell, tuned, predict), Variant(PROPHET)] for cell in cells]
+        variants = [[*_best(cell, tuned), Variant(PROPHET)] for cell in cells]
     elif phase == "single":
-        variants = [[*_common(cells, tuned, predict), Variant(PROPHET)]] * len(cells)
+        variants = [[*_common(cells, tuned), Variant(PROPHET)]] * len(cells)
     elif phase == "tuning":
         self_tuning = [Variant(name, tuner=True) for name in names if name in _SELF_TUNING]
         variants = [[*self_tuning, Variant(PROPHET)] if cell.cell.tuning else [] for cell in cells]
@@ -112,25 +97,37 @@ def phase_jobs(
     ]
 
 
-def _best(cell: PreparedCell, names: Sequence[str], predict: Predict) -> list[Variant]:
+def _best(cell: PreparedCell, names: Sequence[str]) -> list[Variant]:
     """Per baseline, the settings that the engine holds to be the best in this cell."""
-    variants = []
-    for name in names:
-        settings = candidates(name)
-        order = np.argsort(np.asarray(predict(cell, name, settings)), kind="stable")
-        variants += [Variant(name, settings[place]) for place in order[:CONFIRMED]]
-    return variants
+    return [variant for name in names for variant in _first([cell], name, CONFIRMED)]
 
 
-def _common(cells: Sequence[PreparedCell], names: Sequence[str], predict: Predict) -> list[Variant]:
+def _common(cells: Sequence[PreparedCell], names: Sequence[str]) -> list[Variant]:
     """Per baseline, the settings with the best geometric mean over all cells, and 4 MB x 2."""
+    variants = [variant for name in names for variant in _first(cells, name, COMMON)]
+    fixed = [variant for name in names if (variant := four_megabytes_twice(name))]
+    return list({variant.label: variant for variant in [*variants, *fixed]}.values())
+
+
+def _first(cells: Sequence[PreparedCell], name: str, count: int) -> list[Variant]:
+    """The ``count`` settings of a baseline with the best predictions over ``cells``."""
+    logs: dict[str, list[float]] = {}
     variants: dict[str, Variant] = {}
-    for name in names:
-        settings = candidates(name)
-        times = np.array([predict(cell, name, settings) for cell in cells])
-        order = np.argsort(np.log(times).mean(axis=0), kind="stable")
-        chosen = [Variant(name, settings[place]) for place in order[:COMMON]]
-        fixed = four_megabytes_twice(name)
-        for variant in [*chosen, *([fixed] if fixed else [])]:
-            variants.setdefault(variant.label, variant)
-    return list(variants.values())
+    for cell in cells:
+        for settings, iteration_ns in rank_settings(
+            cell.workload,
+            name,
+            cell.cell.workers,
+            cell.cell.servers,
+            cell.cell.bandwidth_bps(cell.workload),
+        ):
+            variant = Variant(name, settings)
+            variants[variant.label] = variant
+            logs.setdefault(variant.label, []).append(float(np.log(iteration_ns)))
+    means = {label: float(np.mean(values)) for label, values in logs.items()}
+    least = min(means.values())
+
+    def order(label: str) -> tuple[int, int]:
+        return int((means[label] - least) / _ALIKE), -variants[label].settings["partition_bytes"]
+
+    return [variants[label] for label in sorted(means, key=order)[:count]]

@@ -28,7 +28,7 @@ from byteprophet.bench.grid_jobs import (
     plan_of,
     prepare_cell,
 )
-from byteprophet.bench.grid_phases import Predict, phase_jobs
+from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.result import bound_ns
 from byteprophet.errors import JobFailed
@@ -67,7 +67,6 @@ def run_phase(
     rounds: int,
     directory: Path,
     namespaces: bool,
-    predict: Predict,
     progress: Progress,
 ) -> None:
     """Runs what is missing of ``phase`` and appends it to the records in ``directory``.
@@ -76,7 +75,7 @@ def run_phase(
     recorded and the rest goes on; at the end JobFailed says so.
     """
     cells = [prepare_cell(cell, directory / "workloads") for cell in grid.cells]
-    jobs = phase_jobs(phase, cells, names, rounds, predict)
+    jobs = phase_jobs(phase, cells, names, rounds)
     by_name = {prepared.cell.name: prepared for prepared in cells}
     tasks = [_task(grid, job, by_name[job.cell.name]) for job in jobs]
     for task in tasks:

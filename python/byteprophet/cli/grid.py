@@ -11,7 +11,6 @@ from rich.console import Console
 from byteprophet.bench import describe_machine
 from byteprophet.bench.grid import Grid, load_grid
 from byteprophet.bench.grid_phases import default_schedulers
-from byteprophet.bench.grid_predict import predict
 from byteprophet.bench.grid_report import make_report
 from byteprophet.bench.grid_run import run_phase
 from byteprophet.errors import UserError
@@ -44,7 +43,6 @@ def bench_grid(
             rounds,
             directory,
             _namespaces(grid),
-            predict,
             lambda text: progress.print(f"bench: {text}", soft_wrap=True),
         )
     _report(grid, directory, json_file)
