@@ -1,9 +1,15 @@
 // The C interface of the plug-in, for ctypes. All functions are thread safe; none needs Python's
 // lock.
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <stdexcept>
 
 #include "native/plugin/plugin.h"
 #include "native/plugin/push_gate.h"
+#include "native/plugin/staged_plan.h"
+#include "native/plugin/transfers.h"
+#include "prophet/settings_text.h"
 
 extern "C" {
 
@@ -20,5 +26,45 @@ int byteprophet_next_done(int timeout_ms, int* handles, int capacity) {
 }
 
 void byteprophet_on_iteration() { byteprophet::OnIteration(); }
+
+// OnIteration calls so far.
+int64_t byteprophet_iteration() { return byteprophet::StagedPlan::Get().iteration(); }
+
+// Records the transfers of every iteration (1), of every n-th (n), or none (0).
+void byteprophet_record_transfers(int on) {
+  byteprophet::TransferRecorder::Get().Record(static_cast<uint32_t>(std::max(0, on)));
+}
+
+// Copies up to `capacity` complete transfers, each once, and returns how many.
+int byteprophet_take_transfers(byteprophet::Transfer* out, int capacity) {
+  return byteprophet::TransferRecorder::Get().Take(out, capacity);
+}
+
+// Transfers that were recorded and lost, as nobody took them in time.
+uint64_t byteprophet_lost_transfers() { return byteprophet::TransferRecorder::Get().lost(); }
+
+// The number of the tensor that BytePS declared under this name, -1 if there is none: the part of
+// its keys above the lowest 16 bits.
+int64_t byteprophet_tensor(const char* name) { return byteprophet::TensorNumber(name); }
+
+// Has OnIteration apply these settings ("name=integer,...", the others keep their values) and ready
+// times when the count reaches `at_iteration`; takes the place of what was staged before. 0, or -1
+// and one line in `error` if it is too late or the policy refuses them.
+int byteprophet_stage_plan(int64_t at_iteration, const char* settings_text,
+                           const prophet::ReadyTime* times, int count, char* error,
+                           int error_bytes) {
+  try {
+    byteprophet::StagedPlan::Get().Stage(at_iteration,
+                                         {.settings = prophet::ParseSettings(settings_text),
+                                          .times = {times, times + std::max(0, count)}});
+    return 0;
+  } catch (const std::invalid_argument& refused) {
+    if (error_bytes > 0) {
+      std::strncpy(error, refused.what(), static_cast<size_t>(error_bytes));
+      error[error_bytes - 1] = '\0';
+    }
+    return -1;
+  }
+}
 
 }  // extern "C"

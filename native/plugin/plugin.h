@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <string>
 
 #include "byteps/common/ready_table.h"
 
@@ -10,11 +12,15 @@ namespace byteprophet {
 // A local rank has counted up in `table`: wakes who waits for that.
 void PeersChanged(const byteps::common::ReadyTable* table);
 
-// The caller is about to push the first gradient of a new iteration.
+// The caller is about to push the first gradient of a new iteration. Adopts a plan staged for it.
 void OnIteration();
 
 // Sleeps until push_pull operations have finished or the time is over; returns how many handles it
 // wrote.
 int NextDone(std::chrono::milliseconds timeout, int* handles, int capacity);
+
+// The number under which BytePS declared the tensor of this name, -1 if it did not. Not while
+// BytePS suspends, which clears its table unguarded.
+int64_t TensorNumber(const std::string& name);
 
 }  // namespace byteprophet

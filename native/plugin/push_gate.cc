@@ -9,17 +9,13 @@
 
 #include "byteps/common/compressor/common.h"
 #include "byteps/common/global.h"
+#include "native/plugin/clock.h"
+#include "native/plugin/transfers.h"
 
 namespace byteprophet {
 namespace {
 
 std::atomic<uint64_t> scheduled{0};
-
-prophet::TimeNs NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // ps-lite gives each server an equal range of the key space and BytePS puts the server's range into
 // the key.
@@ -42,8 +38,9 @@ prophet::Item ItemOf(const Task& task) {
 
 }  // namespace
 
-PushGate::PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::ReadyTable* ready)
-    : policy_(std::move(policy)), ready_(ready) {}
+PushGate::PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::ReadyTable* ready,
+                   int64_t iteration)
+    : policy_(std::move(policy)), ready_(ready), iteration_(static_cast<uint32_t>(iteration)) {}
 
 void PushGate::Add(Task task) {
   {
@@ -65,14 +62,20 @@ void PushGate::Acked(uint64_t key) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (in_flight_.erase(key) == 0) return;
-    policy_->OnAcked({.key = key}, NowNs());
+    const prophet::TimeNs now = NowNs();
+    TransferRecorder::Get().Acked(key, now);
+    policy_->OnAcked({.key = key}, now);
   }
   changed_.notify_one();
 }
 
-void PushGate::OnIteration() {
+void PushGate::OnIteration(int64_t iteration, const Plan* plan) {
   std::lock_guard<std::mutex> lock(mutex_);
+  iteration_ = static_cast<uint32_t>(iteration);
   policy_->OnIteration(NowNs());
+  if (plan == nullptr) return;
+  policy_->Reconfigure(plan->settings);
+  policy_->SetReadyTimes(plan->times);
 }
 
 Task PushGate::Take() {
@@ -108,7 +111,10 @@ void PushGate::OfferReady() {
       return false;
     }
     offered_.emplace(key, task);
-    policy_->OnReady(ItemOf(task), NowNs());
+    const prophet::Item item = ItemOf(task);
+    const prophet::TimeNs now = NowNs();
+    TransferRecorder::Get().Ready(item, iteration_, now);
+    policy_->OnReady(item, now);
     return true;
   });
 }
@@ -120,6 +126,7 @@ Task PushGate::TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns) {
   auto node = offered_.extract(decision.item.key);
   in_flight_.insert(decision.item.key);
   if (ready_ != nullptr) ready_->ClearReadyCount(decision.item.key);
+  TransferRecorder::Get().Sent(decision.item.key, now);
   scheduled.fetch_add(1);
   return std::move(node.mapped());
 }

@@ -4,7 +4,8 @@
 // listens to local ranks. Take(): the PUSH loop. Acked(): ps-lite's customer thread, when the
 // server has acknowledged a push. One mutex guards everything here, the policy included. Under it,
 // BytePS is called only for a key's readiness and its server; the locks that these take are
-// innermost.
+// innermost, as is that
+// of the recorder of transfers.
 //
 // Invariants. A key is known to the policy at most once at a time: further tasks of the same key
 // wait in order until it is acknowledged. A task leaves exactly once. Nothing waits for a
@@ -21,13 +22,16 @@
 
 #include "byteps/common/ready_table.h"
 #include "native/plugin/stage.h"
+#include "native/plugin/staged_plan.h"
 #include "prophet/policy.h"
 
 namespace byteprophet {
 
 class PushGate {
  public:
-  PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::ReadyTable* ready);
+  // `iteration`: the one that has begun last.
+  PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::ReadyTable* ready,
+           int64_t iteration = 0);
 
   void Add(Task task);
   // A count in `table` has changed: waiting tasks may have become ready.
@@ -35,7 +39,8 @@ class PushGate {
   // The next task to send, or null. May sleep up to kIdleWait.
   Task Take();
   void Acked(uint64_t key);
-  void OnIteration();
+  // An iteration begins; `plan`, checked for this policy, is adopted, or null.
+  void OnIteration(int64_t iteration, const Plan* plan);
   size_t size();
 
   // Partitions handed out by all gates of this process.
@@ -51,6 +56,7 @@ class PushGate {
   std::condition_variable changed_;
   const std::unique_ptr<prophet::Policy> policy_;
   byteps::common::ReadyTable* const ready_;
+  uint32_t iteration_;
   std::unordered_map<uint64_t, Task> offered_;  // known to the policy, not yet taken
   std::unordered_set<uint64_t> in_flight_;      // taken, not yet acknowledged
   std::deque<Task> waiting_;  // local peers not ready, or the key is still in flight

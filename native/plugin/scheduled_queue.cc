@@ -22,6 +22,8 @@
 #include "native/plugin/plugin.h"
 #include "native/plugin/push_gate.h"
 #include "native/plugin/stage.h"
+#include "native/plugin/staged_plan.h"
+#include "native/plugin/transfers.h"
 #include "prophet/registry.h"
 #include "prophet/settings_text.h"
 
@@ -67,9 +69,10 @@ std::shared_ptr<PushGate> MakeGate() {
   const char* text = std::getenv("BYTEPROPHET_SETTINGS");
   try {
     const prophet::Settings settings = prophet::ParseSettings(text == nullptr ? "" : text);
-    auto gate =
-        std::make_shared<PushGate>(prophet::MakePolicy(name == nullptr ? "" : name, settings),
-                                   ReadyTableOf(byteps::common::PUSH));
+    auto policy = prophet::MakePolicy(name == nullptr ? "" : name, settings);
+    StagedPlan::Get().Reset(name, policy->settings());
+    auto gate = std::make_shared<PushGate>(std::move(policy), ReadyTableOf(byteps::common::PUSH),
+                                           StagedPlan::Get().iteration());
     std::cerr << "byteprophet: scheduling pushes with " << name << ", partitions of "
               << BytePSGlobal::GetPartitionBound() << " bytes" << std::endl;
     return gate;
@@ -122,7 +125,9 @@ void PeersChanged(const byteps::common::ReadyTable* table) {
 }
 
 void OnIteration() {
-  if (rows.gate != nullptr) rows.gate->OnIteration();
+  const StagedPlan::Begun begun = StagedPlan::Get().Begin();
+  if (rows.gate != nullptr)
+    rows.gate->OnIteration(begun.iteration, begun.plan ? &*begun.plan : nullptr);
 }
 
 }  // namespace byteprophet
@@ -143,6 +148,8 @@ BytePSScheduledQueue::BytePSScheduledQueue(QueueType type)
       nccl ? rows.nccl_waiter : std::make_shared<byteprophet::Waiter>(), _rt);
   if (type == PUSH) {
     const bool pushes = BytePSGlobal::IsRootDevice() && BytePSGlobal::IsDistributed();
+    byteprophet::TransferRecorder::Get().Forget();
+    byteprophet::StagedPlan::Get().Reset("", {});
     rows.gate = pushes ? byteprophet::MakeGate() : nullptr;
     rows.pushed = nullptr;
   }
@@ -157,6 +164,9 @@ void BytePSScheduledQueue::addTask(std::shared_ptr<TensorTableEntry> task) {
     rows.gate->Acked(task->key);
     if (byteprophet::PullsEarly(task)) return;
   }
+  // What comes after PULL: the push was acknowledged and the pull was answered.
+  if ((_qt == DECOMPRESS || _qt == COPYH2D) && rows.gate != nullptr)
+    byteprophet::TransferRecorder::Get().Pulled(task->key);
   rows.stages[_qt]->Add(std::move(task));
 }
 

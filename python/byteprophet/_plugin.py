@@ -15,20 +15,37 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
+import numpy.typing as npt
+
 import byteprophet
 from byteprophet.errors import UserError
+from byteprophet.timeline.transfers import TRANSFER
 
 _LIBRARY = "libbyteprophet_torch.so"
 _BUILT_FOR = "byteps.json"  # beside it: which BytePS it was built for
 _BATCH = 256  # completed handles taken at once
+_TRANSFERS = 4096  # taken at once: the plug-in copies them under a lock that scheduling takes, too
+_ERROR_BYTES = 1024
+
+
+class _ReadyTime(ctypes.Structure):
+    """``prophet::ReadyTime``."""
+
+    _fields_ = (
+        ("tensor", ctypes.c_uint64),
+        ("priority", ctypes.c_int32),
+        ("ready_ns", ctypes.c_int64),
+        ("spread_ns", ctypes.c_int64),
+    )
 
 
 class Plugin:
-    """The loaded library. Every call releases the GIL."""
+    """The loaded library. Every call releases the GIL and may be made by any thread."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -42,6 +59,25 @@ class Plugin:
         library.byteprophet_next_done.restype = ctypes.c_int
         library.byteprophet_on_iteration.argtypes = []
         library.byteprophet_on_iteration.restype = None
+        library.byteprophet_iteration.argtypes = []
+        library.byteprophet_iteration.restype = ctypes.c_int64
+        library.byteprophet_record_transfers.argtypes = [ctypes.c_int]
+        library.byteprophet_record_transfers.restype = None
+        library.byteprophet_take_transfers.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        library.byteprophet_take_transfers.restype = ctypes.c_int
+        library.byteprophet_lost_transfers.argtypes = []
+        library.byteprophet_lost_transfers.restype = ctypes.c_uint64
+        library.byteprophet_tensor.argtypes = [ctypes.c_char_p]
+        library.byteprophet_tensor.restype = ctypes.c_int64
+        library.byteprophet_stage_plan.argtypes = [
+            ctypes.c_int64,
+            ctypes.c_char_p,
+            ctypes.POINTER(_ReadyTime),
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_int,
+        ]
+        library.byteprophet_stage_plan.restype = ctypes.c_int
 
     def scheduled_partitions(self) -> int:
         """Partitions that went through the policy so far."""
@@ -56,6 +92,54 @@ class Plugin:
     def on_iteration(self) -> None:
         """Tell the policy that an iteration's gradients are about to come."""
         self._library.byteprophet_on_iteration()
+
+    def iteration(self) -> int:
+        """Iterations begun so far, the number of the one under way; 0 before the first."""
+        return int(self._library.byteprophet_iteration())
+
+    def record_transfers(self, every: int) -> None:
+        """Record the transfers of every iteration (1), of every n-th (n), or none (0)."""
+        self._library.byteprophet_record_transfers(every)
+
+    def take_transfers(self) -> npt.NDArray[np.void]:
+        """The transfers completed since the last call, in order of completion, as ``TRANSFER``."""
+        parts = []
+        while True:
+            part = np.empty(_TRANSFERS, TRANSFER)
+            count = self._library.byteprophet_take_transfers(part.ctypes.data, _TRANSFERS)
+            parts.append(part[:count])
+            if count < _TRANSFERS:
+                return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def lost_transfers(self) -> int:
+        """Transfers that were recorded but not taken before others needed their place."""
+        return int(self._library.byteprophet_lost_transfers())
+
+    def tensor(self, name: str) -> int:
+        """The number of the tensor declared as ``name`` (``key >> 16`` of its keys); -1: none."""
+        return int(self._library.byteprophet_tensor(f"byteps.{name}".encode()))
+
+    def stage_plan(
+        self,
+        at_iteration: int,
+        settings: Mapping[str, int],
+        times: Sequence[tuple[int, int, int, int]] = (),
+    ) -> None:
+        """Have the policy adopt settings and ready times when iteration ``at_iteration`` begins.
+
+        ``times``: (tensor, priority, ready_ns, spread_ns), as ``_core.Policy.set_ready_times``
+        takes them. Settings not named keep their values. Takes the place of what was staged and
+        not yet adopted. ``ValueError``, and nothing changes, if that iteration has begun or the
+        policy refuses.
+        """
+        text = ",".join(f"{name}={value}" for name, value in settings.items())
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        array = (_ReadyTime * len(times))(*(_ReadyTime(*time) for time in times))
+        refused = self._library.byteprophet_stage_plan(
+            at_iteration, text.encode(), array, len(times), error, _ERROR_BYTES
+        )
+        if refused:
+            raise ValueError(error.value.decode(errors="replace"))
 
 
 def wanted_scheduler(environment: MutableMapping[str, str] = os.environ) -> str | None:

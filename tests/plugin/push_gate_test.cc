@@ -95,7 +95,7 @@ TEST_P(PushGateOf, EveryTaskOnceAndInOrderPerKey) {
           const auto tensor = static_cast<uint64_t>(adder * kKeysEach + n);
           gate.Add(MakeTask(tensor << 16, -n, iteration, 1 + random() % 2'000'000));
         }
-        if (random() % 2 == 0) gate.OnIteration();
+        if (random() % 2 == 0) gate.OnIteration(iteration, nullptr);
         EXPECT_LE(gate.size(), static_cast<size_t>(kTotal));
       }
     });

@@ -26,6 +26,7 @@ from byteps.torch import ops
 from torch import Tensor
 
 from byteprophet import _plugin
+from byteprophet.observe import process as observing
 from byteprophet.torch import lost_peer
 from byteprophet.torch.naming import Names
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
@@ -60,6 +61,8 @@ class BytePSSynchroniser:
         """BytePS numbers its keys in the order of declaration."""
         for name in names:
             ops.declare(name)
+        if self._plugin is not None:
+            observing.declared(self._plugin, names)
 
     def submit(
         self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done

@@ -15,6 +15,8 @@ import sys
 
 from byteps.torch import ops
 
+from byteprophet import _plugin
+from byteprophet.observe import process as observing
 from byteprophet.torch import flush_points
 from byteprophet.torch.synchroniser import Alone
 
@@ -23,11 +25,14 @@ def init(lazy: bool = True) -> None:
     """Join the job. ``lazy``: connect when the first tensor is sent."""
     ops.init(lazy)
     atexit.register(_skip_shutdown_after_failure)
+    _observe()
+    atexit.register(observing.stop)
 
 
 def shutdown() -> None:
     """Finish what is under way, then shut BytePS down."""
     flush_points.stop_all()
+    observing.stop()
     ops.shutdown()
 
 
@@ -37,6 +42,7 @@ def suspend() -> None:
     Servers and the scheduler role stay for those that ``resume``.
     """
     flush_points.stop_all()
+    observing.stop()
     ops.suspend()
 
 
@@ -53,8 +59,15 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
             "worker, where nothing is sent; call it after resume()"
         )
     ops.resume(num_workers, num_servers, global_rank, context)
+    _observe()
     for front in flush_points.live_fronts():
         front.agree_again()
+
+
+def _observe() -> None:
+    plugin = _plugin.load()
+    if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
+        observing.start(plugin, int(ops.rank()), int(ops.size()))
 
 
 def _skip_shutdown_after_failure() -> None:

@@ -1,0 +1,58 @@
+// Counts iterations, and holds a plan until the one comes at which all workers adopt it.
+//
+// Threads. Stage(), iteration(): any. Begin(): whoever begins an iteration. Reset(): the thread
+// that makes BytePS' queues. One mutex guards everything; it is innermost. A plan is checked when
+// it is staged, by a policy of its own, so that adopting it cannot fail.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "prophet/policy.h"
+#include "prophet/settings.h"
+
+namespace byteprophet {
+
+struct Plan {
+  prophet::Settings settings;  // those not named keep their values
+  std::vector<prophet::ReadyTime> times;
+};
+
+class StagedPlan {
+ public:
+  // BytePS has one PUSH stage per process; never destroyed.
+  static StagedPlan& Get();
+
+  // A gate with this policy was made ("" for a process that pushes nothing): what was staged for
+  // the one before is forgotten, iterations are counted on.
+  void Reset(std::string policy, prophet::Settings settings);
+
+  // For the iteration whose number, as iteration() counts, is `at_iteration`; takes the place of
+  // what was staged before. Throws std::invalid_argument with one line if that iteration has begun
+  // or the policy refuses the plan, and then changes nothing.
+  void Stage(int64_t at_iteration, Plan plan);
+
+  // Iterations begun so far in this process.
+  int64_t iteration();
+
+  // Begins an iteration: its number, and the plan to adopt now, if any.
+  struct Begun {
+    int64_t iteration = 0;
+    std::optional<Plan> plan;
+  };
+  Begun Begin();
+
+ private:
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  int64_t iteration_ = 0;
+  std::string policy_;
+  prophet::Settings settings_;
+  int64_t at_iteration_ = 0;
+  std::optional<Plan> staged_;
+};
+
+}  // namespace byteprophet

@@ -1,0 +1,77 @@
+#include "native/plugin/transfers.h"
+
+#include <algorithm>
+
+#include "native/plugin/clock.h"
+
+namespace byteprophet {
+
+TransferRecorder& TransferRecorder::Get() {
+  static TransferRecorder& recorder = *new TransferRecorder;
+  return recorder;
+}
+
+void TransferRecorder::Record(uint32_t every) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (every > 0) {
+    ring_.resize(kRingTransfers);
+  } else {
+    open_.clear();
+  }
+  every_.store(every, std::memory_order_relaxed);
+}
+
+void TransferRecorder::Forget() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  open_.clear();
+}
+
+void TransferRecorder::Open(const prophet::Item& item, uint32_t iteration, prophet::TimeNs now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Transfer& transfer = open_[item.key];
+  if (transfer.acked_ns != 0) ++lost_;  // its task went on without passing PULL
+  transfer = {.key = item.key,
+              .size_bytes = item.bytes,
+              .ready_ns = now,
+              .server = item.server,
+              .iteration = iteration,
+              .priority = item.priority};
+}
+
+void TransferRecorder::Stamp(uint64_t key, int64_t Transfer::*time, prophet::TimeNs now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = open_.find(key);
+  if (found != open_.end() && found->second.ready_ns != 0) found->second.*time = now;
+}
+
+void TransferRecorder::Close(uint64_t key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = open_.find(key);
+  // Without an acknowledgement it is not this push that was answered, but one not recorded.
+  if (found == open_.end() || found->second.acked_ns == 0) return;
+  if (count_ == ring_.size()) {
+    first_ = (first_ + 1) % ring_.size();
+    --count_;
+    ++lost_;
+  }
+  Transfer& complete = ring_[(first_ + count_++) % ring_.size()];
+  complete = found->second;
+  complete.pulled_ns = NowNs();
+  found->second = {};
+}
+
+int TransferRecorder::Take(Transfer* out, int capacity) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const size_t taken = std::min(count_, static_cast<size_t>(std::max(0, capacity)));
+  for (size_t i = 0; i < taken; ++i) out[i] = ring_[(first_ + i) % ring_.size()];
+  if (taken > 0) first_ = (first_ + taken) % ring_.size();
+  count_ -= taken;
+  return static_cast<int>(taken);
+}
+
+uint64_t TransferRecorder::lost() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return lost_;
+}
+
+}  // namespace byteprophet

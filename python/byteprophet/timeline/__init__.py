@@ -1,0 +1,1 @@
+"""What happened, on one clock: records of transfers, and their files."""
