@@ -182,6 +182,7 @@ def load() -> Plugin | None:
 def _check_settings(scheduler: str) -> int:
     """The partition size to start BytePS with, in bytes. Exits if the environment is not right."""
     from byteprophet import _core, schedulers
+    from byteprophet.tune.request import VARIABLE, parse_request
 
     if os.environ.get("BYTEPS_ENABLE_ASYNC", "0") not in ("", "0"):
         _refuse("BYTEPS_ENABLE_ASYNC is set: asynchronous training cannot be scheduled; unset it")
@@ -189,9 +190,14 @@ def _check_settings(scheduler: str) -> int:
     try:
         overrides = _core.parse_settings(os.environ.get("BYTEPROPHET_SETTINGS", ""))
         given = None if partition is None else int(partition)
-        return schedulers.resolve(scheduler, overrides, given)[1]
+        settings, partition_bytes = schedulers.resolve(scheduler, overrides, given)
+        parse_request(os.environ.get(VARIABLE, ""), scheduler, settings)
+        return partition_bytes
     except (UserError, ValueError) as error:
-        _refuse(f"{error} (from BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS and BYTEPS_PARTITION_BYTES)")
+        _refuse(
+            f"{error} (from BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS, BYTEPS_PARTITION_BYTES and "
+            f"{VARIABLE})"
+        )
 
 
 def _native_folder() -> Path | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from byteprophet import schedulers
 from byteprophet.errors import UserError
+from byteprophet.tune.request import Request
+from byteprophet.tune.space import free_settings
 from byteprophet.workload.worker_config import IDLE_S
 
 WARMUP_ITERATIONS = 5
@@ -20,6 +23,8 @@ class Case:
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
     (None: not limited); a worker in ``worker_bandwidth_bps``, by its index, has that rate instead.
     ``settings`` and ``partition_bytes`` override the scheduler's own.
+    ``tune_iterations`` from 100 on: after warm-up, all settings that the scheduler can tune and
+    that are not given are tuned in so many iterations; then the measured ones begin.
     """
 
     workload: str
@@ -31,7 +36,7 @@ class Case:
     partition_bytes: int | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
     worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
-    tuner: bool = False
+    tune_iterations: int = 0
 
     @property
     def slowest_bps(self) -> int | None:
@@ -41,13 +46,24 @@ class Case:
             rates_bps.append(self.bandwidth_bps)
         return min(rates_bps, default=None)
 
+    @property
+    def tuning(self) -> Request | None:
+        """What is tuned; UserError if that cannot be."""
+        if self.tune_iterations == 0:
+            return None
+        settings, _ = schedulers.resolve(self.scheduler, self.settings, self.partition_bytes)
+        pinned = [*self.settings, *([] if self.partition_bytes is None else ["partition_bytes"])]
+        free = free_settings(self.scheduler, pinned)
+        return Request(self.scheduler, settings, self.tune_iterations, free)
+
 
 @dataclass(frozen=True)
 class Plan:
     """The cases, and the measured iterations of each, split evenly over ``rounds`` jobs.
 
     In each round all cases run once, in order, so that what changes on the machine meanwhile meets
-    all of them. All jobs make the same number of updates, so their parameters can be compared.
+    all of them. All jobs without tuning make the same number of updates, so their parameters can be
+    compared.
     """
 
     cases: tuple[Case, ...]
@@ -71,5 +87,5 @@ class Plan:
 
     @property
     def updates(self) -> int:
-        """Parameter updates that one job makes, warm-up included."""
+        """Parameter updates that one job makes, warm-up included, tuning not."""
         return self.warmup_iterations + self.iterations_per_job

@@ -10,9 +10,9 @@ from typing import Any
 
 from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
-from byteprophet.errors import UserError
 from byteprophet.launcher import JobResult, JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
+from byteprophet.tune.request import VARIABLE
 from byteprophet.workload import Workload
 from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
 
@@ -54,8 +54,6 @@ def run_bench(plan: Plan, runs: Path, namespaces: bool, progress: Progress) -> l
 
 def check_case(case: Case, plan: Plan, runs: Path, namespaces: bool) -> Workload:
     """The workload of ``case``; UserError where it cannot be run here. Starts nothing."""
-    if case.tuner:
-        raise UserError(f"{case.scheduler}: a tuner does not come with this version")
     workload = _config(case, plan).load_workload()
     check_job(_spec(case, plan, workload, runs, namespaces))
     return workload
@@ -82,6 +80,7 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
         iterations=plan.iterations_per_job,
         compute_ns=case.compute_ns,
         idle_s=plan.idle_s,
+        tune_iterations=case.tune_iterations,
     )
 
 
@@ -104,6 +103,8 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
         worker_bandwidth_bps=case.worker_bandwidth_bps,
+        # Always: what the caller's shell has is not for all schedulers.
+        environment={VARIABLE: "" if case.tuning is None else str(case.tuning)},
         namespaces=namespaces,
-        timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,
+        timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )

@@ -22,7 +22,10 @@ from byteprophet.bench.grid import Cell, Grid
 from byteprophet.workload import Workload, to_toml
 
 TUNING_ITERATIONS = 300
-"""All iterations of a job of the phase "tuning", tuning included; none before is left out."""
+"""Iterations of a job of the phase "tuning" after warm-up, all of which count."""
+
+_TUNED_WITHIN = 250
+"""In so many of them a tuner has settled; the rest it makes use of what it found."""
 
 _RUNS_IN_JOBS = ("torch", "workload", "hooks", "control", "observe", "profile", "network", "tune")
 
@@ -74,7 +77,7 @@ class PreparedCell:
             workers=self.cell.workers,
             servers=self.cell.servers,
             settings=variant.settings,
-            tuner=variant.tuner,
+            tune_iterations=_TUNED_WITHIN if variant.tuner else 0,
         )
 
 
@@ -89,10 +92,10 @@ def prepare_cell(cell: Cell, directory: Path) -> PreparedCell:
 
 def plan_of(grid: Grid, phase: str, case: Case) -> Plan:
     """How long a job of the phase is."""
+    iterations = grid.iterations
     if phase == "tuning":
-        return Plan((case,), TUNING_ITERATIONS, rounds=1, warmup_iterations=0, idle_s=0)
-    warmup_iterations = grid.warmup_iterations
-    return Plan((case,), grid.iterations, 1, warmup_iterations, idle_s=0)
+        iterations = TUNING_ITERATIONS - case.tune_iterations
+    return Plan((case,), iterations, 1, grid.warmup_iterations, idle_s=0)
 
 
 def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
@@ -108,7 +111,7 @@ def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
         "servers": prepared.cell.servers,
         "scheduler": variant.scheduler,
         "settings": settings,
-        "tuner": variant.tuner,
+        "tune_iterations": plan.cases[0].tune_iterations,
         "iterations": plan.iterations,
         "warmup_iterations": plan.warmup_iterations,
     }

@@ -5,8 +5,8 @@
              candidates are ranked in the engine, the best few confirmed on the real system
     single   prophet, and each baseline with a few settings that are common to all cells: those
              with the best geometric mean in the engine, and 4 MB x 2
-    tuning   prophet, and baselines that tune themselves, over their first 300 iterations, in the
-             cells that the grid marks
+    tuning   prophet, and bytescheduler while it tunes itself, over the first 300 iterations after
+             warm-up, in the cells that the grid marks
 
 Prophet has its defaults everywhere. In each round all cells come in turn, and in a cell all
 policies right after one another, in reverse order in every second round: what changes on the
@@ -29,6 +29,9 @@ PROPHET = "prophet"
 CONFIRMED = 3
 """Settings per baseline and cell that are confirmed on the real system."""
 
+SELF_TUNING = ("bytescheduler",)
+"""Others can be tuned in the run, too, but their authors don't."""
+
 COMMON = 2
 """Settings per baseline that are run in all cells, beside 4 MB x 2 and the defaults."""
 
@@ -38,7 +41,6 @@ a message costs the processor."""
 
 _MIB = 1 << 20
 _ORDER = ("stock", "fifo", "p3", "bytescheduler", "bytescheduler-reduce", "prophet-paper", PROPHET)
-_SELF_TUNING = ("bytescheduler",)
 
 
 def default_schedulers() -> list[str]:
@@ -85,7 +87,7 @@ def phase_jobs(
     elif phase == "single":
         variants = [[*_common(cells, tuned), Variant(PROPHET)]] * len(cells)
     elif phase == "tuning":
-        self_tuning = [Variant(name, tuner=True) for name in names if name in _SELF_TUNING]
+        self_tuning = [Variant(name, tuner=True) for name in names if name in SELF_TUNING]
         variants = [[*self_tuning, Variant(PROPHET)] if cell.cell.tuning else [] for cell in cells]
     else:
         raise UserError(f"--phase {phase!r}: choose from {', '.join(PHASES)}")

@@ -57,7 +57,7 @@ class _Task:
         if case.scheduler in _WITHOUT_OVERLAP and case.bandwidth_bps is not None:
             compute_ns = workload.forward_ns + workload.backward_ns
             iteration_ns = compute_ns + workload.size_bytes * 8e9 / case.bandwidth_bps
-        return START_S + self.plan.updates * iteration_ns / 1e9
+        return START_S + (self.plan.updates + case.tune_iterations) * iteration_ns / 1e9
 
 
 def run_phase(
@@ -173,15 +173,14 @@ def _run(
 
 def _measures(task: _Task, measured: Measured, watch: CpuWatch) -> Record:
     workers = measured.workers
-    share = watch.share(
-        max(worker.first_monotonic_ns for worker in workers),
-        min(worker.last_monotonic_ns for worker in workers),
-    )
-    slowest_ns = np.max([worker.iteration_ns for worker in workers], axis=0)
+    begin_ns = max(worker.first_monotonic_ns - sum(worker.tuning_ns) for worker in workers)
+    share = watch.share(begin_ns, min(worker.last_monotonic_ns for worker in workers))
+    slowest_ns = np.max([(*worker.tuning_ns, *worker.iteration_ns) for worker in workers], axis=0)
     # Servers are busy in every update alike, and their start costs little.
     window_s = sum(int(value) for value in slowest_ns) / 1e9
     servers_cpu_s = sum(role.cpu_s for role in measured.job.roles if "worker" not in role.name)
-    servers = servers_cpu_s * task.plan.iterations / task.plan.updates / window_s
+    updates = task.plan.updates + task.plan.cases[0].tune_iterations
+    servers = servers_cpu_s * len(slowest_ns) / updates / window_s
     own = (sum(worker.cpu_fraction for worker in workers) + servers) / (os.cpu_count() or 1)
     return {
         "iteration_ns": [int(value) for value in slowest_ns],

@@ -19,6 +19,7 @@ from byteprophet.cli.run import parse_settings, parse_worker_rates
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate, why_not_permitted
 from byteprophet.report.table import bench_table
+from byteprophet.tune.space import SPACES
 
 SCHEMA = 1
 
@@ -34,6 +35,7 @@ _OF_A_WORKLOAD = (
     "compute_ns",
     "worker_bandwidth",
     "settings",
+    "tune",
     "runs",
 )
 _OF_A_GRID = ("phase", "out", "report")
@@ -108,6 +110,14 @@ def bench(
     report: Annotated[
         bool, typer.Option("--report", help="Of a grid: run nothing, report what there is.")
     ] = False,
+    tune: Annotated[
+        int,
+        typer.Option(
+            metavar="ITERATIONS",
+            help="Let schedulers that can tune what is not --set do so in so many iterations of"
+            " each job, 100 or more, before those measured.",
+        ),
+    ] = 0,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Save the results here.")
@@ -128,6 +138,8 @@ def bench(
     if settings and len(names) != 1:
         raise UserError("--set: settings belong to one scheduler, give exactly one in --schedulers")
     worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
+    if tune and not set(names) & set(SPACES):
+        raise UserError(f"--tune {tune}: only {' and '.join(SPACES)} can be tuned")
     cases = tuple(
         Case(
             workload=workload,
@@ -139,6 +151,7 @@ def bench(
             partition_bytes=partition_bytes,
             settings=parse_settings(settings or []),
             worker_bandwidth_bps=worker_bandwidth_bps,
+            tune_iterations=tune if name in SPACES else 0,
         )
         for rate_bps in rates_bps
         for name in names

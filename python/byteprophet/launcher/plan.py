@@ -21,6 +21,7 @@ from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.network import Host, HostSpec, why_not_permitted
 from byteprophet.network.tools import require
+from byteprophet.tune.request import VARIABLE, parse_request
 
 _NAMESPACE_PORT = 9000  # nobody else is on a host of its own
 
@@ -58,6 +59,7 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     settings, partition_bytes = schedulers.resolve(
         spec.scheduler, spec.settings, spec.partition_bytes
     )
+    parse_request(environment.get(VARIABLE, ""), spec.scheduler, settings)
     address = interface_address(spec.interface)
     if spec.namespaces:
         reason = why_not_permitted()
