@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from byteprophet.bench.grid import Cell
-from byteprophet.bench.grid_jobs import Job, PreparedCell, Variant, prepare_cell
+from byteprophet.bench.grid import Cell, Grid
+from byteprophet.bench.grid_jobs import Job, PreparedCell, Variant, plan_of, prepare_cell
 from byteprophet.bench.grid_phases import (
     CONFIRMED,
     baselines,
@@ -100,6 +100,15 @@ def test_tuning_is_of_the_cells_that_the_grid_marks(cells: list[PreparedCell]) -
 def test_what_has_nothing_to_tune_is_no_baseline() -> None:
     assert set(baselines()) <= set(default_schedulers())
     assert not {"stock", "prophet"} & set(baselines())
+
+
+def test_all_iterations_of_the_tuning_phase_count(cells: list[PreparedCell]) -> None:
+    grid = Grid("g", tuple(cell.cell for cell in cells))
+    for job in phase_jobs("tuning", cells, NAMES, 1):
+        case = cells[1].case(job.variant)
+        assert (case.tuning is not None) == job.variant.tuner
+        assert plan_of(grid, "tuning", case).iterations + case.tune_iterations == 300
+        assert plan_of(grid, "tuning", case).warmup_iterations == grid.warmup_iterations
 
 
 @pytest.mark.parametrize(

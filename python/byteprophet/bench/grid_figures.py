@@ -114,6 +114,7 @@ class Figures:
             "jobs": len(records),
             "iteration_ns": {
                 "median": int(np.median(times_ns)),
+                "mean": int(np.mean(times_ns)),
                 "p10": int(np.percentile(times_ns, 10)),
                 "p90": int(np.percentile(times_ns, 90)),
             },
