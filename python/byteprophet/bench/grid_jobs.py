@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import json
 import re
 from collections.abc import Mapping
@@ -120,7 +121,7 @@ def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
 
 @functools.cache
 def code_version() -> str:
-    """Of the code that runs in a job: the compiled parts, and the Python that workers import.
+    """Of the code that runs in a job: what is compiled, BytePS too, and what workers import.
 
     Reports, the command line and the bench itself are not in it: a change there changes no figure.
     """
@@ -130,6 +131,9 @@ def code_version() -> str:
     for room in _RUNS_IN_JOBS:
         files |= set((package / room).rglob("*.py"))
     files |= {Path(_core.__file__), *(compiled / "native").rglob("*.so")}
+    found = importlib.util.find_spec("byteps")
+    for place in found.submodule_search_locations or () if found else ():
+        files |= set(Path(place).rglob("*.so"))
     content = b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))
     return _digest(content)
 
