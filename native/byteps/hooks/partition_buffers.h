@@ -1,4 +1,4 @@
-// The server's two buffers of a key whose length has changed: what patch 0032 calls in servers.
+// The server's two buffers of a key whose length has changed: what patch 0034 calls in servers.
 //
 // A round of a key is one push of every worker. Its first push brings the length of all; the spare
 // buffer, in which the round is summed, is made anew if its length is another one. That is as safe

@@ -1,5 +1,5 @@
 // The partition size of one tensor, which may change between two of its operations; BytePS has one
-// for all tensors, for good. What patch 0032 calls in workers.
+// for all tensors, for good. What patch 0034 calls in workers.
 //
 // Whoever changes it does so on every rank between the same two push_pulls of the tensor: on the
 // server, all pushes of a round have one length. Nothing else has to be waited for. An operation

@@ -23,8 +23,8 @@ class Case:
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
     (None: not limited); a worker in ``worker_bandwidth_bps``, by its index, has that rate instead.
     ``settings`` and ``partition_bytes`` override the scheduler's own.
-    ``tune_iterations`` from 100 on: after warm-up, all settings that the scheduler can tune and
-    that are not given are tuned in so many iterations; then the measured ones begin.
+    ``tune_iterations``, 0 or at least 100: after warm-up, all settings that the scheduler can tune
+    and that are not given are tuned in so many iterations; then the measured ones begin.
     """
 
     workload: str

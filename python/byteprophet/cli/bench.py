@@ -114,8 +114,8 @@ def bench(
         int,
         typer.Option(
             metavar="ITERATIONS",
-            help="Let schedulers that can tune what is not --set do so in so many iterations of"
-            " each job, 100 or more, before those measured.",
+            help="Let schedulers tune what they can and is not --set in so many iterations of each"
+            " job, 100 or more, before those measured.",
         ),
     ] = 0,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),

@@ -35,7 +35,7 @@ def bench_grid(
     grid = load_grid(name_or_path)
     directory = out or Path("runs") / f"grid-{grid.name}"
     if not report_only:
-        progress = Console(stderr=True, highlight=False)
+        progress = Console(stderr=True, highlight=False, markup=False)
         run_phase(
             grid,
             phase,
@@ -64,7 +64,8 @@ def _report(grid: Grid, directory: Path, json_file: Path | None) -> None:
         if path is not None:
             path.write_text(text, encoding="utf-8")
     save(draw_ratios(report), directory / PICTURE)
-    console = Console(width=None if Console().is_terminal else 140, highlight=False)
+    width = None if Console().is_terminal else 160
+    console = Console(width=width, highlight=False, markup=False)  # settings stand in brackets
     console.print(cells_table(report))
     console.print(targets_table(report))
     for line in notes(report):

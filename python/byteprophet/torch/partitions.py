@@ -1,4 +1,4 @@
-"""BytePS' partition size per tensor, which our build of BytePS lets change (patch 0032)."""
+"""BytePS' partition size per tensor, which our build of BytePS lets change (patch 0034)."""
 
 from __future__ import annotations
 
