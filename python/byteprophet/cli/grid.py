@@ -65,7 +65,7 @@ def _report(grid: Grid, directory: Path, json_file: Path | None) -> None:
             path.write_text(text, encoding="utf-8")
     save(draw_ratios(report), directory / PICTURE)
     width = None if Console().is_terminal else 160
-    console = Console(width=width, highlight=False, markup=False)  # settings stand in brackets
+    console = Console(width=width, highlight=False, markup=False)
     console.print(cells_table(report))
     console.print(targets_table(report))
     for line in notes(report):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 Report = Mapping[str, Any]
 Row = Mapping[str, Any]
+
+_BYTES = re.compile(r"([a-z_]+)_bytes=(\d+)")
 
 _DISTURBED = 0.15
 """Share of all cores; the job's own is known to a few percent only."""
@@ -26,7 +30,7 @@ def cells_table(report: Report) -> Table:
         table.add_column(name, justify="right")
     for cell in report["cells"]:
         for text, policy in itertools.zip_longest(_cell_texts(cell), cell["policies"]):
-            table.add_row(text or "", *(_policy_texts(policy) if policy else ()))
+            _add(table, text or "", *(_policy_texts(policy) if policy else ()))
         table.add_section()
     return table
 
@@ -41,14 +45,15 @@ def targets_table(report: Report) -> Table:
     table.add_column("over", justify="right")
     table.add_column("decided by", overflow="fold")
     for row in report["targets"]:
-        table.add_row(
+        _add(
+            table,
             row["what"],
             _number(row["value"]),
             _interval(row),
             _asked(row),
             {True: "yes", False: "NO", None: ""}[row["met"]],
             str(row["over"]),
-            row["where"] or "",
+            _shortened(row["where"] or ""),
         )
     return table
 
@@ -87,6 +92,16 @@ def _table(title: str) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
 
 
+def _add(table: Table, *texts: str) -> None:
+    """Adds a row as it is: what stands in brackets is no markup."""
+    table.add_row(*(Text(text) for text in texts))
+
+
+def _shortened(text: str) -> str:
+    """``credit_bytes=524288`` as ``credit=512K``."""
+    return _BYTES.sub(lambda match: f"{match[1]}={int(match[2]) // 1024}K", text)
+
+
 def _cell_texts(cell: Row) -> list[str]:
     limited = ["cpu is the limit"] if cell["cpu_limited"] else []
     return [cell["cell"], f"bound {cell['bound_ns'] / 1e6:.0f} ms", *limited]
@@ -96,7 +111,7 @@ def _policy_texts(policy: Row) -> Sequence[str]:
     times, against = policy["iteration_ns"], policy["over_prophet"]
     tuning = policy["phases"] == ["tuning"]
     return (
-        policy["variant"] + ", mean of all" * tuning,
+        _shortened(policy["variant"]) + ", mean of all" * tuning,
         str(policy["jobs"]),
         f"{times['mean' if tuning else 'median'] / 1e6:.1f}",
         f"{times['p10'] / 1e6:.0f}-{times['p90'] / 1e6:.0f}",
