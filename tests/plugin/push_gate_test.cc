@@ -79,7 +79,7 @@ class Acknowledger {
 
 class PushGateOf : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(EveryPolicy, PushGateOf, testing::ValuesIn(prophet::policy_names()),
-                         [](const auto& tested) { return tested.param; });
+                         [](const auto& tested) { return TestName(tested.param); });
 
 // Each key comes again and again, whether or not it has been acknowledged.
 TEST_P(PushGateOf, EveryTaskOnceAndInOrderPerKey) {
