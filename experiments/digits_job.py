@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet import _core, schedulers
-from byteprophet.bench.result import payload_bps, timing_fields
+from byteprophet.bench.result import timing_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
-from byteprophet.network import format_rate
+from byteprophet.network import format_rate, payload_bps
 
 WORKERS, SERVERS = 2, 1
 WORKLOAD = "digits"

@@ -31,11 +31,11 @@ from script import run_script
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
 from byteprophet.bench.case import WARMUP_ITERATIONS
-from byteprophet.bench.result import payload_bps, read_results
+from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher.stepper import read_steps
-from byteprophet.network import Step, format_rate, parse_rate, why_not_permitted
+from byteprophet.network import Step, format_rate, parse_rate, payload_bps, why_not_permitted
 from byteprophet.network.monitoring import VARIABLE
 from byteprophet.network.samples import read_network
 from byteprophet.report.plot import save, style_of

@@ -8,5 +8,6 @@ namespace byteprophet {
 
 void DefinePolicy(nanobind::module_& module);
 void DefineBound(nanobind::module_& module);
+void DefineEngine(nanobind::module_& module);
 
 }  // namespace byteprophet

@@ -4,4 +4,5 @@ NB_MODULE(_core, module) {
   module.attr("__version__") = BYTEPROPHET_VERSION;
   byteprophet::DefinePolicy(module);
   byteprophet::DefineBound(module);
+  byteprophet::DefineEngine(module);
 }

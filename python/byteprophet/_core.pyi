@@ -1,12 +1,15 @@
-"""The C++ core: scheduling policies and the lower bound of an iteration.
+"""The C++ core: scheduling policies, the lower bound of an iteration, and simulated jobs.
 
 Times are integer nanoseconds on the caller's clock. Nothing here is thread safe except
-``iteration_bound_ns``. A request that the core refuses raises ``ValueError`` with one line that
-says what and why; a number outside its C++ type raises ``TypeError``.
+``iteration_bound_ns`` and ``simulate``. A request that the core refuses raises ``ValueError`` with
+one line that says what and why; a number outside its C++ type raises ``TypeError``.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
 
 __version__: str
 
@@ -19,6 +22,8 @@ Decision: TypeAlias = (
     | tuple[Literal["wait_until"], int]
     | tuple[Literal["idle"]]
 )
+
+_Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 def policy_names() -> list[str]: ...
 def default_settings(name: str) -> dict[str, int]: ...
@@ -75,4 +80,36 @@ def iteration_bound_ns(
     start of backward, ``forward_ns`` is the forward time that needs the tensor. ``bandwidth_bps``
     is the payload rate per direction of each worker's link (None: not a constraint). The formula
     is in prophet/bound.h.
+    """
+
+def simulate(
+    scheduler: str,
+    settings: Mapping[str, int],
+    *,
+    forward_ns: _Int64Array,
+    ready_ns: _Int64Array,
+    first_partition: _Int64Array,
+    size_bytes: _Int64Array,
+    server: npt.NDArray[np.int32],
+    backward_ns: int,
+    iterations: int,
+    worker_bandwidth_bps: _Int64Array,
+    server_bandwidth_bps: _Int64Array,
+    delay_ns: int = 0,
+    message_cost_ns: int = 0,
+    sum_bps: int = 0,
+    sum_threads: int = 1,
+    answer_by_priority: bool = False,
+    stock_transport: bool = False,
+    barrier: bool = False,
+    known_profile: bool = False,
+    record: bool = False,
+) -> dict[str, Any]:
+    """A job on virtual time, under policies as MakePolicy makes them. See prophet/engine/job.h.
+
+    Rates are of payload; 0: not limited. ``known_profile``: policies are told when tensors become
+    ready. The GIL is free meanwhile, and the arrays must stay as they are. Returns ``start_ns``:
+    int64 (workers, iterations + 1); ``backward_start_ns``: (workers, iterations); ``busy_ns``,
+    ``bytes`` and ``messages`` of the links, up then down: (2, workers + servers); ``transfers``: of
+    each worker uint8, 64 bytes per transfer; ``end_ns``, ``events``: int.
     """

@@ -12,6 +12,8 @@ from byteprophet.bench.result import read_results, summarize
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
+from byteprophet.schedulers import PLANNED
+from byteprophet.tune.request import VARIABLE
 from byteprophet.workload import Workload
 from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
 
@@ -54,6 +56,7 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations_per_job,
         compute_ns=case.compute_ns,
+        tune_iterations=case.tune_iterations,
     )
 
 
@@ -74,10 +77,19 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         servers=case.servers,
         scheduler=case.scheduler,
         settings=case.settings,
-        environment={**case.environment, **({recording.VARIABLE: "1"} if plan.record else {})},
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
         steps=case.steps,
+        environment=_environment(case, plan),
         namespaces=namespaces,
-        timeout_s=_START_S + _SLOWDOWN * plan.updates * iteration_s,
+        controller=plan.controller and case.scheduler in PLANNED,
+        timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )
+
+
+def _environment(case: Case, plan: Plan) -> dict[str, str]:
+    # Tuning always: what the caller's shell has is not for all schedulers.
+    environment = {**case.environment, VARIABLE: "" if case.tuning is None else str(case.tuning)}
+    if plan.record:
+        environment[recording.VARIABLE] = "1"
+    return environment

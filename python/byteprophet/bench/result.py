@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet import _core, schedulers
+from byteprophet import schedulers
 from byteprophet.bench.case import Case, Plan
 from byteprophet.errors import JobFailed
+from byteprophet.network import payload_bps
+from byteprophet.tune.journal import NAME as JOURNAL
+from byteprophet.tune.journal import read_journal
+from byteprophet.tune.request import TRIALS
 from byteprophet.workload import Workload
+from byteprophet.workload.bound import iteration_bound_ns
 from byteprophet.workload.worker_config import WorkerResult, read_worker_result
-
-PAYLOAD_SHARE = 0.9564
-"""Of the bytes that ``tbf`` counts: 1448 of each 1514-byte frame."""
 
 
 def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
@@ -30,11 +32,6 @@ def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
     if len({result.parameters_sha256 for result in results}) != 1:
         raise JobFailed(f"ranks ended with different parameters: see {directory}")
     return results
-
-
-def payload_bps(bandwidth_bps: int | None) -> int | None:
-    """What a link of this rate carries of payload; None: not limited."""
-    return None if bandwidth_bps is None else int(bandwidth_bps * PAYLOAD_SHARE)
 
 
 def timing_fields(
@@ -60,15 +57,39 @@ def timing_fields(
 
 def bound_ns(workload: Workload, case: Case) -> int:
     """The shortest possible iteration of ``case``: see prophet/bound.h."""
-    return _core.iteration_bound_ns(
-        [tensor.size_bytes for tensor in workload.tensors],
-        workload.ready_ns(),
-        [tensor.forward_ns for tensor in workload.tensors],
-        backward_ns=workload.backward_ns,
+    return iteration_bound_ns(
+        workload,
         bandwidth_bps=payload_bps(case.bandwidth_bps),
         workers=case.workers,
         servers=case.servers,
     )
+
+
+def tuned_fields(
+    case: Case, batch_size: int, jobs: Sequence[tuple[Path, Sequence[WorkerResult]]]
+) -> dict[str, Any] | None:
+    """What tuning found and what it cost; None without tuning. ``jobs`` as in ``summarize``."""
+    if case.tuning is None:
+        return None
+    chosen, costs_ns = [], []
+    for run, _ in jobs:
+        journal = read_journal(run)
+        chosen += [entry["chosen"] for entry in journal if "chosen" in entry]
+        costs_ns += [e["decide_ns"] + e["wait_ns"] + e["apply_ns"] for e in journal]
+    if len(chosen) != len(jobs):
+        raise JobFailed(f"{case.scheduler}: tuning did not end: see {jobs[-1][0]}/{JOURNAL}")
+    slowest_ns = [
+        np.max([(*r.tuning_ns, *r.iteration_ns) for r in results], axis=0) for _, results in jobs
+    ]
+    mean_ns = float(np.mean(np.concatenate(slowest_ns)))
+    return {
+        "iterations": case.tune_iterations,
+        "trials": TRIALS,
+        "settings": chosen,
+        "iteration_ns": int(mean_ns),
+        "samples_per_s": round(batch_size * 1e9 / mean_ns, 3),
+        "change_ns": int(np.median(costs_ns)),
+    }
 
 
 def summarize(
@@ -98,8 +119,9 @@ def summarize(
             "warmup_iterations": plan.warmup_iterations,
             "iterations": sum(len(job[0]) for job in times_ns),
             "rounds": plan.rounds,
-            "updates": plan.updates,
+            "updates": plan.updates + case.tune_iterations,
         },
+        "tuned": tuned_fields(case, workload.batch_size, jobs),
         "paced": True,
         # No bound holds for a link that changes.
         **timing_fields(

@@ -16,6 +16,7 @@ from byteprophet.cli.run import parse_settings
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate, parse_step, why_not_permitted
 from byteprophet.report.table import bench_table
+from byteprophet.tune.space import SPACES
 
 SCHEMA = 1
 
@@ -63,9 +64,20 @@ def bench(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, with one scheduler only."),
     ] = None,
+    controller: Annotated[
+        bool, typer.Option("--controller", help="With a controller where the scheduler uses plans.")
+    ] = False,
     record: Annotated[
         bool, typer.Option("--record", help="Save every transfer in the run directories' events/.")
     ] = False,
+    tune: Annotated[
+        int,
+        typer.Option(
+            metavar="ITERATIONS",
+            help="Let schedulers tune what they can and is not --set in so many iterations of each"
+            " job, 100 or more, before those measured.",
+        ),
+    ] = 0,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Save the results here.")
@@ -79,6 +91,8 @@ def bench(
         raise UserError("--set: settings belong to one scheduler, give exactly one in --schedulers")
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise UserError(f"--json {json_file}: there is no such directory")
+    if tune and not set(names) & set(SPACES):
+        raise UserError(f"--tune {tune}: only {' and '.join(SPACES)} can be tuned")
     cases = tuple(
         Case(
             workload=workload,
@@ -90,6 +104,7 @@ def bench(
             partition_bytes=partition_bytes,
             settings=parse_settings(settings or []),
             steps=steps,
+            tune_iterations=tune if name in SPACES else 0,
         )
         for rate_bps in rates_bps
         for name in names
@@ -97,7 +112,7 @@ def bench(
     # Without a limit, hosts of their own are still the better likeness, but not a must.
     namespaces = any((*rates_bps, *steps)) or why_not_permitted() is None
     progress = Console(stderr=True)
-    plan = Plan(cases, iterations, min(rounds, iterations), record=record)
+    plan = Plan(cases, iterations, min(rounds, iterations), controller=controller, record=record)
     results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
     report = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
     if json_file is not None:

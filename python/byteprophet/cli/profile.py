@@ -10,9 +10,9 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from byteprophet.bench.result import PAYLOAD_SHARE
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate
+from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.profile import read_profile, waits
 from byteprophet.profile.convert import to_workload
 from byteprophet.profile.model import profile_path

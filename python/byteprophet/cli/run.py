@@ -129,6 +129,13 @@ def run(
     timeout: Annotated[
         float, typer.Option(show_default="a week", help="Seconds after which the job has failed.")
     ] = WEEK_S,
+    controller: Annotated[
+        bool | None,
+        typer.Option(
+            "--controller/--no-controller",
+            help="A process that gathers profiles and plans; default: if the scheduler uses plans.",
+        ),
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     record: Annotated[
         bool, typer.Option("--record", help="Save every transfer in the run directory's events/.")
@@ -170,6 +177,7 @@ def run(
         timeout_s=timeout,
         port=port,
         interface=interface,
+        controller=scheduler in schedulers.PLANNED if controller is None else controller,
     )
     # Wrong input must not leave an empty run directory behind.
     check_job(spec)

@@ -48,6 +48,8 @@ class JobSpec:
     has that rate instead. ``steps`` change the others' while the job runs. All need ``namespaces``,
     which gives each server and worker a host of its own (network.Cluster); without, all share this
     machine's network on ``interface`` (None: loopback).
+
+    ``controller`` starts one for the job (byteprophet.control), which the job survives.
     """
 
     command: tuple[str, ...]
@@ -67,6 +69,7 @@ class JobSpec:
     timeout_s: float = WEEK_S
     port: int | None = None
     interface: str | None = None
+    controller: bool = False
     roles: RoleCommands = RoleCommands()
     limits: Limits = Limits()
 

@@ -12,6 +12,14 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(gbit|mbit|kbit|bit)", re.IGNORECASE)
 
 UNLIMITED = "unlimited"
 
+PAYLOAD_SHARE = 0.9564
+"""Of the bytes that ``tbf`` counts: 1448 of each 1514-byte frame."""
+
+
+def payload_bps(bandwidth_bps: int | None) -> int | None:
+    """What a link of this rate carries of payload; None: not limited."""
+    return None if bandwidth_bps is None else int(bandwidth_bps * PAYLOAD_SHARE)
+
 
 def parse_rate(text: str, name: str = "bandwidth") -> int | None:
     """Bits per second, or None for "unlimited".

@@ -5,6 +5,7 @@
     layers.py     layer shapes, operation counts, and from them a workload
     resnet.py vgg.py bert.py   the built-in networks, as lists of layers
     builtin.py    their names, batch sizes and compute times; ``load``
+    bound.py      the shortest possible iteration of a workload
     gradient.py   the stated gradients and initial parameters of a paced job
     check.py      what the parameters of a paced job must be after N updates
     pacing.py     timed waits without drift

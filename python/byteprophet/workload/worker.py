@@ -71,8 +71,13 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
 
     signal = torch.zeros(workload.batch_size, 0)  # no numbers, but a batch: profiles tell its size
     starts_ns: list[int] = []
-    for iteration in range(config.warmup_iterations + config.iterations):
+    tuning_ns: list[int] = []
+    measured_from = config.warmup_iterations + config.tune_iterations
+    for iteration in range(config.updates):
         if iteration == config.warmup_iterations:
+            starts_ns = [time.monotonic_ns()]
+        if iteration == measured_from:
+            tuning_ns = [after - before for before, after in pairwise(starts_ns)]
             begun = _Usage.now()
             starts_ns = [begun.monotonic_ns]
         if front.rank() == 0:
@@ -96,10 +101,11 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
         cpu_fraction=begun.cpu_fraction_until(ended),
         idle_cpu_fraction=idle_from.cpu_fraction_until(idle_until),
         parameters_sha256=parameters_sha256(tensors),
-        updates=config.warmup_iterations + config.iterations,
+        updates=config.updates,
         scheduled_partitions=0 if config.scheduler == STOCK else front.scheduled_partitions(),
         first_monotonic_ns=starts_ns[0],
         last_monotonic_ns=starts_ns[-1],
+        tuning_ns=tuple(tuning_ns),
     )
 
 

@@ -1,0 +1,67 @@
+"""A workload as the core's arrays: its partitions, the servers they go to, its times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.workload import Workload
+
+Int64Array = npt.NDArray[np.int64]
+
+PAGE_BYTES = 4096
+"""BytePS rounds the size of partitions up to whole pages."""
+
+_LAYOUTS = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tensors in forward order, partitions tensor after tensor.
+
+    ``forward_ns``, ``ready_ns`` (from the start of backward): shape (tensors,);
+    ``first_partition``: (tensors + 1,); ``size_bytes``, ``server``: (partitions,). Read-only.
+    """
+
+    forward_ns: Int64Array
+    ready_ns: Int64Array
+    first_partition: Int64Array
+    size_bytes: Int64Array
+    server: npt.NDArray[np.int32]
+
+
+@lru_cache(_LAYOUTS)
+def layout(workload: Workload, partition_bytes: int, servers: int) -> Layout:
+    """The arrays of ``workload`` in partitions of ``partition_bytes``, as BytePS cuts tensors."""
+    partition_bytes = -(-partition_bytes // PAGE_BYTES) * PAGE_BYTES
+    sizes = np.array([tensor.size_bytes for tensor in workload.tensors], dtype=np.int64)
+    counts = -(-sizes // partition_bytes)
+    first = np.concatenate([[0], np.cumsum(counts)])
+    size_bytes = np.full(int(first[-1]), partition_bytes, dtype=np.int64)
+    size_bytes[first[1:] - 1] = sizes - (counts - 1) * partition_bytes
+    tensor = np.repeat(np.arange(len(sizes)), counts)
+    number = np.arange(len(tensor)) - first[tensor]
+    keys = (tensor << 16) + number
+    arrays = Layout(
+        forward_ns=np.array([tensor.forward_ns for tensor in workload.tensors], dtype=np.int64),
+        ready_ns=np.array(workload.ready_ns(), dtype=np.int64),
+        first_partition=first.astype(np.int64),
+        size_bytes=size_bytes,
+        server=np.array([server_of(int(key), servers) for key in keys], dtype=np.int32),
+    )
+    for array in vars(arrays).values():
+        array.flags.writeable = False
+    return arrays
+
+
+def server_of(key: int, servers: int) -> int:
+    """BytePS' server of a key, by its default hash (djb2 of the key's decimal digits)."""
+    if servers == 1:
+        return 0
+    value = 5381
+    for digit in str(key).encode():
+        value = (value * 33 + digit) % 2**64
+    return value % servers
