@@ -4,17 +4,27 @@
 
 namespace prophet {
 
-void BandwidthEstimate::OnAcked(uint64_t bytes, bool more_in_flight, TimeNs now) {
-  if (last_ack_) {
+void BandwidthEstimate::OnAcked(uint64_t bytes, TimeNs sent, bool more_in_flight, TimeNs now) {
+  if (!last_ack_) {
+    MeasureDelay(bytes, now - sent);
+  } else {
+    const TimeNs earliest = sent + path_delay_.shortest_ns().value_or(0);
     sample_bytes_ += bytes;
-    sample_ns_ += now - *last_ack_;
-    if (sample_bytes_ >= kSampleBytes && sample_ns_ >= kSampleNs) {
+    sample_ns_ += std::max<TimeNs>(0, now - std::max(*last_ack_, earliest));
+    const bool enough = sample_bytes_ >= kSampleBytes && sample_ns_ >= kSampleNs;
+    if (enough || sample_ns_ >= kLongSampleNs) {
       AddSample(static_cast<double>(sample_bytes_) / static_cast<double>(sample_ns_));
       sample_bytes_ = 0;
       sample_ns_ = 0;
     }
   }
   last_ack_ = more_in_flight ? std::optional(now) : std::nullopt;
+}
+
+void BandwidthEstimate::MeasureDelay(uint64_t bytes, TimeNs duration_ns) {
+  if (!estimate_) return;
+  const auto bytes_ns = static_cast<TimeNs>(static_cast<double>(bytes) / *estimate_);
+  if (bytes_ns < duration_ns / 2) path_delay_.OnAcked(duration_ns - bytes_ns);
 }
 
 void BandwidthEstimate::AddSample(double bytes_per_ns) {

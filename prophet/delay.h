@@ -18,9 +18,12 @@ class DelayEstimate {
  public:
   static constexpr int kPeriodMessages = 512;
 
+  explicit DelayEstimate(int period_messages = kPeriodMessages)
+      : period_messages_(period_messages) {}
+
   void OnAcked(TimeNs delay_ns) {
     current_ns_ = std::min(current_ns_, delay_ns);
-    if (++messages_ < kPeriodMessages) return;
+    if (++messages_ < period_messages_) return;
     previous_ns_ = current_ns_;
     current_ns_ = kNever;
     messages_ = 0;
@@ -35,6 +38,7 @@ class DelayEstimate {
  private:
   static constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
+  int period_messages_;
   TimeNs current_ns_ = kNever;
   TimeNs previous_ns_ = kNever;
   int messages_ = 0;  // in the current period

@@ -120,7 +120,42 @@ def test_another_build_of_byteps_is_left_alone(tmp_path: Path) -> None:
 )
 def test_wrong_runtime_settings_are_named(name: str, value: str) -> None:
     result = run(
-        "from byteprophet.torch import settings; settings.RuntimeSettings.from_environment()",
+        "from byteprophet.runtime_settings import RuntimeSettings as R; R.from_environment()",
         **{name: value},
     )
     assert f"UserError: {name}={value}: " in result.stderr
+
+
+def test_plans_are_refused_where_nothing_is_scheduled_yet() -> None:
+    result = run(
+        "from byteprophet import _plugin; import byteprophet.torch; plugin = _plugin.load()\n"
+        "print(plugin.iteration(), plugin.tensor('none'), len(plugin.take_transfers()))\n"
+        "plugin.on_iteration(); print(plugin.iteration(), plugin.lost_transfers())\n"
+        "try: plugin.stage_plan(5, {'window_max_bytes': 1})\n"
+        "except ValueError as error: print(error)",
+        BYTEPS_SCHEDULER="prophet",
+    )
+    assert result.stderr == ""
+    assert result.stdout == "0 -1 0\n1 0\nthis process schedules nothing\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("BYTEPROPHET_RECORD", "yes", "BYTEPROPHET_RECORD=yes: must be 0 or 1"),
+        ("BYTEPROPHET_RECORD", "1", "BYTEPROPHET_RUN must name the directory"),
+        ("BYTEPROPHET_PROFILING", "on", "BYTEPROPHET_PROFILING=on: must be 0 or 1"),
+        ("BYTEPROPHET_PROFILE", "/nothing/here.json", "/nothing/here.json: cannot be read"),
+    ],
+)
+def test_wrong_wishes_to_observe_end_the_process(name: str, value: str, message: str) -> None:
+    result = run(
+        "from byteprophet import _plugin; from byteprophet.observe import process; "
+        "process.start(_plugin.load(), 0, 2)",
+        BYTEPS_SCHEDULER="prophet",
+        **{name: value},
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("byteprophet: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

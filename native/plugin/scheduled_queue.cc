@@ -12,6 +12,7 @@
 #include "byteps/common/scheduled_queue.h"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -102,6 +103,21 @@ void PullWhatWasPushed() {
   rows.pushed = nullptr;
 }
 
+// Where the framework starts push_pulls by itself (MXNet's engine), its front cannot call
+// OnIteration() in time. It numbers them by iteration instead, above this, in BytePS' `version`.
+constexpr int kNumberedFrom = 1 << 30;
+
+void NoteIteration(int version) {
+  static std::atomic<int> latest{kNumberedFrom};
+  int before = latest.load();
+  while (version > before) {
+    if (latest.compare_exchange_weak(before, version)) {
+      OnIteration();
+      return;
+    }
+  }
+}
+
 // REDUCE, then BROADCAST, each several times until empty, then the collected group is posted: this
 // thread may sleep only at the start of such a round, when it holds nothing.
 bool MayWait(QueueType type) {
@@ -157,6 +173,7 @@ BytePSScheduledQueue::BytePSScheduledQueue(QueueType type)
 
 void BytePSScheduledQueue::addTask(std::shared_ptr<TensorTableEntry> task) {
   if (_qt == PUSH && rows.gate != nullptr) {
+    byteprophet::NoteIteration(task->version);
     rows.gate->Add(std::move(task));
     return;
   }
@@ -164,9 +181,9 @@ void BytePSScheduledQueue::addTask(std::shared_ptr<TensorTableEntry> task) {
     rows.gate->Acked(task->key);
     if (byteprophet::PullsEarly(task)) return;
   }
-  // What comes after PULL: the push was acknowledged and the pull was answered.
-  if ((_qt == DECOMPRESS || _qt == COPYH2D) && rows.gate != nullptr)
-    byteprophet::TransferRecorder::Get().Pulled(task->key);
+  // The first stage after PULL, whichever it is: the push was acknowledged and the pull answered.
+  // There always is one: sums go back to local ranks.
+  if (_qt > PULL && rows.gate != nullptr) byteprophet::TransferRecorder::Get().Pulled(task->key);
   rows.stages[_qt]->Add(std::move(task));
 }
 

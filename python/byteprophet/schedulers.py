@@ -12,6 +12,9 @@ DEFAULT = "prophet"
 _PARTITION = "partition_bytes"
 _STOCK_PARTITION_BYTES = 4096000  # BytePS' own
 
+PLANNED = frozenset({"prophet", "prophet-paper"})
+"""Those that use plans, and so have a controller unless it is switched off."""
+
 names: tuple[str, ...] = (STOCK, *_core.policy_names())
 
 

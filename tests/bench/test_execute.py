@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
+from byteprophet.bench.result import read_results
 from byteprophet.errors import UserError
 from byteprophet.network import why_not_permitted
 from byteprophet.workload import Tensor, Workload, to_toml
@@ -52,13 +54,46 @@ def test_parameters_are_those_of_the_stated_gradients(scheduler: str, tmp_path: 
 
 
 @pytest.mark.job
-def test_several_servers_and_three_workers(tmp_path: Path) -> None:
+def test_several_servers_and_three_workers_of_which_one_is_slow(tmp_path: Path) -> None:
     workload = mixed_workload()
-    case = Case(write(workload, tmp_path), "prophet", None, workers=3, servers=2)
+    case = Case(write(workload, tmp_path), "prophet", RATE_BPS, workers=3, servers=2)
+    if RATE_BPS is not None:
+        case = replace(case, worker_bandwidth_bps={1: RATE_BPS // 4})
     plan = Plan((case,), iterations=3, rounds=1)
-    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
+    if RATE_BPS is not None:
+        assert row["worker_bandwidth_bps"] == {"1": RATE_BPS // 4}
+        # The one link alone takes this long for all bytes.
+        assert row["bound_ns"] > workload.size_bytes * 8e9 / (RATE_BPS // 4)
+        assert row["iteration_ns"]["median"] >= row["bound_ns"]
     expected = parameters_sha256(expected_parameters(workload, 3, plan.updates))
     assert row["parameters_sha256"] == expected
+
+
+@pytest.mark.job
+def test_tuned_in_mid_run(tmp_path: Path) -> None:
+    """With one setting given, and the slices tuned; other schedulers' jobs are as ever."""
+    small = Workload("small", 4, (Tensor("a.weight", 400_004, 300_000, 300_000),))
+    case = Case(
+        write(small, tmp_path),
+        "p3",
+        None,
+        settings={"outstanding_messages": 3},
+        tune_iterations=100,
+    )
+    plan = Plan((case,), iterations=4, rounds=1)
+    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    updates = plan.updates + 100
+    assert row["settings"]["updates"] == updates
+    expected = parameters_sha256(expected_parameters(small, 2, updates))
+    assert row["parameters_sha256"] == expected
+    (chosen,) = row["tuned"]["settings"]
+    assert list(chosen) == ["partition_bytes"]
+    assert row["tuned"]["iterations"] == 100
+    json.dumps(row)
+    (worker, _) = read_results(Path(row["run"]), 2)
+    assert len(worker.tuning_ns) == 100
+    assert len(worker.iteration_ns) == 4
 
 
 @pytest.mark.job
@@ -79,6 +114,8 @@ def test_one_worker(tmp_path: Path) -> None:
         ({"workers": 0}, "worker"),
         ({"settings": {"credit_bytes": 5}}, "credit_bytes"),
         ({"partition_bytes": -5}, "-5"),
+        ({"tune_iterations": 250}, "'prophet' has nothing to tune"),
+        ({"scheduler": "p3", "tune_iterations": 40}, "at least 100"),
     ],
 )
 def test_bad_cases_are_refused_before_anything_starts(

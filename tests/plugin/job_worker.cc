@@ -2,10 +2,11 @@
 // plug-in in front. Each worker pushes numbers of its own, so that a sum tells who is missing from
 // it, or in it twice.
 //
-//   job_worker ITERATIONS [abandon | suspend]
+//   job_worker ITERATIONS [abandon | suspend | repartition]
 //
 // With `abandon` it shuts down with operations under way, as a script does that fails; with
-// `suspend` it suspends and resumes after half of the iterations.
+// `suspend` it suspends and resumes after half of the iterations; with `repartition` tensors have
+// another partition size in each iteration, and neighbours never the same.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -19,6 +20,12 @@
 #include "byteps/common/operations.h"
 #include "byteps/torch/handle_manager.h"
 #include "native/plugin/plugin.h"
+
+namespace byteps {
+namespace common {
+extern "C" unsigned int byteps_repartition(const char* name, unsigned int bytes);
+}
+}  // namespace byteps
 
 namespace {
 
@@ -75,6 +82,7 @@ class Worker {
     const int handle = handles_.AllocateHandle();
     waiting_[handle] = tensor;
     auto& context = common::GetContextFromName(Name(tensor));
+    context.partitioning.Begin();
     common::InitTensor(context, static_cast<size_t>(data.size()), data.dtype(), data.values.data());
     auto stages = common::GetPushQueueList(CPU_DEVICE_ID);
     const auto pull = common::GetPullQueueList(CPU_DEVICE_ID);
@@ -84,6 +92,13 @@ class Worker {
         nullptr, CPU_DEVICE_ID, -1 - tensor, iteration,
         [this, handle](const common::Status& status) { handles_.MarkDone(handle, status); },
         stages);
+  }
+
+  void Repartition(int iteration) {
+    for (int tensor = 0; tensor < kTensors; ++tensor) {
+      const auto pages = static_cast<unsigned int>(1 + (iteration * 5 + tensor * 3) % 7);
+      common::byteps_repartition(Name(tensor).c_str(), pages * 4096);
+    }
   }
 
   void Finish(int iteration) {
@@ -139,6 +154,7 @@ int main(int count, char** arguments) {
     if (mode == "abandon" && iteration + 1 == iterations) break;
     worker.Finish(iteration);
     byteprophet::OnIteration();
+    if (mode == "repartition") worker.Repartition(iteration);
     if (mode == "suspend" && iteration == iterations / 2) {
       first = iteration + 1;
       common::byteps_suspend();

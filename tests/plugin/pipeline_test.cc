@@ -5,12 +5,16 @@
 // the queues deleted and made again at quiet points.
 //
 // Every partition passes every stage exactly once, or its bytes are wrong; per key in order;
-// every operation is announced once; nothing is waited for longer than kLimit.
+// every operation is announced once; nothing is waited for longer than kLimit. Its way is recorded
+// once and in order, while another thread takes what is recorded.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <random>
 #include <thread>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "byteps/common/global.h"
 #include "fake_network.h"
 #include "framework.h"
+#include "native/plugin/transfers.h"
 #include "prophet/registry.h"
 #include "tasks.h"
 
@@ -90,11 +95,52 @@ void Iterate(Framework& framework, int thread, uint64_t seed) {
   }
 }
 
+// Takes what is recorded from its construction to its end; as the observer does.
+class Transfers {
+ public:
+  Transfers() : thread_([this] { Run(); }) { recorder_.Record(1); }
+  // Each recorded push must have been made, once, its times in order.
+  void End(size_t pushes) {
+    ended_ = true;
+    thread_.join();
+    recorder_.Record(0);
+    EXPECT_EQ(recorder_.lost(), 0u);
+    EXPECT_EQ(taken_.size(), pushes);
+    std::map<uint64_t, int64_t> pulled;
+    for (const Transfer& transfer : taken_) {
+      EXPECT_GT(transfer.size_bytes, 0u);
+      EXPECT_LT(transfer.server, kServers);
+      EXPECT_LE(pulled[transfer.key], transfer.ready_ns) << "of one key, one after the other";
+      EXPECT_LE(transfer.ready_ns, transfer.sent_ns);
+      EXPECT_LE(transfer.sent_ns, transfer.acked_ns);
+      EXPECT_LE(transfer.acked_ns, transfer.pulled_ns);
+      pulled[transfer.key] = transfer.pulled_ns;
+    }
+  }
+
+ private:
+  void Run() {
+    for (bool last = false; !last;) {
+      last = ended_;
+      Transfer some[100];
+      while (const int count = recorder_.Take(some, 100))
+        taken_.insert(taken_.end(), some, some + count);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  TransferRecorder& recorder_ = TransferRecorder::Get();
+  std::vector<Transfer> taken_;
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
 TEST_P(Pipeline, EveryPartitionOnceThroughEveryStage) {
   FakeNetwork& network = FakeNetwork::Get();
   const uint64_t before = ScheduledPartitions();
   const size_t pushes_before = network.pushes();
   size_t operations = 0;
+  Transfers transfers;
   for (uint64_t life = 1; life <= 2; ++life) {
     SetEnvironment(GetParam());
     StartBytePS();
@@ -114,6 +160,7 @@ TEST_P(Pipeline, EveryPartitionOnceThroughEveryStage) {
   }
   EXPECT_GT(operations, static_cast<size_t>(kThreads * kTensorsEach * kIterations));
   EXPECT_EQ(ScheduledPartitions() - before, network.pushes() - pushes_before);
+  transfers.End(network.pushes() - pushes_before);
 }
 
 }  // namespace

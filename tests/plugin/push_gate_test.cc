@@ -10,8 +10,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -133,6 +135,41 @@ TEST_P(PushGateOf, EveryTaskOnceAndInOrderPerKey) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(taken, kTotal);
   EXPECT_EQ(gate.size(), 0u);
+}
+
+// Notes what it is told.
+class Told : public prophet::Policy {
+ public:
+  void OnReady(const prophet::Item&, prophet::TimeNs) override {}
+  void OnAcked(const prophet::Item&, prophet::TimeNs) override {}
+  void OnIteration(prophet::TimeNs) override { calls += "iteration "; }
+  prophet::Decision Next(prophet::TimeNs) override { return {}; }
+  size_t pending() const override { return 0; }
+  std::string_view name() const override { return "told"; }
+  void SetReadyTimes(std::span<const prophet::ReadyTime> times) override {
+    calls += std::to_string(times.size()) + " times ";
+  }
+  void Reconfigure(const prophet::Settings& overrides) override {
+    calls += std::to_string(overrides.size()) + " settings ";
+  }
+  const prophet::Settings& settings() const override { return settings_; }
+
+  std::string calls;
+
+ private:
+  prophet::Settings settings_;
+};
+
+// The iteration before ends first: what it taught must not go into the new ready times.
+TEST(PushGate, AdoptsAPlanBetweenIterations) {
+  auto made = std::make_unique<Told>();
+  const Told& told = *made;
+  PushGate gate(std::move(made), nullptr);
+  const Plan plan{.settings = {{"a", 1}, {"b", 2}}, .times = {{.tensor = 1, .priority = -1}}};
+  gate.OnIteration(1, nullptr);
+  EXPECT_EQ(told.calls, "iteration ");
+  gate.OnIteration(2, &plan);
+  EXPECT_EQ(told.calls, "iteration iteration 2 settings 1 times ");
 }
 
 }  // namespace

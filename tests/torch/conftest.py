@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points
 from byteprophet.torch.optimizer import Uncompressed, distribute
-from byteprophet.torch.settings import RuntimeSettings
 
 Done = Callable[[BaseException | None], None]
 
@@ -112,6 +112,7 @@ class Member:
         self.rank = rank
         self.size = network.size
         self.declared: list[str] = []
+        self.reconfigured: list[dict[str, int]] = []
         self.names: dict[str, Any] = {}
 
     def declare(self, names: Sequence[str]) -> None:
@@ -126,6 +127,9 @@ class Member:
 
     def begin_iteration(self) -> None:
         self._network.iterations += 1
+
+    def reconfigure(self, settings: Mapping[str, int]) -> None:
+        self.reconfigured.append(dict(settings))
 
     def close(self) -> None:
         pass

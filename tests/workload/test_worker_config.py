@@ -28,10 +28,13 @@ RESULT = WorkerResult(
     scheduled_partitions=7,
     first_monotonic_ns=100,
     last_monotonic_ns=111,
+    tuning_ns=(7, 8, 9),
 )
 
 
-@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, compute_ns=None, scheduler="stock")])
+@pytest.mark.parametrize(
+    "config", [CONFIG, replace(CONFIG, compute_ns=None, scheduler="stock", tune_iterations=300)]
+)
 def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
     path = tmp_path / "worker.toml"
     path.write_text(config.to_toml())

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from byteprophet import schedulers
 from byteprophet.errors import UserError
+from byteprophet.network import Step
+from byteprophet.tune.request import Request
+from byteprophet.tune.space import free_settings
+from byteprophet.workload.worker_config import IDLE_S
 
 WARMUP_ITERATIONS = 5
 """Before anything is measured: the first creates the keys on the server, the second still runs
@@ -17,7 +22,11 @@ class Case:
     """One workload under one scheduler on one kind of link.
 
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
-    (None: not limited). ``settings`` and ``partition_bytes`` override the scheduler's own.
+    (None: not limited), which ``steps`` change in mid-run; a worker in ``worker_bandwidth_bps``, by
+    its index, has that rate instead. ``settings`` and ``partition_bytes`` override the scheduler's
+    own; ``environment`` is added to all roles'.
+    ``tune_iterations``, 0 or at least 100: after warm-up, all settings that the scheduler can tune
+    and that are not given are tuned in so many iterations; then the measured ones begin.
     """
 
     workload: str
@@ -28,6 +37,28 @@ class Case:
     compute_ns: int | None = None
     partition_bytes: int | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
+    tune_iterations: int = 0
+
+    @property
+    def slowest_bps(self) -> int | None:
+        """The rate of the slowest worker's link, which decides; None: no link is limited."""
+        rates_bps = [*self.worker_bandwidth_bps.values()]
+        if self.bandwidth_bps is not None and len(self.worker_bandwidth_bps) < self.workers:
+            rates_bps.append(self.bandwidth_bps)
+        return min(rates_bps, default=None)
+
+    @property
+    def tuning(self) -> Request | None:
+        """What is tuned; UserError if that cannot be."""
+        if self.tune_iterations == 0:
+            return None
+        settings, _ = schedulers.resolve(self.scheduler, self.settings, self.partition_bytes)
+        pinned = [*self.settings, *([] if self.partition_bytes is None else ["partition_bytes"])]
+        free = free_settings(self.scheduler, pinned)
+        return Request(self.scheduler, settings, self.tune_iterations, free)
 
 
 @dataclass(frozen=True)
@@ -35,13 +66,18 @@ class Plan:
     """The cases, and the measured iterations of each, split evenly over ``rounds`` jobs.
 
     In each round all cases run once, in order, so that what changes on the machine meanwhile meets
-    all of them. All jobs make the same number of updates, so their parameters can be compared.
+    all of them. All jobs without tuning make the same number of updates, so their parameters can be
+    compared. ``controller``: schedulers that use plans have one. ``record``: every transfer is
+    saved in the run directories.
     """
 
     cases: tuple[Case, ...]
     iterations: int
     rounds: int = 2
     warmup_iterations: int = WARMUP_ITERATIONS
+    controller: bool = False
+    record: bool = False
+    idle_s: float = IDLE_S  # how long each worker is left idle at the end, to see what it burns
 
     def __post_init__(self) -> None:
         if not self.cases:
@@ -58,5 +94,5 @@ class Plan:
 
     @property
     def updates(self) -> int:
-        """Parameter updates that one job makes, warm-up included."""
+        """Parameter updates that one job makes, warm-up included, tuning not."""
         return self.warmup_iterations + self.iterations_per_job

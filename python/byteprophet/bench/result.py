@@ -12,6 +12,9 @@ from byteprophet import schedulers
 from byteprophet.bench.case import Case, Plan
 from byteprophet.errors import JobFailed
 from byteprophet.network import payload_bps
+from byteprophet.tune.journal import NAME as JOURNAL
+from byteprophet.tune.journal import read_journal
+from byteprophet.tune.request import TRIALS
 from byteprophet.workload import Workload
 from byteprophet.workload.bound import iteration_bound_ns
 from byteprophet.workload.worker_config import WorkerResult, read_worker_result
@@ -53,13 +56,43 @@ def timing_fields(
 
 
 def bound_ns(workload: Workload, case: Case) -> int:
-    """The shortest possible iteration of ``case``: see prophet/bound.h."""
+    """The shortest possible iteration of ``case``: see prophet/bound.h.
+
+    Every worker needs the sums, and so the pushes, of the one with the slowest link.
+    """
     return iteration_bound_ns(
         workload,
-        bandwidth_bps=payload_bps(case.bandwidth_bps),
+        bandwidth_bps=payload_bps(case.slowest_bps),
         workers=case.workers,
         servers=case.servers,
     )
+
+
+def tuned_fields(
+    case: Case, batch_size: int, jobs: Sequence[tuple[Path, Sequence[WorkerResult]]]
+) -> dict[str, Any] | None:
+    """What tuning found and what it cost; None without tuning. ``jobs`` as in ``summarize``."""
+    if case.tuning is None:
+        return None
+    chosen, costs_ns = [], []
+    for run, _ in jobs:
+        journal = read_journal(run)
+        chosen += [entry["chosen"] for entry in journal if "chosen" in entry]
+        costs_ns += [e["decide_ns"] + e["wait_ns"] + e["apply_ns"] for e in journal]
+    if len(chosen) != len(jobs):
+        raise JobFailed(f"{case.scheduler}: tuning did not end: see {jobs[-1][0]}/{JOURNAL}")
+    slowest_ns = [
+        np.max([(*r.tuning_ns, *r.iteration_ns) for r in results], axis=0) for _, results in jobs
+    ]
+    mean_ns = float(np.mean(np.concatenate(slowest_ns)))
+    return {
+        "iterations": case.tune_iterations,
+        "trials": TRIALS,
+        "settings": chosen,
+        "iteration_ns": int(mean_ns),
+        "samples_per_s": round(batch_size * 1e9 / mean_ns, 3),
+        "change_ns": int(np.median(costs_ns)),
+    }
 
 
 def summarize(
@@ -78,6 +111,10 @@ def summarize(
         "workload": workload.name,
         "scheduler": case.scheduler,
         "bandwidth_bps": case.bandwidth_bps,
+        "steps": [str(step) for step in case.steps],
+        "worker_bandwidth_bps": {
+            str(index): rate_bps for index, rate_bps in sorted(case.worker_bandwidth_bps.items())
+        },
         "workers": case.workers,
         "servers": case.servers,
         "partition_bytes": partition_bytes,
@@ -88,10 +125,14 @@ def summarize(
             "warmup_iterations": plan.warmup_iterations,
             "iterations": sum(len(job[0]) for job in times_ns),
             "rounds": plan.rounds,
-            "updates": plan.updates,
+            "updates": plan.updates + case.tune_iterations,
         },
+        "tuned": tuned_fields(case, workload.batch_size, jobs),
         "paced": True,
-        **timing_fields(times_ns, workload.batch_size, bound_ns(workload, case)),
+        # No bound holds for a link that changes.
+        **timing_fields(
+            times_ns, workload.batch_size, None if case.steps else bound_ns(workload, case)
+        ),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
         "scheduled_partitions": min(worker.scheduled_partitions for worker in workers),

@@ -22,7 +22,10 @@ from byteprophet.launcher import (
     run_job,
 )
 from byteprophet.launcher.spec import WEEK_S
-from byteprophet.network import parse_rate
+from byteprophet.launcher.stepper import read_steps
+from byteprophet.network import monitoring, parse_rate, parse_step
+from byteprophet.observe import recording
+from byteprophet.profile import read_profile, saving
 
 SCHEMA = 1
 
@@ -100,6 +103,20 @@ def run(
             " repeatable.",
         ),
     ] = None,
+    step: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RATE@SECONDS",
+            help="A new rate of the workers' links so long after the start, e.g. 3gbit@20s;"
+            " repeatable.",
+        ),
+    ] = None,
+    monitor: Annotated[
+        bool, typer.Option("--monitor", help="Watch the network: see byteprophet network.")
+    ] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure the network before the job; with --monitor.")
+    ] = False,
     partition_bytes: Annotated[
         int | None, typer.Option(help="BytePS' partition size; default: the scheduler's.")
     ] = None,
@@ -112,15 +129,39 @@ def run(
     timeout: Annotated[
         float, typer.Option(show_default="a week", help="Seconds after which the job has failed.")
     ] = WEEK_S,
+    controller: Annotated[
+        bool | None,
+        typer.Option(
+            "--controller/--no-controller",
+            help="A process that gathers profiles and plans; default: if the scheduler uses plans.",
+        ),
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
+    record: Annotated[
+        bool, typer.Option("--record", help="Save every transfer in the run directory's events/.")
+    ] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start from the profile.json of an earlier run."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Result as JSON on standard output, all else on error.")
     ] = False,
 ) -> int:
     """See _HELP, which names the schedulers there are."""
     worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
+    steps = tuple(parse_step(text) for text in step or [])
+    if any(step.at_update is not None for step in steps):
+        raise UserError("--step: only a bench knows when an update begins; use e.g. 3gbit@20s")
+    environment = _watching(scheduler, monitor or probe, probe)
+    if record:
+        environment[recording.VARIABLE] = "1"
+    if profile is not None:
+        read_profile(profile)
+        environment[saving.PROFILE] = str(profile.absolute())
     spec = JobSpec(
         command=tuple(command),
+        environment=environment,
         run_directory=runs,
         workers=workers,
         local_ranks=local_ranks,
@@ -130,11 +171,13 @@ def run(
         partition_bytes=partition_bytes,
         bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
         worker_bandwidth_bps=worker_bandwidth_bps,
+        steps=steps,
         # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
-        namespaces=bandwidth is not None or bool(worker_bandwidth_bps),
+        namespaces=bandwidth is not None or bool(worker_bandwidth_bps or steps),
         timeout_s=timeout,
         port=port,
         interface=interface,
+        controller=scheduler in schedulers.PLANNED if controller is None else controller,
     )
     # Wrong input must not leave an empty run directory behind.
     check_job(spec)
@@ -151,12 +194,23 @@ def run(
             raise JobFailed("stopped, as nobody reads the output any more") from None
 
     result = run_job(spec, echo)
+    late = [row for row in read_steps(spec.run_directory) if row["done_ns"] is None]
+    if late:
+        print(f"byteprophet: warning: the job ended before {len(late)} step(s)", file=sys.stderr)
     if as_json:
         print(json.dumps(_report(spec, result), indent=2), flush=True)
     if result.failed is not None:
         raise JobFailed(result.failed)
     print(f"byteprophet: done after {result.wall_s:.1f} s", file=sys.stderr)
     return 0
+
+
+def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:
+    """The variables that ask for the network monitor and the probe."""
+    if monitor and scheduler == schedulers.STOCK:
+        raise UserError("--monitor, --probe: nothing is recorded under stock; use e.g. fifo")
+    wanted = {monitoring.VARIABLE: monitor, monitoring.PROBE_VARIABLE: probe}
+    return {name: "1" for name, on in wanted.items() if on}
 
 
 def _report(spec: JobSpec, result: JobResult) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from byteprophet.errors import UserError
 from byteprophet.launcher.spec import JobSpec
+from byteprophet.schedulers import PLANNED
 
 LOOPBACK = "127.0.0.1"
 # Below the range from which Linux gives ports to outgoing connections, which come and go.
@@ -40,7 +41,7 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         raise UserError(
             f"partition bytes {spec.partition_bytes}: must be between 1 and {2**31 - 1}"
         )
-    limited = spec.bandwidth_bps is not None or spec.worker_bandwidth_bps
+    limited = spec.bandwidth_bps is not None or spec.worker_bandwidth_bps or spec.steps
     if limited and not spec.namespaces:
         raise UserError("a bandwidth needs namespaces: without them, roles share one network")
     for index, rate_bps in spec.worker_bandwidth_bps.items():
@@ -51,6 +52,8 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
             )
         if rate_bps < 1:
             raise UserError(f"bandwidth of worker {index}: {rate_bps} bit/s is not a rate")
+    if spec.controller and spec.scheduler not in PLANNED:
+        raise UserError(f"scheduler {spec.scheduler} uses no plans: it needs no controller")
     if spec.interface is not None and spec.namespaces:
         raise UserError(f"interface {spec.interface!r}: hosts in namespaces have their own")
     for name, what in _BROKEN_MODES.items():

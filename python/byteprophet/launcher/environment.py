@@ -10,9 +10,12 @@ from dataclasses import dataclass
 # ps-lite would have every role of the job listen on it.
 _OWNED = frozenset(
     {
+        "BYTEPROPHET_CONTROLLER",
+        "BYTEPROPHET_CONTROLLER_KEYS",
         "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
         "BYTEPROPHET_SETTINGS",
+        "BYTEPROPHET_STEP_UPDATES",
         "BYTEPS_FORCE_DISTRIBUTED",
         "BYTEPS_GLOBAL_RANK",
         "BYTEPS_LOCAL_RANK",
@@ -40,7 +43,7 @@ _TOLD = ("BYTEPS_", "BYTEPROPHET_", "DMLC_", "PS_", "OMP_")
 
 @dataclass(frozen=True)
 class RoleName:
-    """Which role: kind is scheduler, server or worker; index counts within the kind.
+    """Which role: kind is scheduler, server, worker or controller; index counts within the kind.
 
     The local ranks of a worker have its index: ``worker-1.0``, ``worker-1.1``.
     """
@@ -52,8 +55,11 @@ class RoleName:
 
     @property
     def host(self) -> str:
-        """The name of the host it is on, which the local ranks of a worker share."""
-        return self.name.partition(".")[0]
+        """The name of the host it is on, which the local ranks of a worker share.
+
+        The controller is on the scheduler role's: everybody can reach it, no link of it is limited.
+        """
+        return "scheduler" if self.kind == "controller" else self.name.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,9 @@ class JobFacts:
     partition_bytes: int
     run_directory: str
     local_ranks: int = 1  # per worker
+    controller: str | None = None  # its address; None: there is none
+    controller_keys: str = ""  # the directory
+    step_updates: str = ""  # at which rank 0 of a paced job tells the launcher (network.steps)
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -102,6 +111,10 @@ def role_environment(
     if facts.scheduler is not None:
         environment["BYTEPS_SCHEDULER"] = facts.scheduler
         environment["BYTEPROPHET_SETTINGS"] = facts.settings_text
+    if facts.controller is not None and role.kind in ("worker", "controller"):
+        environment["BYTEPROPHET_CONTROLLER"] = facts.controller
+        environment["BYTEPROPHET_CONTROLLER_KEYS"] = facts.controller_keys
+        environment.setdefault("BYTEPROPHET_MONITOR", "1")  # whose bandwidths it plans with
     if role.kind == "worker":
         environment["DMLC_WORKER_ID"] = str(role.index)
         environment["BYTEPS_LOCAL_RANK"] = str(role.local_rank)
@@ -109,4 +122,6 @@ def role_environment(
         # All on one: BytePS would see two in 16 ranks and sum wrongly between them.
         environment["BYTEPS_PCIE_SWITCH_SIZE"] = str(facts.local_ranks)
         environment["BYTEPS_SOCKET_PATH"] = socket_path
+        if facts.step_updates:
+            environment["BYTEPROPHET_STEP_UPDATES"] = facts.step_updates
     return environment

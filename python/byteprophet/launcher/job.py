@@ -5,6 +5,7 @@
     Caretaker     cleans up even if this process is killed                 caretaker.py
     Cluster       one host per role, if asked for                          byteprophet.network
     StoppedWatch  finds roles that were stopped and left so                stopped.py
+    Stepper       changes links in mid-run, if asked for                   stepper.py
     Supervisor    starts the roles, watches, decides, ends them            supervisor.py, role.py
 
 One job at a time in a process: signal handlers and the child subreaper are the process' own.
@@ -28,6 +29,7 @@ from byteprophet.launcher.leftovers import Leftovers
 from byteprophet.launcher.plan import ResolvedJob, plan_roles, resolve_job
 from byteprophet.launcher.signals import Signals
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec
+from byteprophet.launcher.stepper import Stepper
 from byteprophet.launcher.stopped import StoppedWatch
 from byteprophet.launcher.supervisor import Supervisor
 from byteprophet.network import Cluster
@@ -94,7 +96,7 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
         descendants = stack.enter_context(Descendants())
         descendants.spared.add(stack.enter_context(Caretaker(leftovers)).pid)
         stack.callback(descendants.reap_orphans)
-        hosts = None
+        hosts, cluster = None, None
         if spec.namespaces:
             cluster = stack.enter_context(Cluster(job.host_specs()))
             descendants.spared |= cluster.pids
@@ -104,10 +106,17 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
         stopped = StoppedWatch(descendants, stopped_s)
         supervisor = Supervisor(descendants, signals, spec.limits, stopped, echo)
         stack.callback(descendants.kill_all, _KILL_TIMEOUT_S)
+        stepper = None
+        if cluster is not None and spec.steps:
+            stepper = Stepper(cluster, job.stepped_hosts(), spec.steps, spec.run_directory)
         try:
             failed = supervisor.run(plans, spec.timeout_s)
         finally:
+            if stepper is not None:
+                stepper.close()
             supervisor.stop()
+        if stepper is not None:
+            failed = failed or stepper.failed
         roles = supervisor.results()
     wall_s = round(time.monotonic() - started_s, 3)
     return JobResult(0 if failed is None else 1, roles, failed, wall_s)

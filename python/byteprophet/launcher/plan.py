@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet import schedulers
+from byteprophet.control.keys import make_keys
 from byteprophet.errors import UserError
 from byteprophet.launcher.checks import check_spec, interface_address, root_port
 from byteprophet.launcher.deadlines import dead_after_s
@@ -21,8 +23,10 @@ from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.network import Host, HostSpec, why_not_permitted
 from byteprophet.network.tools import require
+from byteprophet.tune.request import VARIABLE, parse_request
 
 _NAMESPACE_PORT = 9000  # nobody else is on a host of its own
+_NAMESPACE_CONTROLLER_PORT = 9001
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class ResolvedJob:
     address: str
     port: int
     dead_after_s: float | None  # silence after which the heartbeats give a role up; None: never
+    controller_port: int | None  # None: there is no controller
 
     def host_specs(self) -> list[HostSpec]:
         """The scheduler's first; only the workers' links are limited."""
@@ -49,6 +54,12 @@ class ResolvedJob:
         }
         return [HostSpec(host, rate_bps) for host, rate_bps in rates.items()]
 
+    def stepped_hosts(self) -> list[str]:
+        """Whose links change with the job's steps: the workers that have no rate of their own."""
+        workers = [role for role in self.names if role.kind == "worker"]
+        own = self.spec.worker_bandwidth_bps
+        return list(dict.fromkeys(role.host for role in workers if role.index not in own))
+
 
 def resolve_job(spec: JobSpec) -> ResolvedJob:
     """Checks ``spec`` and decides what it leaves open; UserError where it cannot be started."""
@@ -58,6 +69,7 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     settings, partition_bytes = schedulers.resolve(
         spec.scheduler, spec.settings, spec.partition_bytes
     )
+    parse_request(environment.get(VARIABLE, ""), spec.scheduler, settings)
     address = interface_address(spec.interface)
     if spec.namespaces:
         reason = why_not_permitted()
@@ -66,9 +78,22 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
         port = spec.port or _NAMESPACE_PORT
     else:
         port = root_port(spec.port, address)
+    controller_port = None
+    if spec.controller:
+        controller_port = _NAMESPACE_CONTROLLER_PORT if spec.namespaces else port
+        while controller_port == port:
+            controller_port = root_port(None, address)
     names = tuple(_role_names(spec))
     return ResolvedJob(
-        spec, names, environment, settings, partition_bytes, address, port, silence_s
+        spec,
+        names,
+        environment,
+        settings,
+        partition_bytes,
+        address,
+        port,
+        silence_s,
+        controller_port,
     )
 
 
@@ -81,19 +106,30 @@ def _role_names(spec: JobSpec) -> Iterator[RoleName]:
         for local_rank in range(spec.local_ranks):
             suffix = "" if spec.local_ranks == 1 else f".{local_rank}"
             yield RoleName("worker", index, f"worker-{index}{suffix}", local_rank)
+    if spec.controller:
+        yield RoleName("controller", 0, "controller")
 
 
 def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) -> list[RolePlan]:
-    """What to start for each role, on ``hosts`` if there are; makes its directory for sockets."""
+    """What to start for each role, on ``hosts`` if there are.
+
+    Makes the directories for sockets, and the controller's keys, in ``temporary``.
+    """
     spec = job.spec
     run_directory = spec.run_directory.absolute()
+    root_address = job.address if hosts is None else hosts[0].address
+    controller, keys = None, temporary / "keys"
+    if job.controller_port is not None:
+        controller = f"tcp://{root_address}:{job.controller_port}"
+        make_keys(keys)
     commands = {
         "scheduler": spec.roles.scheduler,
         "server": spec.roles.server,
         "worker": spec.command,
+        "controller": (sys.executable, "-m", "byteprophet", "control"),
     }
     facts = JobFacts(
-        root_address=job.address if hosts is None else hosts[0].address,
+        root_address=root_address,
         root_port=job.port,
         workers=spec.workers,
         servers=spec.servers,
@@ -102,6 +138,11 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         partition_bytes=job.partition_bytes,
         run_directory=str(run_directory),
         local_ranks=spec.local_ranks,
+        controller=controller,
+        controller_keys=str(keys),
+        step_updates=",".join(
+            str(step.at_update) for step in spec.steps if step.at_update is not None
+        ),
     )
     host_of = {} if hosts is None else {host.name: host for host in hosts}
     plans = []

@@ -28,7 +28,7 @@ _TELLING = re.compile(r"(?i)error|exception|check failed|fatal|abort|assert|cann
 
 @dataclass(frozen=True)
 class RolePlan:
-    """A role to start. ``kind`` is scheduler, server or worker."""
+    """A role to start. ``kind`` is scheduler, server, worker or controller."""
 
     name: str
     kind: str

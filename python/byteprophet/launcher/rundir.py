@@ -55,6 +55,7 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "worker_bandwidth_bps": {
             str(index): rate_bps for index, rate_bps in sorted(spec.worker_bandwidth_bps.items())
         },
+        "steps": [str(step) for step in spec.steps],
         "interface": spec.interface,
         "timeout_s": spec.timeout_s,
         **resolved,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from byteprophet.errors import JobFailed
+from byteprophet.network.steps import Step
 
 # Called with a role's name ("worker-0"; with several local ranks, "worker-0.1") and one line of its
 # output, without the line's end.
@@ -44,9 +45,11 @@ class JobSpec:
     everything but what the launcher itself must set. ``directory`` is where workers start.
     A worker is ``local_ranks`` processes, of which one talks to the servers for all.
     ``bandwidth_bps`` limits each worker's link; a worker in ``worker_bandwidth_bps`` (by its index)
-    has that rate instead. Both need ``namespaces``, which gives each server and worker a host of
-    its own (network.Cluster); without, all share this machine's network on ``interface`` (None:
-    loopback).
+    has that rate instead. ``steps`` change the others' while the job runs. All need ``namespaces``,
+    which gives each server and worker a host of its own (network.Cluster); without, all share this
+    machine's network on ``interface`` (None: loopback).
+
+    ``controller`` starts one for the job (byteprophet.control), which the job survives.
     """
 
     command: tuple[str, ...]
@@ -59,12 +62,14 @@ class JobSpec:
     partition_bytes: int | None = None
     bandwidth_bps: int | None = None
     worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)
     namespaces: bool = False
     timeout_s: float = WEEK_S
     port: int | None = None
     interface: str | None = None
+    controller: bool = False
     roles: RoleCommands = RoleCommands()
     limits: Limits = Limits()
 

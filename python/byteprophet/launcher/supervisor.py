@@ -7,6 +7,8 @@ end of its pipe, and by the tick where a grandchild holds the pipe open. The thr
 that started the roles and must outlive them: a parent-death signal is about the starting thread.
 
 A consequence: whoever gets the lines (``echo``) holds everything up while he is slow.
+
+The controller is an attendant: the job can do without it. Its end is a warning, not the job's end.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import signal
 import time
 from collections.abc import Sequence
 
+from byteprophet.launcher.attendant import Attendant
 from byteprophet.launcher.descendants import Descendants, send
 from byteprophet.launcher.role import Role, RolePlan
 from byteprophet.launcher.signals import Signals
@@ -43,7 +46,8 @@ class Supervisor:
         self._limits = limits
         self._stopped = stopped
         self._echo = echo
-        self._roles: list[Role] = []
+        self._roles: list[Role] = []  # the job's: without the attendants
+        self._attendants: list[Attendant] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.wake_fd, selectors.EVENT_READ)
 
@@ -51,11 +55,13 @@ class Supervisor:
         """Starts the roles and waits. None when the job is done, else one line with the cause."""
         deadline_s = time.monotonic() + timeout_s
         for plan in plans:
-            role = Role(plan)
-            self._roles.append(role)
-            self._selector.register(role.output_fd, selectors.EVENT_READ, role)
+            if plan.kind == "controller":
+                self._attendants.append(Attendant(plan))
+            else:
+                self._roles.append(self._start(plan))
         while True:
             self._pump()
+            self._attend()
             if self._signals.received is not None:
                 return f"interrupted by {signal.Signals(self._signals.received).name}"
             verdict = self._failed()
@@ -68,10 +74,29 @@ class Supervisor:
             if time.monotonic() > deadline_s:
                 return f"the job did not end within {timeout_s:g} s: {self._who()}"
 
+    def _start(self, plan: RolePlan) -> Role:
+        role = Role(plan)
+        self._selector.register(role.output_fd, selectors.EVENT_READ, role)
+        return role
+
+    def _attend(self) -> None:
+        """Starts attendants, again if they ended and may be."""
+        for attendant in self._attendants:
+            plan, warning = attendant.due(time.monotonic())
+            if warning is not None:
+                self._drain(attendant.lives[-1])
+                self._say(attendant.plan.name, warning)
+            if plan is not None:
+                attendant.lives.append(self._start(plan))
+
+    @property
+    def _everybody(self) -> list[Role]:
+        return [*self._roles, *(life for one in self._attendants for life in one.lives)]
+
     def stop(self) -> None:
         """Ends what still runs: SIGTERM, and after the grace, SIGKILL."""
         self._poll()
-        for role in self._roles:
+        for role in self._everybody:
             role.stopped = role.stopped or role.exit_status is None
         asked: set[int] = set()
         deadline_s = time.monotonic() + self._limits.grace_s
@@ -82,18 +107,18 @@ class Supervisor:
             self._pump()
         self._descendants.kill_all(_KILL_TIMEOUT_S)
         deadline_s = time.monotonic() + _KILL_TIMEOUT_S
-        while any(role.exit_status is None for role in self._roles):
+        while any(role.exit_status is None for role in self._everybody):
             if time.monotonic() > deadline_s:
                 break
             self._pump()
-        for role in self._roles:
+        for role in self._everybody:
             self._drain(role)
             role.close()
         self._selector.close()
 
     def results(self) -> tuple[RoleResult, ...]:
-        """Of all roles, in the order of their start; after ``stop``."""
-        return tuple(role.result() for role in self._roles)
+        """Of all roles in the order of their start, attendants last; after ``stop``."""
+        return tuple(role.result() for role in self._everybody)
 
     def _wait_for(self, roles: Sequence[Role], timeout_s: float) -> None:
         """Until all of ``roles`` have ended, the time is over, or a signal has come."""
@@ -105,7 +130,7 @@ class Supervisor:
 
     def _poll(self) -> None:
         """Takes the status of all roles that have ended."""
-        for role in self._roles:
+        for role in self._everybody:
             role.poll()
 
     def _pump(self) -> None:
@@ -122,12 +147,15 @@ class Supervisor:
         lines, size_bytes, is_open = role.read()
         if not is_open:
             self._selector.unregister(role.output_fd)
+        self._say(role.name, *lines)
+        return size_bytes > 0
+
+    def _say(self, name: str, *lines: str) -> None:
         echo, self._echo = self._echo, None  # one that raised is not called again, by stop()
         if echo is not None:
             for line in lines:
-                echo(role.name, line)
+                echo(name, line)
             self._echo = echo
-        return size_bytes > 0
 
     def _drain(self, role: Role) -> None:
         """What a role that has ended wrote last. Not without end: its children may go on."""

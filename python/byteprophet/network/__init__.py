@@ -6,14 +6,17 @@ from byteprophet.network.cable import cut_cable
 from byteprophet.network.namespaces import Cluster, Host, HostSpec
 from byteprophet.network.permission import why_not_permitted
 from byteprophet.network.rate import format_rate, parse_rate, payload_bps
+from byteprophet.network.steps import Step, parse_step
 
 __all__ = [
     "Cluster",
     "Host",
     "HostSpec",
+    "Step",
     "cut_cable",
     "format_rate",
     "parse_rate",
+    "parse_step",
     "payload_bps",
     "why_not_permitted",
 ]

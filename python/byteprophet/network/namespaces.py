@@ -76,6 +76,7 @@ class Cluster:
         self._specs = tuple(specs)
         self._holders: list[Holder] = []
         self._stack = ExitStack()
+        self._switch_pid = 0
         self.hosts: tuple[Host, ...] = ()
 
     def __enter__(self) -> Cluster:
@@ -97,6 +98,18 @@ class Cluster:
     def pids(self) -> frozenset[int]:
         """The holders' processes, for whoever ends all other processes of a job."""
         return frozenset(holder.pid for holder in self._holders)
+
+    def set_rate(self, names: Sequence[str], rate_bps: int) -> None:
+        """Limits both directions of the links of these hosts to ``rate_bps`` from now on.
+
+        What is queued stays queued. May be called by any thread. UserError if ``tc`` fails.
+        """
+        chosen = [(index, host) for index, host in enumerate(self.hosts) if host.name in names]
+        ports = [_throttle(f"port{index}", rate_bps, "replace") for index, _ in chosen]
+        _batch([*enter_command(self._switch_pid), "--net", "--"], "tc", ports)
+        for _, host in chosen:
+            inside = [*enter_command(host.pid), "--net", "--"]
+            _batch(inside, "tc", [_throttle("eth0", rate_bps, "replace")])
 
     def _hold(
         self, undo: ExitStack, name: str, unshare: Sequence[str], *setup: Sequence[str]
@@ -125,6 +138,7 @@ class Cluster:
             Host(spec.name, f"{_SUBNET}.{index + 1}", holder.pid, tuple(enter_command(holder.pid)))
             for index, (spec, holder) in enumerate(zip(self._specs, holders, strict=True))
         )
+        self._switch_pid = switch.pid
         self._cable(lambda pid: [*enter_command(pid), "--net", "--"], switch.pid)
 
     def _cable(self, inside: Callable[[int], list[str]], switch_pid: int) -> None:
@@ -146,8 +160,9 @@ class Cluster:
             _batch(inside(host.pid), "ip", [*addresses, "link set dev eth0 up"])
 
 
-def _throttle(device: str, rate_bps: int) -> str:
-    return f"qdisc add dev {device} root tbf rate {rate_bps}bit burst {_BURST} latency {_LATENCY}"
+def _throttle(device: str, rate_bps: int, verb: str = "add") -> str:
+    limit = f"rate {rate_bps}bit burst {_BURST} latency {_LATENCY}"
+    return f"qdisc {verb} dev {device} root tbf {limit}"
 
 
 def _batch(inside: Sequence[str], program: str, lines: Sequence[str]) -> None:

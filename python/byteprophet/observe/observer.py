@@ -14,11 +14,15 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from byteprophet.timeline.transfers import Transfers
+
+if TYPE_CHECKING:
+    from byteprophet.profile.model import Profile
+    from byteprophet.profile.profiler import Stopwatch
 
 PERIOD_S = 0.25
 _CLOSE_S = 5.0
@@ -48,10 +52,18 @@ class TransferSource(Protocol):
         """What was completed since the last call."""
 
 
+@dataclass
+class Findings:
+    """What consumers found out, for those behind them in the list; the observer's thread's own."""
+
+    profile: Profile | None = None
+
+
 @dataclass(frozen=True)
 class Job:
     """What consumers are told of the process they observe.
 
+    ``stopwatch`` measures forward passes, where the front has one.
     ``names``: of tensors, by number (``key >> 16``); it grows as tensors are declared. A gradient
     has its parameter's name. ``run_directory`` is None where no launcher made one.
     """
@@ -60,6 +72,8 @@ class Job:
     size: int
     names: Mapping[int, str]
     run_directory: Path | None
+    stopwatch: Stopwatch | None = None
+    found: Findings = field(default_factory=Findings)
 
 
 class Observer:

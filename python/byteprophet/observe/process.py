@@ -21,11 +21,16 @@ from types import FrameType
 from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError
 from byteprophet.observe.observer import Job, Observer
+from byteprophet.observe.wanted import make_consumers
+from byteprophet.profile import saving
+from byteprophet.profile.model import Profile
+from byteprophet.profile.profiler import Stopwatch
 
 _GRADIENT = "Gradient."
 
 _names: dict[int, str] = {}
 _observer: Observer | None = None
+_given: Profile | None = None  # to be handed to the policy with the next iteration
 
 
 def declared(plugin: Plugin, names: Iterable[str]) -> None:
@@ -36,17 +41,29 @@ def declared(plugin: Plugin, names: Iterable[str]) -> None:
             _names[number] = name.removeprefix(_GRADIENT)
 
 
+def before_iteration(plugin: Plugin) -> None:
+    """An iteration is about to begin: the first adopts the profile that the job starts from."""
+    global _given
+    if _given is not None:
+        given, _given = _given, None
+        saving.stage(given, plugin, _names)
+
+
 def start(
-    plugin: Plugin, rank: int, size: int, environment: Mapping[str, str] = os.environ
+    plugin: Plugin,
+    rank: int,
+    size: int,
+    stopwatch: Stopwatch | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> None:
     """Observe from now on, if anybody wants to. Exits with status 2 for a wrong variable."""
-    global _observer
-    from byteprophet.observe.wanted import make_consumers
+    global _observer, _given
 
     stop()
     run = environment.get("BYTEPROPHET_RUN")
-    job = Job(rank, size, _names, Path(run) if run else None)
+    job = Job(rank, size, _names, Path(run) if run else None, stopwatch)
     try:
+        _given = saving.given_profile(environment)
         consumers = make_consumers(environment, plugin, job)
     except UserError as error:
         print(f"byteprophet: error: {error}", file=sys.stderr)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from byteprophet._plugin import Plugin
+from byteprophet.control import wanted as control
+from byteprophet.network import monitoring
 from byteprophet.observe import recording
 from byteprophet.observe.observer import Consumer, Job
+from byteprophet.profile import saving
 
 Maker = Callable[[Mapping[str, str], Plugin, Job], Consumer | None]
 
-_MAKERS: tuple[Maker, ...] = (recording.wanted,)
+# In this order they see each batch of transfers.
+_MAKERS: tuple[Maker, ...] = (recording.wanted, saving.wanted, monitoring.wanted, control.wanted)
 
 
 def make_consumers(environment: Mapping[str, str], plugin: Plugin, job: Job) -> list[Consumer]:

@@ -30,7 +30,7 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
         ratio = result["bound_ratio"]
         table.add_row(
             format_rate(result["bandwidth_bps"]),
-            result["scheduler"],
+            result["scheduler"] + (" (tuned)" if result.get("tuned") else ""),
             str(result["partition_bytes"]),
             f"{iteration['median'] / 1e6:.1f}",
             f"{iteration['p10'] / 1e6:.0f}-{iteration['p90'] / 1e6:.0f}",

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from byteps.torch import ops
@@ -29,6 +29,8 @@ from byteprophet import _plugin
 from byteprophet.observe import process as observing
 from byteprophet.torch import lost_peer
 from byteprophet.torch.naming import Names
+from byteprophet.torch.partitions import repartition
+from byteprophet.torch.stopwatch import process_stopwatch
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
 _WAIT_MS = 1000  # how often the receiver looks whether it should still wait
@@ -46,6 +48,7 @@ class BytePSSynchroniser:
         self._closing = threading.Event()  # of that receiver
         self._watcher: threading.Thread | None = None
         self._lost: str | None = None
+        self._gradients: dict[str, None] = {}  # declared, in order
 
     @property
     def size(self) -> int:
@@ -61,6 +64,8 @@ class BytePSSynchroniser:
         """BytePS numbers its keys in the order of declaration."""
         for name in names:
             ops.declare(name)
+            if name.startswith("Gradient."):
+                self._gradients[name] = None
         if self._plugin is not None:
             observing.declared(self._plugin, names)
 
@@ -100,9 +105,23 @@ class BytePSSynchroniser:
             self._changed.notify()
 
     def begin_iteration(self) -> None:
-        """Tell the policy."""
+        """Tell the policy, and whoever observes it."""
         if self._plugin is not None:
+            observing.before_iteration(self._plugin)
             self._plugin.on_iteration()
+            process_stopwatch.begin_iteration(self._plugin.iteration())
+
+    def reconfigure(self, settings: Mapping[str, int]) -> None:
+        """Tell the policy, for the next iteration, and BytePS if the partition size changes.
+
+        Each gradient has the new size from its next ``submit`` on, whatever travels meanwhile; so
+        nothing is waited for. Gradients with one of BytePS' own compressors keep their size.
+        """
+        pushes = ops.local_rank() == ops.local_size() - 1
+        if self._plugin is not None and pushes:
+            self._plugin.stage_plan(self._plugin.iteration() + 1, settings)
+        if "partition_bytes" in settings:
+            repartition(self._gradients, settings["partition_bytes"])
 
     def close(self) -> None:
         """End the receiver; nothing may be outstanding."""

@@ -17,22 +17,25 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import pending
 from byteprophet.torch.agreement import agree
 from byteprophet.torch.gradients import Gradients
 from byteprophet.torch.order import ForwardOrder
-from byteprophet.torch.settings import RuntimeSettings
 from byteprophet.torch.slots import Slot
 from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.torch.updates import Updater
 from byteprophet.torch.view_step import Plan, is_separable, unhooked_step
+
+if TYPE_CHECKING:
+    from byteprophet.torch.tuning import Tuning
 
 _serial = itertools.count()
 
@@ -40,7 +43,8 @@ _serial = itertools.count()
 class Front:
     """Order, waits and updates of one optimizer, which it knows only during ``step()``.
 
-    ``base`` is the optimizer's own class; ``separable`` as in ``DistributedOptimizer``.
+    ``base`` is the optimizer's own class; ``separable`` as in ``DistributedOptimizer``; ``tuning``
+    is told of every step.
     """
 
     def __init__(
@@ -51,8 +55,10 @@ class Front:
         synchroniser: Synchroniser,
         settings: RuntimeSettings,
         separable: bool | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
         self._base = base
+        self._tuning = tuning
         self._settings = settings
         self._separable = separable
         self._agreed = False
@@ -77,6 +83,8 @@ class Front:
         if self.gradients.slots:
             # Now, not when it is first sent: a rank that joins later declares the same names.
             self.synchroniser.declare([self._order_name()])
+            if self._tuning is not None:
+                self._tuning.declare()
         self._order.forget()
         self._agreed = False
 
@@ -108,15 +116,23 @@ class Front:
         self.gradients.end_iteration(slots)
         if not self._agreed:
             self._agree()
+        if self._tuning is not None and self.gradients.slots:
+            self._tuning.after_step(self._first_name(), self._agreed)
 
     def synchronize(self) -> None:
         """Wait until every parameter's ``grad`` is the average over all ranks."""
         self.finish()
         self.gradients.collect(self.gradients.participants())
 
+    def needed(self, module: nn.Module) -> Iterator[Slot]:
+        """The parameters of this optimizer that ``module`` needs before it runs."""
+        return self._order.needed(module)
+
     def agree_again(self) -> None:
         """Take rank 0's order at the next step: ranks may have come and gone."""
         self._agreed = False
+        if self._tuning is not None:
+            self._tuning.restart()
 
     def finish(self) -> None:
         """Wait until no update is outstanding."""
@@ -127,6 +143,8 @@ class Front:
         """Wait until nothing of this optimizer travels any more."""
         self.finish()
         self.gradients.wait_unclaimed()
+        if self._tuning is not None:
+            self._tuning.drain()
 
     def _before_forward(self, module: nn.Module) -> None:
         self._order.touch(module)
@@ -199,5 +217,7 @@ class Front:
                 slots[number].priority = -1 - position
 
     def _order_name(self) -> str:
-        first = next(iter(self.gradients.slots.values()))
-        return f"byteprophet.order.{first.name}.{len(self.gradients.slots)}"
+        return f"byteprophet.order.{self._first_name()}.{len(self.gradients.slots)}"
+
+    def _first_name(self) -> str:
+        return next(iter(self.gradients.slots.values())).name

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points, reads
 from byteprophet.torch.front import Front
 from byteprophet.torch.naming import name_parameters, optimizer_parameters
-from byteprophet.torch.settings import RuntimeSettings
 from byteprophet.torch.synchroniser import Synchroniser, make_synchroniser
 from byteprophet.torch.view_step import needs_closure
+
+if TYPE_CHECKING:
+    from byteprophet.torch.tuning import Tuning
 
 
 class Uncompressed:
@@ -153,6 +156,7 @@ def distribute(
     separable: bool | None,
     synchroniser: Synchroniser,
     settings: RuntimeSettings,
+    tuning: Tuning | None = None,
 ) -> Optimizer:
     """Put a front with ``synchroniser`` behind ``optimizer``; see ``DistributedOptimizer``."""
     base = type(optimizer)
@@ -169,7 +173,9 @@ def distribute(
     named = name_parameters(parameters, named_parameters, model, synchroniser.names)
     for other in flush_points.live_fronts():
         other.release(parameters)
-    front = Front(base, compression, backward_passes_per_step, synchroniser, settings, separable)
+    front = Front(
+        base, compression, backward_passes_per_step, synchroniser, settings, separable, tuning
+    )
     front.manage(named)
     flush_points.register(front)
     if settings.debug:
@@ -225,7 +231,16 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         separable=separable,
         synchroniser=synchroniser,
         settings=settings,
+        tuning=_tuning(synchroniser, settings),
     )
+
+
+def _tuning(synchroniser: Synchroniser, settings: RuntimeSettings) -> Tuning | None:
+    if not settings.tune or synchroniser.size == 1:
+        return None
+    from byteprophet.torch.tuning import process_tuning  # scipy takes its time
+
+    return process_tuning(settings.tune, settings.timeout_s)
 
 
 def flush(optimizer: Optimizer) -> None:

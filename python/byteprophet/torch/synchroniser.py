@@ -12,7 +12,7 @@ travel, from within ``submit``; it must not block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -58,6 +58,12 @@ class Synchroniser(Protocol):
     def begin_iteration(self) -> None:
         """Called before the first gradient of an iteration is submitted."""
 
+    def reconfigure(self, settings: Mapping[str, int]) -> None:
+        """Change settings of the scheduler, for gradients submitted from now on.
+
+        Every rank calls it between the same two steps. ``ValueError`` for what it does not accept.
+        """
+
     def close(self) -> None:
         """Let what was submitted finish, then release threads; a later ``submit`` starts anew."""
 
@@ -82,6 +88,9 @@ class Alone:
 
     def begin_iteration(self) -> None:
         """Nobody to tell."""
+
+    def reconfigure(self, settings: Mapping[str, int]) -> None:
+        """Nothing is scheduled."""
 
     def close(self) -> None:
         """Nothing to release."""

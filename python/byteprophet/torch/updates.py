@@ -35,6 +35,7 @@ class Updater:
         self._kept: object = None
         self._failed: tuple[Slot, BaseException] | None = None
         self.outstanding = 0
+        self.waited_ns = 0  # in wait_updated, all told; by the thread that trains
 
     def arrive(self, transfer: Transfer, error: BaseException | None) -> None:
         """The gradient is there, or will never be. Called once per transfer."""
@@ -83,12 +84,14 @@ class Updater:
 
     def wait_updated(self, slots: Iterable[Slot]) -> None:
         """Wait until the updates of ``slots`` are done; ``RuntimeError`` if they are late."""
-        deadline_s = time.monotonic() + self._timeout_s
+        started_ns = time.monotonic_ns()
+        deadline_s = started_ns / 1e9 + self._timeout_s
         for slot in slots:
             if not slot.updated.wait(max(0.0, deadline_s - time.monotonic())):
                 self._raise_late(slot, "update")
             if self._failed is not None:
                 self._raise_failed(*self._failed)
+        self.waited_ns += time.monotonic_ns() - started_ns
 
     def close(self) -> None:
         """Let the thread end; updates whose gradients are there are still applied."""

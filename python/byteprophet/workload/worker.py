@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from byteprophet.errors import UserError
+from byteprophet.network.steps import announce
 from byteprophet.schedulers import STOCK
 from byteprophet.workload.check import parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE
@@ -36,8 +37,6 @@ from byteprophet.workload.worker_config import (
     WorkerResult,
     read_worker_config,
 )
-
-IDLE_S = 2.0
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
@@ -55,7 +54,7 @@ class _Usage:
         return cls(time.monotonic_ns(), usage.ru_utime + usage.ru_stime)
 
     def cpu_fraction_until(self, later: _Usage) -> float:
-        return (later.cpu_s - self.cpu_s) / (later.monotonic_ns - self.monotonic_ns) * 1e9
+        return (later.cpu_s - self.cpu_s) / max(1, later.monotonic_ns - self.monotonic_ns) * 1e9
 
 
 def work(config: WorkerConfig, front: Any) -> WorkerResult:
@@ -68,12 +67,19 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
     optimizer = front.DistributedOptimizer(optimizer, named_parameters=named, **extra)
     _broadcast(model, front)
 
-    signal = torch.zeros(1)
+    signal = torch.zeros(workload.batch_size, 0)  # no numbers, but a batch: profiles tell its size
     starts_ns: list[int] = []
-    for iteration in range(config.warmup_iterations + config.iterations):
+    tuning_ns: list[int] = []
+    measured_from = config.warmup_iterations + config.tune_iterations
+    for iteration in range(config.updates):
         if iteration == config.warmup_iterations:
+            starts_ns = [time.monotonic_ns()]
+        if iteration == measured_from:
+            tuning_ns = [after - before for before, after in pairwise(starts_ns)]
             begun = _Usage.now()
             starts_ns = [begun.monotonic_ns]
+        if front.rank() == 0:
+            announce(iteration)
         optimizer.zero_grad()
         model(signal).sum().backward()
         optimizer.step()
@@ -83,7 +89,7 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
     if hasattr(optimizer, "finish"):
         optimizer.finish()
     idle_from = _Usage.now()
-    time.sleep(IDLE_S)
+    time.sleep(config.idle_s)
     idle_until = _Usage.now()
     tensors = ((name, values.detach().numpy()) for name, values in named)
     return WorkerResult(
@@ -91,12 +97,13 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
         size=front.size(),
         iteration_ns=tuple(after - before for before, after in pairwise(starts_ns)),
         cpu_fraction=begun.cpu_fraction_until(ended),
-        idle_cpu_fraction=idle_from.cpu_fraction_until(idle_until),
+        idle_cpu_fraction=idle_from.cpu_fraction_until(idle_until) if config.idle_s else 0.0,
         parameters_sha256=parameters_sha256(tensors),
-        updates=config.warmup_iterations + config.iterations,
+        updates=config.updates,
         scheduled_partitions=0 if config.scheduler == STOCK else front.scheduled_partitions(),
         first_monotonic_ns=starts_ns[0],
         last_monotonic_ns=starts_ns[-1],
+        tuning_ns=tuple(tuning_ns),
     )
 
 

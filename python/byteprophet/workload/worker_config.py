@@ -5,6 +5,8 @@
     scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front
     warmup_iterations = 3
     iterations = 20
+    idle_s = 2.0                   # optional: how long the process is left idle at the end
+    tune_iterations = 250          # optional: iterations between, in which settings change
 
 A path is relative to the directory in which the workers run.
 """
@@ -25,6 +27,9 @@ from byteprophet.workload.model import Workload
 
 RESULT_SCHEMA = 1
 
+IDLE_S = 2.0
+"""Long enough for what an idle process burns to be seen."""
+
 
 @dataclass(frozen=True)
 class WorkerConfig:
@@ -35,21 +40,35 @@ class WorkerConfig:
     warmup_iterations: int
     iterations: int
     compute_ns: int | None = None
+    idle_s: float = IDLE_S
+    tune_iterations: int = 0
 
     def __post_init__(self) -> None:
         for field in ("workload", "scheduler"):
             value = getattr(self, field)
             if type(value) is not str or not value:
                 raise UserError(f"{field} must be a text that is not empty, got {value!r}")
-        for field, smallest in (("warmup_iterations", 0), ("iterations", 1)):
+        for field, smallest in (
+            ("warmup_iterations", 0),
+            ("iterations", 1),
+            ("tune_iterations", 0),
+        ):
             value = getattr(self, field)
             if type(value) is not int or value < smallest:
                 raise UserError(f"{field} must be an integer from {smallest}, got {value!r}")
+
+        if type(self.idle_s) not in (int, float) or not 0 <= self.idle_s <= 3600:
+            raise UserError(f"idle_s must be a number from 0 to 3600, got {self.idle_s!r}")
 
     def load_workload(self) -> Workload:
         """The workload, at the speed asked for."""
         workload = load(self.workload)
         return workload if self.compute_ns is None else workload.scaled(self.compute_ns)
+
+    @property
+    def updates(self) -> int:
+        """Iterations in all."""
+        return self.warmup_iterations + self.tune_iterations + self.iterations
 
     def to_toml(self) -> str:
         """The text of a file from which ``read_worker_config`` gives an equal configuration."""
@@ -62,7 +81,9 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
     table: dict[str, Any] = parse_table(read_text(path), str(path))
     try:
         check_fields(
-            table, ("workload", "scheduler", "warmup_iterations", "iterations"), ("compute_ns",)
+            table,
+            ("workload", "scheduler", "warmup_iterations", "iterations"),
+            ("compute_ns", "idle_s", "tune_iterations"),
         )
         return WorkerConfig(**table)
     except UserError as error:
@@ -73,9 +94,11 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
 class WorkerResult:
     """What one worker measured.
 
-    Each of ``iteration_ns`` is from the start of a measured iteration to the start of the next;
+    Each of ``iteration_ns`` is from the start of a measured iteration to the start of the next, of
+    ``tuning_ns`` the same for those between warm-up and them;
     CPU fractions are CPU seconds of the process per second, so that 1.0 is one core; stamps are
-    nanoseconds of the machine's monotonic clock.
+    nanoseconds of the machine's monotonic clock. ``idle_cpu_fraction`` is 0 where the process was
+    not left idle.
     """
 
     rank: int
@@ -88,6 +111,7 @@ class WorkerResult:
     scheduled_partitions: int
     first_monotonic_ns: int
     last_monotonic_ns: int
+    tuning_ns: tuple[int, ...] = ()
 
     def write(self, run_directory: Path) -> None:
         """Write ``results/worker-<rank>.json``; readers see all of it or nothing."""
@@ -105,6 +129,7 @@ def read_worker_result(path: str | Path) -> WorkerResult:
         table = json.loads(read_text(path))
         if not isinstance(table, dict) or table.pop("schema", None) != RESULT_SCHEMA:
             raise UserError(f"{path}: schema is not {RESULT_SCHEMA}")
-        return WorkerResult(**{**table, "iteration_ns": tuple(table["iteration_ns"])})
+        times = {name: tuple(table[name]) for name in ("iteration_ns", "tuning_ns")}
+        return WorkerResult(**{**table, **times})
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path}: is not a worker's results file: {error}") from None

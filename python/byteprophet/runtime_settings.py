@@ -17,11 +17,13 @@ class RuntimeSettings:
 
     ``overlap``: false makes ``step()`` wait for all updates, as BytePS does; BYTEPROPHET_OVERLAP.
     ``timeout_s``: how long any one wait may last before it is an error; BYTEPROPHET_TIMEOUT_S.
+    ``tune``: tune the scheduler's settings (``tuning.py``); BYTEPROPHET_TUNE, checked where used.
     ``debug``: tell which lines read what is still under way (``reads.py``); BYTEPROPHET_DEBUG.
     """
 
     overlap: bool = True
     debug: bool = False
+    tune: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     @classmethod
@@ -43,7 +45,8 @@ class RuntimeSettings:
             timeout_s = 0.0
         if not 0.0 < timeout_s < 1e6:
             raise UserError(f"BYTEPROPHET_TIMEOUT_S={text}: must be a number of seconds above 0")
-        return cls(overlap=overlap, debug=debug, timeout_s=timeout_s)
+        tune = environment.get("BYTEPROPHET_TUNE", "")
+        return cls(overlap=overlap, debug=debug, tune=tune, timeout_s=timeout_s)
 
 
 def _flag(environment: Mapping[str, str], name: str, default: str) -> bool:

@@ -1,0 +1,129 @@
+"""``byteprophet profile``: what a job's first iterations told, and what urgent gradients waited."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from byteprophet.errors import UserError
+from byteprophet.network import parse_rate
+from byteprophet.network.rate import PAYLOAD_SHARE
+from byteprophet.profile import read_profile, waits
+from byteprophet.profile.convert import to_workload
+from byteprophet.profile.model import profile_path
+from byteprophet.report.plot import save
+from byteprophet.report.profile import draw_profile, profile_tables
+from byteprophet.timeline.transfers import load
+from byteprophet.workload import to_toml
+from byteprophet.workload.files import parse_table, read_text
+
+_WARMUP = 5  # iterations in which a policy does not know the link yet
+
+_HELP = """Show the profile of a run: sizes, ready times, bursts, forward and backward.
+
+Prints tables and saves a picture of the stepwise pattern beside the profile. --toml prints it as a
+workload file for byteprophet bench: a real job becomes a paced one. --waits shows, of a run with
+--record, how long new most urgent gradients waited, against (window + one partition) / bandwidth.
+
+Example: byteprophet profile runs/20260101T120000Z-prophet --toml > mine.toml
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("profile", help=_HELP)(profile)
+
+
+def profile(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    rank: Annotated[int, typer.Option(help="Of which worker process.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    toml: Annotated[bool, typer.Option("--toml", help="Print it as a workload file.")] = False,
+    show_waits: Annotated[
+        bool, typer.Option("--waits", help="Show what urgent gradients waited.")
+    ] = False,
+    bandwidth: Annotated[
+        str | None, typer.Option(help="With --waits: the link's rate, if the run does not say.")
+    ] = None,
+) -> int:
+    """See _HELP."""
+    if toml and (as_json or show_waits):
+        raise UserError("--toml: goes with neither --json nor --waits")
+    if not run.is_dir():
+        raise UserError(f"{run}: there is no such run directory")
+    if show_waits:
+        found = _waits(run, rank, bandwidth)
+        typer.echo(json.dumps(found, indent=2) if as_json else _sentence(found))
+        return 0
+    path = profile_path(run, rank)
+    if not path.is_file():
+        raise UserError(
+            f"{path}: there is no such file: the job had no policy, fewer than two iterations or "
+            "workers, or BYTEPROPHET_PROFILING=0"
+        )
+    loaded = read_profile(path)
+    if as_json:
+        typer.echo(loaded.to_json(), nl=False)
+    elif toml:
+        typer.echo(to_toml(to_workload(loaded, run.absolute().name)), nl=False)
+    else:
+        console = Console(width=None if Console().is_terminal else 120)
+        console.print(profile_tables(loaded))
+        picture = path.with_suffix(".png")
+        save(draw_profile(loaded), picture)
+        typer.echo(f"picture: {picture}", err=True)
+    return 0
+
+
+def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
+    """The 99th percentile of the waits, and what it may be."""
+    config = parse_table(read_text(run / "config.toml"), str(run / "config.toml"))
+    path = run / "events" / f"transfers-{rank}.parquet"
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file: run the job with --record")
+    recorded = load(path).transfers
+    recorded = recorded[recorded["iteration"] > _WARMUP]
+    waits_ns = waits.urgent_waits_ns(recorded)
+    found: dict[str, Any] = {
+        "schema": 1,
+        "scheduler": config["scheduler"],
+        "partitions": len(recorded),
+        "waits": len(waits_ns),
+        "median_ns": int(np.median(waits_ns)) if len(waits_ns) else None,
+        "p99_ns": int(np.percentile(waits_ns, 99)) if len(waits_ns) else None,
+    }
+    rate_bps = config.get("bandwidth_bps")
+    rate_bps = config.get("worker_bandwidth_bps", {}).get(str(rank), rate_bps)
+    if bandwidth is not None:
+        rate_bps = parse_rate(bandwidth, "--bandwidth")
+    if rate_bps is None:
+        raise UserError(f"{run}: its links had no limit: give --bandwidth")
+    link_bps = rate_bps * PAYLOAD_SHARE
+    settings = {"partition_bytes": config["partition_bytes"], **config["settings"]}
+    window = waits.window_bytes(settings, recorded, link_bps)
+    allowed = None
+    if window is not None:
+        server_bps = link_bps / config["servers"]
+        allowed = int(waits.allowed_wait_ns(window, config["partition_bytes"], server_bps))
+    return {**found, "window_bytes": window, "allowed_ns": allowed}
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    if not found["waits"]:
+        return f"{found['scheduler']}: no gradient became most urgent while others were in flight"
+    allowed = (
+        "the policy has no window"
+        if found["allowed_ns"] is None
+        else f"allowed (window {found['window_bytes']} bytes + one partition) / bandwidth = "
+        f"{found['allowed_ns'] / 1e6:.2f} ms"
+    )
+    return (
+        f"{found['scheduler']}: {found['waits']} new most urgent partitions of "
+        f"{found['partitions']} waited {found['median_ns'] / 1e6:.2f} ms (median), "
+        f"{found['p99_ns'] / 1e6:.2f} ms (99th percentile); {allowed}"
+    )

@@ -1,0 +1,135 @@
+"""Decides what the controller says and logs: messages in, messages and events out.
+
+No socket, no clock, no file: whoever drives it gives the time and sends what is returned, so tests
+drive it on a virtual clock. Not thread safe; the controller has one thread.
+
+It keeps track of the workers and says when a new plan is wanted: one of them has a new profile, has
+come or gone, or the link is not what the last plan was made for. ``issue.py`` does the rest.
+"""
+
+from __future__ import annotations
+
+from byteprophet.control.issue import Issuer, Order, Record, Send
+from byteprophet.control.members import Member, Members
+from byteprophet.control.messages import (
+    Adopted,
+    Bye,
+    Hello,
+    Inbound,
+    ProfileReport,
+    Refused,
+    SamplesReport,
+    Staged,
+    Status,
+    Unknown,
+    Welcome,
+)
+
+_SAMPLES_LOGGED_NS = 10_000_000_000
+
+
+class Coordinator:
+    """``record`` takes an event's name and fields; ``identity`` is this controller's life."""
+
+    def __init__(self, job: str, identity: str, record: Record) -> None:
+        self._job = job
+        self._identity = identity
+        self._record = record
+        self._members = Members()
+        self._issuer = Issuer(job, record)
+        self._samples_logged_ns: dict[str, int] = {}
+
+    def receive(self, peer: bytes, message: Inbound, now_ns: int) -> list[Send]:
+        """What to answer to ``message`` of connection ``peer``; Refused for what has no place."""
+        if isinstance(message, Hello):
+            return self._hello(peer, message, now_ns)
+        member = self._members.of(peer, message.worker)
+        if member is None:
+            return [(peer, Unknown(job=self._job))]
+        member.heard_ns = now_ns
+        match message:
+            case ProfileReport():
+                self._profile(member, message, now_ns)
+            case SamplesReport():
+                self._samples(member, message, now_ns)
+            case Status():
+                self._status(member, message, now_ns)
+            case Staged():
+                self._issuer.answered(member.name, message)
+            case Adopted():
+                self._issuer.adopted(member.name, message.number, message.iteration)
+            case Bye():
+                self._leave(member, "bye", now_ns)
+        return []
+
+    def tick(self, now_ns: int) -> list[Order]:
+        """What time brings: workers that have fallen silent, plans that are due."""
+        for member in self._members.present:
+            if member.is_silent(now_ns):
+                self._leave(member, "silent", now_ns)
+        return self._issuer.tick(self._members.present, now_ns)
+
+    def close(self) -> None:
+        """Logs what is known of the last plan."""
+        self._issuer.tell_outcome(final=True)
+
+    def _hello(self, peer: bytes, hello: Hello, now_ns: int) -> list[Send]:
+        before = self._members.named(hello.worker)
+        same = before is not None and before.hello.client == hello.client
+        if before is not None and before.present and not same and not before.is_silent(now_ns):
+            raise Refused("the worker is here already", hello.worker)
+        for other in self._members.present:
+            if other.hello.policy != hello.policy and other.name != hello.worker:
+                raise Refused("another policy", f"{hello.policy} of {hello.worker}")
+        known = before is not None and before.present
+        self._members.join(peer, hello, now_ns)
+        if not known:
+            fields = {"client", "workers", "policy", "settings", "iteration", "plan"}
+            self._record("joined", worker=hello.worker, **hello.model_dump(include=fields))
+            self._issuer.want(f"{hello.worker} joined", now_ns)
+        elif hello.plan < self._issuer.number:
+            self._issuer.want(f"{hello.worker} is back without the plan", now_ns)
+        self._issuer.number = max(self._issuer.number, hello.plan)
+        return [(peer, Welcome(job=self._job, controller=self._identity))]
+
+    def _profile(self, member: Member, report: ProfileReport, now_ns: int) -> None:
+        profile = report.profile
+        if profile.number <= member.profile_number:
+            return
+        member.profile, member.profile_number = profile, profile.number
+        self._record(
+            "profile",
+            worker=member.name,
+            number=profile.number,
+            tensors=len(profile.tensors),
+            size_bytes=sum(tensor.size_bytes for tensor in profile.tensors),
+            forward_ns=profile.forward_ns,
+            backward_ns=profile.backward_ns,
+        )
+        self._issuer.want(f"profile {profile.number} of {member.name}", now_ns)
+
+    def _samples(self, member: Member, report: SamplesReport, now_ns: int) -> None:
+        member.samples = report.samples
+        changed = self._issuer.link_changed(self._members.present)
+        if changed is not None:
+            self._issuer.want(changed, now_ns)
+        logged_ns = self._samples_logged_ns.get(member.name)
+        if logged_ns is None or now_ns - logged_ns >= _SAMPLES_LOGGED_NS:
+            self._samples_logged_ns[member.name] = now_ns
+            samples = [sample.model_dump(mode="json") for sample in report.samples]
+            self._record("samples", worker=member.name, samples=samples)
+
+    def _status(self, member: Member, status: Status, now_ns: int) -> None:
+        if status.iteration > member.iteration:
+            member.iteration, member.iteration_ns = status.iteration, now_ns
+        for reason, count in status.refused.items():
+            if count > member.refused.get(reason, 0):
+                member.refused[reason] = count
+                self._record("refused", by=member.name, reason=reason, count=count)
+        self._issuer.took(member.name, status.took)
+
+    def _leave(self, member: Member, how: str, now_ns: int) -> None:
+        member.present = False
+        self._record("left", worker=member.name, how=how, iteration=member.iteration)
+        self._issuer.left(member.name)
+        self._issuer.want(f"{member.name} left", now_ns)

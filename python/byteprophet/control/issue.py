@@ -1,0 +1,211 @@
+"""Issues plans: when one is wanted, for which iteration, anew for those who were too late.
+
+A plan is wanted when the coordinator says so. It is issued once all workers of the job are here
+with a profile, or nobody else has come for ``_PATIENCE_NS``; plans are at least ``_PAUSE_NS``
+apart. Its iteration is the largest reported one, carried on to now, plus ``_LEAD_NS`` (doubled with
+each attempt) and ``_LEAD_ITERATIONS``. No clock: times are given. Used by the coordinator only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
+from byteprophet.control.members import Member
+from byteprophet.control.messages import Message, Plan, PlanOrder, Staged
+from byteprophet.control.plan import Facts, Link, NoPlan, Solution, slowest_link, solve
+
+Send = tuple[bytes, Message]
+Order = tuple[bytes, PlanOrder]
+Record = Callable[..., None]  # (event, **fields)
+
+_PATIENCE_NS = 20_000_000_000
+_PAUSE_NS = 2_000_000_000
+_LEAD_NS = 1_000_000_000  # from here into the plug-in: a client reports four times a second
+_LEAD_ITERATIONS = 2
+_ANSWER_NS = 5_000_000_000
+_LEAST_CHANGE = 0.1  # of the bandwidth, for a new plan
+_MOST_REASONS = 5
+_SHORTEST_ITERATION_NS = 1_000_000
+
+
+class Issuer:
+    """``number`` is the last plan's; a controller that was started anew learns it from workers."""
+
+    def __init__(self, job: str, record: Record) -> None:
+        self._job = job
+        self._record = record
+        self.number = 0
+        self._adoption: Adoption | None = None
+        self._solution: Solution | None = None
+        self._issued_ns = 0
+        self._wanted: list[str] = []  # why; empty: no plan is wanted
+        self._wanted_ns = 0
+        self._took_ns: deque[int] = deque(maxlen=20)
+        self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
+
+    def want(self, reason: str, now_ns: int) -> None:
+        """A new plan is wanted."""
+        if reason not in self._wanted and len(self._wanted) < _MOST_REASONS:
+            self._wanted.append(reason)
+        self._wanted_ns = now_ns
+
+    def link_changed(self, members: Sequence[Member]) -> str | None:
+        """How the link has moved from the last plan's by more than it wavers, if it has."""
+        if self._solution is None:
+            return None
+        before, link = self._solution.link, _link(members)
+        if link.bandwidth_bps is None or before.bandwidth_bps is None:
+            return None if link.bandwidth_bps == before.bandwidth_bps else "a bandwidth is known"
+        moved_bps = abs(link.bandwidth_bps - before.bandwidth_bps)
+        wavers_bps = max(link.spread_bps, before.spread_bps)
+        if moved_bps <= max(_LEAST_CHANGE * before.bandwidth_bps, wavers_bps):
+            return None
+        return f"bandwidth {before.bandwidth_bps} became {link.bandwidth_bps} bit/s"
+
+    def took(self, name: str, times: Sequence[tuple[int, int]]) -> None:
+        """Worker ``name`` reports how long iterations took."""
+        self._took_ns.extend(took_ns for _, took_ns in times)
+        if self._adoption is not None:
+            self._adoption.took(name, times)
+            self.tell_outcome()
+
+    def answered(self, name: str, answer: Staged) -> None:
+        """Worker ``name`` accepts a plan or refuses it; answers to earlier plans are ignored."""
+        adoption = self._adoption
+        if adoption is None or answer.number != adoption.plan.number:
+            return
+        if answer.error is None:
+            adoption.accepted.add(name)
+            self._record("accepted", plan=answer.number, worker=name)
+        elif answer.late:
+            adoption.late.add(name)
+        else:
+            self._record("plan refused", plan=answer.number, worker=name, error=answer.error)
+            adoption.names -= {name}
+
+    def adopted(self, name: str, number: int, iteration: int) -> None:
+        """Worker ``name`` has plan ``number`` in force since ``iteration``."""
+        if self._told_adopted.get(name) != number:
+            self._told_adopted[name] = number
+            self._record("adopted", plan=number, worker=name, iteration=iteration)
+        if self._adoption is not None and number == self._adoption.plan.number:
+            self._adoption.adopted[name] = iteration
+
+    def left(self, name: str) -> None:
+        """Worker ``name`` is not waited for any more."""
+        if self._adoption is not None:
+            self._adoption.names -= {name}
+
+    def tick(self, members: Sequence[Member], now_ns: int) -> list[Order]:
+        """What is due; ``members`` are those present."""
+        adoption = self._adoption
+        if adoption is not None and adoption.missed_by():
+            waited = now_ns - self._issued_ns > _ANSWER_NS
+            if adoption.late or waited:
+                return self._issue_again(adoption, members, now_ns)
+        paused = adoption is not None and now_ns - self._issued_ns < _PAUSE_NS
+        if self._wanted and not paused and self._is_complete(members, now_ns):
+            return self._solve_and_issue(members, now_ns)
+        return []
+
+    def tell_outcome(self, final: bool = False) -> None:
+        """Logs what became of the plan: when enough is known, and at last with all there is."""
+        adoption = self._adoption
+        if adoption is None or (adoption.told_iterations and not final):
+            return
+        outcome = adoption.outcome(1) if final else adoption.outcome()
+        if outcome is not None and outcome.iterations > adoption.told_iterations:
+            adoption.told_iterations = outcome.iterations
+            self._record(
+                "outcome",
+                plan=adoption.plan.number,
+                predicted_iteration_ns=adoption.plan.predicted_iteration_ns,
+                measured_iteration_ns=outcome.measured_iteration_ns,
+                error=outcome.error,
+                iterations=outcome.iterations,
+            )
+
+    def _is_complete(self, members: Sequence[Member], now_ns: int) -> bool:
+        ready = [member for member in members if member.profile is not None]
+        expected = max((member.hello.workers for member in members), default=1)
+        if len(ready) == len(members) >= expected:
+            return True
+        return bool(ready) and now_ns - self._wanted_ns > _PATIENCE_NS
+
+    def _solve_and_issue(self, members: Sequence[Member], now_ns: int) -> list[Order]:
+        ready = [member for member in members if member.profile is not None]
+        reason = "; ".join(self._wanted)
+        self._wanted.clear()
+        try:
+            solution = solve(
+                Facts(
+                    policy=ready[0].hello.policy,
+                    settings=ready[0].hello.settings,
+                    profiles=[member.profile for member in ready if member.profile is not None],
+                    samples=[member.samples for member in ready],
+                )
+            )
+        except NoPlan as error:
+            self._record("no plan", reason=reason, error=str(error))
+            return []
+        self.tell_outcome(final=True)
+        self._solution = solution
+        return self._issue(solution, members, reason, 1, now_ns)
+
+    def _issue_again(self, before: Adoption, members: Sequence[Member], now_ns: int) -> list[Order]:
+        missed = before.missed_by()
+        self._record("withdrawn", plan=before.plan.number, missed_by=missed)
+        if before.attempt >= MOST_ATTEMPTS or self._solution is None:
+            before.names -= frozenset(missed)
+            return []
+        reason = f"plan {before.plan.number} came too late for {', '.join(missed)}"
+        return self._issue(self._solution, members, reason, before.attempt + 1, now_ns)
+
+    def _issue(
+        self,
+        solution: Solution,
+        members: Sequence[Member],
+        reason: str,
+        attempt: int,
+        now_ns: int,
+    ) -> list[Order]:
+        self.number += 1
+        plan = Plan(
+            number=self.number,
+            at_iteration=self._iteration_for(members, solution, attempt, now_ns),
+            settings=dict(solution.settings),
+            ready=solution.ready,
+            blocks=solution.blocks,
+            predicted_iteration_ns=solution.predicted_iteration_ns,
+            reason=reason,
+        )
+        self._adoption = Adoption(plan, frozenset(member.name for member in members), attempt)
+        self._issued_ns = now_ns
+        self._record(
+            "plan",
+            **plan.model_dump(mode="json", by_alias=True),
+            workers=[member.name for member in members],
+            bandwidth_bps=solution.link.bandwidth_bps,
+        )
+        order = PlanOrder(job=self._job, plan=plan)
+        return [(member.peer, order) for member in members]
+
+    def _iteration_for(
+        self, members: Iterable[Member], solution: Solution, attempt: int, now_ns: int
+    ) -> int:
+        usual_ns = statistics.median(self._took_ns or [solution.predicted_iteration_ns])
+        iteration_ns = max(_SHORTEST_ITERATION_NS, int(usual_ns))
+        lead_ns = _LEAD_NS << (attempt - 1)
+        begun = max(
+            member.iteration + math.ceil((now_ns - member.iteration_ns) / iteration_ns)
+            for member in members
+        )
+        return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
+
+
+def _link(members: Sequence[Member]) -> Link:
+    return slowest_link([member.samples for member in members])

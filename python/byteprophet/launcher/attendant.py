@@ -1,0 +1,44 @@
+"""A process that a job can do without, kept alive: the controller.
+
+Used by the supervisor's thread only. It is started again a few times, not for ever: what ends at
+once will do so again, and the job goes on without it as it does between two of its lives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from byteprophet.launcher.role import Role, RolePlan
+
+_MOST_LIVES = 4
+_PAUSE_S = 1.0  # between two lives
+_WRONG_USAGE = 2  # an exit status that the next life would have, too
+
+
+class Attendant:
+    """``lives`` are the processes so far, the last of which may run; the supervisor adds to it."""
+
+    def __init__(self, plan: RolePlan) -> None:
+        self.plan = plan
+        self.lives: list[Role] = []
+        self._mourned = 0  # lives whose end was told
+
+    def due(self, now_s: float) -> tuple[RolePlan | None, str | None]:
+        """What to start now, and one line of warning about what has just ended."""
+        if not self.lives:
+            return self.plan, None
+        last = self.lives[-1]
+        if last.exit_status is None:
+            return None, None
+        warning = None
+        again = last.exit_status != _WRONG_USAGE and len(self.lives) < _MOST_LIVES
+        if self._mourned < len(self.lives):
+            self._mourned = len(self.lives)
+            then = "it is started again" if again else "it is not started again"
+            warning = f"byteprophet: warning: {last.obituary()}; the job goes on, {then}"
+        return (self._next() if again and now_s - last.ended_s >= _PAUSE_S else None), warning
+
+    def _next(self) -> RolePlan:
+        """With a name and a log of its own."""
+        name = f"{self.plan.name}.{len(self.lives) + 1}"
+        return dataclasses.replace(self.plan, name=name, log=self.plan.log.with_name(f"{name}.log"))

@@ -1,0 +1,97 @@
+"""The check of the monitor: what the network interface counted against what transfers explain.
+
+A counter shows what was used, not what is there, so no estimate is made from it. But used bytes
+that transfers do not explain are other traffic on the link, or the same bytes sent again, and an
+estimate beside them is of what those left over. Frames have headers: up to 5% more is expected.
+Interfaces count every process: on loopback all roles of a job, on a host with two workers both.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+
+PERIOD_NS = 3_000_000_000
+_EXPECTED = 1.05
+_TOLERANCE = 0.10
+_FEWEST_BYTES = 10_000_000  # below, heartbeats and handshakes weigh too much
+
+
+def interface_of(address: str | None) -> str | None:
+    """The interface that has ``address``; None for loopback, which says nothing about one role."""
+    if address is None or ipaddress.ip_address(address).is_loopback:
+        return None
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(a.family == socket.AF_INET and a.address == address for a in addresses):
+            return name
+    return None
+
+
+class InterfaceCheck:
+    """Compares from its last ``restart`` on; ``interface`` None: nothing to compare with."""
+
+    def __init__(self, interface: str | None) -> None:
+        self._interface = interface
+        self._looked_ns = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets: bytes have come that are not explained and need no explanation."""
+        self._begin = self._latest = self._counters()
+        self._explained = {"push": 0, "pull": 0}
+        self._compared = dict(self._explained)  # what was explained when the counters were read
+
+    def explain(self, direction: str, size_bytes: int) -> None:
+        """Bytes of transfers that the interface must have seen."""
+        self._explained[direction] += size_bytes
+
+    def look(self, now_ns: int) -> None:
+        """Reads the counters, once per PERIOD_NS."""
+        if now_ns - self._looked_ns >= PERIOD_NS:
+            self._looked_ns = now_ns
+            self._latest = self._counters()
+            self._compared = dict(self._explained)
+
+    def report(self) -> Mapping[str, Any]:
+        """``interface``, per direction used and explained bytes, ``disagrees`` and one line why.
+
+        ``disagrees`` is null where nothing can be compared.
+        """
+        if self._begin is None or self._latest is None:
+            note = "no interface of its own: loopback, or an address that is not found"
+            return {"interface": self._interface, "disagrees": None, "note": note}
+        used = {
+            "push": self._latest[0] - self._begin[0],
+            "pull": self._latest[1] - self._begin[1],
+        }
+        compared = {
+            name: {"used_bytes": used[name], "explained_bytes": self._compared[name]}
+            for name in used
+        }
+        notes = [
+            f"{name}: the interface counted {100 * ratio:.0f}% of what transfers explain"
+            for name, ratio in ((name, _ratio(**row)) for name, row in compared.items())
+            if ratio is not None and abs(ratio - _EXPECTED) > _TOLERANCE
+        ]
+        known = all(_ratio(**row) is not None for row in compared.values())
+        return {
+            "interface": self._interface,
+            **compared,
+            "disagrees": bool(notes) if known else None,
+            "note": "; ".join(notes) if known else "too little traffic to compare",
+        }
+
+    def _counters(self) -> tuple[int, int] | None:
+        """Bytes sent and received, ever."""
+        if self._interface is None:
+            return None
+        counters = psutil.net_io_counters(pernic=True).get(self._interface)
+        return None if counters is None else (counters.bytes_sent, counters.bytes_recv)
+
+
+def _ratio(used_bytes: int, explained_bytes: int) -> float | None:
+    return used_bytes / explained_bytes if explained_bytes >= _FEWEST_BYTES else None

@@ -1,0 +1,157 @@
+"""What the network monitor found: its samples, and the files that keep them (docs/formats.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from byteprophet.errors import UserError
+from byteprophet.network.estimate import Estimate
+
+SCHEMA = 1
+DIRECTIONS = ("push", "pull")
+_DIRECTORY = "network"
+_ESTIMATE = tuple(Estimate.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One worker's estimate of one direction to one server; ``server`` None: all together."""
+
+    server: int | None
+    direction: str
+    estimate: Estimate
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat object."""
+        return {"server": self.server, "direction": self.direction, **asdict(self.estimate)}
+
+
+@dataclass(frozen=True)
+class WorkerNetwork:
+    """All that the monitor of one worker found.
+
+    ``links`` are of all servers together. ``history``: per direction, rows of monotonic clock
+    (ns), busy time so far (ns) and estimate (bits per second) of the link. ``check``: see
+    interface_check.py.
+    """
+
+    rank: int
+    samples: tuple[Sample, ...]
+    links: tuple[Sample, ...]
+    check: Mapping[str, Any]
+    history: Mapping[str, Sequence[Sequence[int]]]
+    probe: tuple[Sample, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of the file."""
+        return {
+            "schema": SCHEMA,
+            "rank": self.rank,
+            "samples": [sample.to_json() for sample in self.samples],
+            "links": [sample.to_json() for sample in self.links],
+            "probe": [sample.to_json() for sample in self.probe],
+            "check": dict(self.check),
+            "history": {name: list(rows) for name, rows in self.history.items()},
+        }
+
+    def write(self, run_directory: Path) -> None:
+        """Writes ``network/worker-<rank>.json``; readers see all of it or nothing."""
+        directory = run_directory / _DIRECTORY
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"worker-{self.rank}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+
+def read_network(run_directory: Path) -> list[WorkerNetwork]:
+    """What the workers of a run found, by rank; UserError if there is nothing or it is broken."""
+    if not run_directory.is_dir():
+        raise UserError(f"run {run_directory}: there is no such directory")
+    paths = sorted((run_directory / _DIRECTORY).glob("worker-*.json"))
+    if not paths:
+        raise UserError(
+            f"run {run_directory}: has no network/worker-<rank>.json; only jobs under a scheduler"
+            " other than stock are watched"
+        )
+    return sorted((_read(path) for path in paths), key=lambda found: found.rank)
+
+
+def _read(path: Path) -> WorkerNetwork:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: is not JSON: {error}") from None
+    try:
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise UserError(f"schema must be {SCHEMA}")
+        return WorkerNetwork(
+            rank=_whole(content, "rank"),
+            samples=_samples(content, "samples"),
+            links=_samples(content, "links"),
+            check=_check(content),
+            history=_history(content),
+            probe=_samples(content, "probe"),
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _whole(table: Mapping[str, Any], name: str) -> int:
+    value = table.get(name)
+    if type(value) is not int or value < 0:
+        raise UserError(f"{name} must be a whole number, got {value!r}")
+    return value
+
+
+def _object(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = table.get(name)
+    if not isinstance(value, dict):
+        raise UserError(f"{name} must be an object, got {value!r}")
+    return value
+
+
+def _check(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    check = _object(table, "check")
+    if check.get("disagrees") not in (True, False, None) or type(check.get("note")) is not str:
+        raise UserError("check must have disagrees (true, false or null) and a note")
+    return check
+
+
+def _samples(table: Mapping[str, Any], name: str) -> tuple[Sample, ...]:
+    rows = table.get(name)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{name} must be a list of objects")
+    return tuple(_sample(row, name) for row in rows)
+
+
+def _sample(row: Mapping[str, Any], name: str) -> Sample:
+    if row.get("direction") not in DIRECTIONS:
+        raise UserError(f"{name}.direction must be push or pull, got {row.get('direction')!r}")
+    values = {
+        field: None
+        if row.get(field) is None and field not in ("busy_ns", "bytes")
+        else _whole(row, field)
+        for field in (*_ESTIMATE, "server")
+    }
+    server = values.pop("server")
+    return Sample(server, str(row["direction"]), Estimate(**values))  # type: ignore[arg-type]
+
+
+def _history(table: Mapping[str, Any]) -> Mapping[str, Sequence[Sequence[int]]]:
+    history = _object(table, "history")
+    for name, rows in history.items():
+        if (
+            name not in DIRECTIONS
+            or not isinstance(rows, list)
+            or not all(
+                isinstance(row, list) and len(row) == 3 and all(type(value) is int for value in row)
+                for row in rows
+            )
+        ):
+            raise UserError(f"history.{name} must be a list of three whole numbers each")
+    return history

@@ -1,0 +1,82 @@
+"""What urgent gradients waited for: the promise of a window, checked on recorded transfers.
+
+A partition is *new most urgent* if, when it becomes ready,
+
+- it outranks all partitions for its server that were ready before and are not sent yet,
+- it is the most urgent of those for its server that become ready within ``TOGETHER_NS`` of the
+  first of them (a burst, or one tensor's partitions: the others wait for it by design), and
+- something is in flight to its server: on an idle link nothing is waited for.
+
+Strict priority sends it next, so its wait, ``sent - ready``, is for what was in flight: at most
+
+    (window + one partition) / bandwidth
+
+where the window is what the policy lets in flight whatever comes, and one more partition may have
+been let go while less than a window was in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.timeline.transfers import Transfers
+
+TOGETHER_NS = 1_000_000
+_SLACK_S = 1e-3  # of prophet's automatic window floor (prophet/policy/prophet.h)
+
+
+def urgent_waits_ns(transfers: Transfers) -> npt.NDArray[np.int64]:
+    """The wait of each new most urgent partition."""
+    ranked = transfers[transfers["priority"] < 0]
+    groups = np.unique(ranked[["iteration", "server"]])
+    waits = [
+        wait
+        for group in groups
+        for wait in _waits(ranked[ranked[["iteration", "server"]] == group])
+    ]
+    return np.array(waits, np.int64)
+
+
+def window_bytes(settings: Mapping[str, int], transfers: Transfers, link_bps: float) -> int | None:
+    """What a policy with ``settings`` lets in flight to a server whatever comes; None: no limit.
+
+    ``prophet`` derives it from the link if ``window_floor_bytes`` is 0: one partition, and what the
+    link carries in the shortest acknowledgement delay and a millisecond.
+    """
+    partition_bytes = settings["partition_bytes"]
+    if "outstanding_messages" in settings:
+        return settings["outstanding_messages"] * partition_bytes
+    if "credit_bytes" in settings:
+        return settings["credit_bytes"]
+    if "window_floor_bytes" not in settings:
+        return None
+    if settings["window_floor_bytes"] > 0:
+        return settings["window_floor_bytes"]
+    delay_s = float((transfers["acked_ns"] - transfers["sent_ns"]).min(initial=2**62)) / 1e9
+    return partition_bytes + int(link_bps / 8 * (delay_s + _SLACK_S)) if len(transfers) else None
+
+
+def allowed_wait_ns(window: int, partition_bytes: int, server_bps: float) -> float:
+    """(window + one partition) / bandwidth towards the server."""
+    return (window + partition_bytes) * 8e9 / server_bps
+
+
+def _waits(transfers: Transfers) -> Iterator[int]:
+    """Of one iteration and server."""
+    transfers = transfers[np.argsort(transfers["ready_ns"], kind="stable")]
+    ready_ns = transfers["ready_ns"]
+    begin = 0
+    while begin < len(transfers):
+        end = int(np.searchsorted(ready_ns, ready_ns[begin] + TOGETHER_NS, "right"))
+        group = transfers[begin:end]
+        best = group[np.lexsort((group["key"], -group["priority"].astype(np.int64)))[0]]
+        now = best["ready_ns"]
+        pending = transfers[:begin][transfers["sent_ns"][:begin] > now]
+        others = transfers[transfers["key"] != best["key"]]
+        in_flight = (others["sent_ns"] <= now) & (others["acked_ns"] > now)
+        if np.any(in_flight) and np.all(pending["priority"] < best["priority"]):
+            yield int(best["sent_ns"] - now)
+        begin = end

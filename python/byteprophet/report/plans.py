@@ -1,0 +1,49 @@
+"""A controller's log as a table on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+
+def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
+    """One line per plan; the caption tells of what was refused, and how often it was restarted."""
+    table = Table(title="plans", box=box.SIMPLE_HEAD, title_justify="left")
+    for name in ("plan", "from iteration", "workers", "predicted ms", "measured ms", "error"):
+        table.add_column(name, justify="right")
+    table.add_column("reason")
+    for event in events:
+        if event["event"] == "plan":
+            table.add_row(*_row(event, events))
+    lives = len({event.get("controller") for event in events})
+    refused: dict[tuple[str, str], int] = {}
+    for event in events:
+        if event["event"] == "refused":
+            # Counts start anew with each life of whoever counts: the largest says enough.
+            who = (str(event.get("by")), str(event.get("reason")))
+            refused[who] = max(refused.get(who, 0), int(event.get("count", 0)))
+    lines = [f"{lives} life of the controller" if lives == 1 else f"{lives} lives"]
+    lines += [f"refused by {by}: {reason} ({n}x)" for (by, reason), n in sorted(refused.items())]
+    table.caption = "\n".join(lines)
+    table.caption_justify = "left"
+    return table
+
+
+def _row(plan: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[str]:
+    number = plan.get("number")
+    about = [event for event in events if event.get("plan") == number]
+    adopted = {event.get("worker") for event in about if event["event"] == "adopted"}
+    told = [event for event in about if event["event"] == "outcome"]
+    measured = told[-1].get("measured_iteration_ns", 0) / 1e6 if told else None
+    return [
+        str(number),
+        str(plan.get("at_iteration")),
+        f"{len(adopted)} of {len(plan.get('workers', ()))}",
+        f"{plan.get('predicted_iteration_ns', 0) / 1e6:.1f}",
+        "" if measured is None else f"{measured:.1f}",
+        f"{told[-1].get('error', 0):+.1%}" if told else "",
+        str(plan.get("reason")),
+    ]

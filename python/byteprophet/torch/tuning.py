@@ -1,0 +1,172 @@
+"""Tuning a scheduler's settings while the job trains.
+
+Steps are counted from the one at which the forward order was agreed, the same one on every rank, in
+windows of equal length, one per trial. At the end of a window rank 0 says what the next one tries;
+its message travels beside the next iteration's gradients, and all ranks take the settings over at
+the end of the step after. Nobody waits: the message has had an iteration's time, and new settings
+need no quiet network (``Synchroniser.reconfigure``). After the last trial the best settings stay,
+and nothing is sent any more.
+
+What is minimised is the median of rank 0's iterations in a window, less the first ones, which still
+feel the change. Rank 0's are everybody's: each iteration needs every rank's gradients, so ranks are
+never further apart than one iteration, and their times are equal but for that. A median, because
+one iteration in which the machine did something else would decide a window of ten.
+
+One optimizer's steps are counted, those of the first that steps; what is changed is the process'
+one policy, and the partitions of all optimizers' gradients.
+
+Threads: everything here runs in the thread that trains.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import statistics
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from byteprophet import _core, _plugin, schedulers
+from byteprophet.torch.agreement import Announcement
+from byteprophet.torch.synchroniser import Synchroniser
+from byteprophet.tune.journal import Journal
+from byteprophet.tune.request import SETTLING, TRIALS, Request, parse_request
+from byteprophet.tune.search import Search
+from byteprophet.tune.space import Settings
+
+_NAME = "byteprophet.tuning"
+_DRAIN_S = 10.0  # at the end of a job, for a message that other ranks did not get to send
+
+
+class Tuning:
+    """One per process. ``clock_ns`` is monotonic; ``journal`` is written on rank 0."""
+
+    def __init__(
+        self,
+        request: Request,
+        synchroniser: Synchroniser,
+        journal: Journal,
+        timeout_s: float,
+        seed: int = 0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._window = request.window
+        self._names = list(request.candidates()[0])
+        self._synchroniser = synchroniser
+        self._journal = journal
+        self._timeout_s = timeout_s
+        self._clock_ns = clock_ns
+        self._search = Search(request.candidates(), TRIALS, seed)
+        self._owner: str | None = None
+        self._iteration = -1  # of the owner, from 0
+        self._place = -1  # steps since the first window began; its remainder is the window's
+        self._ended = False  # the settings that stay have been taken over
+        self._message: Announcement | None = None
+        self._stamps_ns: list[int] = []  # ends of the window's steps, of the one before it, too
+        self._costs_ns: dict[str, int] = {}  # to this rank, of the change at the window's start
+        self.applied: list[tuple[int, Settings]] = []
+        """Settings, and the iteration after which they were taken over; equal on all ranks."""
+
+    def declare(self) -> None:
+        """To be called wherever an optimizer declares its names, on every rank."""
+        self._synchroniser.declare([_NAME])
+
+    def restart(self) -> None:
+        """Ranks may have come and gone, and all have the settings of the start again."""
+        self._place, self._ended, self._message = -1, False, None
+        self._stamps_ns.clear()
+
+    def drain(self) -> None:
+        """Wait until nothing of ours travels any more; at the end of a job it may never arrive."""
+        if self._message is not None:
+            self._message.arrives_within(_DRAIN_S)
+
+    def after_step(self, owner: str, agreed: bool) -> None:
+        """The optimizer that calls itself ``owner`` has stepped; ``agreed``: its order is known."""
+        self._owner = self._owner or owner
+        if owner != self._owner:
+            return
+        self._iteration += 1
+        if self._ended or not agreed:
+            return
+        self._place += 1
+        self._stamps_ns.append(self._clock_ns())
+        if self._place % self._window == 0:
+            self._announce()
+        elif self._message is not None:
+            self._take_over(self._message)
+
+    def _announce(self) -> None:
+        values: list[int] | None = None
+        if self._synchroniser.rank == 0:
+            if len(self._stamps_ns) > self._window:
+                self._learn()
+            settings = self._search.ask()
+            values = [int(settings is None), *(settings or self._search.best()).values()]
+        self._costs_ns = {"decide_ns": self._clock_ns() - self._stamps_ns[-1]}
+        del self._stamps_ns[:-1]
+        self._message = Announcement(
+            self._synchroniser, _NAME, values, 1 + len(self._names), "scheduler's settings"
+        )
+
+    def _take_over(self, message: Announcement) -> None:
+        begun_ns = self._clock_ns()
+        values = message.wait(self._timeout_s)
+        assert values is not None
+        self._message = None
+        arrived_ns = self._clock_ns()
+        settings = dict(zip(self._names, values[1:], strict=True))
+        self._synchroniser.reconfigure(settings)
+        self.applied.append((self._iteration, settings))
+        self._costs_ns["wait_ns"] = arrived_ns - begun_ns
+        self._costs_ns["apply_ns"] = self._clock_ns() - arrived_ns
+        self._ended = values[0] == 1
+        if self._ended and self._synchroniser.rank == 0:
+            self._journal.write(
+                chosen=settings,
+                iteration=self._iteration,
+                trials=self._search.trial,
+                iteration_ns=round(self._search.mean(settings)),
+                **self._costs_ns,
+            )
+
+    def _learn(self) -> None:
+        """Tell the search what the window that ends here brought."""
+        times_ns = [after - before for before, after in pairwise(self._stamps_ns)]
+        measured_ns = statistics.median(times_ns[SETTLING:])
+        trial, phase = self._search.trial, self._search.phase
+        iteration, settings = self.applied[-1]
+        self._search.tell(measured_ns)
+        self._journal.write(
+            trial=trial,
+            phase=phase,
+            iteration=iteration,
+            settings=settings,
+            iteration_ns=round(measured_ns),
+            window_ns=times_ns,
+            **self._costs_ns,
+        )
+
+
+@functools.cache
+def process_tuning(text: str, timeout_s: float) -> Tuning | None:
+    """The tuning of this process' scheduler; ``text`` is BYTEPROPHET_TUNE's value.
+
+    ``None``: none is asked for, or nothing is scheduled. ``UserError`` for a wrong value.
+    """
+    scheduler = _plugin.wanted_scheduler()
+    if scheduler is None or _plugin.load() is None:
+        return None
+    overrides = _core.parse_settings(os.environ.get("BYTEPROPHET_SETTINGS", ""))
+    partition_bytes = int(os.environ["BYTEPS_PARTITION_BYTES"])  # load() has set it
+    settings, _ = schedulers.resolve(scheduler, overrides, partition_bytes)
+    request = parse_request(text, scheduler, settings)
+    if request is None:
+        return None
+    run = os.environ.get("BYTEPROPHET_RUN")
+    from byteprophet.torch.byteps_synchroniser import process_synchroniser
+
+    synchroniser = process_synchroniser()
+    return Tuning(request, synchroniser, Journal(Path(run) if run else None), timeout_s)

@@ -1,0 +1,370 @@
+"""The controller's decisions on a virtual clock: no socket, no thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byteprophet.control.adoption import MOST_ATTEMPTS
+from byteprophet.control.coordinator import Coordinator
+from byteprophet.control.messages import (
+    Adopted,
+    Bye,
+    Hello,
+    Inbound,
+    Message,
+    Plan,
+    PlanOrder,
+    ProfileReport,
+    Refused,
+    Sample,
+    SamplesReport,
+    Staged,
+    Status,
+    Unknown,
+    Welcome,
+)
+from byteprophet.profile import Profile
+
+from .conftest import JOB, MS, profile
+
+TICK_NS = 50 * MS
+SECOND_NS = 1000 * MS
+
+
+class Worker:
+    """A client on the virtual clock; ``delay_ns`` is how long its messages and answers take."""
+
+    def __init__(self, name: str, delay_ns: int = 0, iteration_ns: int = 100 * MS) -> None:
+        self.name = name
+        self.peer = name.encode()
+        self.delay_ns = delay_ns
+        self.iteration_ns = iteration_ns
+        self.profile: Profile | None = profile(1000, 1000)
+        self.number = 0
+        self.samples: Sequence[Sample] = ()
+        self.last_plan = 0
+        self.told: set[object] = set()
+        self.pending: Plan | None = None
+        self.adopted: list[tuple[int, int]] = []
+        self.reported = 0
+        self.lost = 0  # plans that do not arrive
+
+    def iteration(self, now_ns: int) -> int:
+        return now_ns // self.iteration_ns
+
+    def say(self, kind: type, **fields: Any) -> Inbound:
+        message: Inbound = kind(job=JOB, worker=self.name, **fields)
+        return message
+
+    def hear(self, message: Message, now_ns: int) -> list[Inbound]:
+        if isinstance(message, Unknown):
+            self.told.clear()
+        if isinstance(message, Welcome):
+            self.told.add("hello")
+        if not isinstance(message, PlanOrder):
+            return []
+        plan = message.plan
+        if self.lost:
+            self.lost -= 1
+            return []
+        late = self.iteration(now_ns) >= plan.at_iteration
+        if not late:
+            self.pending, self.last_plan = plan, plan.number
+        error = "too late" if late else None
+        return [self.say(Staged, number=plan.number, late=late, error=error)]
+
+    def report(self, now_ns: int) -> list[Inbound]:
+        iteration = self.iteration(now_ns)
+        if "hello" not in self.told:
+            return [
+                self.say(
+                    Hello,
+                    client=f"client of {self.name}",
+                    workers=2,
+                    policy="prophet",
+                    settings={"partition_bytes": 4096},
+                    iteration=iteration,
+                    plan=self.last_plan,
+                )
+            ]
+        said: list[Inbound] = []
+        if self.pending is not None and iteration >= self.pending.at_iteration:
+            plan, self.pending = self.pending, None
+            self.adopted.append((plan.number, plan.at_iteration))
+            said.append(self.say(Adopted, number=plan.number, iteration=plan.at_iteration))
+        took = [(i, self.iteration_ns) for i in range(self.reported, iteration)]
+        self.reported = iteration
+        said.append(self.say(Status, iteration=iteration, took=took, refused={}))
+        if self.profile is not None and ("profile", self.number) not in self.told:
+            self.told.add(("profile", self.number))
+            numbered = self.profile.model_copy(update={"number": self.number + 1})
+            said.append(self.say(ProfileReport, profile=numbered))
+        if self.samples and tuple(self.samples) not in self.told:
+            self.told.add(tuple(self.samples))
+            said.append(self.say(SamplesReport, samples=list(self.samples)))
+        return said
+
+
+class World:
+    """Passes messages between a coordinator and workers, each with its delay, both ways."""
+
+    def __init__(self, *workers: Worker) -> None:
+        self.workers = {worker.peer: worker for worker in workers}
+        self.now_ns = 0
+        self.events: list[dict[str, Any]] = []
+        self.orders: list[tuple[int, Plan]] = []
+        self._under_way: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self.restart()
+
+    def restart(self) -> None:
+        def record(event: str, **fields: Any) -> None:
+            self.events.append({"event": event, "now_ns": self.now_ns, **fields})
+
+        self.coordinator = Coordinator(JOB, f"life {self._sequence}", record)
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        return [one for one in self.events if one["event"] == event]
+
+    def run(self, seconds: float) -> None:
+        end_ns = self.now_ns + int(seconds * SECOND_NS)
+        while self.now_ns < end_ns:
+            self.now_ns += TICK_NS
+            for worker in self.workers.values():
+                if self.now_ns % (5 * TICK_NS) == 0:
+                    self._to_coordinator(worker, worker.report(self.now_ns))
+            due = sorted(one for one in self._under_way if one[0] <= self.now_ns)
+            self._under_way = [one for one in self._under_way if one[0] > self.now_ns]
+            for _, _, act in due:
+                act()
+            sends = self.coordinator.tick(self.now_ns)
+            if sends:
+                self.orders.append((self.now_ns, sends[0][1].plan))
+            self._deliver(sends)
+
+    def _later(self, delay_ns: int, act: Callable[[], None]) -> None:
+        self._sequence += 1
+        self._under_way.append((self.now_ns + delay_ns, self._sequence, act))
+
+    def _to_coordinator(self, worker: Worker, messages: Sequence[Inbound]) -> None:
+        def arrive(message: Inbound) -> None:
+            self._deliver(self.coordinator.receive(worker.peer, message, self.now_ns))
+
+        for message in messages:
+            self._later(worker.delay_ns, lambda message=message: arrive(message))  # type: ignore[misc]
+
+    def _deliver(self, sends: Sequence[tuple[bytes, Message]]) -> None:
+        def arrive(worker: Worker, message: Message) -> None:
+            self._to_coordinator(worker, worker.hear(message, self.now_ns))
+
+        for peer, message in sends:
+            worker = self.workers.get(peer)
+            if worker is not None:
+                self._later(
+                    worker.delay_ns,
+                    lambda worker=worker, message=message: arrive(worker, message),  # type: ignore[misc]
+                )
+
+
+def test_both_adopt_one_plan_at_one_iteration_and_its_outcome_is_told() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1", iteration_ns=100 * MS)
+    world = World(a, b)
+    world.run(8)
+    assert len(world.orders) == 1
+    assert len(a.adopted) == 1
+    assert a.adopted == b.adopted
+    (outcome,) = world.named("outcome")
+    assert outcome["measured_iteration_ns"] == 100 * MS
+    predicted_ns = world.orders[0][1].predicted_iteration_ns
+    assert outcome["error"] == pytest.approx(100 * MS / predicted_ns - 1, abs=1e-4)
+
+
+def test_no_plan_before_all_workers_have_a_profile() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    b.profile = None
+    world = World(a, b)
+    world.run(10)
+    assert not world.orders
+    b.profile = profile(1000, 1000)
+    world.run(1)
+    assert len(world.orders) == 1
+
+
+def test_a_worker_that_never_comes_is_not_waited_for_for_ever() -> None:
+    world = World(Worker("worker-0"))  # of two, as its hello says
+    world.run(15)
+    assert not world.orders
+    world.run(20)
+    assert len(world.orders) == 1
+
+
+def test_who_is_too_late_gets_the_plan_anew_with_a_wider_margin() -> None:
+    near, far = Worker("worker-0"), Worker("worker-1", delay_ns=1700 * MS)
+    world = World(near, far)
+    world.run(20)
+    plans = [plan for _, plan in world.orders]
+    assert len(plans) > 1
+    assert [plan.number for plan in plans] == list(range(1, len(plans) + 1))
+    assert near.adopted[-1] == far.adopted[-1] == (plans[-1].number, plans[-1].at_iteration)
+    assert world.named("withdrawn")[0]["missed_by"] == ["worker-1"]
+
+
+def test_a_worker_that_cannot_be_reached_in_time_ends_the_attempts() -> None:
+    far = Worker("worker-1")
+    far.lost = 10**6
+    world = World(Worker("worker-0"), far)
+    world.run(120)
+    assert len(world.orders) == MOST_ATTEMPTS
+
+
+def test_a_plan_that_the_plug_in_refuses_is_not_repeated() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    hear = b.hear
+
+    def refuse(message: Message, now_ns: int) -> list[Inbound]:
+        if isinstance(message, PlanOrder):
+            return [b.say(Staged, number=message.plan.number, error="no such setting")]
+        return hear(message, now_ns)
+
+    b.hear = refuse  # type: ignore[method-assign]
+    world = World(a, b)
+    world.run(30)
+    assert len(world.orders) == 1
+    (refused,) = world.named("plan refused")
+    assert (refused["worker"], refused["error"]) == ("worker-1", "no such setting")
+
+
+def test_a_new_profile_brings_a_new_plan() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+    world.run(5)
+    for worker in (a, b):
+        worker.profile, worker.number = profile(1000, 1000, backward_ns=5 * MS), 1
+    world.run(5)
+    assert len(world.orders) == 2
+    assert "profile 2 of worker-0" in world.orders[1][1].reason
+    assert a.adopted == b.adopted
+
+
+def test_only_a_bandwidth_that_really_moved_brings_a_new_plan() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+
+    def measure(bps: int, spread_bps: int) -> None:
+        for worker in (a, b):
+            worker.samples = [
+                Sample(server=0, direction="push", bandwidth_bps=bps, spread_bps=spread_bps)
+            ]
+
+    world = World(a, b)
+    measure(10**9, 0)
+    world.run(6)
+    plans = len(world.orders)
+    measure(1_080_000_000, 0)
+    world.run(4)
+    measure(1_300_000_000, 400_000_000)
+    world.run(4)
+    measure(920_000_000, 0)
+    world.run(4)
+    assert len(world.orders) == plans
+    measure(3 * 10**9, 10_000_000)
+    world.run(4)
+    assert len(world.orders) == plans + 1
+    assert "became 3000000000" in world.orders[-1][1].reason
+
+
+def test_a_storm_of_profiles_is_no_storm_of_plans() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+    for _ in range(80):
+        a.number += 1
+        world.run(0.25)
+    assert 5 <= len(world.orders) <= 11  # in twenty seconds
+    moments = [now_ns for now_ns, _ in world.orders]
+    assert all(after - before >= 2 * SECOND_NS for before, after in pairwise(moments))
+
+
+def test_a_controller_that_comes_back_counts_on() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+    world.run(5)
+    before = world.orders[-1][1].number
+    world.restart()
+    world.run(5)
+    assert [plan.number for _, plan in world.orders][-1] == before + 1
+    assert a.adopted == b.adopted
+    assert len(a.adopted) == 2
+
+
+def test_silence_counts_as_leaving_and_coming_back_as_joining() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+    world.run(5)
+    away = world.workers.pop(b.peer)
+    world.run(12)
+    (left,) = world.named("left")
+    assert (left["worker"], left["how"]) == ("worker-1", "silent")
+    world.workers[b.peer] = away
+    world.run(5)
+    assert [event["worker"] for event in world.named("joined")].count("worker-1") == 2
+    assert a.adopted[-1] == b.adopted[-1]
+
+
+def test_a_second_worker_of_one_name_is_refused_while_the_first_lives() -> None:
+    world = World(Worker("worker-0"), Worker("worker-1"))
+    world.run(2)
+    hello = Worker("worker-1").report(0)[0].model_copy(update={"client": "another"})
+    with pytest.raises(Refused, match="here already"):
+        world.coordinator.receive(b"elsewhere", hello, world.now_ns)
+    # Nor does anybody listen to a connection that has not said hello.
+    bye = Bye(job=JOB, worker="worker-1")
+    ((peer, answer),) = world.coordinator.receive(b"elsewhere", bye, world.now_ns)
+    assert (peer, type(answer)) == (b"elsewhere", Unknown)
+    assert not world.named("left")
+
+
+def test_workers_of_another_policy_are_refused() -> None:
+    world = World(Worker("worker-0"))
+    world.run(2)
+    hello = Worker("worker-1").report(0)[0].model_copy(update={"policy": "p3"})
+    with pytest.raises(Refused, match="another policy"):
+        world.coordinator.receive(b"worker-1", hello, world.now_ns)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.tuples(st.integers(0, 1500), st.integers(0, 1500)),
+    st.tuples(st.integers(10, 900), st.integers(0, 20)),
+    st.integers(0, 3),
+    st.lists(st.sampled_from(["restart", "profile", "wait"]), max_size=4),
+)
+def test_whatever_happens_one_number_is_one_plan(
+    delays_ms: tuple[int, int], iterations_ms: tuple[int, int], lost: int, happenings: list[str]
+) -> None:
+    """Numbers only grow; who adopts plan n does so at the iteration that plan n has."""
+    pace_ms, lag_ms = iterations_ms
+    a = Worker("worker-0", delays_ms[0] * MS, pace_ms * MS)
+    b = Worker("worker-1", delays_ms[1] * MS, (pace_ms + lag_ms) * MS)
+    b.lost = lost
+    world = World(a, b)
+    world.run(6)
+    for happening in happenings:
+        if happening == "restart":
+            world.restart()
+        elif happening == "profile":
+            b.number += 1
+        world.run(6)
+    numbers = [plan.number for _, plan in world.orders]
+    planned: dict[int, set[int]] = {}
+    for _, plan in world.orders:
+        planned.setdefault(plan.number, set()).add(plan.at_iteration)
+    if "restart" not in happenings:  # one whose only plan nobody had accepted cannot be known of
+        assert numbers == sorted(set(numbers))
+    for worker in (a, b):
+        assert [n for n, _ in worker.adopted] == sorted({n for n, _ in worker.adopted})
+        assert all(at in planned[n] for n, at in worker.adopted)

@@ -1,0 +1,147 @@
+"""The plan as a function of what the workers report."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byteprophet import _core
+from byteprophet.control.messages import Sample
+from byteprophet.control.plan import Facts, NoPlan, Solution, merge_profiles, slowest_link, solve
+from byteprophet.profile import Profile
+
+from .conftest import MEGABYTE, MS, profile
+
+SETTINGS = _core.default_settings("prophet")
+
+
+def solved(one: Profile, *samples: Sample) -> Solution:
+    return solve(Facts("prophet", SETTINGS, [one, one], [samples, samples]))
+
+
+def sample(bps: int, direction: str = "push", server: int | None = 0, **fields: int) -> Sample:
+    return Sample(server=server, direction=direction, bandwidth_bps=bps, **fields)  # type: ignore[arg-type]
+
+
+def later(base: Profile, name: str, by_ns: int) -> Profile:
+    return base.model_copy(
+        update={
+            "tensors": tuple(
+                tensor.model_copy(update={"ready_ns": tensor.ready_ns + by_ns, "spread_ns": 7})
+                if tensor.name == name
+                else tensor
+                for tensor in base.tensors
+            )
+        }
+    )
+
+
+def test_the_last_worker_counts_tensor_by_tensor() -> None:
+    base = profile(10, 20, 30)
+    merged = merge_profiles([later(base, "t0", 5 * MS), base, later(base, "t2", 3 * MS)])
+    assert [tensor.ready_ns for tensor in merged.tensors] == [7 * MS, 1 * MS, 3 * MS]
+    assert [tensor.spread_ns for tensor in merged.tensors] == [7, 1000, 7]
+
+
+@pytest.mark.parametrize(
+    ("profiles", "named"),
+    [
+        ([], "no profile"),
+        ([profile(10, 20), profile(10, 20, 30)], "'t2'"),
+        ([profile(10, 20), profile(10, 21)], "several sizes"),
+    ],
+)
+def test_profiles_that_cannot_be_one_jobs(profiles: list[Profile], named: str) -> None:
+    with pytest.raises(NoPlan, match=named):
+        merge_profiles(profiles)
+
+
+def test_the_slowest_worker_and_direction_count() -> None:
+    link = slowest_link(
+        [
+            [sample(900, server=0), sample(500, server=1), sample(2000, "pull")],
+            [sample(1000, delay_ns=9), sample(700, "pull", delay_ns=5000), sample(600, "pull", 1)],
+        ]
+    )
+    assert (link.bandwidth_bps, link.spread_bps, link.delay_ns) == (1000, 0, 9)
+    # What sees all servers together counts, not what each has of it.
+    (link,) = [slowest_link([[sample(900), sample(500, server=1), sample(800, server=None)]])]
+    assert link.bandwidth_bps == 800
+    assert slowest_link([[], []]).bandwidth_bps is None
+
+
+def test_blocks_tell_what_travels_between_releases() -> None:
+    """t2 ready at 0, t1 at 1 ms, t0 at 2 ms; a megabyte takes 0.8 ms."""
+    solution = solved(profile(MEGABYTE, MEGABYTE, 3 * MEGABYTE), sample(10 * 10**9))
+    assert [block.tensors for block in solution.blocks] == [["t2"], ["t1", "t2"], ["t0", "t2"]]
+    assert [block.starts_ns for block in solution.blocks] == [0, MS, 2 * MS]
+    assert solution.blocks[-1].ends_ns == 4 * MS
+
+
+sizes = st.lists(st.integers(1, 3 * MEGABYTE), min_size=1, max_size=8)
+few = settings(max_examples=25, deadline=None)
+
+
+@few
+@given(sizes, st.integers(10**8, 10**11))
+def test_every_tensor_travels_and_nothing_before_it_is_ready(
+    drawn: list[int], bandwidth_bps: int
+) -> None:
+    one = profile(*drawn, backward_ns=30 * MS)
+    solution = solved(one, sample(bandwidth_bps))
+    ready = {tensor.name: tensor.ready_ns for tensor in one.tensors}
+    travelled = {name for block in solution.blocks for name in block.tensors}
+    assert travelled == set(ready)
+    for block in solution.blocks:
+        assert all(ready[name] <= block.ends_ns for name in block.tensors)
+    assert [one.name for one in solution.ready] == [f"t{i}" for i in range(len(drawn))]
+
+
+@few
+@given(sizes, st.integers(10**8, 10**11))
+def test_a_faster_link_is_never_predicted_slower(drawn: list[int], bandwidth_bps: int) -> None:
+    one = profile(*drawn, backward_ns=30 * MS)
+    slow, fast = (
+        solved(one, sample(bps)).predicted_iteration_ns
+        for bps in (bandwidth_bps, 2 * bandwidth_bps)
+    )
+    assert slow >= fast * 0.98  # to within what a larger window could win
+    assert fast >= one.backward_ns + one.forward_ns
+
+
+def test_without_samples_the_iteration_is_compute() -> None:
+    one = profile(MEGABYTE, MEGABYTE)
+    assert solved(one).predicted_iteration_ns == 12 * MS
+
+
+@few
+@given(sizes, st.integers(10**8, 10**11))
+def test_no_prediction_is_below_the_bound(drawn: list[int], bandwidth_bps: int) -> None:
+    one = profile(*drawn, backward_ns=30 * MS)
+    before_ns = one.backward_ns - max(tensor.ready_ns for tensor in one.tensors)
+    bound_ns = _core.iteration_bound_ns(
+        drawn,
+        [before_ns + tensor.ready_ns for tensor in one.tensors],
+        [tensor.forward_ns for tensor in one.tensors],
+        backward_ns=one.backward_ns,
+        bandwidth_bps=bandwidth_bps,
+        workers=2,
+        servers=1,
+    )
+    assert solved(one, sample(bandwidth_bps)).predicted_iteration_ns >= bound_ns
+
+
+def test_a_slow_worker_holds_up_the_prediction() -> None:
+    one = profile(4 * MEGABYTE, 4 * MEGABYTE)
+    fast, slow = [sample(10**9)], [sample(10**9 // 6)]
+    mixed = solve(Facts("prophet", SETTINGS, [one, one], [fast, slow]))
+    assert mixed.predicted_iteration_ns > 3 * solved(one, *fast).predicted_iteration_ns
+    assert mixed.link.bandwidth_bps == 10**9 // 6
+
+
+def test_a_plan_never_has_a_partition_size_and_always_says_the_window() -> None:
+    solution = solved(profile(MEGABYTE, MEGABYTE), sample(10**9))
+    assert set(solution.settings) == {"window_max_bytes"}
+    no_window = Facts("p3", _core.default_settings("p3"), [profile(10, 20)], [[sample(10**9)]])
+    assert solve(no_window).settings == {}

@@ -1,0 +1,113 @@
+"""Real jobs, recorded and profiled: nothing is missing or twice, and the workload comes back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byteprophet.bench import Case, Plan, run_bench
+from byteprophet.launcher import JobSpec, run_job
+from byteprophet.observe.recording import VARIABLE
+from byteprophet.profile import read_profile
+from byteprophet.profile.convert import to_workload
+from byteprophet.timeline.transfers import load, tensor_of
+from byteprophet.workload import Tensor, Workload, to_toml
+
+PARTITION_BYTES = 65536
+MS = 1_000_000
+
+
+def stepped_workload() -> Workload:
+    """12 tensors in 3 bursts, 40 ms apart: far more than a busy machine is late by."""
+    tensors = [
+        Tensor(f"layer{n}.weight", 4 * (1000 + 9000 * (n % 4)), 3 * MS, 10 * MS, n // 4)
+        for n in range(12)
+    ]
+    return Workload("stepped", 16, tuple(tensors))
+
+
+def write(workload: Workload, directory: Path) -> str:
+    path = directory / "workload.toml"
+    path.write_text(to_toml(workload), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.job
+def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
+    workload = stepped_workload()
+    case = Case(
+        write(workload, tmp_path), "prophet", None, servers=2, partition_bytes=PARTITION_BYTES
+    )
+    plan = Plan((case,), iterations=12, rounds=1, record=True)
+    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    run = Path(row["run"])
+    for rank in range(2):
+        recording = load(run / "events" / f"transfers-{rank}.parquet")
+        assert recording.rank == rank
+        transfers = recording.transfers
+        assert len(transfers) == row["scheduled_partitions"]
+        gradients = transfers[transfers["priority"] < 0]
+        assert set(gradients["iteration"].tolist()) == set(range(1, plan.updates + 1))
+        partitions = sum(-(-t.size_bytes // PARTITION_BYTES) for t in workload.tensors)
+        for iteration in range(1, plan.updates + 1):
+            of_iteration = gradients[gradients["iteration"] == iteration]
+            of_model = np.isin(
+                tensor_of(of_iteration),
+                [n for n, name in recording.names.items() if name.startswith("layer")],
+            )
+            of_iteration = of_iteration[of_model]
+            assert len(np.unique(of_iteration["key"])) == len(of_iteration) == partitions
+            for tensor in workload.tensors:
+                mine = [n for n, name in recording.names.items() if name == tensor.name]
+                sent = of_iteration[np.isin(tensor_of(of_iteration), mine)]
+                assert sent["size_bytes"].sum() == tensor.size_bytes
+        for before, after in (("ready", "sent"), ("sent", "acked"), ("sent", "pulled")):
+            assert np.all(transfers[f"{before}_ns"] <= transfers[f"{after}_ns"])
+        assert set(transfers["server"].tolist()) == {0, 1}
+
+    profile = read_profile(run / "profile.json")
+    assert [tensor.name for tensor in profile.tensors] == [t.name for t in workload.tensors]
+    back = to_workload(profile, "back")
+    assert back.bursts() == workload.bursts()
+    assert [t.size_bytes for t in back.tensors] == [t.size_bytes for t in workload.tensors]
+    assert back.batch_size == workload.batch_size
+    # A paced job is never early; late it is where two cores are shared.
+    for found_ns, stated_ns in (
+        (back.forward_ns, workload.forward_ns),
+        (back.backward_ns, workload.backward_ns),
+        *zip(back.ready_ns(), workload.ready_ns(), strict=True),
+    ):
+        assert 0.9 * stated_ns < found_ns < 1.5 * stated_ns + 20 * MS
+    assert read_profile(run / "profile-1.json").rank == 1
+
+
+@pytest.mark.job
+def test_follows_a_change_and_saves_when_ended_by_a_signal(tmp_path: Path) -> None:
+    workload = stepped_workload()
+    change, end = 15, 45
+    spec = JobSpec(
+        command=(
+            sys.executable,
+            str(Path(__file__).with_name("changing_worker.py")),
+            write(workload, tmp_path),
+            str(change),
+            str(end),
+        ),
+        run_directory=tmp_path / "run",
+        environment={VARIABLE: "1"},
+        timeout_s=100,
+    )
+    result = run_job(spec)
+    assert result.failed is not None
+    assert result.failed.startswith("worker-1 ended with status 3")
+    profile = read_profile(spec.run_directory / "profile.json")
+    assert profile.number >= 2
+    assert profile.batch_size == 4
+    assert profile.backward_ns < 0.7 * workload.backward_ns
+    # Rank 0 was waiting for rank 1 when it was ended.
+    recording = load(spec.run_directory / "events" / "transfers-0.parquet")
+    complete = recording.transfers["iteration"].tolist()
+    assert set(range(1, end)) <= set(complete) <= set(range(end + 2))

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.tune.journal import NAME, Journal, read_journal
+
+
+def test_lines_come_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write(trial=0, settings={"credit_bytes": 5})
+    journal.write(chosen={"credit_bytes": 5})
+    first, second = read_journal(tmp_path)
+    assert (first["trial"], second["chosen"]) == (0, {"credit_bytes": 5})
+
+
+def test_without_a_directory_nothing_is_written(tmp_path: Path) -> None:
+    Journal(None).write(trial=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "No such file"), ('{"schema": 1}\n{', "line 2"), ("[]\n", "line 1: schema is not 1")],
+)
+def test_errors_name_file_and_line(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / NAME).write_text(text)
+    with pytest.raises(UserError) as raised:
+        read_journal(tmp_path)
+    assert str(tmp_path / NAME) in str(raised.value)
+    assert message in str(raised.value)
