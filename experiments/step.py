@@ -151,7 +151,7 @@ def _quiet(_line: str) -> None:
 def estimate_error(row: Row) -> float | None:
     """The worst worker's, TRAFFIC_NS of traffic after the step; None: there was too little."""
     truth = payload_bps(row["after_bps"])
-    errors = []
+    errors: list[float] = []
     for rows in row["estimates"]:
         busy_at_step = max((busy for time_ns, busy, _ in rows if time_ns <= 0), default=0)
         due = (bps for _, busy, bps in rows if busy >= busy_at_step + TRAFFIC_NS)
