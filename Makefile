@@ -6,12 +6,18 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find CMakeLists.txt pyproject.toml prophet native python/byteprophet.pth -type f -not -name '*.md')
 CXX_FILES := $(shell find prophet native tests -name '*.h' -o -name '*.cc')
 BUILD_TESTS := build/tests
+# MXNet 1.9.1 needs numpy 1.23.5, which has no wheels for Python 3.12 and later.
+MXNET_VENV := .venv-mxnet
+MXNET_PYTHON ?= $(PYTHON)
+MXNET_POSSIBLE = $(MXNET_PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))'
+MXNET_REFUSAL := MXNet 1.9.1 needs Python 3.10 or 3.11: set MXNET_PYTHON
 
-.PHONY: help build demo test test-cxx test-python test-sanitizers fuzz lint format clean
+.PHONY: help build demo test test-cxx test-python test-sanitizers fuzz lint format clean mxnet demo-mxnet test-mxnet
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
 	@echo "make test-sanitizers  run the C++ tests under AddressSanitizer, UBSan, LeakSanitizer and ThreadSanitizer"
+	@echo "make mxnet   make or update $(MXNET_VENV)/, with MXNet in place of PyTorch; make demo-mxnet trains there"
 	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet"
@@ -34,7 +40,26 @@ $(VENV)/.built: $(VENV)/.dependencies $(NATIVE)
 demo: build
 	$(BIN)/python experiments/demo.py
 
-test: test-cxx test-python
+mxnet: $(MXNET_VENV)/.built
+
+$(MXNET_VENV)/.dependencies: pyproject.toml native/system-packages.sh
+	@$(MXNET_POSSIBLE) || { echo "byteprophet: error: $(MXNET_REFUSAL)" >&2; exit 2; }
+	PYTHON=$(MXNET_PYTHON) sh native/system-packages.sh
+	$(MXNET_PYTHON) -m venv $(MXNET_VENV)
+	$(MXNET_VENV)/bin/pip install --quiet numpy==1.23.5 mxnet==1.9.1 \
+	  "scikit-build-core>=0.11" "nanobind>=2.2" "cmake>=3.25,<5" ninja
+	touch $@
+
+$(MXNET_VENV)/.built: $(MXNET_VENV)/.dependencies $(NATIVE)
+	CMAKE_BUILD_PARALLEL_LEVEL=$${CMAKE_BUILD_PARALLEL_LEVEL:-$$(nproc)} \
+	  $(MXNET_VENV)/bin/pip install --quiet --no-build-isolation --config-settings=build-dir=build/mxnet \
+	  --editable ".[mxnet]" pytest pytest-timeout scikit-learn
+	touch $@
+
+demo-mxnet: mxnet
+	$(MXNET_VENV)/bin/python experiments/gluon_demo.py
+
+test: test-cxx test-python test-mxnet
 
 # The C++ tests, plain or under sanitizers, each in a build directory of its own.
 define run-cxx-tests
@@ -59,6 +84,11 @@ fuzz: test-cxx
 test-python: build
 	$(BIN)/python -m pytest
 
+test-mxnet:
+	@if $(MXNET_POSSIBLE); then \
+	  $(MAKE) mxnet && $(MXNET_VENV)/bin/python -m pytest tests/mxnet; \
+	else echo "byteprophet: tests/mxnet not run: $(MXNET_REFUSAL)"; fi
+
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -72,4 +102,4 @@ format: build
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 clean:
-	rm -rf build $(VENV)
+	rm -rf build $(VENV) $(MXNET_VENV)

@@ -53,12 +53,12 @@ class Sampler:
             for pid in sorted(marked_processes(self._run_directory)):
                 process = Path(f"/proc/{pid}")
                 try:
-                    self.samples.append(_look(process, _role(process)))
+                    self.samples.append(_look(process, role_of(process)))
                 except (OSError, KeyError):  # it has just ended
                     continue
 
 
-def _role(process: Path) -> str:
+def role_of(process: Path) -> str:
     """As the launcher calls it."""
     environment = dict(
         item.partition("=")[::2]

@@ -10,8 +10,7 @@
 //      kSend, or kWaitUntil with a finite, near time and then kSend. So a driver that asks again
 //      after every OnReady, OnAcked and ask_again_ns never hangs.
 //   3. No policy waits for one particular key: it may not come in this iteration.
-//   4. Messages in flight per server stay under the transport's high-water mark (ZeroMQ's is 1000).
-//   5. The same calls with the same times give the same answers.
+//   4. The same calls with the same times give the same answers.
 #pragma once
 
 #include <cstddef>

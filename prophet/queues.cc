@@ -3,7 +3,9 @@
 namespace prophet {
 
 void Queues::Add(const Item& item, int64_t rank) {
-  servers_[item.server].pending.emplace(Order{rank, item.key}, item);
+  Server& server = servers_[item.server];
+  if (!server.active()) ++active_servers_;
+  server.pending.emplace(Order{rank, item.key}, item);
   ++pending_;
 }
 
@@ -23,23 +25,16 @@ std::optional<Item> Queues::Ack(uint64_t key) {
   if (found == in_flight_.end()) return std::nullopt;
   const Item item = found->second;
   in_flight_.erase(found);
-  ServerLoad& load = servers_.at(item.server).load;
-  --load.messages;
-  load.bytes -= item.bytes;
+  Server& server = servers_.at(item.server);
+  --server.load.messages;
+  server.load.bytes -= item.bytes;
+  if (!server.active()) --active_servers_;
   return item;
 }
 
 ServerLoad Queues::load(uint32_t server) const {
   const auto found = servers_.find(server);
   return found == servers_.end() ? ServerLoad{} : found->second.load;
-}
-
-size_t Queues::active_servers() const {
-  size_t active = 0;
-  for (const auto& [id, server] : servers_) {
-    if (!server.pending.empty() || server.load.messages > 0) ++active;
-  }
-  return active;
 }
 
 }  // namespace prophet

@@ -26,9 +26,6 @@ struct ServerLoad {
 
 class Queues {
  public:
-  // No server ever has more than `max_messages` in flight.
-  explicit Queues(size_t max_messages) : max_messages_(max_messages) {}
-
   // Smaller ranks go first; ties: the smaller key.
   void Add(const Item& item, int64_t rank);
 
@@ -38,7 +35,7 @@ class Queues {
   std::optional<Item> TakeFirst(const MaySend& may_send) {
     Server* best = nullptr;
     for (auto& [id, server] : servers_) {
-      if (server.pending.empty() || server.load.messages >= max_messages_) continue;
+      if (server.pending.empty()) continue;
       const auto& [order, head] = *server.pending.begin();
       if (best != nullptr && best->pending.begin()->first <= order) continue;
       if (may_send(head, server.load)) best = &server;
@@ -52,20 +49,22 @@ class Queues {
 
   ServerLoad load(uint32_t server) const;
   // Servers with anything pending or in flight.
-  size_t active_servers() const;
+  size_t active_servers() const { return active_servers_; }
   size_t pending() const { return pending_; }
+  size_t in_flight() const { return in_flight_.size(); }
 
  private:
   using Order = std::pair<int64_t, uint64_t>;  // rank, key
   struct Server {
     std::multimap<Order, Item> pending;
     ServerLoad load;
+    bool active() const { return !pending.empty() || load.messages > 0; }
   };
 
   Item Take(Server& server);
 
-  size_t max_messages_;
   size_t pending_ = 0;
+  size_t active_servers_ = 0;
   std::map<uint32_t, Server> servers_;
   std::unordered_multimap<uint64_t, Item> in_flight_;
 };

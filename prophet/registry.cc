@@ -4,9 +4,11 @@
 #include <stdexcept>
 
 #include "prophet/policy/bytescheduler.h"
+#include "prophet/policy/bytescheduler_reduce.h"
 #include "prophet/policy/fifo.h"
 #include "prophet/policy/p3.h"
 #include "prophet/policy/prophet.h"
+#include "prophet/policy/prophet_paper.h"
 
 namespace prophet {
 namespace {
@@ -25,10 +27,9 @@ constexpr Entry EntryFor() {
 }
 
 constexpr std::array kEntries = {
-    EntryFor<FifoPolicy>(),
-    EntryFor<P3Policy>(),
-    EntryFor<ByteSchedulerPolicy>(),
-    EntryFor<ProphetPolicy>(),
+    EntryFor<FifoPolicy>(),          EntryFor<P3Policy>(),
+    EntryFor<ByteSchedulerPolicy>(), EntryFor<ByteSchedulerReducePolicy>(),
+    EntryFor<ProphetPaperPolicy>(),  EntryFor<ProphetPolicy>(),
 };
 
 const Entry& Find(std::string_view name) {

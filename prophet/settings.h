@@ -22,6 +22,10 @@ struct SettingSpec {
 inline constexpr int64_t kMaxPartitionBytes = (int64_t{1} << 31) - 1;
 // Keeps sums of bytes far from overflow.
 inline constexpr int64_t kMaxWindowBytes = int64_t{1} << 50;
+// More than any worker has partitions under way.
+inline constexpr int64_t kMaxMessages = int64_t{1} << 20;
+// A petabit per second.
+inline constexpr int64_t kMaxBandwidthBps = int64_t{1} << 50;
 
 Settings Defaults(std::span<const SettingSpec> specs);
 

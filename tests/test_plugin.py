@@ -120,7 +120,7 @@ def test_another_build_of_byteps_is_left_alone(tmp_path: Path) -> None:
 )
 def test_wrong_runtime_settings_are_named(name: str, value: str) -> None:
     result = run(
-        "from byteprophet.torch import settings; settings.RuntimeSettings.from_environment()",
+        "from byteprophet.runtime_settings import RuntimeSettings as R; R.from_environment()",
         **{name: value},
     )
     assert f"UserError: {name}={value}: " in result.stderr

@@ -55,7 +55,8 @@ struct Job {
   bool record = false;   // transfers
 };
 
-// The layout of a recorded transfer (docs/formats.md), here on virtual time.
+// A partition's way in one iteration, as the plug-in records it (native/plugin/transfers.h).
+// Iterations count from 1, as there.
 struct Transfer {
   uint64_t key = 0;
   uint64_t size_bytes = 0;

@@ -135,7 +135,7 @@ void Worker::Offer(size_t tensor, TimeNs now) {
                                .size_bytes = item.bytes,
                                .ready_ns = now,
                                .server = item.server,
-                               .iteration = static_cast<uint32_t>(iteration_),
+                               .iteration = static_cast<uint32_t>(iteration_ + 1),
                                .priority = item.priority};
     }
   }

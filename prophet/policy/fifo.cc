@@ -2,9 +2,6 @@
 
 namespace prophet {
 
-FifoPolicy::FifoPolicy(const Settings& settings)
-    : QueuedPolicy(kSettings, settings, kMaxMessages) {}
-
 int64_t FifoPolicy::RankOf(const Item& /*item*/) { return arrivals_++; }
 
 bool FifoPolicy::MaySend(const Item& /*head*/, const ServerLoad& /*load*/, TimeNs /*now*/) {

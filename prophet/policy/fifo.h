@@ -1,5 +1,4 @@
-// fifo: BytePS' rule. Arrival order, everything at once: no window in bytes, and a limit in
-// messages to keep the transport's queues bounded.
+// fifo: BytePS' rule. Arrival order, everything at once.
 #pragma once
 
 #include <array>
@@ -9,19 +8,19 @@
 
 namespace prophet {
 
-class FifoPolicy final : public QueuedPolicy {
+class FifoPolicy : public QueuedPolicy {
  public:
   static constexpr std::string_view kName = "fifo";
   // Smaller than BytePS' own: pulls begin sooner.
   static constexpr auto kSettings =
       std::to_array<SettingSpec>({{"partition_bytes", 1048576, 1, kMaxPartitionBytes}});
-  // Just under ZeroMQ's usual high-water mark of 1000.
-  static constexpr size_t kMaxMessages = 900;
 
-  explicit FifoPolicy(const Settings& settings);
+  explicit FifoPolicy(const Settings& settings) : FifoPolicy(kSettings, settings) {}
   std::string_view name() const override { return kName; }
 
  protected:
+  using QueuedPolicy::QueuedPolicy;
+
   void Configure(const Settings& /*settings*/) override {}
   int64_t RankOf(const Item& item) override;
   bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;

@@ -1,6 +1,6 @@
 // p3 (Jayarajan et al., "Priority-based Parameter Propagation", MLSys 2019): thin slices in strict
 // priority, and a fixed, small number of them outstanding per server, so that an urgent slice never
-// waits for more than that.
+// waits for more than that. docs/policies.md says where the numbers come from.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class P3Policy final : public QueuedPolicy {
   static constexpr std::string_view kName = "p3";
   static constexpr auto kSettings = std::to_array<SettingSpec>({
       {"partition_bytes", 196608, 1, kMaxPartitionBytes},
-      {"outstanding_messages", 2, 1, kMaxMessagesPerServer},
+      {"outstanding_messages", 8, 1, kMaxMessages},
   });
 
   explicit P3Policy(const Settings& settings);

@@ -6,7 +6,7 @@
 
 namespace prophet {
 
-ProphetPolicy::ProphetPolicy(const Settings& settings) : QueuedPolicy(kSettings, settings) {
+ProphetPolicy::ProphetPolicy(const Settings& settings) : PredictingPolicy(kSettings, settings) {
   Configure(settings);
 }
 
@@ -21,63 +21,62 @@ void ProphetPolicy::Configure(const Settings& settings) {
   partition_bytes_ = static_cast<double>(settings.at("partition_bytes"));
   floor_bytes_ = static_cast<uint64_t>(floor_bytes);
   max_bytes_ = static_cast<uint64_t>(max_bytes);
-  bandwidth_bps_ = static_cast<double>(settings.at("bandwidth_bps"));
-}
-
-void ProphetPolicy::OnReady(const Item& item, TimeNs now) {
-  if (!IsUnranked(item)) forecast_.OnReady(item.key, item.priority, now);
-  QueuedPolicy::OnReady(item, now);
-}
-
-void ProphetPolicy::OnAcked(const Item& item, TimeNs now) {
-  const auto retired = Retire(item.key);
-  if (!retired) return;
-  const auto sent = sent_ns_.extract(item.key);
-  if (!sent) return;
-  const bool more_in_flight = queues().load(retired->server).messages > 0;
-  bandwidth_[retired->server].OnAcked(retired->bytes, sent.mapped(), more_in_flight, now);
-  delay_[retired->server].OnAcked(now - sent.mapped());
+  GiveBandwidth(settings.at("bandwidth_bps"));
 }
 
 Decision ProphetPolicy::Next(TimeNs now) {
-  const Decision decision = QueuedPolicy::Next(now);
-  if (decision.kind == Decision::Kind::kSend) sent_ns_[decision.item.key] = now;
-  return decision;
+  link_load_.Expire(now);
+  ask_again_ns_.reset();
+  const Decision decision = PredictingPolicy::Next(now);
+  if (decision.kind == Decision::Kind::kSend || !ask_again_ns_) return decision;
+  return {.kind = Decision::Kind::kWaitUntil, .ask_again_ns = *ask_again_ns_};
 }
-
-void ProphetPolicy::OnIteration(TimeNs /*now*/) { forecast_.OnIteration(); }
-
-void ProphetPolicy::SetReadyTimes(std::span<const ReadyTime> times) { forecast_.Set(times); }
 
 uint64_t ProphetPolicy::WindowBytes(uint32_t server, int32_t priority, TimeNs now) const {
   const auto bytes_per_ns = BytesPerNs(server);
   if (!bytes_per_ns) return max_bytes_;
-  auto window = static_cast<double>(max_bytes_);
-  if (const auto next = forecast_.NextAbove(priority)) {
-    window = std::min(window, *bytes_per_ns * static_cast<double>(*next - now));
-  }
-  return static_cast<uint64_t>(std::max(window, FloorBytes(server, *bytes_per_ns)));
+  return Window(*bytes_per_ns, FloorBytes(*bytes_per_ns, DelayNs(server), 1), priority, now);
 }
 
-double ProphetPolicy::FloorBytes(uint32_t server, double bytes_per_ns) const {
+uint64_t ProphetPolicy::Window(double bytes_per_ns, double floor_bytes, int32_t priority,
+                               TimeNs now) const {
+  auto window = static_cast<double>(max_bytes_);
+  if (const auto next = NextAbove(priority)) {
+    window = std::min(window, bytes_per_ns * static_cast<double>(*next - now));
+  }
+  return static_cast<uint64_t>(std::max(window, floor_bytes));
+}
+
+double ProphetPolicy::FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const {
   if (floor_bytes_ > 0) return static_cast<double>(floor_bytes_);
-  const auto delay = delay_.find(server);
-  const TimeNs delay_ns = delay == delay_.end() ? 0 : delay->second.shortest_ns().value_or(0);
-  return partition_bytes_ + bytes_per_ns * (static_cast<double>(delay_ns) + kSlackNs);
+  return partitions * partition_bytes_ + bytes_per_ns * static_cast<double>(delay_ns + kSlackNs);
 }
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {
-  return IsUnranked(head) || load.bytes < WindowBytes(head.server, head.priority, now);
+  if (IsUnranked(head)) return true;
+  if (load.bytes >= WindowBytes(head.server, head.priority, now)) return false;
+  const auto bytes_per_ns = LinkBytesPerNs();
+  if (!bytes_per_ns || queues().active_servers() < 2) return true;
+  const double floor_bytes = FloorBytes(*bytes_per_ns, LongestDelayNs(), 2);
+  if (link_load_.bytes() < Window(*bytes_per_ns, floor_bytes, head.priority, now)) return true;
+  if (load.messages > 0) return false;
+  const TimeNs latest = held_since_.emplace(head.server, now).first->second + kLongestHoldNs;
+  if (latest <= now) return true;
+  const TimeNs at = std::min(latest, link_load_.BelowAt(static_cast<uint64_t>(floor_bytes)));
+  ask_again_ns_ = std::min(at, ask_again_ns_.value_or(at));
+  return false;
 }
 
-std::optional<double> ProphetPolicy::BytesPerNs(uint32_t server) const {
-  if (bandwidth_bps_ > 0) {
-    constexpr double kBitsPerByteNs = 8e9;
-    const auto sharing = static_cast<double>(std::max<size_t>(1, queues().active_servers()));
-    return bandwidth_bps_ / kBitsPerByteNs / sharing;
-  }
-  const auto found = bandwidth_.find(server);
-  return found == bandwidth_.end() ? std::nullopt : found->second.bytes_per_ns();
+void ProphetPolicy::Sent(const Item& item, TimeNs now) {
+  held_since_.erase(item.server);
+  const auto bytes_per_ns = LinkBytesPerNs();
+  if (!bytes_per_ns) return;
+  const double link_ns = static_cast<double>(link_load_.bytes() + item.bytes) / *bytes_per_ns;
+  const auto due_ns = std::min(kOverdueFactor * link_ns + static_cast<double>(DelayNs(item.server)),
+                               static_cast<double>(kLongestHoldNs));
+  link_load_.OnSent(item.key, item.bytes, now + static_cast<TimeNs>(due_ns) + kSlackNs);
 }
+
+void ProphetPolicy::Acked(const Item& item, TimeNs /*now*/) { link_load_.OnAcked(item.key); }
 
 }  // namespace prophet

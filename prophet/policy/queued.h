@@ -2,7 +2,6 @@
 // A policy says how items rank and whether the head of a server's queue may go now.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,10 +10,6 @@
 #include "prophet/queues.h"
 
 namespace prophet {
-
-// A quarter of ZeroMQ's high-water mark: sending and receiving share one mutex there, and one
-// server gathers the messages of several workers.
-inline constexpr size_t kMaxMessagesPerServer = 256;
 
 class QueuedPolicy : public Policy {
  public:
@@ -28,9 +23,8 @@ class QueuedPolicy : public Policy {
 
  protected:
   // `settings`: complete and within `specs`.
-  QueuedPolicy(std::span<const SettingSpec> specs, const Settings& settings,
-               size_t max_messages = kMaxMessagesPerServer)
-      : specs_(specs), settings_(settings), queues_(max_messages) {}
+  QueuedPolicy(std::span<const SettingSpec> specs, const Settings& settings)
+      : specs_(specs), settings_(settings) {}
 
   // Takes over complete settings that are in range; also what a constructor does with its own.
   // Throws std::invalid_argument, and then changes nothing, where they contradict each other.

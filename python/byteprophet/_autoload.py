@@ -1,13 +1,14 @@
 """Automatic loading, for training scripts that know nothing of us.
 
 Imported at interpreter start by ``byteprophet.pth`` if ``BYTEPS_SCHEDULER`` is set. It installs an
-import hook and does nothing else. When the script imports ``byteps.torch``, the plug-in is loaded
-first, then BytePS as usual, then ours are put in the place of the functions they replace. Without
-the plug-in (see ``_plugin.load``) BytePS stays as it is.
+import hook and does nothing else. When the script imports ``byteps.torch`` or ``byteps.mxnet``, the
+plug-in is loaded first, then BytePS as usual, then ours are put in the place of the functions they
+replace. Without the plug-in (see ``_plugin.load``) BytePS stays as it is.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -28,11 +29,11 @@ class _Around(Loader):
     def exec_module(self, module: ModuleType) -> None:
         from byteprophet import _plugin
 
-        plugin = _plugin.load()
+        framework = module.__name__.split(".")[1]
+        plugin = _plugin.load(framework)
         self._real.exec_module(module)
         if plugin is not None:
-            from byteprophet.torch import replacements
-
+            replacements = importlib.import_module(f"byteprophet.{framework}.replacements")
             replacements.install(module)
 
 
@@ -40,7 +41,7 @@ class _Finder(MetaPathFinder):
     """Finds each module that has replacements once, through the other finders."""
 
     def __init__(self) -> None:
-        self._names = {"byteps.torch", "byteps.torch.cross_barrier"}
+        self._names = {"byteps.torch", "byteps.torch.cross_barrier", "byteps.mxnet"}
 
     def find_spec(
         self,

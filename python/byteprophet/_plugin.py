@@ -1,8 +1,9 @@
 """Loading the plug-in: the scheduled queue that takes the place of BytePS' own.
 
-The plug-in defines the methods of BytePS' queue again, so it must be loaded before BytePS' torch
-extension, after torch, and only beside the very build of BytePS it was made for. It is loaded when
-``BYTEPS_SCHEDULER`` names a policy. A wrong setting ends the process with one line and exit status
+The plug-in defines the methods of BytePS' queue again, so it must be loaded before BytePS'
+extension for the framework (torch or mxnet), after the framework, and only beside the very build of
+BytePS it was made for: there is one library per framework. It is loaded when ``BYTEPS_SCHEDULER``
+names a policy. A wrong setting ends the process with one line and exit status
 2; a BytePS of another build is left as it is, with one warning.
 """
 
@@ -28,8 +29,9 @@ import byteprophet
 from byteprophet.errors import UserError
 from byteprophet.timeline.transfers import TRANSFER
 
-_LIBRARY = "libbyteprophet_torch.so"
-_BUILT_FOR = "byteps.json"  # beside it: which BytePS it was built for
+_BUILT_FOR = "byteps.json"  # beside the libraries: which BytePS each was built for
+# By framework: imported, it has BytePS' extension loaded.
+_EXTENSIONS = {"torch": "byteps.torch.c_lib", "mxnet": "byteps.mxnet.ops"}
 _BATCH = 256  # completed handles taken at once
 _TRANSFERS = 4096  # taken at once: the plug-in copies them under a lock that scheduling takes, too
 _ERROR_BYTES = 1024
@@ -157,24 +159,30 @@ def wanted_scheduler(environment: MutableMapping[str, str] = os.environ) -> str 
     return None if name in ("", "stock") else name
 
 
-@functools.cache
-def load() -> Plugin | None:
-    """Load the plug-in if ``BYTEPS_SCHEDULER`` asks for it; once per process.
+def load(framework: str = "torch") -> Plugin | None:
+    """Load the plug-in for ``framework`` if ``BYTEPS_SCHEDULER`` asks for it; once per process.
 
     ``None``: not asked for, or the BytePS installed is not the one it was built for. Exits with
-    status 2 for a wrong setting, or if BytePS' torch extension was loaded already.
+    status 2 for a wrong setting, or if an extension of BytePS was loaded already.
     """
+    return _load(framework)
+
+
+@functools.cache
+def _load(framework: str) -> Plugin | None:
     scheduler = wanted_scheduler()
     if scheduler is None:
         return None
     partition_bytes = _check_settings(scheduler)
-    if "byteps.torch.c_lib" in sys.modules:
-        _refuse(
-            "byteps.torch was imported before the scheduler could be loaded: import "
-            "byteprophet.torch first, or set BYTEPS_SCHEDULER before python starts"
-        )
-    native = _native_folder()
-    mismatch = _mismatch(native)
+    for other, extension in _EXTENSIONS.items():
+        if extension in sys.modules:
+            _refuse(
+                f"byteps.{other} was imported before the scheduler for {framework} could be "
+                f"loaded: import byteprophet.{framework} first, or set BYTEPS_SCHEDULER before "
+                "python starts; a process has one framework"
+            )
+    native = _native_folder(framework)
+    mismatch = _mismatch(native, framework)
     if native is None or mismatch is not None:
         print(
             f"byteprophet: warning: {mismatch}; BYTEPS_SCHEDULER={scheduler} has no effect, BytePS "
@@ -182,11 +190,15 @@ def load() -> Plugin | None:
             file=sys.stderr,
         )
         return None
-    import torch  # noqa: F401  (the plug-in is linked against its libraries)
+    importlib.import_module(framework)  # the plug-in is linked against its libraries
     import zmq  # noqa: F401  (after the plug-in it would find BytePS' libzmq instead of its own)
 
     os.environ["BYTEPS_PARTITION_BYTES"] = str(partition_bytes)
-    return Plugin(ctypes.CDLL(str(native / _LIBRARY), mode=ctypes.RTLD_GLOBAL))
+    return Plugin(ctypes.CDLL(str(native / _library(framework)), mode=ctypes.RTLD_GLOBAL))
+
+
+def _library(framework: str) -> str:
+    return f"libbyteprophet_{framework}.so"
 
 
 def _check_settings(scheduler: str) -> int:
@@ -210,19 +222,19 @@ def _check_settings(scheduler: str) -> int:
         )
 
 
-def _native_folder() -> Path | None:
+def _native_folder(framework: str) -> Path | None:
     """Where the plug-in is installed; in an editable install that is not beside this file."""
     for folder in byteprophet.__path__:
         native = Path(folder) / "native"
-        if (native / _LIBRARY).is_file() and (native / _BUILT_FOR).is_file():
+        if (native / _library(framework)).is_file() and (native / _BUILT_FOR).is_file():
             return native
     return None
 
 
-def _mismatch(native: Path | None) -> str | None:
+def _mismatch(native: Path | None, framework: str) -> str | None:
     """Why the plug-in does not fit the BytePS installed, or ``None`` if it does."""
     if native is None:
-        return "the plug-in for PyTorch is not installed"
+        return f"the plug-in for {framework} is not installed"
     built_for = json.loads((native / _BUILT_FOR).read_text())
     try:
         version = importlib.import_module("byteps.__version__").__version__
@@ -231,10 +243,11 @@ def _mismatch(native: Path | None) -> str | None:
     folder = Path(importlib.import_module("byteps").__path__[0])
     if version != built_for["version"]:
         return f"BytePS {version} is not {built_for['version']}, which the plug-in was built for"
-    extensions = sorted((folder / "torch").glob("c_lib*.so"))
+    extensions = sorted((folder / framework).glob("c_lib*.so"))
     digests = [hashlib.sha256(extension.read_bytes()).hexdigest() for extension in extensions]
-    if built_for["c_lib_sha256"] not in digests:
-        return f"BytePS' torch extension in {folder / 'torch'} is another build than the plug-in's"
+    if built_for["c_lib_sha256"].get(framework) not in digests:
+        where = folder / framework
+        return f"BytePS' {framework} extension in {where} is another build than the plug-in's"
     return None
 
 

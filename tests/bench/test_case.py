@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from byteprophet.bench import Case, Plan
@@ -24,6 +26,16 @@ def test_nothing_to_measure_is_refused(
 ) -> None:
     with pytest.raises(UserError):
         Plan(cases, iterations, rounds)
+
+
+def test_the_slowest_link_decides() -> None:
+    assert CASE.slowest_bps == 10**9
+    assert replace(CASE, worker_bandwidth_bps={1: 10**8}).slowest_bps == 10**8
+    assert replace(CASE, worker_bandwidth_bps={1: 10**10}).slowest_bps == 10**9
+    assert replace(CASE, worker_bandwidth_bps={0: 10**10, 1: 10**11}).slowest_bps == 10**10
+    unlimited = replace(CASE, bandwidth_bps=None)
+    assert unlimited.slowest_bps is None
+    assert replace(unlimited, worker_bandwidth_bps={1: 10**8}).slowest_bps == 10**8
 
 
 def test_more_rounds_than_iterations_are_refused() -> None:

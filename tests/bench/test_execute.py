@@ -54,11 +54,18 @@ def test_parameters_are_those_of_the_stated_gradients(scheduler: str, tmp_path: 
 
 
 @pytest.mark.job
-def test_several_servers_and_three_workers(tmp_path: Path) -> None:
+def test_several_servers_and_three_workers_of_which_one_is_slow(tmp_path: Path) -> None:
     workload = mixed_workload()
-    case = Case(write(workload, tmp_path), "prophet", None, workers=3, servers=2)
+    case = Case(write(workload, tmp_path), "prophet", RATE_BPS, workers=3, servers=2)
+    if RATE_BPS is not None:
+        case = replace(case, worker_bandwidth_bps={1: RATE_BPS // 4})
     plan = Plan((case,), iterations=3, rounds=1)
-    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
+    if RATE_BPS is not None:
+        assert row["worker_bandwidth_bps"] == {"1": RATE_BPS // 4}
+        # The one link alone takes this long for all bytes.
+        assert row["bound_ns"] > workload.size_bytes * 8e9 / (RATE_BPS // 4)
+        assert row["iteration_ns"]["median"] >= row["bound_ns"]
     expected = parameters_sha256(expected_parameters(workload, 3, plan.updates))
     assert row["parameters_sha256"] == expected
 

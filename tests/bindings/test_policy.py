@@ -22,12 +22,19 @@ def test_version_is_a_version() -> None:
 
 
 def test_names_and_defaults() -> None:
-    assert _core.policy_names() == ["fifo", "p3", "bytescheduler", "prophet"]
+    assert _core.policy_names() == [
+        "fifo",
+        "p3",
+        "bytescheduler",
+        "bytescheduler-reduce",
+        "prophet-paper",
+        "prophet",
+    ]
     assert _core.default_settings("fifo") == {"partition_bytes": 1048576}
-    assert _core.default_settings("p3") == {"partition_bytes": 196608, "outstanding_messages": 2}
+    assert _core.default_settings("p3") == {"partition_bytes": 196608, "outstanding_messages": 8}
     assert _core.default_settings("bytescheduler") == {
-        "partition_bytes": 262144,
-        "credit_bytes": 524288,
+        "partition_bytes": 1048576,
+        "credit_bytes": 4194304,
     }
     assert _core.default_settings("prophet")["bandwidth_bps"] == 0
 
@@ -94,7 +101,7 @@ def test_profiles_are_checked_and_ignored_where_nothing_is_predicted() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("lifo", {}, "no scheduler is called 'lifo'; there are fifo, p3, bytescheduler, prophet"),
+        ("lifo", {}, "no scheduler is called 'lifo'; there are fifo, p3, bytescheduler, byte"),
         ("fifo", {"window": 1}, "no setting 'window'; it accepts partition_bytes"),
         ("p3", {"outstanding_messages": 0}, "outstanding_messages=0 is out of range"),
         ("bytescheduler", {"credit_bytes": -5}, "credit_bytes=-5 is out of range"),

@@ -47,7 +47,7 @@ TEST_P(EveryPolicy, EverythingArrivesOnceAndInOrder) {
       TimeNs last = 0;
       for (const Transfer& transfer : result.transfers[worker]) {
         ASSERT_TRUE(seen.emplace(transfer.iteration, transfer.key).second);
-        const TimeNs start = Backward(job, result, worker, transfer.iteration);
+        const TimeNs start = Backward(job, result, worker, transfer.iteration - 1);
         ASSERT_EQ(transfer.ready_ns, start + job.ready_ns[TensorOf(transfer.key)]);
         ASSERT_GE(transfer.sent_ns, transfer.ready_ns);
         const auto bytes = static_cast<int64_t>(transfer.size_bytes);
@@ -62,7 +62,7 @@ TEST_P(EveryPolicy, EverythingArrivesOnceAndInOrder) {
         ASSERT_GE(transfer.pulled_ns, last);
         last = transfer.pulled_ns;
         // Forward of the next iteration waits for it.
-        const int64_t next = int64_t{transfer.iteration} + 1;
+        const int64_t next = transfer.iteration;
         if (next < job.rest.iterations) {
           ASSERT_GE(Backward(job, result, worker, next), transfer.pulled_ns);
         }

@@ -46,7 +46,7 @@ TEST(Simulation, OneTensorIsAChain) {
   EXPECT_EQ(first.acked_ns, 30 + 100 + 6);
   EXPECT_EQ(first.pulled_ns, 30 + 100 + 3 + 100 + 3);
   EXPECT_EQ(first.priority, -1);
-  EXPECT_EQ(result.transfers[0][2].iteration, 2u);
+  EXPECT_EQ(result.transfers[0][2].iteration, 3u);  // counted from 1
 }
 
 TEST(Simulation, PullsUseTheOtherDirectionOfTheLink) {

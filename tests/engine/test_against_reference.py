@@ -9,17 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet import _core
+from byteprophet.timeline.transfers import TRANSFER
 
 from .reference import Reference, SlowJob
 
-TIMES = ("ready", "sent", "acked", "pulled")
-RECORD = np.dtype(
-    [
-        *(("key", "u8"), ("size", "u8")),
-        *((time, "i8") for time in TIMES),
-        *(("server", "u4"), ("iteration", "u4"), ("priority", "i4"), ("reserved", "u4")),
-    ]
-)
+TIMES = ("ready_ns", "sent_ns", "acked_ns", "pulled_ns")
 BYTE_PER_NS = 8_000_000_000
 
 # Few distinct values, so that things happen at one time.
@@ -82,11 +76,13 @@ def test_same_times(job: SlowJob, scheduler: tuple[str, dict[str, int]]) -> None
     assert result["start_ns"].tolist() == [worker.starts for worker in workers]
     assert result["backward_start_ns"].tolist() == [worker.backward_starts for worker in workers]
     for raw, worker in zip(result["transfers"], workers, strict=True):
-        records = raw.view(RECORD)
+        records = raw.view(TRANSFER)
         times = {
-            (int(record["iteration"]), int(record["key"])): [int(record[time]) for time in TIMES]
+            (int(record["iteration"]) - 1, int(record["key"])): [
+                int(record[time]) for time in TIMES
+            ]
             for record in records
         }
         assert times == worker.transfers
         assert len(times) == len(records)
-        assert (np.diff(records["pulled"]) >= 0).all()
+        assert (np.diff(records["pulled_ns"]) >= 0).all()

@@ -11,6 +11,7 @@ from byteprophet import engine, schedulers
 from byteprophet.engine.layout import PAGE_BYTES, layout, server_of
 from byteprophet.errors import UserError
 from byteprophet.network import payload_bps
+from byteprophet.timeline.transfers import tensor_of
 from byteprophet.workload import Tensor, Workload
 
 MS = 1_000_000
@@ -89,7 +90,13 @@ def test_records_are_of_the_jobs_own_transfers() -> None:
     run = engine.simulate(job)
     partitions = len(layout(WORKLOAD, schedulers.resolve("p3", {})[1], 1).size_bytes)
     updates = job.iterations + job.warmup_iterations
-    assert [len(raw) for raw in run.transfers] == [64 * partitions * updates] * job.workers
+    assert [len(transfers) for transfers in run.transfers] == [partitions * updates] * job.workers
+    for worker, transfers in enumerate(run.transfers):
+        assert sorted(set(transfers["iteration"])) == list(range(1, updates + 1))
+        assert transfers["size_bytes"].sum() == updates * WORKLOAD.size_bytes
+        backward_ns = run.backward_start_ns[worker][transfers["iteration"] - 1]
+        ready_ns = np.array(WORKLOAD.ready_ns())[tensor_of(transfers)]
+        assert (transfers["ready_ns"] == backward_ns + ready_ns).all()
     assert engine.simulate(replace(job, record=False)).start_ns.tolist() == run.start_ns.tolist()
 
 

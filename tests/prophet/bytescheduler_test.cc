@@ -56,11 +56,5 @@ TEST(ByteScheduler, CreditIsPerServerAndAnItemLargerThanItStillGoes) {
   EXPECT_EQ(Drain(*policy), (Keys{1, 3}));
 }
 
-TEST(ByteScheduler, SmallMessagesStayUnderTheHighWaterMark) {
-  const auto policy = MakePolicy("bytescheduler");
-  for (uint64_t key = 0; key < 1000; ++key) policy->OnReady({.key = key, .priority = -1}, 0);
-  EXPECT_EQ(Drain(*policy).size(), kMaxMessagesPerServer);
-}
-
 }  // namespace
 }  // namespace prophet

@@ -31,6 +31,7 @@ void CheckedPolicy::OnAcked(uint64_t key, TimeNs now) {
     --load.messages;
     load.bytes -= item.bytes;
     history_.acked_bytes += item.bytes;
+    history_.in_flight_bytes -= item.bytes;
     history_.longest_delay_ns = std::max(history_.longest_delay_ns, now - sent_at);
     in_flight_.erase(found);
   }
@@ -82,6 +83,7 @@ void CheckedPolicy::Send(const Item& item, TimeNs now) {
   --pending_;
   ++server.load.messages;
   server.load.bytes += item.bytes;
+  history_.in_flight_bytes += item.bytes;
   in_flight_.emplace(item.key, Sent{item, now});
 }
 

@@ -9,7 +9,7 @@ namespace prophet {
 namespace {
 
 TEST(P3, TwoOutstandingPerServerMostUrgentFirst) {
-  const auto policy = MakePolicy("p3");
+  const auto policy = MakePolicy("p3", {{"outstanding_messages", 2}});
   for (uint64_t key = 1; key <= 4; ++key) {
     policy->OnReady({.key = key, .server = 0, .priority = static_cast<int32_t>(key) - 10}, 0);
   }

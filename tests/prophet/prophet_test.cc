@@ -78,6 +78,41 @@ TEST(Prophet, ServersShareTheGivenBandwidth) {
   EXPECT_EQ(policy.WindowBytes(0, -5, 0), 1000u);
 }
 
+TEST(Prophet, TheServersShareOneWindowOfTheLink) {
+  ProphetPolicy policy = Make(600, 600);
+  for (uint64_t server = 0; server < 4; ++server) {
+    for (uint64_t part = 0; part < 3; ++part) {
+      policy.OnReady({.key = Key(5 + server, part),
+                      .server = static_cast<uint32_t>(server),
+                      .priority = -5 - static_cast<int32_t>(server),
+                      .bytes = 300},
+                     0);
+    }
+  }
+  EXPECT_EQ(Drain(policy, 0), (Keys{Key(5, 0), Key(5, 1)}));  // and nothing for the other servers
+  Ack(policy, Key(5, 0), 100);
+  EXPECT_EQ(Drain(policy, 100), (Keys{Key(5, 2)}));
+  Ack(policy, Key(5, 1), 200);
+  EXPECT_EQ(Drain(policy, 200), (Keys{Key(6, 0)}));
+}
+
+TEST(Prophet, ASlowServerHoldsTheOthersUpOnlyForWhatTheLinkNeeds) {
+  ProphetPolicy policy = Make(600, 600);
+  for (uint64_t part = 0; part < 5; ++part) {
+    policy.OnReady({.key = Key(5, part), .server = 0, .priority = -5, .bytes = 300}, 0);
+    policy.OnReady({.key = Key(6, part), .server = 1, .priority = -6, .bytes = 300}, 0);
+  }
+  EXPECT_EQ(Drain(policy, 0), (Keys{Key(5, 0), Key(5, 1)}));
+  const Decision wait = policy.Next(0);
+  ASSERT_EQ(wait.kind, Decision::Kind::kWaitUntil);
+  EXPECT_EQ(wait.ask_again_ns, 2 * 300 + kMs);  // twice what the link needs, and a millisecond
+  // Server 0 says nothing at all.
+  EXPECT_EQ(Drain(policy, wait.ask_again_ns), (Keys{Key(6, 0)}));
+  EXPECT_EQ(Drain(policy, 2 * 600 + kMs), (Keys{Key(6, 1)}));  // its own window holds two
+  Ack(policy, Key(6, 0), 2 * kMs);
+  EXPECT_EQ(Drain(policy, 2 * kMs), (Keys{Key(6, 2)}));
+}
+
 TEST(Prophet, UnrankedItemsGoFirstAndWaitForNoWindow) {
   ProphetPolicy policy = Make(1, 1);
   policy.OnReady({.key = Key(5), .priority = -5, .bytes = 100}, 0);
@@ -104,12 +139,6 @@ TEST(Prophet, UnrankedItemsAreNoPartOfAnIteration) {
   Ack(policy, Key(7), 600);
   policy.OnReady({.key = Key(7), .priority = 0, .bytes = 1}, 700);
   EXPECT_EQ(policy.WindowBytes(0, -5, 700), 5000u);  // nor, when it returns, end it
-}
-
-TEST(Prophet, UnrankedItemsStayUnderTheHighWaterMark) {
-  ProphetPolicy policy = Make(1, 1);
-  for (uint64_t tensor = 0; tensor < 1000; ++tensor) policy.OnReady({.key = Key(tensor)}, 0);
-  EXPECT_EQ(Drain(policy).size(), kMaxMessagesPerServer);
 }
 
 TEST(Prophet, EstimatesTheBandwidthOfEachServer) {

@@ -8,7 +8,7 @@ namespace {
 constexpr auto kAlways = [](const Item&, const ServerLoad&) { return true; };
 
 TEST(Queues, BestRankOverServersThenSmallerKey) {
-  Queues queues(10);
+  Queues queues;
   queues.Add({.key = 5, .server = 1}, 7);
   queues.Add({.key = 4, .server = 0}, 7);
   queues.Add({.key = 9, .server = 2}, 3);
@@ -19,7 +19,7 @@ TEST(Queues, BestRankOverServersThenSmallerKey) {
 }
 
 TEST(Queues, AClosedHeadHoldsItsOwnServerOnly) {
-  Queues queues(10);
+  Queues queues;
   queues.Add({.key = 1, .server = 0}, 0);
   queues.Add({.key = 2, .server = 0}, 1);
   queues.Add({.key = 3, .server = 1}, 2);
@@ -30,7 +30,7 @@ TEST(Queues, AClosedHeadHoldsItsOwnServerOnly) {
 }
 
 TEST(Queues, LoadCountsWhatIsInFlight) {
-  Queues queues(10);
+  Queues queues;
   queues.Add({.key = 1, .server = 3, .bytes = 10}, 0);
   queues.Add({.key = 2, .server = 3, .bytes = 20}, 1);
   EXPECT_EQ(queues.load(3).messages, 0u);
@@ -46,7 +46,7 @@ TEST(Queues, LoadCountsWhatIsInFlight) {
 }
 
 TEST(Queues, ServersWithWork) {
-  Queues queues(10);
+  Queues queues;
   EXPECT_EQ(queues.active_servers(), 0u);
   queues.Add({.key = 1, .server = 0}, 0);
   queues.Add({.key = 2, .server = 1}, 0);
@@ -57,20 +57,8 @@ TEST(Queues, ServersWithWork) {
   EXPECT_EQ(queues.active_servers(), 1u);
 }
 
-TEST(Queues, MessageLimitPerServer) {
-  Queues queues(2);
-  for (uint64_t key = 0; key < 3; ++key) queues.Add({.key = key, .server = 0}, 0);
-  queues.Add({.key = 3, .server = 1}, 1);
-  EXPECT_EQ(queues.TakeFirst(kAlways)->key, 0u);
-  EXPECT_EQ(queues.TakeFirst(kAlways)->key, 1u);
-  EXPECT_EQ(queues.TakeFirst(kAlways)->key, 3u);
-  EXPECT_FALSE(queues.TakeFirst(kAlways));
-  queues.Ack(0);
-  EXPECT_EQ(queues.TakeFirst(kAlways)->key, 2u);
-}
-
 TEST(Queues, AKeyGivenTwiceIsSentTwice) {
-  Queues queues(10);
+  Queues queues;
   queues.Add({.key = 1, .bytes = 5}, 0);
   queues.Add({.key = 1, .bytes = 7}, 0);
   EXPECT_TRUE(queues.TakeFirst(kAlways));

@@ -18,7 +18,9 @@ std::string Refusal(std::string_view policy, const Settings& settings) {
 }
 
 TEST(Registry, Names) {
-  EXPECT_EQ(policy_names(), (std::vector<std::string>{"fifo", "p3", "bytescheduler", "prophet"}));
+  EXPECT_EQ(policy_names(),
+            (std::vector<std::string>{"fifo", "p3", "bytescheduler", "bytescheduler-reduce",
+                                      "prophet-paper", "prophet"}));
 }
 
 TEST(Registry, EveryPolicyIsMadeUnderItsNameFromItsDefaults) {
@@ -31,7 +33,8 @@ TEST(Registry, EveryPolicyIsMadeUnderItsNameFromItsDefaults) {
 
 TEST(Registry, UnknownPolicy) {
   EXPECT_EQ(Refusal("lifo", {}),
-            "no scheduler is called 'lifo'; there are fifo, p3, bytescheduler, prophet");
+            "no scheduler is called 'lifo'; there are fifo, p3, bytescheduler, "
+            "bytescheduler-reduce, prophet-paper, prophet");
   EXPECT_THROW(default_settings(""), std::invalid_argument);
 }
 
@@ -42,8 +45,9 @@ TEST(Registry, UnknownSettingNamesTheAcceptedOnes) {
 }
 
 TEST(Registry, ValuesOutOfRange) {
-  EXPECT_EQ(Refusal("p3", {{"outstanding_messages", 0}}),
-            "scheduler p3: setting outstanding_messages=0 is out of range; it accepts 1 to 256");
+  EXPECT_EQ(
+      Refusal("p3", {{"outstanding_messages", 0}}),
+      "scheduler p3: setting outstanding_messages=0 is out of range; it accepts 1 to 1048576");
   for (const std::string& name : policy_names()) {
     for (const auto& [setting, value] : default_settings(name)) {
       EXPECT_NE(Refusal(name, {{setting, -1}}), "accepted") << name << " " << setting;

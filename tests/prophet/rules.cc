@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "prophet/policy/fifo.h"
-#include "prophet/policy/queued.h"
-
 namespace prophet {
 namespace {
 
@@ -19,8 +16,8 @@ Rules Prophet(const Settings& settings) {
   // A floor of 0 follows the link: at least a partition, but the maximum while nothing is known.
   const uint64_t surely_open = floor > 0 ? floor : std::min(max, partition);
   return {false, [=](const Item& head, const ServerLoad& load, const History& history) {
-            if (load.messages >= kMaxMessagesPerServer) return Gate::kClosed;
-            if (IsUnranked(head) || load.bytes < surely_open) return Gate::kOpen;
+            // Beside the server's window there is the link's, for all servers together.
+            if (IsUnranked(head) || history.in_flight_bytes < surely_open) return Gate::kOpen;
             if (load.bytes < max) return Gate::kEither;
             if (floor > 0) return Gate::kClosed;
             // The floor that follows the link may be above the maximum: a partition and what the
@@ -36,6 +33,15 @@ Rules Prophet(const Settings& settings) {
           }};
 }
 
+Rules ProphetPaper(const Settings& settings) {
+  const bool given = settings.at("bandwidth_bps") > 0;
+  return {false, [=](const Item& head, const ServerLoad& load, const History& history) {
+            // Nothing acknowledged: no bandwidth, and so no blocks.
+            const bool unknown = !given && history.acked_bytes == 0;
+            return IsUnranked(head) || load.messages == 0 || unknown ? Gate::kOpen : Gate::kEither;
+          }};
+}
+
 }  // namespace
 
 Settings RandomSettings(const std::string& policy, Random& random) {
@@ -44,8 +50,12 @@ Settings RandomSettings(const std::string& policy, Random& random) {
   if (policy == "p3") {
     // Half of the cases with the published two.
     settings["outstanding_messages"] = random.Chance(50) ? 2 : random.Magnitude(1, 256);
+  } else if (policy == "bytescheduler-reduce") {
+    settings["credit_partitions"] = random.Magnitude(1, 256);
   } else if (policy == "bytescheduler") {
     settings["credit_bytes"] = random.Magnitude(1, 16 * kMiB);
+  } else if (policy == "prophet-paper") {
+    settings["bandwidth_bps"] = random.Chance(50) ? 0 : random.Magnitude(1, 100'000'000'000);
   } else if (policy == "prophet") {
     const int64_t max = random.Magnitude(1, 16 * kMiB);
     settings["window_max_bytes"] = max;
@@ -56,10 +66,8 @@ Settings RandomSettings(const std::string& policy, Random& random) {
 }
 
 Rules RulesOf(const std::string& policy, const Settings& settings) {
-  if (policy == "fifo") {
-    return {true, [](const Item&, const ServerLoad& load, const History&) {
-              return OpenIf(load.messages < FifoPolicy::kMaxMessages);
-            }};
+  if (policy == "fifo" || policy == "bytescheduler-reduce") {
+    return {true, [](const Item&, const ServerLoad&, const History&) { return Gate::kOpen; }};
   }
   if (policy == "p3") {
     const auto limit = static_cast<size_t>(settings.at("outstanding_messages"));
@@ -70,11 +78,11 @@ Rules RulesOf(const std::string& policy, const Settings& settings) {
   if (policy == "bytescheduler") {
     const int64_t credit = settings.at("credit_bytes");
     return {false, [=](const Item&, const ServerLoad& load, const History&) {
-              return OpenIf(load.messages < kMaxMessagesPerServer &&
-                            credit - static_cast<int64_t>(load.bytes) > 0);
+              return OpenIf(credit - static_cast<int64_t>(load.bytes) > 0);
             }};
   }
   if (policy == "prophet") return Prophet(settings);
+  if (policy == "prophet-paper") return ProphetPaper(settings);
   throw std::logic_error("no rules are written down for " + policy);
 }
 

@@ -18,6 +18,7 @@ enum class Gate { kOpen, kClosed, kEither };
 // What the policy can have learned from acknowledgements so far.
 struct History {
   uint64_t acked_bytes = 0;
+  uint64_t in_flight_bytes = 0;  // towards all servers
   TimeNs longest_delay_ns = 0;
 };
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points
 from byteprophet.torch.optimizer import Uncompressed, distribute
-from byteprophet.torch.settings import RuntimeSettings
 
 Done = Callable[[BaseException | None], None]
 

@@ -127,3 +127,12 @@ def test_a_workload_has_tensors_and_a_batch() -> None:
         Workload("w", 1, ())
     with pytest.raises(UserError, match="batch_size must be an integer from 1"):
         Workload("w", 0, (tensor(),))
+
+
+@given(st.integers(1, 40), st.integers(1, 45))
+def test_stepwise_counts_bursts_from_where_backward_begins(tensors: int, length: int) -> None:
+    workload = Workload("w", 1, tuple(Tensor(f"t{n}", 4, 1, 2) for n in range(tensors)))
+    bursts = workload.stepwise(length).bursts()
+    assert all(len(burst) == length for burst in bursts[1:])
+    assert 1 <= len(bursts[0]) <= length
+    assert sum(len(burst) for burst in bursts) == tensors

@@ -1,4 +1,4 @@
-// How the server answers a pull: what patch 0032 calls.
+// How the server answers a pull: what patch 0031 calls.
 #pragma once
 
 #include "answers.h"

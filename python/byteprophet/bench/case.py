@@ -10,6 +10,7 @@ from byteprophet.errors import UserError
 from byteprophet.network import Step
 from byteprophet.tune.request import Request
 from byteprophet.tune.space import free_settings
+from byteprophet.workload.worker_config import IDLE_S
 
 WARMUP_ITERATIONS = 5
 """Before anything is measured: the first creates the keys on the server, the second still runs
@@ -21,8 +22,9 @@ class Case:
     """One workload under one scheduler on one kind of link.
 
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
-    (None: not limited), which ``steps`` change in mid-run. ``settings`` and ``partition_bytes``
-    override the scheduler's own; ``environment`` is added to all roles'.
+    (None: not limited), which ``steps`` change in mid-run; a worker in ``worker_bandwidth_bps``, by
+    its index, has that rate instead. ``settings`` and ``partition_bytes`` override the scheduler's
+    own; ``environment`` is added to all roles'.
     ``tune_iterations``, 0 or at least 100: after warm-up, all settings that the scheduler can tune
     and that are not given are tuned in so many iterations; then the measured ones begin.
     """
@@ -37,7 +39,16 @@ class Case:
     settings: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     tune_iterations: int = 0
+
+    @property
+    def slowest_bps(self) -> int | None:
+        """The rate of the slowest worker's link, which decides; None: no link is limited."""
+        rates_bps = [*self.worker_bandwidth_bps.values()]
+        if self.bandwidth_bps is not None and len(self.worker_bandwidth_bps) < self.workers:
+            rates_bps.append(self.bandwidth_bps)
+        return min(rates_bps, default=None)
 
     @property
     def tuning(self) -> Request | None:
@@ -66,6 +77,7 @@ class Plan:
     warmup_iterations: int = WARMUP_ITERATIONS
     controller: bool = False
     record: bool = False
+    idle_s: float = IDLE_S  # how long each worker is left idle at the end, to see what it burns
 
     def __post_init__(self) -> None:
         if not self.cases:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
-from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
+from byteprophet.launcher import JobResult, JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
 from byteprophet.schedulers import PLANNED
@@ -25,28 +26,52 @@ _SLOWDOWN = 30
 Progress = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One job that has run: where, how its roles ended, and what its workers measured, by rank."""
+
+    directory: Path
+    job: JobResult
+    workers: list[WorkerResult]
+
+
 def run_bench(plan: Plan, runs: Path, namespaces: bool, progress: Progress) -> list[dict[str, Any]]:
     """Runs ``plan`` and returns one row per case, in order (schema: docs/formats.md).
 
     ``runs``: where run directories are made. ``namespaces``: each role on a host of its own, which
     a limited bandwidth needs. UserError before anything starts if a case cannot be run here.
     """
-    workloads = [_config(case, plan).load_workload() for case in plan.cases]
-    for case, workload in zip(plan.cases, workloads, strict=True):
-        check_job(_spec(case, plan, workload, runs, namespaces))
+    workloads = [check_case(case, plan, runs, namespaces) for case in plan.cases]
     jobs: list[list[tuple[Path, list[WorkerResult]]]] = [[] for _ in plan.cases]
     for round_number in range(1, plan.rounds + 1):
         for case, workload, done in zip(plan.cases, workloads, jobs, strict=True):
-            label = f"{workload.name}-{case.scheduler}-{format_rate(case.bandwidth_bps)}"
-            progress(f"round {round_number} of {plan.rounds}: {label}")
-            directory = make_run_directory(runs, f"bench-{label}")
-            (directory / CONFIG).write_text(_config(case, plan).to_toml(), encoding="utf-8")
-            run_job(_spec(case, plan, workload, directory, namespaces)).check()
-            done.append((directory, read_results(directory, case.workers)))
+            progress(f"round {round_number} of {plan.rounds}: {_label(case, workload)}")
+            measured = run_case(case, plan, workload, runs, namespaces)
+            done.append((measured.directory, measured.workers))
     return [
         summarize(case, plan, workload, done)
         for case, workload, done in zip(plan.cases, workloads, jobs, strict=True)
     ]
+
+
+def check_case(case: Case, plan: Plan, runs: Path, namespaces: bool) -> Workload:
+    """The workload of ``case``; UserError where it cannot be run here. Starts nothing."""
+    workload = _config(case, plan).load_workload()
+    check_job(_spec(case, plan, workload, runs, namespaces))
+    return workload
+
+
+def run_case(case: Case, plan: Plan, workload: Workload, runs: Path, namespaces: bool) -> Measured:
+    """One job of ``case``, as long as those of ``plan``; JobFailed where it does not end well."""
+    directory = make_run_directory(runs, f"bench-{_label(case, workload)}")
+    (directory / CONFIG).write_text(_config(case, plan).to_toml(), encoding="utf-8")
+    job = run_job(_spec(case, plan, workload, directory, namespaces))
+    job.check()
+    return Measured(directory, job, read_results(directory, case.workers))
+
+
+def _label(case: Case, workload: Workload) -> str:
+    return f"{workload.name}-{case.scheduler}-{format_rate(case.bandwidth_bps)}"
 
 
 def _config(case: Case, plan: Plan) -> WorkerConfig:
@@ -56,12 +81,13 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations_per_job,
         compute_ns=case.compute_ns,
+        idle_s=plan.idle_s,
         tune_iterations=case.tune_iterations,
     )
 
 
 def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool) -> JobSpec:
-    rates_bps = [case.bandwidth_bps, *(step.rate_bps for step in case.steps)]
+    rates_bps = [case.slowest_bps, *(step.rate_bps for step in case.steps)]
     slowest_bps = min((rate for rate in rates_bps if rate is not None), default=None)
     wire_s = 0.0 if slowest_bps is None else workload.size_bytes * 16 / slowest_bps
     iteration_s = (workload.forward_ns + workload.backward_ns) / 1e9 + wire_s
@@ -79,6 +105,7 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         settings=case.settings,
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
+        worker_bandwidth_bps=case.worker_bandwidth_bps,
         steps=case.steps,
         environment=_environment(case, plan),
         namespaces=namespaces,
@@ -88,8 +115,9 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
 
 
 def _environment(case: Case, plan: Plan) -> dict[str, str]:
-    # Tuning always: what the caller's shell has is not for all schedulers.
-    environment = {**case.environment, VARIABLE: "" if case.tuning is None else str(case.tuning)}
-    if plan.record:
-        environment[recording.VARIABLE] = "1"
-    return environment
+    # Always both: what the caller's shell has is not for all schedulers.
+    return {
+        **case.environment,
+        VARIABLE: "" if case.tuning is None else str(case.tuning),
+        recording.VARIABLE: str(int(plan.record)),
+    }

@@ -18,9 +18,16 @@ def describe_machine() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "torch": importlib.metadata.version("torch"),
+        **{name: _version(name) for name in ("torch", "mxnet") if _version(name)},
         "byteprophet": importlib.metadata.version("byteprophet"),
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu_model() -> str:

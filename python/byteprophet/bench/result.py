@@ -56,10 +56,13 @@ def timing_fields(
 
 
 def bound_ns(workload: Workload, case: Case) -> int:
-    """The shortest possible iteration of ``case``: see prophet/bound.h."""
+    """The shortest possible iteration of ``case``: see prophet/bound.h.
+
+    Every worker needs the sums, and so the pushes, of the one with the slowest link.
+    """
     return iteration_bound_ns(
         workload,
-        bandwidth_bps=payload_bps(case.bandwidth_bps),
+        bandwidth_bps=payload_bps(case.slowest_bps),
         workers=case.workers,
         servers=case.servers,
     )
@@ -109,6 +112,9 @@ def summarize(
         "scheduler": case.scheduler,
         "bandwidth_bps": case.bandwidth_bps,
         "steps": [str(step) for step in case.steps],
+        "worker_bandwidth_bps": {
+            str(index): rate_bps for index, rate_bps in sorted(case.worker_bandwidth_bps.items())
+        },
         "workers": case.workers,
         "servers": case.servers,
         "partition_bytes": partition_bytes,

@@ -1,4 +1,4 @@
-"""``byteprophet bench``: schedulers compared on a paced workload."""
+"""``byteprophet bench``: schedulers compared on a paced workload, or on a grid of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from rich.console import Console
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
+from byteprophet.bench.grid import built_in_grids
+from byteprophet.bench.grid_phases import PHASES
+from byteprophet.cli.grid import bench_grid
 from byteprophet.cli.lists import split
-from byteprophet.cli.run import parse_settings
+from byteprophet.cli.run import parse_settings, parse_worker_rates
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate, parse_step, why_not_permitted
 from byteprophet.report.table import bench_table
@@ -20,12 +23,33 @@ from byteprophet.tune.space import SPACES
 
 SCHEMA = 1
 
+_DEFAULT_SCHEDULERS = "stock,fifo,p3,bytescheduler,prophet"
+
+_OF_A_WORKLOAD = (
+    "workload",
+    "bandwidth",
+    "workers",
+    "servers",
+    "iterations",
+    "partition_bytes",
+    "compute_ns",
+    "worker_bandwidth",
+    "settings",
+    "tune",
+    "runs",
+)
+_OF_A_GRID = ("phase", "out", "report")
+
 _HELP = f"""Compare schedulers on a paced workload: timed compute, real bytes through BytePS.
 
 Every scheduler runs once per round, in turn; figures are medians over all rounds. The bound is a
 true lower bound of the iteration time. Schedulers: {", ".join(schedulers.names)}.
+With --grid, a grid of workloads, links and roles is measured phase by phase, goes on where it was
+stopped, and reports every figure with its target. Grids: {", ".join(built_in_grids())}.
 
 Example: byteprophet bench --workload resnet50 --schedulers stock,prophet --bandwidth 1gbit
+
+Example: byteprophet bench --grid default --phase base
 """
 
 
@@ -35,10 +59,17 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    workload: Annotated[str, typer.Option(help="A built-in workload, or a workload file.")],
+    context: typer.Context,
+    workload: Annotated[
+        str | None, typer.Option(help="A built-in workload, random:SEED, or a workload file.")
+    ] = None,
     schedulers_: Annotated[
-        str, typer.Option("--schedulers", help="Separated by commas.")
-    ] = "stock,fifo,p3,bytescheduler,prophet",
+        str | None,
+        typer.Option(
+            "--schedulers",
+            help=f"Separated by commas; default: {_DEFAULT_SCHEDULERS}; of a grid, all there are.",
+        ),
+    ] = None,
     bandwidth: Annotated[
         str, typer.Option(help="Rates of each worker's link, separated by commas.")
     ] = "1gbit",
@@ -53,12 +84,22 @@ def bench(
     workers: Annotated[int, typer.Option(help="Number of workers.")] = 2,
     servers: Annotated[int, typer.Option(help="Number of servers.")] = 1,
     iterations: Annotated[int, typer.Option(help="Measured iterations, after warm-up.")] = 12,
-    rounds: Annotated[int, typer.Option(help="Jobs that the iterations are split over.")] = 2,
+    rounds: Annotated[
+        int,
+        typer.Option(help="Jobs that the iterations are split over; of a grid, jobs per policy."),
+    ] = 2,
     partition_bytes: Annotated[
         int | None, typer.Option(help="For all schedulers; default: each scheduler's own.")
     ] = None,
     compute_ns: Annotated[
         int | None, typer.Option(help="Rescale forward and backward to this total.")
+    ] = None,
+    worker_bandwidth: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORKER=RATE",
+            help="Rate of one worker's link instead, e.g. 1=100mbit; repeatable.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -69,6 +110,19 @@ def bench(
     ] = False,
     record: Annotated[
         bool, typer.Option("--record", help="Save every transfer in the run directories' events/.")
+    ] = False,
+    grid: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="A built-in grid, or a grid file.")
+    ] = None,
+    phase: Annotated[
+        str, typer.Option(help=f"Of a grid: {', '.join(PHASES)}; what each is: docs/formats.md.")
+    ] = "base",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Of a grid: where its results are kept; default: runs/grid-NAME."),
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Of a grid: run nothing, report what there is.")
     ] = False,
     tune: Annotated[
         int,
@@ -84,13 +138,21 @@ def bench(
     ] = None,
 ) -> int:
     """See _HELP."""
-    names = split(schedulers_, "--schedulers")
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise UserError(f"--json {json_file}: there is no such directory")
+    if grid is not None:
+        _refuse(context, _OF_A_WORKLOAD, "belongs to a bench without --grid")
+        names = None if schedulers_ is None else split(schedulers_, "--schedulers")
+        return bench_grid(grid, phase, names, rounds, out, report, json_file)
+    _refuse(context, _OF_A_GRID, "needs --grid")
+    if workload is None:
+        raise UserError("--workload or --grid: say what to run, e.g. --workload resnet50")
+    names = split(schedulers_ or _DEFAULT_SCHEDULERS, "--schedulers")
     rates_bps = [parse_rate(text, "--bandwidth") for text in split(bandwidth, "--bandwidth")]
     steps = tuple(parse_step(text) for text in step or [])
     if settings and len(names) != 1:
         raise UserError("--set: settings belong to one scheduler, give exactly one in --schedulers")
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise UserError(f"--json {json_file}: there is no such directory")
+    worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
     if tune and not set(names) & set(SPACES):
         raise UserError(f"--tune {tune}: only {' and '.join(SPACES)} can be tuned")
     cases = tuple(
@@ -104,19 +166,30 @@ def bench(
             partition_bytes=partition_bytes,
             settings=parse_settings(settings or []),
             steps=steps,
+            worker_bandwidth_bps=worker_bandwidth_bps,
             tune_iterations=tune if name in SPACES else 0,
         )
         for rate_bps in rates_bps
         for name in names
     )
     # Without a limit, hosts of their own are still the better likeness, but not a must.
-    namespaces = any((*rates_bps, *steps)) or why_not_permitted() is None
+    limited = any(steps) or any(case.slowest_bps is not None for case in cases)
+    namespaces = limited or why_not_permitted() is None
     progress = Console(stderr=True)
     plan = Plan(cases, iterations, min(rounds, iterations), controller=controller, record=record)
     results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
-    report = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
+    saved = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
     if json_file is not None:
-        json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        json_file.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
     console = Console(width=None if Console().is_terminal else 120)
     console.print(bench_table(results))
     return 0
+
+
+def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
+    """UserError where one of the options was given."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} {why}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import importlib.util
 import os
 import platform
 import shutil
@@ -20,11 +21,15 @@ _SHM_BYTES = 1 << 30
 _SHM = "/dev/shm"  # noqa: S108 - where BytePS puts it
 
 _PLUGIN_CODE = """
-import byteps.torch
-if "libbyteprophet_torch" not in open("/proc/self/maps").read():
+import byteps.{0}
+if "libbyteprophet_{0}" not in open("/proc/self/maps").read():
     raise SystemExit("the plug-in was not loaded with BYTEPS_SCHEDULER=fifo")
-print("loads with byteps.torch")
+print("loads with byteps.{0}")
 """
+_FRAMEWORKS = {
+    "torch": "pip install torch (without a GPU: with --index-url of PyTorch's CPU wheels)",
+    "mxnet": "pip install mxnet==1.9.1 numpy==1.23.5 (docs/mxnet.md)",
+}
 
 
 @dataclass(frozen=True)
@@ -40,26 +45,30 @@ class Finding:
 
 def check_up() -> list[Finding]:
     """All findings; those that need others come after them."""
-    torch = _import_check(
-        "torch",
-        "import torch; print(torch.__version__)",
-        "pip install torch (without a GPU: with --index-url of PyTorch's CPU wheels)",
-    )
-    byteps = _import_check(
-        "byteps",
-        "import byteps.torch; print(byteps.torch.__file__)",
-        "build it for the installed torch: make clean build",
-    )
-    plugin = _import_check(
-        "plug-in",
-        _PLUGIN_CODE,
-        "build it for the installed byteps: make clean build",
-        {"BYTEPS_SCHEDULER": "fifo"},
-    )
-    findings = [_python(), torch, byteps, plugin]
-    findings += _build_tools(required=not (byteps.ok and plugin.ok))
+    # Torch is missing where neither is there: it is what most look for.
+    there = [name for name in _FRAMEWORKS if importlib.util.find_spec(name)] or ["torch"]
+    built = [finding for name in there for finding in _framework(name)]
+    findings = [_python(), *built, *_build_tools(required=not all(each.ok for each in built))]
     findings += [_setpriv(), _namespaces(), _shared_memory(), _cores()]
     return findings
+
+
+def _framework(name: str) -> list[Finding]:
+    """The framework, BytePS' extension for it, and the plug-in for that."""
+    return [
+        _import_check(name, f"import {name}; print({name}.__version__)", _FRAMEWORKS[name]),
+        _import_check(
+            f"byteps.{name}",
+            f"import byteps.{name}; print(byteps.{name}.__file__)",
+            f"build it for the installed {name}: pip install . again",
+        ),
+        _import_check(
+            f"plug-in for {name}",
+            _PLUGIN_CODE.format(name),
+            "build it for the installed byteps: pip install . again",
+            {"BYTEPS_SCHEDULER": "fifo"},
+        ),
+    ]
 
 
 def _python() -> Finding:

@@ -11,8 +11,9 @@ from byteprophet.workload import builtin_names, load, to_toml
 _HELP = f"""Show a workload, or print it as a workload file.
 
 Built in: {", ".join(builtin_names())}.
+random:SEED is a workload made from that number, unlike any network.
 
-Example: byteprophet workload resnet50 --toml > mine.toml
+Example: byteprophet workload random:7 --toml > unseen.toml
 """
 
 
@@ -22,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def workload(
-    name: Annotated[str, typer.Argument(help="A built-in name, or a workload file.")],
+    name: Annotated[str, typer.Argument(help="A built-in name, random:SEED, or a workload file.")],
     toml: Annotated[bool, typer.Option("--toml", help="Print the whole file.")] = False,
 ) -> int:
     """See _HELP."""

@@ -13,6 +13,7 @@ from byteprophet import _core, schedulers
 from byteprophet.engine.layout import Int64Array, layout
 from byteprophet.errors import UserError
 from byteprophet.network import payload_bps
+from byteprophet.timeline.transfers import TRANSFER, Transfers
 from byteprophet.workload import Workload
 from byteprophet.workload.bound import iteration_bound_ns
 
@@ -40,7 +41,8 @@ class SimulatedJob:
     direction; ``worker_bandwidth_bps`` those, by index, that have another; ``server_bandwidth_bps``
     each server's. None: not limited. ``settings`` and ``partition_bytes`` override the scheduler's
     own. ``known_profile``: the policy knows from the start when tensors become ready.
-    ``answer_by_priority``: servers answer the most urgent pull first, not the first due.
+    ``answer_by_priority``: servers answer the most urgent pull first, not the first due; as they do
+    under all schedulers but "stock".
     Measured are the ``iterations`` after ``warmup_iterations``.
 
     "stock" is approximated: first in, first out, pulls requested after acknowledgements in the
@@ -57,7 +59,7 @@ class SimulatedJob:
     worker_bandwidth_bps: Mapping[int, int | None] = field(default_factory=dict)
     server_bandwidth_bps: int | None = None
     costs: Costs = field(default_factory=Costs)
-    answer_by_priority: bool = False
+    answer_by_priority: bool = True
     known_profile: bool = False
     iterations: int = 4
     warmup_iterations: int = 5
@@ -90,7 +92,7 @@ class SimulatedRun:
     ``start_ns``: shape (workers, warm-up + iterations + 1), the start of each iteration and the end
     of the last; ``backward_start_ns``: without the last column. ``busy_ns``, ``link_bytes``: shape
     (2, workers + servers), of each link, up then down, over the whole job. ``transfers``: of each
-    worker, the bytes of ``TRANSFER`` records in order of completion, if recorded.
+    worker, in order of completion, if recorded; else empty.
     """
 
     job: SimulatedJob
@@ -98,7 +100,7 @@ class SimulatedRun:
     backward_start_ns: Int64Array
     busy_ns: Int64Array
     link_bytes: Int64Array
-    transfers: tuple[npt.NDArray[np.uint8], ...]
+    transfers: tuple[Transfers, ...]
     end_ns: int
     events: int
 
@@ -148,7 +150,7 @@ def simulate(job: SimulatedJob) -> SimulatedRun:
             message_cost_ns=job.costs.message_cost_ns,
             sum_bps=job.costs.sum_bps or 0,
             sum_threads=job.costs.sum_threads,
-            answer_by_priority=job.answer_by_priority,
+            answer_by_priority=job.answer_by_priority and not stock,
             stock_transport=stock,
             barrier=stock,
             known_profile=job.known_profile,
@@ -162,7 +164,7 @@ def simulate(job: SimulatedJob) -> SimulatedRun:
         backward_start_ns=result["backward_start_ns"],
         busy_ns=result["busy_ns"],
         link_bytes=result["bytes"],
-        transfers=tuple(result["transfers"]),
+        transfers=tuple(raw.view(TRANSFER) for raw in result["transfers"]),
         end_ns=result["end_ns"],
         events=result["events"],
     )

@@ -59,7 +59,6 @@ def rank_settings(
     candidates: Sequence[Mapping[str, int]] | None = None,
     *,
     costs: Costs | None = None,
-    answer_by_priority: bool = False,
 ) -> list[tuple[Settings, int]]:
     """Settings of a scheduler for one cell of a grid, with nanoseconds per iteration, best first.
 
@@ -73,6 +72,5 @@ def rank_settings(
         servers=servers,
         bandwidth_bps=bandwidth_bps,
         costs=costs or Costs(),
-        answer_by_priority=answer_by_priority,
     )
     return sweep(job, candidates)

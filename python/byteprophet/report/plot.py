@@ -24,10 +24,12 @@ _STYLES = {
     "fifo": ("#E69F00", "s"),
     "p3": ("#56B4E9", "^"),
     "bytescheduler": ("#CC79A7", "v"),
+    "bytescheduler-reduce": ("#D55E00", "<"),
+    "prophet-paper": ("#009E73", "D"),
     "prophet": ("#0072B2", "o"),
 }
-_OTHER = ("#D55E00", "D")
-_BOUND: dict[str, Any] = {
+_OTHER = ("#000000", "P")
+BOUND: dict[str, Any] = {
     "color": "#000000",
     "linestyle": (0, (5, 3)),
     "linewidth": 1.4,
@@ -46,7 +48,7 @@ def draw_rates(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(1.2 + 4.6 * max(1, len(workloads)), 4.4), layout="constrained")
     for axes, workload in zip(_panels(figure, len(workloads)), workloads, strict=True):
         _draw_panel(axes, [row for row in rows if row["workload"] == workload])
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -70,7 +72,7 @@ def draw_iterations(rows: Sequence[Row]) -> Figure:
         )
     bounds = [row["bound_ns"] / 1e6 for row in rows if row["bound_ns"]]
     if bounds:
-        axes.axvline(min(bounds), label=f"lower bound, {min(bounds):.0f} ms", **_BOUND)
+        axes.axvline(min(bounds), label=f"lower bound, {min(bounds):.0f} ms", **BOUND)
         axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0)
     axes.set_yticks(range(len(rows)), [row["scheduler"] for row in rows])
     axes.invert_yaxis()
@@ -90,7 +92,7 @@ def save(figure: Figure, path: Path) -> None:
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     rates_bps = sorted(set(_distinct(rows, "bandwidth_bps")))
     at = [rate_bps / 1e9 for rate_bps in rates_bps]
-    for scheduler in sorted(_distinct(rows, "scheduler"), key=_place):
+    for scheduler in sorted(_distinct(rows, "scheduler"), key=place):
         points = {
             rate_bps: median(
                 row["samples_per_s"]
@@ -118,7 +120,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
             [rate_bps / 1e9 for rate_bps in known],
             [bounds[rate_bps] for rate_bps in known],
             label="upper bound",
-            **_BOUND,
+            **BOUND,
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(at))
@@ -141,14 +143,14 @@ def _best_rates(rows: Sequence[Row]) -> Iterator[tuple[int, float]]:
             yield rate_bps, samples / min(row["bound_ns"] for row in there)
 
 
-def _legend(figure: Figure) -> None:
+def legend(figure: Figure) -> None:
     """One legend for all panels, below them."""
     entries: dict[Any, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     if entries:
-        names = sorted(entries, key=_place)
+        names = sorted(entries, key=place)
         figure.legend(
             [entries[name] for name in names],
             names,
@@ -181,9 +183,9 @@ def style_of(scheduler: str) -> tuple[str, str]:
     return _STYLES.get(scheduler, _OTHER)
 
 
-def _place(name: str) -> tuple[int, str]:
+def place(name: str) -> tuple[int, str]:
     """Known schedulers in the order of their styles, then others, then the bound."""
     order = list(_STYLES)
     if name in order:
         return order.index(name), name
-    return len(order) + (name == "upper bound"), name
+    return len(order) + name.endswith(" bound"), name

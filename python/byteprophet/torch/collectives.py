@@ -19,8 +19,8 @@ from byteps.torch import Compression, ops
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points, state_text
-from byteprophet.torch.settings import RuntimeSettings
 
 _CHUNK_BYTES = 1 << 14
 _POLL_S = 0.001

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
+from byteprophet import _leaving
+
 if TYPE_CHECKING:
     from byteprophet.torch.front import Front
     from byteprophet.torch.synchroniser import Synchroniser
@@ -86,11 +88,6 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
     for front in live_fronts():
         if front.gradients.unclaimed and front.manages(parameters):
             front.synchronize()
-
-
-def has_failed() -> bool:
-    """At exit: whether an uncaught exception ends the process."""
-    return hasattr(sys, "last_type") and not hasattr(sys, "ps1")
 
 
 def _install() -> None:
@@ -162,7 +159,7 @@ def _at_exit() -> None:
     aborts the process if one is inside torch.
     """
     try:
-        if not has_failed():
+        if not _leaving.has_failed():
             stop_all()
     except RuntimeError as error:
         print(error, file=sys.stderr)

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import pending
 from byteprophet.torch.agreement import agree
 from byteprophet.torch.gradients import Gradients
 from byteprophet.torch.order import ForwardOrder
-from byteprophet.torch.settings import RuntimeSettings
 from byteprophet.torch.slots import Slot
 from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.torch.updates import Updater

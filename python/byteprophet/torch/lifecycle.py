@@ -1,21 +1,15 @@
 """Starting and stopping BytePS: nothing of ours left on the way, and no hang after a failure.
 
-BytePS shuts down at exit, and waits there for all other workers. If this one failed they never
-come: they wait for its gradients. So after an uncaught exception BytePS is not shut down, and the
-process ends with status 1 once the exit handlers have run.
-
-Exit handlers run in reverse order: that of ``init`` before BytePS', the one registered here after.
+What happens after a failure, and in which order: ``_leaving.py``.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
-import sys
 
 from byteps.torch import ops
 
-from byteprophet import _plugin
+from byteprophet import _leaving, _plugin
 from byteprophet.observe import process as observing
 from byteprophet.torch import flush_points, probe
 from byteprophet.torch.stopwatch import process_stopwatch
@@ -25,7 +19,7 @@ from byteprophet.torch.synchroniser import Alone
 def init(lazy: bool = True) -> None:
     """Join the job. ``lazy``: connect when the first tensor is sent."""
     ops.init(lazy)
-    atexit.register(_skip_shutdown_after_failure)
+    _leaving.skip_shutdown(ops.shutdown)
     _observe()
     atexit.register(observing.stop)
     if probe.wanted():
@@ -73,16 +67,4 @@ def _observe() -> None:
         observing.start(plugin, int(ops.rank()), int(ops.size()), process_stopwatch)
 
 
-def _skip_shutdown_after_failure() -> None:
-    if flush_points.has_failed():
-        atexit.unregister(ops.shutdown)
-
-
-def _leave_after_failure() -> None:
-    if flush_points.has_failed():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
-
-
-atexit.register(_leave_after_failure)
+_leaving.leave_at_exit()

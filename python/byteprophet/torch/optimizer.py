@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points, reads
 from byteprophet.torch.front import Front
 from byteprophet.torch.naming import name_parameters, optimizer_parameters
-from byteprophet.torch.settings import RuntimeSettings
 from byteprophet.torch.synchroniser import Synchroniser, make_synchroniser
 from byteprophet.torch.view_step import needs_closure
 

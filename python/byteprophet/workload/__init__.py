@@ -3,7 +3,8 @@
     model.py      the types ``Tensor`` and ``Workload``
     files.py      TOML files in and out
     layers.py     layer shapes, operation counts, and from them a workload
-    resnet.py vgg.py bert.py   the built-in networks, as lists of layers
+    resnet.py vgg.py inception.py densenet.py bert.py gpt2.py   networks, as lists of layers
+    generate.py   workloads made from a seed
     builtin.py    their names, batch sizes and compute times; ``load``
     bound.py      the shortest possible iteration of a workload
     gradient.py   the stated gradients and initial parameters of a paced job

@@ -1,11 +1,12 @@
-"""The built-in workloads by name, and ``load`` for those and files alike.
+"""The built-in workloads by name, and ``load`` for those, generated ones and files alike.
 
 Default compute times stand for one accelerator of about 3 to 5 teraflop/s peak. ResNet-50's is
 the compute-bound rate measured with batch 64 on the GPUs of the Prophet paper (72 samples/s,
-0.89 s an iteration), rounded. VGG-19 and BERT-base are assumptions, not measurements: their
-large matrix products are taken to run at about 2.8 teraflop/s on the same device.
-``Workload.scaled`` gives any other speed. No bursts are declared: every gradient is ready when
-its layer's backward is done.
+0.89 s an iteration), rounded. The other convolutional networks are taken to do as many operations
+per second as that (1.75 teraflop/s; the paper's 153 samples/s of ResNet-18 are 1.67), except
+VGG-19, whose large matrix products are taken to run at about 2.8 teraflop/s on the same device, as
+are those of BERT and GPT-2: assumptions, not measurements. ``Workload.scaled`` gives any other
+speed. No bursts are declared: every gradient is ready when its layer's backward is done.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from pathlib import Path
 
 from byteprophet.errors import UserError
 from byteprophet.workload.bert import bert_base
+from byteprophet.workload.densenet import densenet201
 from byteprophet.workload.files import read_toml
+from byteprophet.workload.generate import generate, seed_in
+from byteprophet.workload.gpt2 import gpt2
+from byteprophet.workload.inception import inception_v3, inception_v4
 from byteprophet.workload.layers import Parameter, to_workload
 from byteprophet.workload.model import Workload
-from byteprophet.workload.resnet import resnet50
+from byteprophet.workload.resnet import resnet18, resnet50, resnet152
 from byteprophet.workload.vgg import vgg19
 
 
@@ -31,9 +36,15 @@ class _Builtin:
 
 
 _BUILTINS = {
+    "resnet18": _Builtin(resnet18, batch_size=64, compute_ns=400_000_000),
     "resnet50": _Builtin(resnet50, batch_size=64, compute_ns=900_000_000),
+    "resnet152": _Builtin(resnet152, batch_size=32, compute_ns=1_270_000_000),
+    "inception-v3": _Builtin(inception_v3, batch_size=32, compute_ns=630_000_000),
+    "inception-v4": _Builtin(inception_v4, batch_size=32, compute_ns=1_350_000_000),
+    "densenet201": _Builtin(densenet201, batch_size=32, compute_ns=470_000_000),
     "vgg19": _Builtin(vgg19, batch_size=32, compute_ns=1_350_000_000),
     "bert-base": _Builtin(bert_base, batch_size=32, compute_ns=780_000_000),
+    "gpt2": _Builtin(gpt2, batch_size=4, compute_ns=1_250_000_000),
 }
 
 
@@ -43,17 +54,20 @@ def builtin_names() -> list[str]:
 
 
 def load(name_or_path: str | Path) -> Workload:
-    """The built-in workload of that name, otherwise the one in the file at that path.
+    """The built-in workload of that name, ``random:SEED``, or the one in the file at that path.
 
-    A file called like a built-in is reached as ``./name``.
+    A file called like one of the first two is reached as ``./name``.
     """
-    builtin = _BUILTINS.get(str(name_or_path))
+    name = str(name_or_path)
+    builtin = _BUILTINS.get(name)
     if builtin is not None:
-        return to_workload(
-            str(name_or_path), builtin.batch_size, builtin.compute_ns, builtin.parameters()
-        )
+        return to_workload(name, builtin.batch_size, builtin.compute_ns, builtin.parameters())
+    seed = seed_in(name)
+    if seed is not None:
+        return generate(seed)
     if not Path(name_or_path).exists():
         raise UserError(
-            f"workload '{name_or_path}' is neither built in ({', '.join(_BUILTINS)}) nor a file"
+            f"workload '{name}' is neither built in ({', '.join(_BUILTINS)}) nor random:SEED"
+            " nor a file"
         )
     return read_toml(name_or_path)

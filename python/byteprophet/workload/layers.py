@@ -39,11 +39,21 @@ class Parameter:
 
 
 def convolution(
-    name: str, inputs: int, outputs: int, kernel: int, out_side: int, *, bias: bool = False
+    name: str,
+    inputs: int,
+    outputs: int,
+    kernel: int | tuple[int, int],
+    out_side: int,
+    *,
+    bias: bool = False,
 ) -> list[Parameter]:
-    """A square 2-d convolution with square output of ``out_side`` pixels a side."""
+    """A 2-d convolution with square output of ``out_side`` pixels a side.
+
+    ``kernel``: its side, or its height and width.
+    """
     pixels = out_side * out_side
-    shape = (outputs, inputs, kernel, kernel)
+    height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+    shape = (outputs, inputs, height, width)
     return _affine(name, shape, prod(shape) * pixels, outputs * pixels, bias)
 
 

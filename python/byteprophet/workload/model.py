@@ -112,6 +112,23 @@ class Workload:
             ),
         )
 
+    def stepwise(self, tensors_per_burst: int) -> Workload:
+        """The same workload, its gradients released in bursts of so many tensors.
+
+        Bursts are counted from the end of the network, where backward begins; the one that forward
+        needs first holds the rest. That is the pattern of frameworks that hand over gradients in
+        groups. Bursts that the workload declares are replaced.
+        """
+        _check_integer("tensors per burst", tensors_per_burst, smallest=1)
+        last = len(self.tensors) - 1
+        return replace(
+            self,
+            tensors=tuple(
+                replace(tensor, burst=(last - position) // tensors_per_burst)
+                for position, tensor in enumerate(self.tensors)
+            ),
+        )
+
 
 def distribute(total: int, weights: list[int]) -> list[int]:
     """Split ``total`` in proportion to ``weights`` (not all zero) into integers that sum to it.

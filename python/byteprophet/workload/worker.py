@@ -38,8 +38,6 @@ from byteprophet.workload.worker_config import (
     read_worker_config,
 )
 
-IDLE_S = 2.0
-
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 
@@ -56,7 +54,7 @@ class _Usage:
         return cls(time.monotonic_ns(), usage.ru_utime + usage.ru_stime)
 
     def cpu_fraction_until(self, later: _Usage) -> float:
-        return (later.cpu_s - self.cpu_s) / (later.monotonic_ns - self.monotonic_ns) * 1e9
+        return (later.cpu_s - self.cpu_s) / max(1, later.monotonic_ns - self.monotonic_ns) * 1e9
 
 
 def work(config: WorkerConfig, front: Any) -> WorkerResult:
@@ -91,7 +89,7 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
     if hasattr(optimizer, "finish"):
         optimizer.finish()
     idle_from = _Usage.now()
-    time.sleep(IDLE_S)
+    time.sleep(config.idle_s)
     idle_until = _Usage.now()
     tensors = ((name, values.detach().numpy()) for name, values in named)
     return WorkerResult(
@@ -99,7 +97,7 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
         size=front.size(),
         iteration_ns=tuple(after - before for before, after in pairwise(starts_ns)),
         cpu_fraction=begun.cpu_fraction_until(ended),
-        idle_cpu_fraction=idle_from.cpu_fraction_until(idle_until),
+        idle_cpu_fraction=idle_from.cpu_fraction_until(idle_until) if config.idle_s else 0.0,
         parameters_sha256=parameters_sha256(tensors),
         updates=config.updates,
         scheduled_partitions=0 if config.scheduler == STOCK else front.scheduled_partitions(),

@@ -5,7 +5,8 @@
     scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front
     warmup_iterations = 3
     iterations = 20
-    tune_iterations = 250          # optional: iterations in between, in which settings change
+    idle_s = 2.0                   # optional: how long the process is left idle at the end
+    tune_iterations = 250          # optional: iterations between, in which settings change
 
 A path is relative to the directory in which the workers run.
 """
@@ -26,6 +27,9 @@ from byteprophet.workload.model import Workload
 
 RESULT_SCHEMA = 1
 
+IDLE_S = 2.0
+"""Long enough for what an idle process burns to be seen."""
+
 
 @dataclass(frozen=True)
 class WorkerConfig:
@@ -36,6 +40,7 @@ class WorkerConfig:
     warmup_iterations: int
     iterations: int
     compute_ns: int | None = None
+    idle_s: float = IDLE_S
     tune_iterations: int = 0
 
     def __post_init__(self) -> None:
@@ -51,6 +56,9 @@ class WorkerConfig:
             value = getattr(self, field)
             if type(value) is not int or value < smallest:
                 raise UserError(f"{field} must be an integer from {smallest}, got {value!r}")
+
+        if type(self.idle_s) not in (int, float) or not 0 <= self.idle_s <= 3600:
+            raise UserError(f"idle_s must be a number from 0 to 3600, got {self.idle_s!r}")
 
     def load_workload(self) -> Workload:
         """The workload, at the speed asked for."""
@@ -75,7 +83,7 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
         check_fields(
             table,
             ("workload", "scheduler", "warmup_iterations", "iterations"),
-            ("compute_ns", "tune_iterations"),
+            ("compute_ns", "idle_s", "tune_iterations"),
         )
         return WorkerConfig(**table)
     except UserError as error:
@@ -89,7 +97,8 @@ class WorkerResult:
     Each of ``iteration_ns`` is from the start of a measured iteration to the start of the next, of
     ``tuning_ns`` the same for those between warm-up and them;
     CPU fractions are CPU seconds of the process per second, so that 1.0 is one core; stamps are
-    nanoseconds of the machine's monotonic clock.
+    nanoseconds of the machine's monotonic clock. ``idle_cpu_fraction`` is 0 where the process was
+    not left idle.
     """
 
     rank: int

@@ -1,0 +1,211 @@
+"""Goodput without a limit: push and pull of a real job against iperf3 on the same veth pairs.
+
+    python experiments/goodput.py
+
+Round after round, in turn: iperf3, one stream between two hosts of namespaces; then a job of two
+workers and a server on such hosts per scheduler, which pushes and pulls large tensors with next to
+no compute in between. Goodput counts the payload that all workers push and pull. CPU seconds per
+gigabyte are those of all workers, and of the server, while iterations are measured. Both ends of
+everything share this machine's cores: only what ran in one round can be compared.
+
+With ``--perf``, each job of the last round is sampled by ``perf record`` where that is installed.
+Writes ``goodput.json`` to experiments/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import iperf
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from role_cpu import CpuSampler
+from script import run_script
+
+from byteprophet import schedulers
+from byteprophet.bench import describe_machine
+from byteprophet.bench.case import WARMUP_ITERATIONS
+from byteprophet.bench.result import read_results
+from byteprophet.cli.lists import split
+from byteprophet.errors import UserError
+from byteprophet.launcher import JobSpec, make_run_directory, run_job
+from byteprophet.network import why_not_permitted
+from byteprophet.workload import Tensor, Workload, to_toml
+from byteprophet.workload.worker_config import WorkerConfig
+
+SCHEMA = 1
+_RESULTS = Path(__file__).parent / "results"
+_WORKERS = 2
+_TENSORS = 8
+_LAYER_NS = 100_000
+_JOB_TIMEOUT_S = 300.0
+
+Row = Mapping[str, Any]
+_PROGRESS = Console(stderr=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run, print, save."""
+    options = _parse(arguments)
+    names = split(options.schedulers, "--schedulers")
+    for name in names:
+        schedulers.resolve(name, {})
+    if options.rounds < 1 or options.iterations < 1 or options.megabytes < 1:
+        raise UserError("--rounds, --iterations and --megabytes must be at least 1")
+    iperf.require_iperf()
+    reason = why_not_permitted()
+    if reason is not None:
+        raise UserError(f"hosts of their own need network namespaces: {reason}")
+    rows: list[Row] = []
+    for number in range(1, options.rounds + 1):
+        _PROGRESS.print(f"goodput: round {number} of {options.rounds}: iperf3")
+        flow = iperf.measure(options.seconds)
+        rows.append(
+            {
+                "round": number,
+                "scheduler": "iperf3",
+                "goodput_bytes_per_s": round(flow.bytes_per_s),
+                "cpu_s_per_gb": {"both ends": round(flow.cpu_s_per_gb, 3)},
+            }
+        )
+        for name in names:
+            _PROGRESS.print(f"goodput: round {number} of {options.rounds}: {name}")
+            profiled = options.perf and number == options.rounds
+            row = _run(name, options, profiled)
+            ratio = row["goodput_bytes_per_s"] / flow.bytes_per_s
+            rows.append({"round": number, **row, "iperf3_ratio": round(ratio, 4)})
+    _print(rows)
+    options.out.mkdir(parents=True, exist_ok=True)
+    content = {"schema": SCHEMA, "machine": describe_machine(), "results": rows}
+    path = options.out / "goodput.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(f"saved: {path}")
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Compare the goodput of a job without a limit with iperf3's.",
+        epilog="example: python experiments/goodput.py --schedulers stock,prophet --rounds 5",
+    )
+    parser.add_argument("--schedulers", default="stock,fifo,prophet")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--iterations", type=int, default=15, help="measured ones of a job")
+    parser.add_argument("--megabytes", type=int, default=128, help="of all tensors")
+    parser.add_argument("--partition-bytes", type=int, help="default: each scheduler's own")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of iperf3 in a round")
+    parser.add_argument("--perf", action="store_true", help="profile the last round's jobs")
+    parser.add_argument("--out", type=Path, default=_RESULTS, help="directory for the results")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="for run directories")
+    return parser.parse_args(arguments)
+
+
+def _run(scheduler: str, options: argparse.Namespace, profiled: bool) -> Row:
+    directory = make_run_directory(options.runs, f"goodput-{scheduler}")
+    size_bytes = options.megabytes * 1_000_000 // _TENSORS // 4 * 4
+    workload = Workload(
+        "large",
+        1,
+        tuple(
+            Tensor(f"layer{number}", size_bytes, _LAYER_NS, _LAYER_NS) for number in range(_TENSORS)
+        ),
+    )
+    (directory / "workload.toml").write_text(to_toml(workload), encoding="utf-8")
+    config = WorkerConfig(
+        str((directory / "workload.toml").absolute()),
+        scheduler,
+        WARMUP_ITERATIONS,
+        options.iterations,
+    )
+    path = (directory / "worker.toml").absolute()
+    path.write_text(config.to_toml(), encoding="utf-8")
+    spec = JobSpec(
+        command=(sys.executable, "-m", "byteprophet.workload.worker", str(path)),
+        run_directory=directory,
+        workers=_WORKERS,
+        scheduler=scheduler,
+        partition_bytes=options.partition_bytes,
+        namespaces=True,
+        timeout_s=_JOB_TIMEOUT_S,
+    )
+    sampler = CpuSampler(directory)
+    try:
+        with _perf(directory, profiled):
+            run_job(spec).check()
+    finally:
+        sampler.stop()
+    workers = read_results(directory, _WORKERS)
+    slowest_ns = np.max([worker.iteration_ns for worker in workers], axis=0)
+    per_iteration = 2 * _WORKERS * workload.size_bytes
+    from_ns = min(worker.first_monotonic_ns for worker in workers)
+    until_ns = max(worker.last_monotonic_ns for worker in workers)
+    gigabytes = per_iteration * len(slowest_ns) / 1e9
+    return {
+        "scheduler": scheduler,
+        "goodput_bytes_per_s": round(per_iteration / median(slowest_ns.tolist()) * 1e9),
+        "cpu_s_per_gb": {
+            kind: round(sampler.cpu_s(kind, from_ns, until_ns) / gigabytes, 3)
+            for kind in ("worker", "server")
+        },
+        "run": directory.name,
+    }
+
+
+@contextlib.contextmanager
+def _perf(directory: Path, wanted: bool) -> Iterator[None]:
+    """Samples the whole machine meanwhile, if ``wanted`` and possible."""
+    program = shutil.which("perf") if wanted else None
+    if program is None:
+        if wanted:
+            _PROGRESS.print("goodput: perf is not installed: no profile")
+        yield
+        return
+    path = directory / "perf.data"
+    command = [program, "record", "-a", "-g", "-F", "499", "-o", str(path), "--", "sleep", "3600"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=False,
+    ) as recording:
+        try:
+            yield
+        finally:
+            recording.terminate()
+    _PROGRESS.print(
+        f"goodput: perf report -i {path}" if path.exists() else "goodput: perf recorded nothing"
+    )
+
+
+def _print(rows: Sequence[Row]) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("what")
+    for name in ("GB/s", "of iperf3", "worst-best", "worker s/GB", "server s/GB"):
+        table.add_column(name, justify="right")
+    for name in dict.fromkeys(row["scheduler"] for row in rows):
+        chosen = [row for row in rows if row["scheduler"] == name]
+        ratios = [row["iperf3_ratio"] for row in chosen if "iperf3_ratio" in row]
+        cpu = [row["cpu_s_per_gb"] for row in chosen]
+        kinds = ("worker", "server") if ratios else ("both ends",)
+        table.add_row(
+            name,
+            f"{median(row['goodput_bytes_per_s'] for row in chosen) / 1e9:.2f}",
+            f"{median(ratios):.2f}" if ratios else "",
+            f"{min(ratios):.2f}-{max(ratios):.2f}" if ratios else "",
+            *(f"{median(used[kind] for used in cpu):.2f}" for kind in kinds),
+        )
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    run_script(main)

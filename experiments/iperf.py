@@ -1,0 +1,69 @@
+"""What iperf3 moves between two hosts of a cluster of namespaces, and the CPU time it takes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+
+from byteprophet.errors import JobFailed, UserError
+from byteprophet.network import Cluster, HostSpec
+
+_EXTRA_S = 20.0  # to start, and to end
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One stream: payload bytes per second, CPU seconds of both ends per gigabyte."""
+
+    bytes_per_s: float
+    cpu_s_per_gb: float
+
+
+def require_iperf() -> None:
+    """UserError that says how to install it where it is not."""
+    if shutil.which("iperf3") is None:
+        raise UserError("iperf3 is not installed: apt-get install iperf3")
+
+
+def measure(seconds: float) -> Flow:
+    """One stream for ``seconds`` over a veth pair and bridge like those of a job's hosts."""
+    with Cluster([HostSpec("server"), HostSpec("worker")]) as cluster:
+        server, worker = cluster.hosts
+        with subprocess.Popen(
+            server.enter(["setpriv", "--pdeathsig", "KILL", "iperf3", "--server", "--one-off"]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as listening:
+            try:
+                return _client(worker.enter(_command(server.address, seconds)), seconds)
+            finally:
+                listening.kill()
+
+
+def _command(address: str, seconds: float) -> list[str]:
+    return ["iperf3", "--client", address, "--time", f"{seconds:g}", "--json"]
+
+
+def _client(command: list[str], seconds: float) -> Flow:
+    said = ""
+    for _ in range(_ATTEMPTS):  # until the server listens
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds + _EXTRA_S, check=False
+        )
+        report = json.loads(done.stdout or "{}")
+        if "error" not in report and done.returncode == 0:
+            return _flow(report)
+        said = report.get("error", done.stderr.strip())
+        time.sleep(0.2)
+    raise JobFailed(f"iperf3: {said}")
+
+
+def _flow(report: dict[str, dict[str, dict[str, float]]]) -> Flow:
+    received = report["end"]["sum_received"]
+    cpu = report["end"]["cpu_utilization_percent"]
+    cpu_s = (cpu["host_total"] + cpu["remote_total"]) / 100 * received["seconds"]
+    return Flow(received["bits_per_second"] / 8, cpu_s / (received["bytes"] / 1e9))

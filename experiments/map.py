@@ -1,0 +1,185 @@
+"""Who wins where: simulated jobs over delays and message costs, under every scheduler.
+
+    python experiments/map.py
+
+Each cell is a model, a link (how long all its bytes take one way, in times of its compute), a delay
+and a cost per message. In the engine, on virtual time, every scheduler runs there with its default
+settings, the baselines also with each of their tuning grid's, and prophet with other partition
+sizes: the best is kept. Finished cells are kept in the results file: started again, the script goes
+on where it stopped. A few minutes on an idle core.
+
+Writes ``map.json`` (docs/formats.md) and ``map.png`` to experiments/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from map_plot import draw_map
+from rich.console import Console
+from script import run_script
+
+from byteprophet import schedulers
+from byteprophet.cli.lists import split
+from byteprophet.engine import Costs, SimulatedJob, sweep, tuning_grid
+from byteprophet.errors import UserError
+from byteprophet.network.rate import PAYLOAD_SHARE
+from byteprophet.report.plot import save
+from byteprophet.workload import load
+
+SCHEMA = 1
+WORKERS, SERVERS = 2, 1
+_WARMUP_ITERATIONS, _ITERATIONS = 5, 3
+_DELAYS_US = (10, 50, 200, 1000, 5000)
+_COSTS_US = (5, 20, 100, 500)
+_RESULTS = Path(__file__).parent / "results"
+
+_PROGRESS = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One network under one model."""
+
+    workload: str
+    link: float
+    delay_ns: int
+    message_cost_ns: int
+
+    def job(self) -> SimulatedJob:
+        """Under the default scheduler; others replace it."""
+        workload = load(self.workload)
+        compute_s = (workload.forward_ns + workload.backward_ns) / 1e9
+        bits = workload.size_bytes * 8 / PAYLOAD_SHARE
+        return SimulatedJob(
+            workload,
+            schedulers.DEFAULT,
+            workers=WORKERS,
+            servers=SERVERS,
+            bandwidth_bps=math.ceil(bits / (self.link * compute_s)),
+            costs=Costs(self.delay_ns, self.message_cost_ns),
+            warmup_iterations=_WARMUP_ITERATIONS,
+            iterations=_ITERATIONS,
+        )
+
+
+class Results:
+    """The results file; every cell is on disk at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rows: list[dict[str, Any]] = []
+        if path.exists():
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+                schema, self.rows = content["schema"], content["results"]
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{path}: is not a results file of this script") from None
+            if schema != SCHEMA:
+                raise UserError(f"{path}: schema is {schema}, must be {SCHEMA}: remove the file")
+
+    def has(self, cell: Cell) -> bool:
+        """Whether it is finished."""
+        return any(asdict(cell).items() <= row.items() for row in self.rows)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Take in one more row and write the file."""
+        self.rows.append(row)
+        content = {
+            "schema": SCHEMA,
+            "simulated": True,
+            "workers": WORKERS,
+            "servers": SERVERS,
+            "results": self.rows,
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_suffix(".partial")
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.replace(self._path)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Simulate what is missing, then draw."""
+    options = _parse(arguments)
+    cells = list(_cells(options))
+    results = Results(options.out / "map.json")
+    missing = [cell for cell in cells if not results.has(cell)]
+    for number, cell in enumerate(missing, start=1):
+        _PROGRESS.print(
+            f"map: cell {number} of {len(missing)}: {cell.workload}, link {cell.link:g}, "
+            f"delay {cell.delay_ns / 1e3:g} us, message cost {cell.message_cost_ns / 1e3:g} us"
+        )
+        results.add(run_cell(cell))
+    picture = options.out / "map.png"
+    save(draw_map(results.rows), picture)
+    print(f"saved: {options.out / 'map.json'}, {picture}")
+
+
+def run_cell(cell: Cell) -> dict[str, Any]:
+    """All schedulers on one network."""
+    job = cell.job()
+    return {
+        **asdict(cell),
+        "bandwidth_bps": job.bandwidth_bps,
+        "bound_ns": job.bound_ns,
+        "schedulers": {name: _best(job, name) for name in schedulers.names},
+    }
+
+
+def _best(job: SimulatedJob, scheduler: str) -> dict[str, Any]:
+    job = replace(job, scheduler=scheduler)
+    grid = tuning_grid(scheduler if scheduler != schedulers.DEFAULT else "fifo")  # partition sizes
+    candidates: list[dict[str, int]] = [{}, *(settings for settings in grid if settings)]
+    ranked = sweep(job, candidates)
+    settings, iteration_ns = ranked[0]
+    default_ns = next(time_ns for tried, time_ns in ranked if not tried)
+    return {"default_ns": default_ns, "iteration_ns": iteration_ns, "settings": settings}
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Simulate all schedulers over delays and message costs; draw who wins where.",
+        epilog="example: python experiments/map.py --workloads bert-base --links 0.5,1.3",
+    )
+    parser.add_argument("--workloads", default="resnet50,vgg19", help="built-in ones, or files")
+    parser.add_argument("--links", default="0.5,1,1.3", help="transfer time over compute time")
+    parser.add_argument("--quick", action="store_true", help="four cells, to try this script out")
+    parser.add_argument("--out", type=Path, default=_RESULTS, help="directory for the results")
+    return parser.parse_args(arguments)
+
+
+def _cells(options: argparse.Namespace) -> Iterator[Cell]:
+    workloads = split(options.workloads, "--workloads")
+    links = [_link(text) for text in split(options.links, "--links")]
+    delays_us: Sequence[int] = _DELAYS_US
+    costs_us: Sequence[int] = _COSTS_US
+    if options.quick:
+        workloads, links = workloads[:1], links[:1]
+        delays_us, costs_us = delays_us[::4], costs_us[::3]
+    for name in workloads:
+        load(name)
+    for workload, link, delay_us, cost_us in itertools.product(
+        workloads, links, delays_us, costs_us
+    ):
+        yield Cell(workload, link, delay_us * 1000, cost_us * 1000)
+
+
+def _link(text: str) -> float:
+    try:
+        link = float(text)
+    except ValueError:
+        link = math.nan
+    if not 0.01 <= link <= 100:
+        raise UserError(f"--links {text!r}: must be numbers from 0.01 to 100")
+    return link
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,58 @@
+// What prophet and prophet-paper have in common: when something more urgent will become ready,
+// learned from earlier iterations, and bandwidth and delay, from acknowledgements.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+
+#include "prophet/bandwidth.h"
+#include "prophet/delay.h"
+#include "prophet/forecast.h"
+#include "prophet/policy/queued.h"
+
+namespace prophet {
+
+class PredictingPolicy : public QueuedPolicy {
+ public:
+  void OnReady(const Item& item, TimeNs now) override;
+  void OnAcked(const Item& item, TimeNs now) final;
+  void OnIteration(TimeNs now) final;
+  Decision Next(TimeNs now) override;
+  void SetReadyTimes(std::span<const ReadyTime> times) final;
+
+ protected:
+  using QueuedPolicy::QueuedPolicy;
+
+  // `item` was sent, or has been acknowledged; the queues have taken notice of it.
+  virtual void Sent(const Item& item, TimeNs now) = 0;
+  virtual void Acked(const Item& item, TimeNs now) = 0;
+
+  // 0: estimate.
+  void GiveBandwidth(int64_t bandwidth_bps);
+
+  std::optional<TimeNs> NextAbove(int32_t priority) const { return forecast_.NextAbove(priority); }
+  // Payload of the worker's link, and of it what goes to this server: as given, shared evenly among
+  // the servers with work, or as estimated. nullopt: not known yet.
+  std::optional<double> LinkBytesPerNs() const;
+  std::optional<double> BytesPerNs(uint32_t server) const;
+  // The shortest, lately, from sending to acknowledgement; 0 while none is known.
+  TimeNs DelayNs(uint32_t server) const;
+  // The longest of these, over all servers.
+  TimeNs LongestDelayNs() const;
+
+ private:
+  struct Server {
+    BandwidthEstimate bandwidth;
+    DelayEstimate delay;
+  };
+
+  std::optional<double> given_bytes_per_ns_;
+  ReadyForecast forecast_;
+  BandwidthEstimate link_;
+  std::unordered_map<uint32_t, Server> servers_;
+  std::unordered_map<uint64_t, TimeNs> sent_ns_;  // of what is in flight, by key
+};
+
+}  // namespace prophet

@@ -1,0 +1,45 @@
+"""How a worker process leaves whose script has failed.
+
+BytePS shuts down at exit, and waits there for all other workers. If this one failed they never
+come: they wait for its gradients. So after an uncaught exception BytePS is not shut down, and the
+process ends with status 1 once the exit handlers have run.
+
+Exit handlers run in reverse order: ``leave_at_exit`` is called when the front is imported, before
+anything of BytePS registers a handler; ``skip_shutdown`` once BytePS has registered its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def has_failed() -> bool:
+    """At exit: whether an uncaught exception ends the process."""
+    return hasattr(sys, "last_type") and not hasattr(sys, "ps1")
+
+
+def leave_at_exit() -> None:
+    """End the process at once if it has failed when all later exit handlers have run."""
+    atexit.register(_leave)
+
+
+def skip_shutdown(*handlers: Callable[[], Any]) -> None:
+    """At exit, have BytePS' own ``handlers`` not run if the process has failed."""
+    atexit.register(_skip, *handlers)
+
+
+def _skip(*handlers: Callable[[], Any]) -> None:
+    if has_failed():
+        for handler in handlers:
+            atexit.unregister(handler)
+
+
+def _leave() -> None:
+    if has_failed():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)

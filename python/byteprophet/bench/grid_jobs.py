@@ -1,0 +1,142 @@
+"""The jobs that a grid is measured with, and how one is recognised when a run goes on.
+
+A job is one policy in one cell in one round of a phase. Its record answers for it as long as its
+``fingerprint`` is the same: everything that the job is told, the workload's tensors included, with
+the policy's defaults filled in. Beside it stands the version of the code that ran in the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import byteprophet
+from byteprophet import _core, schedulers
+from byteprophet.bench.case import Case, Plan
+from byteprophet.bench.grid import Cell, Grid
+from byteprophet.workload import Workload, to_toml
+
+TUNING_ITERATIONS = 300
+"""Iterations of a job of the phase "tuning" after warm-up, all of which count."""
+
+_TUNED_WITHIN = 250
+"""In so many of them a tuner has settled; the rest it makes use of what it found."""
+
+_RUNS_IN_JOBS = ("torch", "workload", "hooks", "control", "observe", "profile", "network", "tune")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A scheduler with what is set differently from its defaults; ``tuner``: it tunes itself."""
+
+    scheduler: str
+    settings: Mapping[str, int] = field(default_factory=dict)
+    tuner: bool = False
+
+    @property
+    def label(self) -> str:
+        """As it is called in records and reports; unique."""
+        settings = ",".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
+        return self.scheduler + (f"[{settings}]" if settings else "") + ("+tuner" * self.tuner)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a phase of a grid; ``round`` counts from 1."""
+
+    phase: str
+    cell: Cell
+    variant: Variant
+    round: int
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What a record says it is of."""
+        return self.phase, self.cell.name, self.variant.label, self.round
+
+
+@dataclass(frozen=True)
+class PreparedCell:
+    """A cell with its workload, which lies in a file for the workers to read."""
+
+    cell: Cell
+    workload: Workload
+    path: Path
+
+    def case(self, variant: Variant) -> Case:
+        """The cell under ``variant``."""
+        return Case(
+            workload=str(self.path),
+            scheduler=variant.scheduler,
+            bandwidth_bps=self.cell.bandwidth_bps(self.workload),
+            workers=self.cell.workers,
+            servers=self.cell.servers,
+            settings=variant.settings,
+            tune_iterations=_TUNED_WITHIN if variant.tuner else 0,
+        )
+
+
+def prepare_cell(cell: Cell, directory: Path) -> PreparedCell:
+    """Loads the cell's workload and writes it to ``directory``."""
+    workload = cell.load_workload()
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / (re.sub(r"[^A-Za-z0-9_.-]+", "-", cell.name) + ".toml")
+    path.write_text(to_toml(workload), encoding="utf-8")
+    return PreparedCell(cell, workload, path.absolute())
+
+
+def plan_of(grid: Grid, phase: str, case: Case) -> Plan:
+    """How long a job of the phase is."""
+    iterations = grid.iterations
+    if phase == "tuning":
+        iterations = TUNING_ITERATIONS - case.tune_iterations
+    return Plan((case,), iterations, 1, grid.warmup_iterations, idle_s=0)
+
+
+def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
+    """Of all that the job is told; what is only a name is left out."""
+    settings, _ = schedulers.resolve(variant.scheduler, variant.settings)
+    told = {
+        "workload": [
+            (t.name, t.size_bytes, t.forward_ns, t.backward_ns, t.burst)
+            for t in prepared.workload.tensors
+        ],
+        "bandwidth_bps": prepared.cell.bandwidth_bps(prepared.workload),
+        "workers": prepared.cell.workers,
+        "servers": prepared.cell.servers,
+        "scheduler": variant.scheduler,
+        "settings": settings,
+        "tune_iterations": plan.cases[0].tune_iterations,
+        "iterations": plan.iterations,
+        "warmup_iterations": plan.warmup_iterations,
+    }
+    return _digest(json.dumps(told, sort_keys=True).encode())
+
+
+@functools.cache
+def code_version() -> str:
+    """Of the code that runs in a job: what is compiled, BytePS too, and what workers import.
+
+    Reports, the command line and the bench itself are not in it: a change there changes no figure.
+    """
+    package = Path(byteprophet.__file__).parent
+    compiled = Path(_core.__file__).parent
+    files = {path for path in package.glob("*.py") if path.is_file()}
+    for room in _RUNS_IN_JOBS:
+        files |= set((package / room).rglob("*.py"))
+    files |= {Path(_core.__file__), *(compiled / "native").rglob("*.so")}
+    found = importlib.util.find_spec("byteps")
+    for place in found.submodule_search_locations or () if found else ():
+        files |= set(Path(place).rglob("*.so"))
+    content = b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))
+    return _digest(content)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]

@@ -1,0 +1,67 @@
+"""What the records in a directory say about a grid: the report of ``byteprophet bench --grid``.
+
+Plain data (docs/formats.md); ``report/grid.py`` prints it and ``report/grid_plot.py`` draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from byteprophet.bench.grid import Grid
+from byteprophet.bench.grid_figures import Figures
+from byteprophet.bench.grid_jobs import PreparedCell, Variant, code_version, fingerprint, plan_of
+from byteprophet.bench.grid_store import Record, key_of, read_records
+from byteprophet.errors import UserError
+
+SCHEMA = 1
+
+
+def make_report(grid: Grid, directory: Path) -> dict[str, Any]:
+    """The report of the jobs of ``grid`` that are recorded in ``directory``.
+
+    UserError where there are none.
+    """
+    records = read_records(directory)
+    counted = select(grid, records)
+    if not counted:
+        raise UserError(f"{directory}: no finished jobs of grid {grid.name}; run it first")
+    figures = Figures([cell.name for cell in grid.cells], counted)
+    return {
+        "schema": SCHEMA,
+        "grid": grid.name,
+        "cells_in_grid": len(grid.cells),
+        "jobs": len(counted),
+        "failed": sum("failed" in record for record in records),
+        "code": sorted({record["code"] for record in counted}),
+        "code_now": code_version(),
+        "cells": figures.cells(),
+        "targets": figures.targets(),
+    }
+
+
+def select(grid: Grid, records: Sequence[Record]) -> list[Record]:
+    """Of each job the last record; without what failed, and what the grid now says otherwise."""
+    cells = {cell.name: cell for cell in grid.cells}
+    prepared: dict[str, PreparedCell] = {}
+    chosen: dict[tuple[str, str, str, int], Record] = {}
+    for record in records:
+        cell = cells.get(record["cell"])
+        if cell is None or "failed" in record:
+            continue
+        if cell.name not in prepared:
+            prepared[cell.name] = PreparedCell(cell, cell.load_workload(), Path())
+        if record["fingerprint"] == _expected(grid, prepared[cell.name], record):
+            chosen[key_of(record)] = record
+    return list(chosen.values())
+
+
+def _expected(grid: Grid, prepared: PreparedCell, record: Record) -> str | None:
+    """The fingerprint that the record's job has today; None where it could not be run any more."""
+    variant = Variant(record["scheduler"], record["settings"], record["tuner"])
+    try:
+        plan = plan_of(grid, record["phase"], prepared.case(variant))
+        return fingerprint(prepared, variant, plan)
+    except UserError:
+        return None

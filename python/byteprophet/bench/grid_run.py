@@ -1,0 +1,201 @@
+"""Runs a phase of a grid and goes on where it was stopped.
+
+What is done is told by the records (``grid_store.py``): a job is left out if there is one of the
+same fingerprint and of the same version of the code that did not fail. Records that no longer fit
+are kept in the file, and it is said how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+
+from byteprophet.bench.case import Plan
+from byteprophet.bench.cpu import CpuWatch
+from byteprophet.bench.execute import Measured, check_case, run_case
+from byteprophet.bench.grid import Grid
+from byteprophet.bench.grid_jobs import (
+    Job,
+    PreparedCell,
+    code_version,
+    fingerprint,
+    plan_of,
+    prepare_cell,
+)
+from byteprophet.bench.grid_phases import phase_jobs
+from byteprophet.bench.grid_store import Record, Store, key_of
+from byteprophet.bench.result import bound_ns
+from byteprophet.errors import JobFailed
+
+START_S = 5.0
+"""From the start of a job to its first iteration, and from its last one to its end."""
+
+_WITHOUT_OVERLAP = ("stock", "fifo", "bytescheduler-reduce")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A job with what it takes to run it."""
+
+    job: Job
+    prepared: PreparedCell
+    plan: Plan
+    fingerprint: str
+
+    def estimate_s(self) -> float:
+        """How long it may take on a quiet machine."""
+        case, workload = self.plan.cases[0], self.prepared.workload
+        iteration_ns = 1.12 * bound_ns(workload, case)
+        if case.scheduler in _WITHOUT_OVERLAP and case.bandwidth_bps is not None:
+            compute_ns = workload.forward_ns + workload.backward_ns
+            iteration_ns = compute_ns + workload.size_bytes * 8e9 / case.bandwidth_bps
+        return START_S + (self.plan.updates + case.tune_iterations) * iteration_ns / 1e9
+
+
+def run_phase(
+    grid: Grid,
+    phase: str,
+    names: Sequence[str],
+    rounds: int,
+    directory: Path,
+    namespaces: bool,
+    progress: Progress,
+) -> None:
+    """Runs what is missing of ``phase`` and appends it to the records in ``directory``.
+
+    UserError before anything starts where something cannot be run here. A job that fails is
+    recorded and the rest goes on; at the end JobFailed says so.
+    """
+    cells = [prepare_cell(cell, directory / "workloads") for cell in grid.cells]
+    jobs = phase_jobs(phase, cells, names, rounds)
+    by_name = {prepared.cell.name: prepared for prepared in cells}
+    tasks = [_task(grid, job, by_name[job.cell.name]) for job in jobs]
+    for task in tasks:
+        check_case(task.plan.cases[0], task.plan, directory / "runs", namespaces)
+    store = Store(directory)
+    try:
+        missing = _missing(tasks, store.records, progress)
+        left_s = sum(task.estimate_s() for task in missing)
+        progress(
+            f"grid {grid.name}, phase {phase}: {len(missing)} of {len(tasks)} jobs to run, "
+            f"about {_minutes(left_s)}"
+        )
+        failures = _run(missing, store, directory / "runs", namespaces, progress)
+    finally:
+        store.close()
+    if failures:
+        raise JobFailed(
+            f"{len(failures)} of {len(missing)} jobs failed (the same command runs them again); "
+            f"the last: {failures[-1]}"
+        )
+
+
+def _task(grid: Grid, job: Job, prepared: PreparedCell) -> _Task:
+    plan = plan_of(grid, job.phase, prepared.case(job.variant))
+    return _Task(job, prepared, plan, fingerprint(prepared, job.variant, plan))
+
+
+def _missing(tasks: Sequence[_Task], records: Sequence[Record], progress: Progress) -> list[_Task]:
+    """Tasks without a record that fits; says why the others' do not."""
+    missing, other_settings, other_code, failed = [], 0, 0, 0
+    for task in tasks:
+        same_key = [r for r in records if key_of(r) == task.job.key]
+        same_job = [r for r in same_key if r["fingerprint"] == task.fingerprint]
+        same_code = [r for r in same_job if r["code"] == code_version()]
+        if any("failed" not in record for record in same_code):
+            continue
+        missing.append(task)
+        failed += bool(same_code)
+        other_code += bool(same_job) and not same_code
+        other_settings += bool(same_key) and not same_job
+    if other_settings:
+        progress(f"settings have changed since: {other_settings} jobs are run again")
+    if other_code:
+        progress(
+            f"the code has changed since (now {code_version()}): {other_code} jobs are run again"
+        )
+    if failed:
+        progress(f"{failed} jobs that failed are run again")
+    return missing
+
+
+def _run(
+    tasks: Sequence[_Task], store: Store, runs: Path, namespaces: bool, progress: Progress
+) -> list[str]:
+    """Runs the tasks; returns what failed, one line each."""
+    failures: list[str] = []
+    estimated_s = taken_s = 0.0
+    left_s = sum(task.estimate_s() for task in tasks)
+    for number, task in enumerate(tasks, 1):
+        # The machine is as fast as it has been so far.
+        pace = (taken_s + 60) / (estimated_s + 60)
+        progress(
+            f"{number} of {len(tasks)}, {_minutes(left_s * pace)} left: round {task.job.round}, "
+            f"{task.job.cell.name}, {task.job.variant.label}"
+        )
+        started_s = time.monotonic()
+        record: Record = {
+            "phase": task.job.phase,
+            "cell": task.job.cell.name,
+            "variant": task.job.variant.label,
+            "round": task.job.round,
+            "scheduler": task.job.variant.scheduler,
+            "settings": dict(task.job.variant.settings),
+            "tuner": task.job.variant.tuner,
+            "fingerprint": task.fingerprint,
+            "code": code_version(),
+            "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
+        try:
+            with CpuWatch() as watch:
+                measured = run_case(
+                    task.plan.cases[0], task.plan, task.prepared.workload, runs, namespaces
+                )
+            record |= _measures(task, measured, watch)
+        except JobFailed as error:
+            failures.append(f"{task.job.cell.name}, {task.job.variant.label}: {error}")
+            record["failed"] = str(error)
+            progress(f"failed: {error}")
+        store.add(record)
+        taken_s += time.monotonic() - started_s
+        estimated_s += task.estimate_s()
+        left_s -= task.estimate_s()
+    return failures
+
+
+def _measures(task: _Task, measured: Measured, watch: CpuWatch) -> Record:
+    workers = measured.workers
+    begin_ns = max(worker.first_monotonic_ns - sum(worker.tuning_ns) for worker in workers)
+    share = watch.share(begin_ns, min(worker.last_monotonic_ns for worker in workers))
+    slowest_ns = np.max([(*worker.tuning_ns, *worker.iteration_ns) for worker in workers], axis=0)
+    # Servers are busy in every update alike, and their start costs little.
+    window_s = sum(int(value) for value in slowest_ns) / 1e9
+    servers_cpu_s = sum(role.cpu_s for role in measured.job.roles if "worker" not in role.name)
+    updates = task.plan.updates + task.plan.cases[0].tune_iterations
+    servers = servers_cpu_s * len(slowest_ns) / updates / window_s
+    own = (sum(worker.cpu_fraction for worker in workers) + servers) / (os.cpu_count() or 1)
+    return {
+        "iteration_ns": [int(value) for value in slowest_ns],
+        "bound_ns": bound_ns(task.prepared.workload, task.plan.cases[0]),
+        "batch_size": task.prepared.workload.batch_size,
+        "machine_cpu_fraction": round(share.mean, 4),
+        "saturated_fraction": round(share.saturated, 4),
+        "job_cpu_fraction": round(own, 4),
+        "worker_cpu_fraction": [round(worker.cpu_fraction, 4) for worker in workers],
+        "roles_cpu_s": {role.name: role.cpu_s for role in measured.job.roles},
+        "wall_s": measured.job.wall_s,
+        "parameters_sha256": workers[0].parameters_sha256,
+        "run": measured.directory.name,
+    }
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(1, round(seconds / 60))} min"

@@ -1,0 +1,57 @@
+"""``DistributedOptimizer`` for MXNet's ``Module`` and scripts that call an optimizer themselves.
+
+There, a parameter's index is its place in the symbol's list of arguments, which is the order of the
+forward pass: BytePS' priorities are right as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from byteps.mxnet import DistributedOptimizer as BytePSOptimizer
+from byteps.mxnet import ops
+
+from byteprophet.mxnet.iterations import Iterations
+from byteprophet.mxnet.one_by_one import singly
+
+
+class DistributedOptimizer(BytePSOptimizer):  # type: ignore[misc]
+    """BytePS' own; it tells the policy of iterations and updates parameters one by one."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer)
+        self._iterations = Iterations()
+        self._version = 0
+        self._sent: set[Any] = set()  # in this iteration
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Average ``grad`` over all ranks and update ``weight``; or each of lists of them."""
+        self._send(index, grad)
+        _each(self._optimizer.update, index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """As ``update``, with a master copy in ``state`` for half precision."""
+        self._send(index, grad)
+        _each(self._optimizer.update_multi_precision, index, weight, grad, state)
+
+    def _send(self, index: Any, grad: Any) -> None:
+        several = isinstance(index, list | tuple)
+        for number, gradient in zip(index, grad, strict=True) if several else [(index, grad)]:
+            if number in self._sent or not self._sent:
+                self._sent.clear()
+                self._version = self._iterations.next_version()
+            self._sent.add(number)
+            name = f"gradient_{number}"
+            ops.byteps_declare_tensor(name)
+            ops.byteps_push_pull(
+                gradient, version=self._version, priority=-number, name=name, is_average=True
+            )
+
+
+def _each(update: Callable[..., None], index: Any, *values: Any) -> None:
+    if not isinstance(index, list | tuple):
+        update(index, *values)
+        return
+    for each in singly(index, *values):
+        update(*each)

@@ -1,0 +1,126 @@
+"""``byteprophet profile``: what it prints of a run, and what it says where there is nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byteprophet.cli.main import run_cli
+from byteprophet.profile import Burst, Profile, TensorProfile
+from byteprophet.timeline.transfers import TRANSFER, Recording, save
+from byteprophet.workload import parse_toml
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of two tensors, of which the second waits 5 ms in each of ten iterations."""
+    profile = Profile(
+        scheduler="p3",
+        workers=2,
+        rank=0,
+        iterations=5,
+        batch_size=None,
+        forward_ns=4 * MS,
+        backward_ns=30 * MS,
+        tensors=(
+            TensorProfile(
+                name="first",
+                size_bytes=10,
+                forward_order=0,
+                ready_ns=20 * MS,
+                spread_ns=0,
+                forward_ns=3 * MS,
+                burst=1,
+            ),
+            TensorProfile(
+                name="second",
+                size_bytes=8,
+                forward_order=1,
+                ready_ns=0,
+                spread_ns=0,
+                forward_ns=1 * MS,
+                burst=0,
+            ),
+        ),
+        bursts=(
+            Burst(ready_ns=0, spread_ns=0, tensors=1, size_bytes=8),
+            Burst(ready_ns=20 * MS, spread_ns=0, tensors=1, size_bytes=10),
+        ),
+    )
+    profile.write(tmp_path / "profile.json")
+    transfers = np.zeros(20, TRANSFER)
+    for iteration in range(10):
+        begin = 1000 * MS * (iteration + 1)
+        for tensor, times in enumerate(((20, 25, 40), (0, 0, 30))):
+            row = transfers[2 * iteration + tensor]
+            row["key"], row["iteration"], row["priority"] = tensor << 16, iteration + 1, -1 - tensor
+            row["ready_ns"], row["sent_ns"], row["acked_ns"] = (begin + t * MS for t in times)
+            row["pulled_ns"] = row["acked_ns"]
+    save(tmp_path / "events" / "transfers-0.parquet", Recording(0, transfers, {}))
+    (tmp_path / "config.toml").write_text(
+        'scheduler = "p3"\nservers = 1\npartition_bytes = 100000\nbandwidth_bps = 1000000000\n'
+        "[settings]\npartition_bytes = 100000\noutstanding_messages = 2\n"
+    )
+    return tmp_path
+
+
+def test_tables_and_picture(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["profile", str(run)]) == 0
+    printed = capsys.readouterr()
+    assert "2 tensors" in printed.out
+    assert "batch not known" in printed.out
+    assert printed.err == f"picture: {run / 'profile.png'}\n"
+    assert (run / "profile.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_as_a_workload(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["profile", str(run), "--toml"]) == 0
+    workload = parse_toml(capsys.readouterr().out, "printed")
+    assert [tensor.name for tensor in workload.tensors] == ["first", "second"]
+    assert [tensor.size_bytes for tensor in workload.tensors] == [12, 8]
+    assert workload.ready_ns() == (30 * MS, 10 * MS)
+    assert workload.forward_ns == 4 * MS
+
+
+def test_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["profile", str(run), "--json"]) == 0
+    assert capsys.readouterr().out == (run / "profile.json").read_text()
+
+
+def test_waits(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["profile", str(run), "--waits", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["waits"], found["median_ns"], found["p99_ns"]) == (5, 5 * MS, 5 * MS)
+    assert found["window_bytes"] == 200_000
+    assert found["allowed_ns"] == int(300_000 * 8e9 / 956_400_000)
+    assert run_cli(["profile", str(run), "--waits"]) == 0
+    assert "5 new most urgent partitions of 10 waited 5.00 ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "named"),
+    [
+        (["nowhere"], 2, "nowhere: there is no such run directory"),
+        (["RUN", "--rank", "3"], 2, "profile-3.json: there is no such file"),
+        (["RUN", "--rank", "3", "--waits"], 2, "run the job with --record"),
+        (["RUN", "--toml", "--json"], 2, "--toml"),
+        (["RUN", "--waits", "--bandwidth", "fast"], 2, "--bandwidth"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(
+    arguments: list[str],
+    status: int,
+    named: str,
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [str(run) if argument == "RUN" else argument for argument in arguments]
+    assert run_cli(["profile", *given]) == status
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
