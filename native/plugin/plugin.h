@@ -9,8 +9,8 @@
 
 namespace byteprophet {
 
-// A local rank has counted up in `table`: wakes who waits for that.
-void PeersChanged(const byteps::common::ReadyTable* table);
+// A local rank has counted up this key in `table`: wakes who waits for that.
+void PeersChanged(const byteps::common::ReadyTable* table, uint64_t key);
 
 // The caller is about to push the first gradient of a new iteration. Adopts a plan staged for it.
 void OnIteration();

@@ -45,16 +45,20 @@ PushGate::PushGate(std::unique_ptr<prophet::Policy> policy, byteps::common::Read
 void PushGate::Add(Task task) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    waiting_.push_back(std::move(task));
-    OfferReady();
+    const uint64_t key = task->key;
+    waiting_[key].push_back(std::move(task));
+    ++waiting_count_;
+    OfferReady(key);
   }
   changed_.notify_one();
 }
 
-void PushGate::PeersChanged(const byteps::common::ReadyTable* table) {
+void PushGate::PeersChanged(const byteps::common::ReadyTable* table, uint64_t key) {
   if (table != ready_) return;
-  // Whoever found the old count is asleep once the lock can be had.
-  { std::lock_guard<std::mutex> lock(mutex_); }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    OfferReady(key);
+  }
   changed_.notify_one();
 }
 
@@ -65,6 +69,7 @@ void PushGate::Acked(uint64_t key) {
     const prophet::TimeNs now = NowNs();
     TransferRecorder::Get().Acked(key, now);
     policy_->OnAcked({.key = key}, now);
+    OfferReady(key);
   }
   changed_.notify_one();
 }
@@ -81,7 +86,6 @@ void PushGate::OnIteration(int64_t iteration, const Plan* plan) {
 Task PushGate::Take() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (int attempt = 0;; ++attempt) {
-    OfferReady();
     prophet::TimeNs ask_again_ns = 0;
     const prophet::TimeNs now = NowNs();
     Task task = TakeDecided(now, &ask_again_ns);
@@ -95,28 +99,26 @@ Task PushGate::Take() {
 
 size_t PushGate::size() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return offered_.size() + waiting_.size();
+  return offered_.size() + waiting_count_;
 }
 
 uint64_t PushGate::scheduled_partitions() { return scheduled.load(); }
 
-void PushGate::OfferReady() {
-  std::unordered_set<uint64_t>
-      held;  // keys with an earlier task that stays in waiting_: order per key is kept
-  std::erase_if(waiting_, [&](const Task& task) {
-    const uint64_t key = task->key;
-    if (held.count(key) > 0 || offered_.count(key) > 0 || in_flight_.count(key) > 0 ||
-        (ready_ != nullptr && !ready_->IsKeyReady(key))) {
-      held.insert(key);
-      return false;
-    }
-    offered_.emplace(key, task);
-    const prophet::Item item = ItemOf(task);
-    const prophet::TimeNs now = NowNs();
-    TransferRecorder::Get().Ready(item, iteration_, now);
-    policy_->OnReady(item, now);
-    return true;
-  });
+void PushGate::OfferReady(uint64_t key) {
+  const auto found = waiting_.find(key);
+  if (found == waiting_.end() || offered_.count(key) > 0 || in_flight_.count(key) > 0 ||
+      (ready_ != nullptr && !ready_->IsKeyReady(key))) {
+    return;
+  }
+  Task task = std::move(found->second.front());
+  found->second.pop_front();
+  --waiting_count_;
+  if (found->second.empty()) waiting_.erase(found);
+  const prophet::Item item = ItemOf(task);
+  offered_.emplace(key, std::move(task));
+  const prophet::TimeNs now = NowNs();
+  TransferRecorder::Get().Ready(item, iteration_, now);
+  policy_->OnReady(item, now);
 }
 
 Task PushGate::TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns) {

@@ -4,8 +4,7 @@
 // listens to local ranks. Take(): the PUSH loop. Acked(): ps-lite's customer thread, when the
 // server has acknowledged a push. One mutex guards everything here, the policy included. Under it,
 // BytePS is called only for a key's readiness and its server; the locks that these take are
-// innermost, as is that
-// of the recorder of transfers.
+// innermost, as is that of the recorder of transfers.
 //
 // Invariants. A key is known to the policy at most once at a time: further tasks of the same key
 // wait in order until it is acknowledged. A task leaves exactly once. Nothing waits for a
@@ -34,8 +33,8 @@ class PushGate {
            int64_t iteration = 0);
 
   void Add(Task task);
-  // A count in `table` has changed: waiting tasks may have become ready.
-  void PeersChanged(const byteps::common::ReadyTable* table);
+  // This key's count in `table` has changed: a waiting task may have become ready.
+  void PeersChanged(const byteps::common::ReadyTable* table, uint64_t key);
   // The next task to send, or null. May sleep up to kIdleWait.
   Task Take();
   void Acked(uint64_t key);
@@ -48,8 +47,9 @@ class PushGate {
 
  private:
   // Both REQUIRE: mutex_ is held.
-  // Gives the policy what has become ready.
-  void OfferReady();
+  // Gives the policy the next task of this key if it has become ready. Whatever can make it so
+  // calls this: no call looks through all that waits.
+  void OfferReady(uint64_t key);
   Task TakeDecided(prophet::TimeNs now, prophet::TimeNs* ask_again_ns);
 
   std::mutex mutex_;
@@ -59,7 +59,9 @@ class PushGate {
   uint32_t iteration_;
   std::unordered_map<uint64_t, Task> offered_;  // known to the policy, not yet taken
   std::unordered_set<uint64_t> in_flight_;      // taken, not yet acknowledged
-  std::deque<Task> waiting_;  // local peers not ready, or the key is still in flight
+  // By key, in order: local peers not ready, or the key is still offered or in flight.
+  std::unordered_map<uint64_t, std::deque<Task>> waiting_;
+  size_t waiting_count_ = 0;
 };
 
 }  // namespace byteprophet

@@ -19,7 +19,7 @@ int ReadyTable::AddReadyCount(uint64_t key) {
     BPS_CHECK_LT(_ready_table[key], _ready_count) << _table_name << ", key " << key;
     count = ++_ready_table[key];
   }
-  byteprophet::PeersChanged(this);
+  byteprophet::PeersChanged(this, key);
   return count;
 }
 

@@ -5,10 +5,11 @@
 // stage; BytePS has one queue per stage and process. A queue that is made again (resume after
 // suspend) starts with a fresh row.
 //
-// Only PUSH at the local root is scheduled; other stages are first in, first out as shipped, but
-// sleep instead of polling. Credit is given back on the push acknowledgement, which reaches us as
-// PULL's addTask: BytePS moves a task there, on ps-lite's customer thread, when the server has
-// acknowledged it, and unlike reportFinish it has the key.
+// Only PUSH at the local root is scheduled, and under bytescheduler-reduce REDUCE, as BytePS itself
+// would; other stages are first in, first out as shipped, but sleep instead of polling. Credit is
+// given back on the push acknowledgement, which reaches us as PULL's addTask: BytePS moves a task
+// there, on ps-lite's customer thread, when the server has acknowledged it, and unlike reportFinish
+// it has the key.
 #include "byteps/common/scheduled_queue.h"
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -25,6 +27,7 @@
 #include "native/plugin/stage.h"
 #include "native/plugin/staged_plan.h"
 #include "native/plugin/transfers.h"
+#include "prophet/policy/bytescheduler_reduce.h"
 #include "prophet/registry.h"
 #include "prophet/settings_text.h"
 
@@ -65,18 +68,12 @@ byteps::common::ReadyTable* ReadyTableOf(QueueType type) {
   }
 }
 
-std::shared_ptr<PushGate> MakeGate() {
+std::unique_ptr<prophet::Policy> ChosenPolicy() {
   const char* name = std::getenv("BYTEPS_SCHEDULER");
   const char* text = std::getenv("BYTEPROPHET_SETTINGS");
   try {
     const prophet::Settings settings = prophet::ParseSettings(text == nullptr ? "" : text);
-    auto policy = prophet::MakePolicy(name == nullptr ? "" : name, settings);
-    StagedPlan::Get().Reset(name, policy->settings());
-    auto gate = std::make_shared<PushGate>(std::move(policy), ReadyTableOf(byteps::common::PUSH),
-                                           StagedPlan::Get().iteration());
-    std::cerr << "byteprophet: scheduling pushes with " << name << ", partitions of "
-              << BytePSGlobal::GetPartitionBound() << " bytes" << std::endl;
-    return gate;
+    return prophet::MakePolicy(name == nullptr ? "" : name, settings);
   } catch (const std::invalid_argument& error) {
     // byteprophet.torch checks both before it loads this library; whoever loads it otherwise gets
     // the same line.
@@ -84,6 +81,30 @@ std::shared_ptr<PushGate> MakeGate() {
               << std::endl;
     std::_Exit(2);
   }
+}
+
+std::shared_ptr<PushGate> MakeGate() {
+  auto policy = ChosenPolicy();
+  const std::string name(policy->name());
+  StagedPlan::Get().Reset(name, policy->settings());
+  auto gate = std::make_shared<PushGate>(std::move(policy), ReadyTableOf(byteps::common::PUSH),
+                                         StagedPlan::Get().iteration());
+  std::cerr << "byteprophet: scheduling pushes with " << name << ", partitions of "
+            << BytePSGlobal::GetPartitionBound() << " bytes" << std::endl;
+  return gate;
+}
+
+// The credit of a stage: of REDUCE, where BytePS schedules that, at the local rank that starts the
+// reductions.
+std::optional<int64_t> CreditBytes(QueueType type) {
+  if (type != byteps::common::REDUCE || !BytePSGlobal::GetNccl()->IsSignalRoot()) {
+    return std::nullopt;
+  }
+  const auto policy = ChosenPolicy();
+  if (policy->name() != prophet::ByteSchedulerReducePolicy::kName) return std::nullopt;
+  const int64_t partitions =
+      policy->settings().at(std::string(prophet::ByteSchedulerReducePolicy::kCredit));
+  return partitions * int64_t{BytePSGlobal::GetPartitionBound()};
 }
 
 // Whether a task is pulled right after it is pushed, not when the push is acknowledged. The request
@@ -133,8 +154,8 @@ bool MayWait(QueueType type) {
 
 }  // namespace
 
-void PeersChanged(const byteps::common::ReadyTable* table) {
-  if (rows.gate != nullptr) rows.gate->PeersChanged(table);
+void PeersChanged(const byteps::common::ReadyTable* table, uint64_t key) {
+  if (rows.gate != nullptr) rows.gate->PeersChanged(table, key);
   for (const auto& stage : rows.stages) {
     if (stage != nullptr) stage->PeersChanged(table);
   }
@@ -161,7 +182,8 @@ BytePSScheduledQueue::BytePSScheduledQueue(QueueType type)
     rows.nccl_round_starts = true;
   }
   rows.stages[type] = std::make_shared<byteprophet::Stage>(
-      nccl ? rows.nccl_waiter : std::make_shared<byteprophet::Waiter>(), _rt);
+      nccl ? rows.nccl_waiter : std::make_shared<byteprophet::Waiter>(), _rt,
+      byteprophet::CreditBytes(type));
   if (type == PUSH) {
     const bool pushes = BytePSGlobal::IsRootDevice() && BytePSGlobal::IsDistributed();
     byteprophet::TransferRecorder::Get().Forget();
@@ -214,7 +236,7 @@ uint32_t BytePSScheduledQueue::pendingSize() {
   return static_cast<uint32_t>(size);
 }
 
-void BytePSScheduledQueue::reportFinish(int /*size_bytes*/) {}
+void BytePSScheduledQueue::reportFinish(int size_bytes) { rows.stages[_qt]->Finished(size_bytes); }
 
 void BytePSScheduledQueue::reset(uint64_t key, int count) {
   if (_rt != nullptr) _rt->SetReadyCount(key, count);

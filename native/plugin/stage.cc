@@ -10,10 +10,15 @@ bool WaitsForItsEvent(const Task& task) {
   return task->ready_event != nullptr && !task->ready_event->Ready();
 }
 
+bool MoreUrgent(const Task& a, const Task& b) {
+  return a->priority != b->priority ? a->priority > b->priority : a->key < b->key;
+}
+
 }  // namespace
 
-Stage::Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready)
-    : waiter_(std::move(waiter)), ready_(ready) {
+Stage::Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready,
+             std::optional<int64_t> credit_bytes)
+    : waiter_(std::move(waiter)), ready_(ready), credit_bytes_(credit_bytes) {
   std::lock_guard<std::mutex> lock(waiter_->mutex);
   waiter_->stages.push_back(this);
 }
@@ -21,7 +26,10 @@ Stage::Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready)
 void Stage::Add(Task task) {
   {
     std::lock_guard<std::mutex> lock(waiter_->mutex);
-    tasks_.push_back(std::move(task));
+    const auto place = credit_bytes_
+                           ? std::upper_bound(tasks_.begin(), tasks_.end(), task, MoreUrgent)
+                           : tasks_.end();
+    tasks_.insert(place, std::move(task));
   }
   waiter_->changed.notify_one();
 }
@@ -47,7 +55,8 @@ Task Stage::Take(bool may_wait) {
 
 std::deque<Task>::iterator Stage::FirstReady() {
   return std::find_if(tasks_.begin(), tasks_.end(), [this](const Task& task) {
-    return !WaitsForItsEvent(task) && (ready_ == nullptr || ready_->IsKeyReady(task->key));
+    return (!credit_bytes_ || task->len <= *credit_bytes_) && !WaitsForItsEvent(task) &&
+           (ready_ == nullptr || ready_->IsKeyReady(task->key));
   });
 }
 
@@ -55,6 +64,7 @@ Task Stage::TakeReady() {
   const auto it = FirstReady();
   if (it == tasks_.end()) return nullptr;
   if (ready_ != nullptr) ready_->ClearReadyCount((*it)->key);
+  if (credit_bytes_) *credit_bytes_ -= (*it)->len;
   return Remove(it);
 }
 
@@ -74,6 +84,15 @@ bool Stage::AnyWaitsForAnEvent() {
   return std::any_of(waiter_->stages.begin(), waiter_->stages.end(), [](Stage* stage) {
     return std::any_of(stage->tasks_.begin(), stage->tasks_.end(), WaitsForItsEvent);
   });
+}
+
+void Stage::Finished(int64_t size_bytes) {
+  {
+    std::lock_guard<std::mutex> lock(waiter_->mutex);
+    if (!credit_bytes_) return;
+    *credit_bytes_ += size_bytes;
+  }
+  waiter_->changed.notify_one();
 }
 
 Task Stage::TakeKey(uint64_t key) {

@@ -1,12 +1,17 @@
 // One stage of BytePS' pipeline (COPYD2H, PULL, ...): tasks in order of arrival, taken by the one
 // loop thread that serves the stage, which sleeps while there is nothing to take.
 //
+// A stage with a credit in bytes is BytePS' own scheduling (of REDUCE): tasks in order of priority,
+// then key; a task is taken if its length is within the credit left, and takes it until the stage
+// is done with the task. A task that is longer than what is left is passed by, so that less urgent,
+// smaller ones overtake it. The thread that serves the stage goes on with other stages meanwhile.
+//
 // Threads. Add(): any thread of BytePS. PeersChanged(): the thread that listens to local ranks.
-// Take(): the loop thread of the stage. A Waiter belongs to one loop thread; two stages that one
-// thread serves (REDUCE and BROADCAST) share it, so that a task for either wakes it. Its mutex
-// guards the tasks of all stages that share it; BytePS' ready table has a lock of its own that is
-// taken inside ours, never the other way round. Tasks are never destroyed under the lock: their
-// last reference may need Python's.
+// Take(): the loop thread of the stage. Finished(): whoever is done with a task. A Waiter belongs
+// to one loop thread; two stages that one thread serves (REDUCE and BROADCAST) share it, so that a
+// task for either wakes it. Its mutex guards the tasks of all stages that share it; BytePS' ready
+// table has a lock of its own that is taken inside ours, never the other way round. Tasks are never
+// destroyed under the lock: their last reference may need Python's.
 #pragma once
 
 #include <chrono>
@@ -14,6 +19,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "byteps/common/common.h"
@@ -40,8 +46,10 @@ struct Waiter {
 
 class Stage {
  public:
-  // `ready` may be null: then a task is ready when its event is.
-  Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready);
+  // `ready` may be null: then a task is ready when its event is. `credit_bytes` may be none; else
+  // every task must be within it.
+  Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready,
+        std::optional<int64_t> credit_bytes = std::nullopt);
 
   void Add(Task task);
   // A count in `table` has changed: tasks of this stage may have become ready.
@@ -49,6 +57,8 @@ class Stage {
   // The first ready task, or null. Sleeps up to kIdleWait if `may_wait` and no stage of this thread
   // has a ready task.
   Task Take(bool may_wait);
+  // The stage is done with a task of this length that was taken.
+  void Finished(int64_t size_bytes);
   // The task with this key, ready or not, or null.
   Task TakeKey(uint64_t key);
   size_t size();
@@ -65,7 +75,8 @@ class Stage {
 
   const std::shared_ptr<Waiter> waiter_;
   byteps::common::ReadyTable* const ready_;
-  std::deque<Task> tasks_;  // guarded by waiter_->mutex
+  std::deque<Task> tasks_;               // guarded by waiter_->mutex
+  std::optional<int64_t> credit_bytes_;  // left; guarded by waiter_->mutex
 };
 
 }  // namespace byteprophet

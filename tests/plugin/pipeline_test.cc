@@ -78,7 +78,7 @@ class Pipeline : public testing::TestWithParam<std::string> {
   static void TearDownTestSuite() { std::filesystem::remove_all(SocketDirectory()); }
 };
 INSTANTIATE_TEST_SUITE_P(EveryPolicy, Pipeline, testing::ValuesIn(prophet::policy_names()),
-                         [](const auto& tested) { return tested.param; });
+                         NameOfPolicy);
 
 void Iterate(Framework& framework, int thread, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -79,7 +79,7 @@ class Acknowledger {
 
 class PushGateOf : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(EveryPolicy, PushGateOf, testing::ValuesIn(prophet::policy_names()),
-                         [](const auto& tested) { return tested.param; });
+                         NameOfPolicy);
 
 // Each key comes again and again, whether or not it has been acknowledged.
 TEST_P(PushGateOf, EveryTaskOnceAndInOrderPerKey) {
@@ -112,7 +112,8 @@ TEST_P(PushGateOf, EveryTaskOnceAndInOrderPerKey) {
         for (size_t tensor = 0; tensor < announced.size(); ++tensor) {
           if (announced[tensor] == kIterations || announced[tensor] > taken_of[tensor]) continue;
           ready.AddReadyCount(tensor << 16);
-          gate.PeersChanged(&ready);  // the count tells BytePS' own gate, not this one
+          gate.PeersChanged(&ready,
+                            tensor << 16);  // the count tells BytePS' own gate, not this one
           ++announced[tensor];
         }
         std::this_thread::yield();

@@ -128,5 +128,55 @@ TEST(Stage, WaitsForLocalPeers) {
   EXPECT_EQ(stage.size(), 1u);
 }
 
+// Keys that can be taken now.
+std::vector<uint64_t> TakeAll(Stage& stage) {
+  std::vector<uint64_t> keys;
+  while (const Task task = stage.Take(false)) keys.push_back(task->key);
+  return keys;
+}
+
+using Keys = std::vector<uint64_t>;
+
+TEST(Stage, WithACreditByPriorityAndSmallOnesOvertake) {
+  Stage stage(std::make_shared<Waiter>(), nullptr, 100);
+  stage.Add(MakeTask(1, -3, 0, 30));
+  stage.Add(MakeTask(2, -2, 0, 90));
+  stage.Add(MakeTask(4, -1, 0, 60));
+  stage.Add(MakeTask(3, -1, 0, 10));
+  EXPECT_EQ(TakeAll(stage), (Keys{3, 4, 1}));  // 30 left: not enough for key 2
+  EXPECT_EQ(stage.size(), 1u);
+  stage.Finished(60);
+  EXPECT_EQ(TakeAll(stage), Keys{});
+  stage.Finished(30);
+  EXPECT_EQ(TakeAll(stage), (Keys{2}));
+}
+
+// Whoever is done with a task wakes the thread that ran out of credit.
+TEST(Stage, CreditThatComesBackIsTakenUp) {
+  Stage stage(std::make_shared<Waiter>(), nullptr, 100);
+  auto adders = StartAdders(stage);  // of 100 each
+  const auto start = std::chrono::steady_clock::now();
+  std::atomic<int> taken{0}, done{0};
+  std::thread finisher([&] {
+    while (done < kAdders * kTasks && std::chrono::steady_clock::now() - start < kLimit) {
+      if (done == taken) {
+        std::this_thread::yield();
+        continue;
+      }
+      ++done;
+      stage.Finished(100);
+    }
+  });
+  while (taken < kAdders * kTasks) {
+    ASSERT_LT(std::chrono::steady_clock::now() - start, kLimit) << "took " << taken;
+    if (stage.Take(true) == nullptr) continue;
+    EXPECT_LE(taken - done, 1);
+    ++taken;
+  }
+  finisher.join();
+  for (std::thread& adder : adders) adder.join();
+  EXPECT_EQ(stage.size(), 0u);
+}
+
 }  // namespace
 }  // namespace byteprophet

@@ -1,8 +1,12 @@
 // Tasks, and where their keys go, for tests without servers.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "byteps/common/global.h"
 #include "native/plugin/stage.h"
@@ -27,6 +31,13 @@ inline Task MakeTask(uint64_t key, int priority = 0, int version = 0, unsigned i
   task->version = version;
   task->len = len;
   return task;
+}
+
+// GoogleTest takes letters and digits only.
+inline std::string NameOfPolicy(const testing::TestParamInfo<std::string>& tested) {
+  std::string name = tested.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 }  // namespace byteprophet

@@ -73,8 +73,8 @@ TEST(Bandwidth, SimultaneousAcknowledgementsAreNotInfinite) {
   EXPECT_FALSE(estimate.bytes_per_ns());
 }
 
-// Two messages at a time over a path with a long delay, with a pause after each hundred: the link is
-// idle most of the time. The first after a pause is small, or not.
+// Two messages at a time over a path with a long delay, with a pause after each hundred: the link
+// is idle most of the time. The first after a pause is small, or not.
 double TwoAtATime(TimeNs bytes_ns, TimeNs delay_ns, bool small_first) {
   BandwidthEstimate estimate;
   TimeNs now = 0, free = 0;
