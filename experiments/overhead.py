@@ -12,8 +12,8 @@ under prophet, with nothing of all that, and with one of them at a time, in turn
   first seconds of the job, of the jobs that ``utilisation.py`` records and keeps.
 
 Finished jobs are kept in the results file: started again, the script goes on where it stopped.
-Writes ``overhead.json``, ``waits.json`` and ``overhead.png`` to experiments/results. Fifteen minutes
-on two cores.
+Writes ``overhead.json``, ``waits.json`` and ``overhead.png`` to experiments/results. Fifteen
+minutes on two cores.
 """
 
 from __future__ import annotations
