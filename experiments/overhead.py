@@ -272,7 +272,9 @@ def _draw_first_seconds(axes: Axes, kept: Sequence[Recorded]) -> None:
     axes.set_ylim(0, 1.05)
     axes.set_xlabel("seconds since the first forward")
     axes.set_ylabel("compute, busy share per second")
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    if kept:
+        axes.set_title(kept[0].case.workload, loc="left", fontsize="medium")
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 if __name__ == "__main__":
