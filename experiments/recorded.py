@@ -86,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser, names: str, workloads: str = "r
     parser.add_argument("--workloads", default=workloads)
     parser.add_argument("--schedulers", default=names)
     parser.add_argument("--bandwidth", default="1gbit", help="of each worker's link")
-    parser.add_argument("--compute-ns", type=int, default=900_000_000, help="per iteration")
+    parser.add_argument("--compute-ns", type=int, help="default: the workload's own")
     parser.add_argument("--iterations", type=int, default=12, help="measured ones of each job")
     add_places(parser)
 
@@ -129,9 +129,9 @@ def jobs(options: argparse.Namespace) -> Iterator[Recorded]:
 def _job(case: Case, options: argparse.Namespace) -> Recorded:
     plan = Plan((case,), options.iterations, rounds=1, record=True, idle_s=0.0)
     workload = Path(case.workload).stem if case.workload.endswith(".toml") else case.workload
-    compute_ms = options.compute_ns / 1e6
+    compute = "" if case.compute_ns is None else f"-{case.compute_ns / 1e6:g}ms"
     label = (
-        f"{workload}-{case.scheduler}-{format_rate(case.bandwidth_bps)}-{compute_ms:g}ms"
+        f"{workload}-{case.scheduler}-{format_rate(case.bandwidth_bps)}{compute}"
         f"-{options.iterations}"
     )
     kept = options.runs.absolute() / "recorded" / label

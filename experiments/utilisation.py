@@ -2,8 +2,8 @@
 
     python experiments/utilisation.py
 
-Two workers and a server run paced ResNet-50 (0.3 s forward, 0.6 s backward) and ResNet-152, links
-of 1 Gbit/s, under each scheduler once. Of worker 0 and the measured iterations:
+Two workers and a server run paced ResNet-50 (0.3 s forward, 0.6 s backward) and ResNet-152 on links
+of 1 Gbit/s under each scheduler once. Of worker 0 and the measured iterations:
 
 - *compute*: the share of time in which a layer runs, as it is stated to take (the rest is waits,
   and what a layer's host adds);
@@ -13,7 +13,7 @@ of 1 Gbit/s, under each scheduler once. Of worker 0 and the measured iterations:
   stock, which records no transfers, there is only this.
 
 Recorded jobs are kept and not run again (``recorded.py``). Writes ``utilisation.json`` and, per
-workload, ``utilisation-<workload>.png`` to experiments/results. Five minutes on two cores.
+workload, ``utilisation-<workload>.png`` to experiments/results. Eight minutes on two cores.
 """
 
 from __future__ import annotations
