@@ -86,11 +86,16 @@ class Results:
                 raise UserError(f"{path}: schema is {schema}, must be {SCHEMA}: remove the file")
 
     def has(self, cell: Cell) -> bool:
-        """Whether it is finished."""
-        return any(asdict(cell).items() <= row.items() for row in self.rows)
+        """Whether it is finished, under all schedulers that there are now."""
+        return any(
+            asdict(cell).items() <= row.items() and set(row["schedulers"]) == set(schedulers.names)
+            for row in self.rows
+        )
 
     def add(self, row: dict[str, Any]) -> None:
-        """Take in one more row and write the file."""
+        """Take in one more row, in place of one of the same cell, and write the file."""
+        cell = {name: row[name] for name in Cell.__dataclass_fields__}
+        self.rows = [old for old in self.rows if not cell.items() <= old.items()]
         self.rows.append(row)
         content = {
             "schema": SCHEMA,

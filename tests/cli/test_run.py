@@ -79,7 +79,9 @@ def test_two_workers_on_loopback_get_right_sums(
     assert report["status"] == "done"
     assert report["results"] == [{"rank": 0, "size": 2}, {"rank": 1, "size": 2}]
     roles = {role["name"]: role for role in report["roles"]}
-    assert list(roles) == ["scheduler", "server-0", "server-1", "worker-0", "worker-1"]
+    controllers = ["controller"] if scheduler in schedulers.PLANNED else []
+    names = ["scheduler", "server-0", "server-1", "worker-0", "worker-1", *controllers]
+    assert list(roles) == names
     assert all(role["exit_status"] == 0 and role["cpu_s"] > 0 for role in roles.values())
     assert "[worker-0] sums are right" in done.stderr
     assert Path(report["run"], "summary.json").is_file()

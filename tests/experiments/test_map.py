@@ -36,12 +36,14 @@ def test_goes_on_where_it_stopped(
         for result in row["schedulers"].values():
             assert row["bound_ns"] <= result["iteration_ns"] <= result["default_ns"]
 
-    file.write_text(json.dumps({"schema": 1, "results": rows[:3]}))
+    # A cell that is missing, and one that does not have all schedulers.
+    older = {**rows[2], "schedulers": {"fifo": rows[2]["schedulers"]["fifo"]}}
+    file.write_text(json.dumps({"schema": 1, "results": [older, *rows[:2]]}))
     run: list[engine_map.Cell] = []
     real = engine_map.run_cell
     monkeypatch.setattr(engine_map, "run_cell", lambda cell: run.append(cell) or real(cell))
     engine_map.main(small)
-    assert len(run) == 1
+    assert len(run) == 2
     assert json.loads(file.read_text())["results"] == rows
     assert (tmp_path / "results" / "map.png").stat().st_size > 10_000
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.launcher import check_job, run_job
+from byteprophet.launcher import Limits, check_job, run_job
 from byteprophet.launcher.attendant import Attendant
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.role import Role, RolePlan
@@ -33,7 +33,8 @@ def wait_for(path: Path, text: str) -> None:
 def test_a_controller_that_is_killed_is_started_again_and_ended_with_the_job(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
-    spec = make_spec(UNTIL_DONE, scheduler="prophet", controller=True)
+    limits = Limits(grace_s=30, farewell_s=0.2, premature_s=0.2)
+    spec = make_spec(UNTIL_DONE, scheduler="prophet", controller=True, limits=limits)
     logs = spec.run_directory / "logs"
 
     def strike() -> None:

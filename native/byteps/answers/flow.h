@@ -35,7 +35,7 @@ class Flow {
   static constexpr int64_t kSlackNs = 2'000'000;
   static constexpr uint64_t kFloorBytes = 256 << 10;
   static constexpr int64_t kRestNs = 10'000'000;  // ZeroMQ's threads have run meanwhile
-  static constexpr size_t kRates = 8;  // the window follows the largest of the last ones
+  static constexpr size_t kRates = 8;             // the window follows the largest of the last ones
 
   void OnHanded(uint64_t bytes, int64_t now_ns) {
     handed_bytes_ += bytes;
@@ -68,11 +68,10 @@ class Flow {
 
   // When half the window will have been delivered.
   int64_t ask_again_ns() const {
-    const double excess = static_cast<double>(outstanding_bytes()) -
-                          static_cast<double>(window_bytes()) / 2;
+    const double excess =
+        static_cast<double>(outstanding_bytes()) - static_cast<double>(window_bytes()) / 2;
     const double wait_ns = rate() > 0 ? excess / rate() : 0.0;
-    return static_cast<int64_t>(
-        std::clamp(wait_ns, 200e3, static_cast<double>(kSlackNs)));
+    return static_cast<int64_t>(std::clamp(wait_ns, 200e3, static_cast<double>(kSlackNs)));
   }
 
  private:

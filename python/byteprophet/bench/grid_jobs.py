@@ -28,7 +28,17 @@ TUNING_ITERATIONS = 300
 _TUNED_WITHIN = 250
 """In so many of them a tuner has settled; the rest it makes use of what it found."""
 
-_RUNS_IN_JOBS = ("torch", "workload", "hooks", "control", "observe", "profile", "network", "tune")
+_RUNS_IN_JOBS = (
+    "control",
+    "hooks",
+    "network",
+    "observe",
+    "profile",
+    "timeline",
+    "torch",
+    "tune",
+    "workload",
+)
 
 
 @dataclass(frozen=True)

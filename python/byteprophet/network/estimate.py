@@ -13,6 +13,10 @@ of acknowledgements after it are two samples, which a median does not follow. A 
 is: when the samples of the last 400 ms, six or more, all lie on one side of those before, what was
 before is forgotten.
 
+*What it cannot see*: acknowledgements that are late at one end of a busy stretch only, because a
+receiver had to wake up at its start, or because they wait behind answers in the other direction at
+its end. Over stretches of a few milliseconds that is 20% or more, up or down; over 50 ms, nothing.
+
 *Message cost* and *delay*: see message_cost.py. The delay is what a message takes that is sent when
 nothing else is under way, beyond its cost and its bytes. Where the cost is known, bandwidth is what
 bytes alone would get; where sizes do not differ it is what these messages get, cost included.
