@@ -122,7 +122,7 @@ benchmark::internal::Benchmark* BySize(benchmark::internal::Benchmark* benchmark
 const bool registered = [] {
   BySize(benchmark::RegisterBenchmark("Queues", QueuesAddTakeAck));
   BySize(benchmark::RegisterBenchmark("Forecast", ForecastReadyAndNext));
-  for (const std::string& name : policy_names()) {
+  for (const std::string& name : PolicyNames()) {
     BySize(benchmark::RegisterBenchmark(("Turn/" + name).c_str(),
                                         [name](benchmark::State& state) { Turn(state, name); }));
     BySize(benchmark::RegisterBenchmark(("Decide/" + name).c_str(),
