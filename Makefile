@@ -102,6 +102,7 @@ lint: build
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy experiments/*.py experiments/digits/*.py
+	$(BIN)/mypy experiments/gluon/*.py
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: build

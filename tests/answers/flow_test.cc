@@ -28,14 +28,14 @@ TEST(Flow, TheWindowCoversARoundTripAndTheTimeToTheNextLook) {
   Flow flow;
   EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes);
   flow.OnReading(Reading(0, 0), 0);
-  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 375'000);
+  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 250'000);
   // A slow moment does not close it at once, a lasting one does.
   TcpReading slow = Reading(0, 0);
   slow.bytes_per_ns /= 2;
   for (size_t i = 1; i < Flow::kRates; ++i) flow.OnReading(slow, 0);
-  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 375'000);
+  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 250'000);
   flow.OnReading(slow, 0);
-  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 187'500);
+  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 125'000);
 }
 
 TEST(Flow, MaySendUntilTheWindowIsFull) {
@@ -45,9 +45,9 @@ TEST(Flow, MaySendUntilTheWindowIsFull) {
   EXPECT_TRUE(flow.may_send());
   flow.OnHanded(1, 0);
   EXPECT_FALSE(flow.may_send());
-  // Half of 637,144 bytes at 0.125 bytes a nanosecond, but never longer than the slack.
+  // Half the window takes longer than the slack.
   EXPECT_EQ(flow.ask_again_ns(), Flow::kSlackNs);
-  flow.OnReading(Reading(500'000, 0), 1);
+  flow.OnReading(Reading(150'000, 0), 1);
   EXPECT_EQ(flow.ask_again_ns(), 200'000);
 }
 

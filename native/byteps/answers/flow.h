@@ -32,8 +32,8 @@ struct TcpReading {
 
 class Flow {
  public:
-  static constexpr int64_t kSlackNs = 2'000'000;
-  static constexpr uint64_t kFloorBytes = 256 << 10;
+  static constexpr int64_t kSlackNs = 1'000'000;
+  static constexpr uint64_t kFloorBytes = 64 << 10;
   static constexpr int64_t kRestNs = 10'000'000;  // ZeroMQ's threads have run meanwhile
   static constexpr size_t kRates = 8;             // the window follows the largest of the last ones
 
