@@ -96,10 +96,10 @@ def _chosen(text: str | None, known: Sequence[str], option: str) -> list[str]:
     """Of ``known``, in its order, those in ``text``; all, if there is none."""
     if text is None:
         return list(known)
-    wanted = [each.strip() for each in text.split(";")] if ";" in text else split(text, option)
+    wanted = split(text, option)
     for each in wanted:
         if each not in known:
-            raise UserError(f"{option} {each!r}: choose from {'; '.join(known)}")
+            raise UserError(f"{option} {each!r}: choose from {', '.join(known)}")
     return [each for each in known if each in wanted]
 
 
@@ -110,7 +110,7 @@ def _parse(table: Table, arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=2, help="jobs per row and policy (2)")
     parser.add_argument("--iterations", type=int, default=3, help="measured ones of a job (3)")
-    parser.add_argument("--rows", help="labels of the rows to run, separated by ; (all)")
+    parser.add_argument("--rows", help="labels of the rows to run, separated by commas (all)")
     parser.add_argument(
         "--policies", help=f"to run, separated by commas (all: {', '.join(POLICIES)})"
     )

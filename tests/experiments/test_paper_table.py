@@ -177,8 +177,8 @@ def test_the_script_reports_what_is_recorded(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--rows", "none"], "--rows 'none': choose from fast; slow"),
-        (["--policies", "p3,nobody"], "--policies 'nobody': choose from prophet;"),
+        (["--rows", "none"], "--rows 'none': choose from fast, slow"),
+        (["--policies", "p3,nobody"], "--policies 'nobody': choose from prophet,"),
         (["--rounds", "0"], "at least 1"),
         (["--report"], "no finished jobs"),
     ],
