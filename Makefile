@@ -4,7 +4,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(shell find CMakeLists.txt pyproject.toml prophet native python/byteprophet.pth -type f -not -name '*.md')
-CXX_FILES := $(shell find prophet native tests -name '*.h' -o -name '*.cc')
+CXX_FILES := $(shell find prophet native tests benchmarks -name '*.h' -o -name '*.cc')
 BUILD_TESTS := build/tests
 # MXNet 1.9.1 needs numpy 1.23.5, which has no wheels for Python 3.12 and later.
 MXNET_VENV := .venv-mxnet
@@ -12,13 +12,14 @@ MXNET_PYTHON ?= $(PYTHON)
 MXNET_POSSIBLE = $(MXNET_PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))'
 MXNET_REFUSAL := MXNet 1.9.1 needs Python 3.10 or 3.11: set MXNET_PYTHON
 
-.PHONY: help build demo test test-cxx test-python test-sanitizers fuzz lint format clean mxnet demo-mxnet test-mxnet
+.PHONY: help build demo test test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
 	@echo "make test-sanitizers  run the C++ tests under AddressSanitizer, UBSan, LeakSanitizer and ThreadSanitizer"
 	@echo "make mxnet   make or update $(MXNET_VENV)/, with MXNet in place of PyTorch; make demo-mxnet trains there"
 	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
+	@echo "make bench-native  what queue operations and policy decisions cost with 100, 2,000 and 20,000 pending"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet"
 
@@ -81,6 +82,13 @@ fuzz: test-cxx
 	BYTEPROPHET_FUZZ_SCENARIOS=$${BYTEPROPHET_FUZZ_SCENARIOS:-100000} \
 	  $(BUILD_TESTS)/tests/prophet/prophet_tests --gtest_filter='Fuzz.*'
 
+bench-native: build
+	$(BIN)/cmake -G Ninja -S . -B build/benchmarks -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_BENCHMARKS=ON -DBYTEPROPHET_BYTEPS=OFF \
+	  -DBYTEPROPHET_DEVICE=host >/dev/null
+	$(BIN)/cmake --build build/benchmarks --target prophet_benchmarks
+	build/benchmarks/benchmarks/prophet_benchmarks
+
 test-python: build
 	$(BIN)/python -m pytest
 
@@ -94,6 +102,7 @@ lint: build
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy experiments/*.py experiments/digits/*.py
+	$(BIN)/mypy experiments/gluon/*.py
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: build

@@ -84,7 +84,7 @@ Wide LinkBoundTimesRate(const BoundInput& input, Wide rate) {
 
 }  // namespace
 
-TimeNs iteration_bound_ns(const BoundInput& input) {
+TimeNs IterationBoundNs(const BoundInput& input) {
   Validate(input);
   const Wide bytes = Sum(input.size_bytes);
   const Wide forward_ns = Sum(input.forward_ns);

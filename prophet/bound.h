@@ -33,6 +33,6 @@ struct BoundInput {
 
 // Throws std::invalid_argument, in one line, for lengths that differ, anything negative, a rate
 // that is not positive, counts outside 1 to 2^20, and sums or results that do not fit in 62 bits.
-TimeNs iteration_bound_ns(const BoundInput& input);
+TimeNs IterationBoundNs(const BoundInput& input);
 
 }  // namespace prophet

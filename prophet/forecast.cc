@@ -25,6 +25,7 @@ void ReadyForecast::Set(std::span<const ReadyTime> times) {
   for (const ReadyTime& time : times) {
     Tensor& tensor = tensors_[time.tensor];
     tensor.priority = time.priority;
+    order_changed_ = true;
     tensor.ready_ns = time.ready_ns;
     tensor.spread_ns = time.spread_ns;
     tensor.observations = kSettledObservations;
@@ -34,13 +35,17 @@ void ReadyForecast::Set(std::span<const ReadyTime> times) {
 }
 
 void ReadyForecast::OnReady(uint64_t key, int32_t priority, TimeNs now) {
-  uint64_t& seen = key_iteration_[key];
-  if (seen == iteration_) OnIteration();
-  seen = iteration_;
+  Tensor& tensor = tensors_[TensorOf(key)];
+  std::vector<uint64_t>& seen = tensor.partition_iterations;
+  const size_t partition = PartitionOf(key);
+  if (partition >= seen.size()) seen.resize(partition + 1);
+  // Forgets no tensor that has come in the iteration that ends.
+  if (seen[partition] == iteration_) OnIteration();
+  seen[partition] = iteration_;
   if (!started_) started_ = now;
 
-  Tensor& tensor = tensors_[TensorOf(key)];
   if (tensor.last_iteration == iteration_) return;  // not its first partition
+  if (tensor.priority != priority || tensor.position == kNoPosition) order_changed_ = true;
   tensor.last_iteration = iteration_;
   tensor.absences = 0;
   tensor.priority = priority;
@@ -53,7 +58,8 @@ void ReadyForecast::OnIteration() {
   for (auto& [id, tensor] : tensors_) {
     if (tensor.last_iteration != iteration_) ++tensor.absences;
   }
-  std::erase_if(tensors_, [](const auto& entry) { return entry.second.absences > kForgetAfter; });
+  const auto forgotten = [](const auto& entry) { return entry.second.absences > kForgetAfter; };
+  if (std::erase_if(tensors_, forgotten) > 0) order_changed_ = true;
   ++iteration_;
   started_.reset();
   Rebuild();
@@ -80,18 +86,23 @@ void ReadyForecast::Learn(Tensor& tensor, TimeNs offset_ns) {
 }
 
 void ReadyForecast::Rebuild() {
-  std::vector<std::pair<int32_t, Tensor*>> order;
-  order.reserve(tensors_.size());
-  for (auto& [id, tensor] : tensors_) order.emplace_back(tensor.priority, &tensor);
-  std::sort(order.begin(), order.end(),
-            [](const auto& a, const auto& b) { return a.first > b.first; });
-  priorities_.clear();
-  expected_ = SegmentTree<Earliest>(order.size());
-  for (const auto& [priority, tensor] : order) {
-    tensor->position = priorities_.size();
-    priorities_.push_back(priority);
-    if (tensor->last_iteration == iteration_) continue;
-    expected_.Set(tensor->position, std::max<TimeNs>(0, tensor->ready_ns - tensor->spread_ns));
+  if (order_changed_) {
+    order_changed_ = false;
+    order_.clear();
+    for (auto& [id, tensor] : tensors_) order_.push_back(&tensor);
+    std::sort(order_.begin(), order_.end(),
+              [](const Tensor* a, const Tensor* b) { return a->priority > b->priority; });
+    priorities_.clear();
+    for (Tensor* tensor : order_) {
+      tensor->position = priorities_.size();
+      priorities_.push_back(tensor->priority);
+    }
+    expected_ = SegmentTree<Earliest>(order_.size());
+  }
+  for (const Tensor* tensor : order_) {
+    const bool came = tensor->last_iteration == iteration_;
+    expected_.Set(tensor->position,
+                  came ? kNever : std::max<TimeNs>(0, tensor->ready_ns - tensor->spread_ns));
   }
 }
 

@@ -48,10 +48,11 @@ class ReadyForecast {
     int32_t priority = 0;
     TimeNs ready_ns = 0;
     TimeNs spread_ns = 0;
-    int observations = 0;           // stops counting at the weight's limit
-    uint64_t last_iteration = 0;    // in which it was ready; 0 for none
-    int absences = 0;               // iterations in a row
-    size_t position = kNoPosition;  // in `expected_`
+    int observations = 0;                          // stops counting at the weight's limit
+    uint64_t last_iteration = 0;                   // in which it was ready; 0 for none
+    int absences = 0;                              // iterations in a row
+    size_t position = kNoPosition;                 // in `expected_`
+    std::vector<uint64_t> partition_iterations{};  // the last of each, by its number
   };
   struct Earliest {
     using Value = TimeNs;
@@ -60,13 +61,15 @@ class ReadyForecast {
   };
 
   static void Learn(Tensor& tensor, TimeNs offset_ns);
+  // Expects all tensors again that have not come in this iteration.
   void Rebuild();
 
   uint64_t iteration_ = 1;
   std::optional<TimeNs> started_;  // when this iteration's first item was ready
-  std::unordered_map<uint64_t, uint64_t> key_iteration_;
   std::unordered_map<uint64_t, Tensor> tensors_;
-  // By position: descending priorities, and offsets of what is still to come.
+  bool order_changed_ = false;    // a tensor was added, or its priority changed
+  std::vector<Tensor*> order_{};  // by position
+  // By position, as of the last Rebuild: descending priorities, and offsets of what is to come.
   std::vector<int32_t> priorities_;
   SegmentTree<Earliest> expected_;
 };

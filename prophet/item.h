@@ -20,6 +20,8 @@ struct Item {
 
 // The declared tensor a partition belongs to.
 constexpr uint64_t TensorOf(uint64_t key) { return key >> 16; }
+// Its number within the tensor.
+constexpr uint16_t PartitionOf(uint64_t key) { return static_cast<uint16_t>(key); }
 
 // Priorities from 0 up mark what has no place in the forward order: unknown tensors, broadcasts,
 // metrics. They go before everything else, because somebody may be blocked on them.

@@ -45,13 +45,13 @@ const Entry& Find(std::string_view name) {
 
 }  // namespace
 
-std::vector<std::string> policy_names() {
+std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
   return names;
 }
 
-Settings default_settings(std::string_view name) { return Defaults(Find(name).specs); }
+Settings DefaultSettings(std::string_view name) { return Defaults(Find(name).specs); }
 
 std::unique_ptr<Policy> MakePolicy(std::string_view name, const Settings& overrides) {
   const Entry& entry = Find(name);

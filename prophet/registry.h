@@ -12,11 +12,11 @@
 namespace prophet {
 
 // In a fixed order, the simplest first.
-std::vector<std::string> policy_names();
+std::vector<std::string> PolicyNames();
 
 // Both throw std::invalid_argument, in one line, for an unknown name; MakePolicy also for settings
 // that the policy refuses.
-Settings default_settings(std::string_view name);
+Settings DefaultSettings(std::string_view name);
 std::unique_ptr<Policy> MakePolicy(std::string_view name, const Settings& overrides = {});
 
 }  // namespace prophet

@@ -16,14 +16,14 @@ int64_t IterationBoundNs(const std::vector<int64_t>& size_bytes,
                          const std::vector<int64_t>& forward_ns, int64_t backward_ns,
                          std::optional<int64_t> bandwidth_bps, int64_t workers, int64_t servers,
                          std::optional<int64_t> server_bandwidth_bps) {
-  return prophet::iteration_bound_ns({.size_bytes = size_bytes,
-                                      .ready_ns = ready_ns,
-                                      .forward_ns = forward_ns,
-                                      .backward_ns = backward_ns,
-                                      .bandwidth_bps = bandwidth_bps,
-                                      .workers = workers,
-                                      .servers = servers,
-                                      .server_bandwidth_bps = server_bandwidth_bps});
+  return prophet::IterationBoundNs({.size_bytes = size_bytes,
+                                    .ready_ns = ready_ns,
+                                    .forward_ns = forward_ns,
+                                    .backward_ns = backward_ns,
+                                    .bandwidth_bps = bandwidth_bps,
+                                    .workers = workers,
+                                    .servers = servers,
+                                    .server_bandwidth_bps = server_bandwidth_bps});
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ void SetReadyTimes(Policy& policy, const std::vector<ReadyTuple>& times) {
 }  // namespace
 
 void DefinePolicy(nb::module_& module) {
-  module.def("policy_names", &prophet::policy_names);
-  module.def("default_settings", &prophet::default_settings, "name"_a);
+  module.def("policy_names", &prophet::PolicyNames);
+  module.def("default_settings", &prophet::DefaultSettings, "name"_a);
   module.def("parse_settings", &prophet::ParseSettings, "text"_a);
 
   nb::class_<Policy>(module, "Policy", nb::is_final())

@@ -97,13 +97,13 @@ std::shared_ptr<PushGate> MakeGate() {
 // The credit of a stage: of REDUCE, where BytePS schedules that, at the local rank that starts the
 // reductions.
 std::optional<int64_t> CreditBytes(QueueType type) {
-  if (type != byteps::common::REDUCE || !BytePSGlobal::GetNccl()->IsSignalRoot()) {
+  using Policy = prophet::ByteSchedulerReducePolicy;
+  const char* name = std::getenv("BYTEPS_SCHEDULER");
+  if (type != byteps::common::REDUCE || name == nullptr || name != Policy::kName ||
+      !BytePSGlobal::GetNccl()->IsSignalRoot()) {
     return std::nullopt;
   }
-  const auto policy = ChosenPolicy();
-  if (policy->name() != prophet::ByteSchedulerReducePolicy::kName) return std::nullopt;
-  const int64_t partitions =
-      policy->settings().at(std::string(prophet::ByteSchedulerReducePolicy::kCredit));
+  const int64_t partitions = ChosenPolicy()->settings().at(std::string(Policy::kCredit));
   return partitions * int64_t{BytePSGlobal::GetPartitionBound()};
 }
 

@@ -33,17 +33,20 @@ Decision ProphetPolicy::Next(TimeNs now) {
 }
 
 uint64_t ProphetPolicy::WindowBytes(uint32_t server, int32_t priority, TimeNs now) const {
-  const auto bytes_per_ns = BytesPerNs(server);
-  if (!bytes_per_ns) return max_bytes_;
-  return Window(*bytes_per_ns, FloorBytes(*bytes_per_ns, DelayNs(server), 1), priority, now);
+  return ServerWindow(server, NextAbove(priority), now);
 }
 
-uint64_t ProphetPolicy::Window(double bytes_per_ns, double floor_bytes, int32_t priority,
+uint64_t ProphetPolicy::ServerWindow(uint32_t server, std::optional<TimeNs> next,
+                                     TimeNs now) const {
+  const auto bytes_per_ns = BytesPerNs(server);
+  if (!bytes_per_ns) return max_bytes_;
+  return Window(*bytes_per_ns, FloorBytes(*bytes_per_ns, DelayNs(server), 1), next, now);
+}
+
+uint64_t ProphetPolicy::Window(double bytes_per_ns, double floor_bytes, std::optional<TimeNs> next,
                                TimeNs now) const {
   auto window = static_cast<double>(max_bytes_);
-  if (const auto next = NextAbove(priority)) {
-    window = std::min(window, bytes_per_ns * static_cast<double>(*next - now));
-  }
+  if (next) window = std::min(window, bytes_per_ns * static_cast<double>(*next - now));
   return static_cast<uint64_t>(std::max(window, floor_bytes));
 }
 
@@ -54,11 +57,12 @@ double ProphetPolicy::FloorBytes(double bytes_per_ns, TimeNs delay_ns, int parti
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {
   if (IsUnranked(head)) return true;
-  if (load.bytes >= WindowBytes(head.server, head.priority, now)) return false;
+  const auto next = NextAbove(head.priority);
+  if (load.bytes >= ServerWindow(head.server, next, now)) return false;
   const auto bytes_per_ns = LinkBytesPerNs();
   if (!bytes_per_ns || queues().active_servers() < 2) return true;
   const double floor_bytes = FloorBytes(*bytes_per_ns, LongestDelayNs(), 2);
-  if (link_load_.bytes() < Window(*bytes_per_ns, floor_bytes, head.priority, now)) return true;
+  if (link_load_.bytes() < Window(*bytes_per_ns, floor_bytes, next, now)) return true;
   if (load.messages > 0) return false;
   const TimeNs latest = held_since_.emplace(head.server, now).first->second + kLongestHoldNs;
   if (latest <= now) return true;

@@ -67,7 +67,10 @@ class ProphetPolicy final : public PredictingPolicy {
   // The longest time that a server with nothing in flight is kept waiting for the link.
   static constexpr TimeNs kLongestHoldNs = 1'000'000'000;
 
-  uint64_t Window(double bytes_per_ns, double floor_bytes, int32_t priority, TimeNs now) const;
+  // `next`: when something more urgent is due.
+  uint64_t ServerWindow(uint32_t server, std::optional<TimeNs> next, TimeNs now) const;
+  uint64_t Window(double bytes_per_ns, double floor_bytes, std::optional<TimeNs> next,
+                  TimeNs now) const;
   double FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const;
 
   double partition_bytes_ = 0;

@@ -165,7 +165,7 @@ TEST_P(EveryPolicy, NoIterationIsShorterThanTheBound) {
         input.bandwidth_bps = rate(job.worker_bandwidth_bps[worker]);
         const TimeNs before = Backward(job, result, worker, i - 1);
         const TimeNs after = Backward(job, result, worker, i);
-        ASSERT_GE(after - before, iteration_bound_ns(input));
+        ASSERT_GE(after - before, IterationBoundNs(input));
         first = std::min(first, before);
         last = std::max(last, after);
       }
@@ -174,7 +174,7 @@ TEST_P(EveryPolicy, NoIterationIsShorterThanTheBound) {
       input.workers = static_cast<int64_t>(workers);
       input.servers = static_cast<int64_t>(servers.size());
       input.server_bandwidth_bps = *std::max_element(servers.begin(), servers.end());
-      ASSERT_GE(last - first, iteration_bound_ns(input));
+      ASSERT_GE(last - first, IterationBoundNs(input));
       input.workers = input.servers = 1;
       input.server_bandwidth_bps.reset();
     }
@@ -200,7 +200,7 @@ TEST_P(EveryPolicy, TheSameInputGivesTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, EveryPolicy, testing::ValuesIn(policy_names()));
+INSTANTIATE_TEST_SUITE_P(Engine, EveryPolicy, testing::ValuesIn(PolicyNames()));
 
 }  // namespace
 }  // namespace prophet::engine

@@ -77,7 +77,7 @@ class Pipeline : public testing::TestWithParam<std::string> {
  protected:
   static void TearDownTestSuite() { std::filesystem::remove_all(SocketDirectory()); }
 };
-INSTANTIATE_TEST_SUITE_P(EveryPolicy, Pipeline, testing::ValuesIn(prophet::policy_names()),
+INSTANTIATE_TEST_SUITE_P(EveryPolicy, Pipeline, testing::ValuesIn(prophet::PolicyNames()),
                          NameOfPolicy);
 
 void Iterate(Framework& framework, int thread, uint64_t seed) {

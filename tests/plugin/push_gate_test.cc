@@ -78,7 +78,7 @@ class Acknowledger {
 };
 
 class PushGateOf : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(EveryPolicy, PushGateOf, testing::ValuesIn(prophet::policy_names()),
+INSTANTIATE_TEST_SUITE_P(EveryPolicy, PushGateOf, testing::ValuesIn(prophet::PolicyNames()),
                          NameOfPolicy);
 
 // Each key comes again and again, whether or not it has been acknowledged.

@@ -14,7 +14,7 @@ Plan Window(int64_t bytes) { return {.settings = {{"window_max_bytes", bytes}}, 
 
 class StagedPlans : public testing::Test {
  protected:
-  StagedPlans() { staged_.Reset("prophet", prophet::default_settings("prophet")); }
+  StagedPlans() { staged_.Reset("prophet", prophet::DefaultSettings("prophet")); }
   StagedPlan staged_;
 };
 
@@ -63,7 +63,7 @@ TEST_F(StagedPlans, CheckedAgainstWhatWasAdopted) {
 
 TEST_F(StagedPlans, ANewGateStartsFromItsOwnSettings) {
   staged_.Stage(1, Window(1 << 21));
-  staged_.Reset("p3", prophet::default_settings("p3"));
+  staged_.Reset("p3", prophet::DefaultSettings("p3"));
   EXPECT_FALSE(staged_.Begin().plan);
   EXPECT_THROW(staged_.Stage(2, Window(1 << 21)), std::invalid_argument);
   staged_.Reset("", {});

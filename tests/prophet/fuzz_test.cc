@@ -24,7 +24,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 }
 
 TEST(Fuzz, EveryPolicy) {
-  const std::vector<std::string> policies = policy_names();
+  const std::vector<std::string> policies = PolicyNames();
   const uint64_t only = FromEnvironment("BYTEPROPHET_FUZZ_SEED", 0);
   const uint64_t count = FromEnvironment("BYTEPROPHET_FUZZ_SCENARIOS", kScenarios);
   const uint64_t first = only > 0 ? only : 1;

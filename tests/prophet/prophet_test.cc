@@ -14,7 +14,7 @@ constexpr TimeNs kMs = 1'000'000;
 constexpr int64_t kBitsPerSecond = 8'000'000'000;  // one byte per nanosecond
 
 ProphetPolicy Make(int64_t floor, int64_t max, int64_t bandwidth_bps = kBitsPerSecond) {
-  Settings settings = default_settings("prophet");
+  Settings settings = DefaultSettings("prophet");
   settings["window_floor_bytes"] = floor;
   settings["window_max_bytes"] = max;
   settings["bandwidth_bps"] = bandwidth_bps;
@@ -173,7 +173,7 @@ TEST(Prophet, TwoInFlightAreEnoughForAnEstimate) {
 }
 
 TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
-  Settings settings = default_settings("prophet");
+  Settings settings = DefaultSettings("prophet");
   settings["partition_bytes"] = 1000;
   settings["window_max_bytes"] = 1 << 30;
   settings["bandwidth_bps"] = kBitsPerSecond;
@@ -192,7 +192,7 @@ TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
 }
 
 TEST(Prophet, TheMaximumDoesNotStarveAFastLink) {
-  Settings settings = default_settings("prophet");
+  Settings settings = DefaultSettings("prophet");
   settings["partition_bytes"] = 1000;
   settings["window_max_bytes"] = 1;
   settings["bandwidth_bps"] = kBitsPerSecond;

@@ -18,14 +18,14 @@ std::string Refusal(std::string_view policy, const Settings& settings) {
 }
 
 TEST(Registry, Names) {
-  EXPECT_EQ(policy_names(),
+  EXPECT_EQ(PolicyNames(),
             (std::vector<std::string>{"fifo", "p3", "bytescheduler", "bytescheduler-reduce",
                                       "prophet-paper", "prophet"}));
 }
 
 TEST(Registry, EveryPolicyIsMadeUnderItsNameFromItsDefaults) {
-  for (const std::string& name : policy_names()) {
-    const Settings defaults = default_settings(name);
+  for (const std::string& name : PolicyNames()) {
+    const Settings defaults = DefaultSettings(name);
     EXPECT_TRUE(defaults.contains("partition_bytes")) << name;
     EXPECT_EQ(MakePolicy(name, defaults)->name(), name);
   }
@@ -35,7 +35,7 @@ TEST(Registry, UnknownPolicy) {
   EXPECT_EQ(Refusal("lifo", {}),
             "no scheduler is called 'lifo'; there are fifo, p3, bytescheduler, "
             "bytescheduler-reduce, prophet-paper, prophet");
-  EXPECT_THROW(default_settings(""), std::invalid_argument);
+  EXPECT_THROW(DefaultSettings(""), std::invalid_argument);
 }
 
 TEST(Registry, UnknownSettingNamesTheAcceptedOnes) {
@@ -48,8 +48,8 @@ TEST(Registry, ValuesOutOfRange) {
   EXPECT_EQ(
       Refusal("p3", {{"outstanding_messages", 0}}),
       "scheduler p3: setting outstanding_messages=0 is out of range; it accepts 1 to 1048576");
-  for (const std::string& name : policy_names()) {
-    for (const auto& [setting, value] : default_settings(name)) {
+  for (const std::string& name : PolicyNames()) {
+    for (const auto& [setting, value] : DefaultSettings(name)) {
       EXPECT_NE(Refusal(name, {{setting, -1}}), "accepted") << name << " " << setting;
       EXPECT_NE(Refusal(name, {{setting, std::numeric_limits<int64_t>::max()}}), "accepted");
       // Zero means: find out.
@@ -77,8 +77,8 @@ TEST(Registry, AReconfiguredPolicyKeepsWhatIsNotNamedAndRefusesAsAWhole) {
   EXPECT_THROW(policy->Reconfigure({{"window_max_bytes", 300}}), std::invalid_argument);
   EXPECT_THROW(policy->Reconfigure({{"bandwidth_bps", 5}, {"speed", 1}}), std::invalid_argument);
   EXPECT_EQ(policy->settings(), before);
-  for (const std::string& name : policy_names()) {
-    EXPECT_EQ(MakePolicy(name)->settings(), default_settings(name)) << name;
+  for (const std::string& name : PolicyNames()) {
+    EXPECT_EQ(MakePolicy(name)->settings(), DefaultSettings(name)) << name;
   }
 }
 

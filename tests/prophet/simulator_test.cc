@@ -45,7 +45,7 @@ std::string Finding(const std::string& policy) {
 }
 
 TEST(Simulator, FindsNothingWrongWithAWrapper) {
-  for (const std::string& name : policy_names()) EXPECT_EQ(Finding<Wrapped>(name), "nothing");
+  for (const std::string& name : PolicyNames()) EXPECT_EQ(Finding<Wrapped>(name), "nothing");
 }
 
 struct SendsTwice : Wrapped {

@@ -86,18 +86,23 @@ def test_lateness_counts_only_as_far_as_it_exceeds_the_time_blocked() -> None:
     assert clock.now_ns == (MS + 60_000) + 20_000 + (MS - 40_000) + 60_000
 
 
-def test_host_work_delays_forward_but_not_backward() -> None:
+def test_host_work_does_not_delay_a_device_that_has_work() -> None:
+    clock = VirtualClock()
+    pacer = Pacer(clock)
+    for layer in (forward, forward, backward, backward):
+        layer(pacer, MS)
+        clock.work(100_000)
+    assert clock.now_ns == 4 * MS + 100_000
+
+
+def test_host_work_delays_a_device_that_waits_for_parameters() -> None:
     clock = VirtualClock()
     pacer = Pacer(clock)
     forward(pacer, MS)
+    clock.block(200_000)
     clock.work(100_000)
     forward(pacer, MS)
-    assert clock.now_ns == 2 * MS + 100_000
-    clock.work(100_000)
-    backward(pacer, MS)
-    clock.work(100_000)
-    backward(pacer, MS)
-    assert clock.now_ns == 4 * MS + 100_000
+    assert clock.now_ns == 2 * MS + 300_000
 
 
 def test_a_blocked_thread_earns_nothing_in_backward() -> None:

@@ -2,16 +2,15 @@
 
 Every sleep ends late, by some 50 us and by much more on a busy machine; over hundreds of layers
 that would be percents. So the pacer keeps the time line of the device it stands for: a layer ends
-at a deadline, and what the thread overshot it by is taken off the next wait. What else may be
-taken off depends on what an accelerator would have been doing meanwhile:
+at a deadline, and what the thread overshot it by is taken off the next wait, and so is the CPU
+time it used between two layers: an accelerator runs on while the host handles hooks and hands
+gradients over. Time it was blocked is not taken off. What follows depends on what blocked it:
 
 - forward: a layer starts when the one before has ended *and* its parameters are there. The thread
-  may have been blocked between the two, waiting for parameters, and a layer must not be credited
-  with that time. Lateness is carried over only as far as it exceeds the time the thread was
-  blocked, and host work between layers (hooks, parameter updates) delays the device.
-- backward: layers wait for no parameters, and an accelerator runs on while the host handles
-  hooks and hands gradients over. The thread's CPU time between two layers is carried over as
-  well; time it was blocked is not.
+  may have been blocked for them, and the accelerator with it, after what it had to do was done. So
+  lateness and CPU time are carried over only as far as they exceed the time blocked.
+- backward: layers wait for no parameters. Whatever else blocked the thread (other programs, the
+  interpreter's lock) delays the device.
 
 Hence a layer never ends before its stated time after the one before, and a pass never takes less
 than the sum of its layers. All that happens from ``begin`` to ``end`` is inside the layer's time.
@@ -63,7 +62,7 @@ class Pacer:
         """A forward layer whose parameters are there begins."""
         now_ns, cpu_ns = self._since_last_layer()
         blocked_ns = now_ns - self._left_ns - cpu_ns
-        self._start_ns = now_ns - max(0, self._late_ns - blocked_ns)
+        self._start_ns = now_ns - max(0, self._late_ns + cpu_ns - blocked_ns)
 
     def begin_backward(self) -> None:
         """A backward layer begins."""
