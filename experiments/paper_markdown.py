@@ -1,4 +1,4 @@
-"""The results of a table as markdown: rates, prophet's speed over the others', simulated rates."""
+"""The results of a table as markdown: rates, ratios between policies, simulated rates."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from byteprophet.bench.grid_figures import CPU_LIMIT
 from byteprophet.bench.grid_phases import PROPHET
 
 NOTHING = "-"
+_STOCK = "stock"
 Figures = Mapping[str, Any]
 
 
 def to_markdown(result: Figures) -> str:
-    """Three tables with the same columns, and what must be known to read them."""
+    """Tables with the same columns, and what must be known to read them."""
     rows: Sequence[Figures] = result["rows"]
     names = list(rows[0]["policies"])
     others = [name for name in names if name != PROPHET]
@@ -34,6 +35,12 @@ def to_markdown(result: Figures) -> str:
         "Each within its rounds, with the 95% interval; the paper's ratio in brackets.",
         _each(result, others, _over),
     ]
+    if any(row["policies"][_STOCK]["rate"] for row in rows):
+        parts += [
+            "## Rates over stock's",
+            "Of the medians; the paper's over its FIFO in brackets, where it prints that.",
+            _each(result, [name for name in names if name != _STOCK], _over_stock),
+        ]
     if "simulated_rate" in rows[0]["policies"][PROPHET]:
         parts += [
             "## Simulated, samples/s per worker",
@@ -92,6 +99,16 @@ def _over(row: Figures, name: str) -> str:
         text = f"{over['value']:.2f} [{over['low']:.2f}, {over['high']:.2f}]"
     if policy["paper_over"] is not None:
         text += f" ({policy['paper_over']:.2f})"
+    return text
+
+
+def _over_stock(row: Figures, name: str) -> str:
+    policy, stock = row["policies"][name], row["policies"][_STOCK]
+    text = NOTHING
+    if policy["rate"] is not None and stock["rate"] is not None:
+        text = f"{policy['rate'] / stock['rate']:.2f}"
+    if policy["paper_rate"] is not None and stock["paper_rate"] is not None:
+        text += f" ({policy['paper_rate'] / stock['paper_rate']:.2f})"
     return text
 
 

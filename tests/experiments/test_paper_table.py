@@ -107,6 +107,13 @@ def test_rates_and_ratios_beside_the_papers() -> None:
 | fast | - | 1.50 [1.50, 1.50] (1.50) | - (1.50) | - | - | - (2.00) | 1.25 [1.25, 1.25] (2.00) |
 | slow | - | - | - | - | - | - | - |"""
     )
+    assert (
+        found["Rates"]
+        == """\
+| limit | prophet | prophet-paper | bytescheduler | bytescheduler-reduce | p3 | p3 at 4 MB | fifo |
+| fast | 1.67 (2.00) | - | 1.11 (1.33) | - (1.33) | - | - | - (1.00) |
+| slow | - | - | - | - | - | - | - |"""
+    )
     assert "Simulated" not in found
     assert to_markdown(result).endswith("\n\nA note.\n")
 
