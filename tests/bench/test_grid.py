@@ -38,13 +38,15 @@ link = "500mbit"
 [[cell]]
 workload = "random:7"
 link = "unlimited"
+workers = 3
+slow_worker = "200mbit"
 """
     grid = parse_grid(text, "g.toml", tmp_path)
     assert (grid.name, grid.iterations, grid.warmup_iterations) == ("mine", 5, 2)
     assert [cell.name for cell in grid.cells] == [
         "mine-1",
         "own-500mbit-2w1s",
-        "random-7-unlimited-2w1s",
+        "random-7-unlimited-3w1s-slow200mbit",
     ]
     first, own, generated = grid.cells
     assert (first.workers, first.servers, first.tuning) == (3, 2, True)
@@ -52,6 +54,8 @@ link = "unlimited"
     assert own.load_workload() == load("random:3")
     assert own.bandwidth_bps(own.load_workload()) == 500_000_000
     assert generated.bandwidth_bps(generated.load_workload()) is None
+    assert generated.worker_bandwidth_bps == {2: 200_000_000}
+    assert own.worker_bandwidth_bps == {}
 
 
 def test_a_link_relative_to_compute_takes_that_long_for_the_payload() -> None:
@@ -79,6 +83,9 @@ def test_a_link_relative_to_compute_takes_that_long_for_the_payload() -> None:
         (CELL + "servers = 1.5\n", "cell 1: servers .* got 1.5"),
         (CELL + "compute_ns = 0\n", "cell 1: compute_ns .* got 0"),
         (CELL + "tuning = 1\n", "cell 1: tuning .* got 1"),
+        (CELL + "slow_worker = 0.5\n", "cell 1: slow_worker .* got 0.5"),
+        (CELL + 'slow_worker = "slow"\n', "cell 1: slow_worker.*slow"),
+        (CELL + 'slow_worker = "unlimited"\n', "cell 1: slow_worker .*unlimited"),
         (CELL + "name = 3\n", "cell 1: name .* got 3"),
         (CELL + CELL, "cell 2: is called 'resnet50-x0.9-2w1s' as cell 1 is"),
     ],

@@ -10,6 +10,7 @@
     compute_ns = 900000000      # optional: forward and backward; else the workload's
     workers = 2                 # optional
     servers = 1                 # optional
+    slow_worker = "500mbit"     # optional: the last worker's link has this rate
     tensors_per_burst = 8       # optional: gradients are released in groups
     tuning = true               # optional: the cell takes part in the phase "tuning"
     name = "mine-1"             # optional: else made of workload, link, workers and servers
@@ -50,6 +51,7 @@ class Cell:
     tensors_per_burst: int | None = None
     tuning: bool = False
     name: str = ""
+    slow_worker: str | None = None
 
     def __post_init__(self) -> None:
         if type(self.workload) is not str or not self.workload:
@@ -63,6 +65,8 @@ class Cell:
         if type(self.name) is not str or not self.name.isprintable():
             raise UserError(f"name must be printable text, got {self.name!r}")
         self._check_link()
+        if self.slow_worker is not None and self._slow_bps() is None:
+            raise UserError("slow_worker must be a rate, got 'unlimited'")
         if not self.name:
             object.__setattr__(self, "name", self._describe())
 
@@ -89,6 +93,19 @@ class Cell:
             raise UserError("link relative to compute, but the workload has no compute")
         return math.ceil(workload.size_bytes * 8 / PAYLOAD_SHARE / (self.link * compute_s))
 
+    @property
+    def worker_bandwidth_bps(self) -> dict[int, int]:
+        """Of the workers, by index, whose links have a rate of their own."""
+        slow_bps = self._slow_bps()
+        return {} if slow_bps is None else {self.workers - 1: slow_bps}
+
+    def _slow_bps(self) -> int | None:
+        if self.slow_worker is None:
+            return None
+        if type(self.slow_worker) is not str:
+            raise UserError(f"slow_worker must be a rate as a text, got {self.slow_worker!r}")
+        return parse_rate(self.slow_worker, "slow_worker")
+
     def _check_link(self) -> None:
         if type(self.link) is str:
             parse_rate(self.link, "link")
@@ -102,7 +119,8 @@ class Cell:
         workload = Path(self.workload).stem if self.workload.startswith("/") else self.workload
         link = self.link if isinstance(self.link, str) else f"x{self.link:g}"
         bursts = f"-b{self.tensors_per_burst}" if self.tensors_per_burst else ""
-        return f"{workload.replace(':', '-')}-{link}-{self.workers}w{self.servers}s{bursts}"
+        slow = f"-slow{self.slow_worker}" if self.slow_worker else ""
+        return f"{workload.replace(':', '-')}-{link}-{self.workers}w{self.servers}s{bursts}{slow}"
 
 
 @dataclass(frozen=True)

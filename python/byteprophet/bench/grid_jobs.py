@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import byteprophet
 from byteprophet import _core, schedulers
@@ -88,6 +89,7 @@ class PreparedCell:
             workers=self.cell.workers,
             servers=self.cell.servers,
             settings=variant.settings,
+            worker_bandwidth_bps=self.cell.worker_bandwidth_bps,
             tune_iterations=_TUNED_WITHIN if variant.tuner else 0,
         )
 
@@ -112,7 +114,7 @@ def plan_of(grid: Grid, phase: str, case: Case) -> Plan:
 def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
     """Of all that the job is told; what is only a name is left out."""
     settings, _ = schedulers.resolve(variant.scheduler, variant.settings)
-    told = {
+    told: dict[str, Any] = {
         "workload": [
             (t.name, t.size_bytes, t.forward_ns, t.backward_ns, t.burst)
             for t in prepared.workload.tensors
@@ -126,6 +128,8 @@ def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
         "iterations": plan.iterations,
         "warmup_iterations": plan.warmup_iterations,
     }
+    if prepared.cell.slow_worker is not None:
+        told["worker_bandwidth_bps"] = list(prepared.cell.worker_bandwidth_bps.items())
     return _digest(json.dumps(told, sort_keys=True).encode())
 
 

@@ -91,6 +91,16 @@ def phase_jobs(
         variants = [[*self_tuning, Variant(PROPHET)] if cell.cell.tuning else [] for cell in cells]
     else:
         raise UserError(f"--phase {phase!r}: choose from {', '.join(PHASES)}")
+    return in_turn(phase, cells, variants, rounds)
+
+
+def in_turn(
+    phase: str,
+    cells: Sequence[PreparedCell],
+    variants: Sequence[Sequence[Variant]],
+    rounds: int,
+) -> list[Job]:
+    """Jobs of ``variants``, one sequence per cell, in the order in which they run."""
     return [
         Job(phase, cell.cell, variant, number)
         for number in range(1, rounds + 1)
@@ -121,7 +131,7 @@ def _first(cells: Sequence[PreparedCell], name: str, count: int) -> list[Variant
             name,
             cell.cell.workers,
             cell.cell.servers,
-            cell.cell.bandwidth_bps(cell.workload),
+            cell.case(Variant(name)).slowest_bps,
         ):
             variant = Variant(name, settings)
             variants[variant.label] = variant

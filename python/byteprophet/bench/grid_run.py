@@ -31,7 +31,8 @@ from byteprophet.bench.grid_jobs import (
 from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.result import bound_ns
-from byteprophet.errors import JobFailed
+from byteprophet.errors import JobFailed, UserError
+from byteprophet.network import why_not_permitted
 
 START_S = 5.0
 """From the start of a job to its first iteration, and from its last one to its end."""
@@ -54,9 +55,9 @@ class _Task:
         """How long it may take on a quiet machine."""
         case, workload = self.plan.cases[0], self.prepared.workload
         iteration_ns = 1.12 * bound_ns(workload, case)
-        if case.scheduler in _WITHOUT_OVERLAP and case.bandwidth_bps is not None:
+        if case.scheduler in _WITHOUT_OVERLAP and case.slowest_bps is not None:
             compute_ns = workload.forward_ns + workload.backward_ns
-            iteration_ns = compute_ns + workload.size_bytes * 8e9 / case.bandwidth_bps
+            iteration_ns = compute_ns + workload.size_bytes * 8e9 / case.slowest_bps
         return START_S + (self.plan.updates + case.tune_iterations) * iteration_ns / 1e9
 
 
@@ -74,8 +75,37 @@ def run_phase(
     UserError before anything starts where something cannot be run here. A job that fails is
     recorded and the rest goes on; at the end JobFailed says so.
     """
-    cells = [prepare_cell(cell, directory / "workloads") for cell in grid.cells]
+    cells = prepare(grid, directory)
     jobs = phase_jobs(phase, cells, names, rounds)
+    run_jobs(grid, cells, jobs, directory, namespaces, progress)
+
+
+def namespaces_for(grid: Grid) -> bool:
+    """Whether its roles get hosts of their own; UserError where they need them and cannot."""
+    reason = why_not_permitted()
+    limited = any(
+        cell.worker_bandwidth_bps or cell.bandwidth_bps(cell.load_workload()) is not None
+        for cell in grid.cells
+    )
+    if reason is not None and limited:
+        raise UserError(f"grid {grid.name}: limited links need network namespaces: {reason}")
+    return reason is None
+
+
+def prepare(grid: Grid, directory: Path) -> list[PreparedCell]:
+    """The cells of ``grid``, with their workloads in files in ``directory``."""
+    return [prepare_cell(cell, directory / "workloads") for cell in grid.cells]
+
+
+def run_jobs(
+    grid: Grid,
+    cells: Sequence[PreparedCell],
+    jobs: Sequence[Job],
+    directory: Path,
+    namespaces: bool,
+    progress: Progress,
+) -> None:
+    """As ``run_phase``, of ``jobs``, all of one phase, in ``cells`` of ``grid``."""
     by_name = {prepared.cell.name: prepared for prepared in cells}
     tasks = [_task(grid, job, by_name[job.cell.name]) for job in jobs]
     for task in tasks:
@@ -85,7 +115,7 @@ def run_phase(
         missing = _missing(tasks, store.records, progress)
         left_s = sum(task.estimate_s() for task in missing)
         progress(
-            f"grid {grid.name}, phase {phase}: {len(missing)} of {len(tasks)} jobs to run, "
+            f"grid {grid.name}, phase {jobs[0].phase}: {len(missing)} of {len(tasks)} jobs to run, "
             f"about {_minutes(left_s)}"
         )
         failures = _run(missing, store, directory / "runs", namespaces, progress)

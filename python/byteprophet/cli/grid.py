@@ -12,9 +12,7 @@ from byteprophet.bench import describe_machine
 from byteprophet.bench.grid import Grid, load_grid
 from byteprophet.bench.grid_phases import default_schedulers
 from byteprophet.bench.grid_report import make_report
-from byteprophet.bench.grid_run import run_phase
-from byteprophet.errors import UserError
-from byteprophet.network import why_not_permitted
+from byteprophet.bench.grid_run import namespaces_for, run_phase
 from byteprophet.report.grid import cells_table, notes, targets_table
 from byteprophet.report.grid_plot import draw_ratios
 from byteprophet.report.plot import save
@@ -42,19 +40,11 @@ def bench_grid(
             names or default_schedulers(),
             rounds,
             directory,
-            _namespaces(grid),
+            namespaces_for(grid),
             lambda text: progress.print(f"bench: {text}", soft_wrap=True),
         )
     _report(grid, directory, json_file)
     return 0
-
-
-def _namespaces(grid: Grid) -> bool:
-    reason = why_not_permitted()
-    limited = any(cell.bandwidth_bps(cell.load_workload()) is not None for cell in grid.cells)
-    if reason is not None and limited:
-        raise UserError(f"grid {grid.name}: limited links need network namespaces: {reason}")
-    return reason is None
 
 
 def _report(grid: Grid, directory: Path, json_file: Path | None) -> None:

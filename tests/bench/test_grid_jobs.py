@@ -1,0 +1,33 @@
+"""When a record of a grid answers for a job: its fingerprint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from byteprophet.bench.grid import Cell, Grid
+from byteprophet.bench.grid_jobs import Variant, fingerprint, plan_of, prepare_cell
+
+CELL = Cell("resnet18", "1gbit", workers=3)
+
+
+def made_of(cell: Cell, directory: Path) -> str:
+    prepared = prepare_cell(cell, directory)
+    variant = Variant("prophet")
+    plan = plan_of(Grid("g", (cell,)), "base", prepared.case(variant))
+    return fingerprint(prepared, variant, plan)
+
+
+def test_a_slow_worker_makes_another_job_and_a_name_does_not(tmp_path: Path) -> None:
+    plain = made_of(CELL, tmp_path)
+    assert made_of(replace(CELL, name="other"), tmp_path) == plain
+    slow = made_of(replace(CELL, slow_worker="500mbit"), tmp_path)
+    slower = made_of(replace(CELL, slow_worker="100mbit"), tmp_path)
+    assert len({plain, slow, slower}) == 3
+
+
+def test_the_last_worker_is_the_slow_one(tmp_path: Path) -> None:
+    case = prepare_cell(replace(CELL, slow_worker="500mbit"), tmp_path).case(Variant("p3"))
+    assert case.worker_bandwidth_bps == {2: 500_000_000}
+    assert case.bandwidth_bps == 1_000_000_000
+    assert case.slowest_bps == 500_000_000
