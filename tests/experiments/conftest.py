@@ -11,4 +11,4 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 _EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-sys.path[:0] = [str(_EXPERIMENTS), str(_EXPERIMENTS / "digits")]
+sys.path[:0] = [str(_EXPERIMENTS), str(_EXPERIMENTS / "digits"), str(Path(__file__).parent)]

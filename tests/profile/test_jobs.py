@@ -15,6 +15,7 @@ from byteprophet.profile import read_profile
 from byteprophet.profile.convert import to_workload
 from byteprophet.timeline.transfers import load, tensor_of
 from byteprophet.workload import Tensor, Workload, to_toml
+from byteprophet.workload.busy import read_busy
 
 PARTITION_BYTES = 65536
 MS = 1_000_000
@@ -67,6 +68,8 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
         for before, after in (("ready", "sent"), ("sent", "acked"), ("sent", "pulled")):
             assert np.all(transfers[f"{before}_ns"] <= transfers[f"{after}_ns"])
         assert set(transfers["server"].tolist()) == {0, 1}
+        computed_ns = sum(end - begin for begin, end in read_busy(run, rank))
+        assert computed_ns == plan.updates * (workload.forward_ns + workload.backward_ns)
 
     profile = read_profile(run / "profile.json")
     assert [tensor.name for tensor in profile.tensors] == [t.name for t in workload.tensors]

@@ -158,6 +158,21 @@ def test_an_iteration_is_never_shorter_than_stated() -> None:
         assert time.monotonic_ns() - began_ns >= job.forward_ns + job.backward_ns
 
 
+def test_takes_other_times_and_says_when_it_was_busy() -> None:
+    job, slower = workload(each_ns=MS), workload(each_ns=2 * MS)
+    model = PacedModel(job, 0)
+    busy: list[tuple[int, int]] = []
+    model.record_busy(busy)
+    for times in (job, slower):
+        model.take_times_of(times)
+        busy.clear()
+        began_ns = time.monotonic_ns()
+        run(model)
+        assert sum(end - begin for begin, end in busy) == times.forward_ns + times.backward_ns
+        edges = [began_ns, *(edge for interval in busy for edge in interval), time.monotonic_ns()]
+        assert edges == sorted(edges)
+
+
 def test_a_copy_and_a_loaded_state_train_on() -> None:
     job = workload(None, 1, 1)
     original = PacedModel(job, 0)

@@ -105,6 +105,21 @@ def test_host_work_delays_a_device_that_waits_for_parameters() -> None:
     assert clock.now_ns == 2 * MS + 300_000
 
 
+def test_busy_intervals_are_what_layers_are_stated_to_take() -> None:
+    clock = VirtualClock(oversleep_ns=60_000)
+    pacer = Pacer(clock)
+    busy = pacer.busy = []
+    for _ in range(3):
+        forward(pacer, MS)
+    clock.block(5 * MS)
+    forward(pacer, MS)
+    clock.work(100_000)
+    backward(pacer, MS)
+    backward(pacer, 0)
+    # Overslept time is no compute; what touches is one interval.
+    assert busy == [(0, 3 * MS), (8 * MS + 60_000, 10 * MS + 60_000)]
+
+
 def test_a_blocked_thread_earns_nothing_in_backward() -> None:
     clock = VirtualClock()
     pacer = Pacer(clock)

@@ -79,6 +79,31 @@ def test_workers_agree_with_the_formulas(tmp_path: Path, workers: int) -> None:
         assert result.scheduled_partitions == 0
 
 
+def test_the_batch_grows_in_mid_run(tmp_path: Path) -> None:
+    (tmp_path / "workload.toml").write_text(to_toml(WORKLOAD))
+    config = WorkerConfig(
+        str(tmp_path / "workload.toml"),
+        STOCK,
+        warmup_iterations=1,
+        iterations=5,
+        next_batch_size=20 * WORKLOAD.batch_size,
+        next_batch_at=4,
+    )
+    (tmp_path / "worker.toml").write_text(config.to_toml())
+    process = run_worker(
+        *("0", "1", str(tmp_path / "worker.toml"), str(tmp_path / "rendezvous")),
+        module=False,
+        BYTEPROPHET_RUN=str(tmp_path),
+    )
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    result = read_worker_result(tmp_path / "results" / "worker-0.json")
+    # Updates 1 to 3, then 4 and 5: these last twenty times as long.
+    later_ns = 20 * (WORKLOAD.forward_ns + WORKLOAD.backward_ns)
+    assert min(result.iteration_ns[3:]) >= later_ns > min(result.iteration_ns[:3])
+    assert result.parameters_sha256 == parameters_sha256(expected_parameters(WORKLOAD, 1, 6))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -33,7 +33,12 @@ RESULT = WorkerResult(
 
 
 @pytest.mark.parametrize(
-    "config", [CONFIG, replace(CONFIG, compute_ns=None, scheduler="stock", tune_iterations=300)]
+    "config",
+    [
+        CONFIG,
+        replace(CONFIG, compute_ns=None, scheduler="stock", tune_iterations=300),
+        replace(CONFIG, next_batch_size=32, next_batch_at=9),
+    ],
 )
 def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
     path = tmp_path / "worker.toml"
@@ -49,6 +54,12 @@ def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
         ('"prophet"', "3", "scheduler must be a text that is not empty, got 3"),
         ('workload = "resnet50"\n', "", "workload is missing"),
         ("compute_ns", "compute_ms", "unknown field 'compute_ms'"),
+        ("idle_s", "next_batch_at = 0\nidle_s", "next_batch_at must be an integer from 1, got 0"),
+        (
+            "idle_s",
+            "next_batch_at = 3\nidle_s",
+            "next_batch_size and next_batch_at belong together",
+        ),
     ],
 )
 def test_config_errors_name_file_and_field(
@@ -65,6 +76,16 @@ def test_load_workload_at_the_speed_asked_for() -> None:
     assert CONFIG.load_workload() == load("resnet50")
     assert replace(CONFIG, compute_ns=30).load_workload() == load("resnet50").scaled(30)
     assert replace(CONFIG, compute_ns=None).load_workload() == load("resnet50")
+
+
+def test_compute_is_in_proportion_to_the_batch() -> None:
+    before = CONFIG.load_workload()
+    half = before.batch_size // 2
+    after = replace(CONFIG, next_batch_size=half, next_batch_at=9).load_next_workload()
+    assert after.batch_size == half
+    assert after.forward_ns + after.backward_ns == 450_000_000
+    sizes = [[(t.name, t.size_bytes) for t in w.tensors] for w in (before, after)]
+    assert sizes[0] == sizes[1]
 
 
 def test_result_round_trip(tmp_path: Path) -> None:

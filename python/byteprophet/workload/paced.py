@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from byteprophet.workload.busy import Interval
 from byteprophet.workload.gradient import Patterns
 from byteprophet.workload.making import GradientMaker
 from byteprophet.workload.model import Tensor, Workload
@@ -67,6 +68,19 @@ class PacedModel(nn.Module):
         for layer in self.children():
             signal = layer(signal)
         return signal
+
+    def record_busy(self, busy: list[Interval]) -> None:
+        """Append to ``busy`` when layers run, from now on."""
+        self._pacer.busy = busy
+
+    def take_times_of(self, workload: Workload) -> None:
+        """Layers take the times of ``workload``, whose tensors are otherwise the same, from now on.
+
+        Called between iterations.
+        """
+        layers = (layer for layer in self.children() if isinstance(layer, PacedLayer))
+        for layer, tensor in zip(layers, workload.tensors, strict=True):
+            layer.tensor = tensor
 
     def named_tensors(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The tensors' own names and the parameters, in forward order."""

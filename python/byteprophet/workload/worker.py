@@ -8,6 +8,7 @@ come from the environment, as in every BytePS job. Formats: ``worker_config.py``
 Measured are the iterations after warm-up, from start to start, so that a front that lets
 transfers run on after ``step`` is charged for them in the next iteration. Then all updates are
 finished, the process is left idle for a while to see what it burns, and the parameters are hashed.
+With BYTEPROPHET_RECORD=1 it saves when its layers ran (``busy.py``), "stock" too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ import torch
 
 from byteprophet.errors import UserError
 from byteprophet.network.steps import announce
+from byteprophet.observe import recording
 from byteprophet.schedulers import STOCK
+from byteprophet.workload.busy import Interval, write_busy
 from byteprophet.workload.check import parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE
 from byteprophet.workload.paced import PacedModel
@@ -57,10 +60,15 @@ class _Usage:
         return (later.cpu_s - self.cpu_s) / max(1, later.monotonic_ns - self.monotonic_ns) * 1e9
 
 
-def work(config: WorkerConfig, front: Any) -> WorkerResult:
-    """Train and measure. ``front`` is a module like ``byteps.torch``, initialised."""
+def work(config: WorkerConfig, front: Any, busy: list[Interval] | None = None) -> WorkerResult:
+    """Train and measure. ``front`` is a module like ``byteps.torch``, initialised.
+
+    To ``busy``, if given, is appended when layers ran.
+    """
     workload = config.load_workload()
     model = PacedModel(workload, front.rank())
+    if busy is not None:
+        model.record_busy(busy)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     named = list(model.named_tensors())
     extra = {} if config.scheduler == STOCK else {"model": model}
@@ -80,6 +88,10 @@ def work(config: WorkerConfig, front: Any) -> WorkerResult:
             starts_ns = [begun.monotonic_ns]
         if front.rank() == 0:
             announce(iteration)
+        if iteration == config.next_batch_at:
+            workload = config.load_next_workload()
+            model.take_times_of(workload)
+            signal = torch.zeros(workload.batch_size, 0)
         optimizer.zero_grad()
         model(signal).sum().backward()
         optimizer.step()
@@ -117,6 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         run_directory = os.environ.get("BYTEPROPHET_RUN")
         if not run_directory:
             raise UserError("BYTEPROPHET_RUN is not set: the launcher sets it to the run directory")
+        busy: list[Interval] | None = [] if recording.check(os.environ) else None
         front = _import_front(config.scheduler)
     except UserError as error:
         print(f"byteprophet: error: {error}", file=sys.stderr)
@@ -124,7 +137,10 @@ def main(arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     _keep_freed_memory()
     front.init()
-    work(config, front).write(Path(run_directory))
+    result = work(config, front, busy)
+    result.write(Path(run_directory))
+    if busy is not None:
+        write_busy(Path(run_directory), result.rank, busy)
     front.shutdown()
     return 0
 

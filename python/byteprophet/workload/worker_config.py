@@ -7,6 +7,8 @@
     iterations = 20
     idle_s = 2.0                   # optional: how long the process is left idle at the end
     tune_iterations = 250          # optional: iterations between, in which settings change
+    next_batch_size = 32           # optional: so many samples from update next_batch_at on; compute
+    next_batch_at = 25             # changes in proportion (updates count from 0)
 
 A path is relative to the directory in which the workers run.
 """
@@ -14,7 +16,7 @@ A path is relative to the directory in which the workers run.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ class WorkerConfig:
     compute_ns: int | None = None
     idle_s: float = IDLE_S
     tune_iterations: int = 0
+    next_batch_size: int | None = None
+    next_batch_at: int | None = None
 
     def __post_init__(self) -> None:
         for field in ("workload", "scheduler"):
@@ -52,11 +56,17 @@ class WorkerConfig:
             ("warmup_iterations", 0),
             ("iterations", 1),
             ("tune_iterations", 0),
+            ("next_batch_size", 1),
+            ("next_batch_at", 1),
         ):
             value = getattr(self, field)
+            if field.startswith("next_batch") and value is None:
+                continue
             if type(value) is not int or value < smallest:
                 raise UserError(f"{field} must be an integer from {smallest}, got {value!r}")
 
+        if (self.next_batch_size is None) != (self.next_batch_at is None):
+            raise UserError("next_batch_size and next_batch_at belong together: give both or none")
         if type(self.idle_s) not in (int, float) or not 0 <= self.idle_s <= 3600:
             raise UserError(f"idle_s must be a number from 0 to 3600, got {self.idle_s!r}")
 
@@ -64,6 +74,13 @@ class WorkerConfig:
         """The workload, at the speed asked for."""
         workload = load(self.workload)
         return workload if self.compute_ns is None else workload.scaled(self.compute_ns)
+
+    def load_next_workload(self) -> Workload:
+        """That from update ``next_batch_at`` on: compute in proportion to the batch."""
+        first = self.load_workload()
+        samples = self.next_batch_size or first.batch_size
+        compute_ns = (first.forward_ns + first.backward_ns) * samples // first.batch_size
+        return replace(first.scaled(compute_ns), batch_size=samples)
 
     @property
     def updates(self) -> int:
@@ -83,7 +100,7 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
         check_fields(
             table,
             ("workload", "scheduler", "warmup_iterations", "iterations"),
-            ("compute_ns", "idle_s", "tune_iterations"),
+            ("compute_ns", "idle_s", "tune_iterations", "next_batch_size", "next_batch_at"),
         )
         return WorkerConfig(**table)
     except UserError as error:

@@ -1,0 +1,66 @@
+"""A results file that grows row by row, so that a script goes on where it stopped.
+
+    {"schema": 1, "paced": true, "machine": {...}, "settings": {...}, "results": [rows]}
+
+A row holds its cell's fields, which say which job it is, and what was measured. The settings are
+those that all rows have in common: with others, another file is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from byteprophet.bench import describe_machine
+from byteprophet.errors import UserError
+
+SCHEMA = 1
+
+Row = Mapping[str, Any]
+
+
+class Rows:
+    """The file at ``path``; every change is on disk at once."""
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self._path = path
+        self._settings = dict(settings)
+        self._rows: list[Row] = []
+        if path.exists():
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+                schema, before, self._rows = (
+                    content[name] for name in ("schema", "settings", "results")
+                )
+            except (ValueError, KeyError, TypeError):
+                raise UserError(f"{path}: is not a results file of this script") from None
+            if schema != SCHEMA or before != self._settings:
+                raise UserError(
+                    f"{path}: was measured with {before}, not {self._settings}; choose another "
+                    "--out or remove it"
+                )
+
+    def of(self, cell: Row) -> list[Row]:
+        """The rows of ``cell``: one or none."""
+        return [row for row in self._rows if cell.items() <= row.items()]
+
+    def missing(self, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those of ``cells`` that have no row."""
+        return [cell for cell in cells if not self.of(cell)]
+
+    def add(self, row: Row) -> None:
+        """Take in one more row and write the file."""
+        self._rows.append(row)
+        content = {
+            "schema": SCHEMA,
+            "paced": True,
+            "machine": describe_machine(),
+            "settings": self._settings,
+            "results": self._rows,
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._path.with_suffix(".partial")
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        partial.replace(self._path)

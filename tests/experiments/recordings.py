@@ -1,0 +1,45 @@
+"""Small recordings, written as jobs leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from byteprophet.timeline.transfers import TRANSFER, Recording, Transfers, save
+from byteprophet.workload.busy import Interval, write_busy
+from byteprophet.workload.worker_config import WorkerResult
+
+MS = 1_000_000
+
+
+def transfer(tensor: int, iteration: int, **fields: int) -> Transfers:
+    """One row; the tensor with number 1 is the first in forward order."""
+    row = np.zeros(1, TRANSFER)
+    given = {"key": tensor << 16, "iteration": iteration, "priority": -tensor, **fields}
+    for name, value in given.items():
+        row[name] = value
+    return row
+
+
+def write_recording(
+    directory: Path, rows: Sequence[Transfers], busy: Sequence[Interval], measured: Interval
+) -> None:
+    """Of worker 0 of two, with one measured iteration."""
+    recording = Recording(0, np.concatenate(rows), {})
+    save(directory / "events" / "transfers-0.parquet", recording)
+    write_busy(directory, 0, busy)
+    for rank in range(2):
+        WorkerResult(
+            rank=rank,
+            size=2,
+            iteration_ns=(measured[1] - measured[0],),
+            cpu_fraction=0.0,
+            idle_cpu_fraction=0.0,
+            parameters_sha256="ab",
+            updates=6,
+            scheduled_partitions=1,
+            first_monotonic_ns=measured[0],
+            last_monotonic_ns=measured[1],
+        ).write(directory)
