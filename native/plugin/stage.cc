@@ -18,7 +18,10 @@ bool MoreUrgent(const Task& a, const Task& b) {
 
 Stage::Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready,
              std::optional<int64_t> credit_bytes)
-    : waiter_(std::move(waiter)), ready_(ready), credit_bytes_(credit_bytes) {
+    : waiter_(std::move(waiter)),
+      ready_(ready),
+      whole_credit_bytes_(credit_bytes),
+      credit_bytes_(credit_bytes) {
   std::lock_guard<std::mutex> lock(waiter_->mutex);
   waiter_->stages.push_back(this);
 }
@@ -55,7 +58,7 @@ Task Stage::Take(bool may_wait) {
 
 std::deque<Task>::iterator Stage::FirstReady() {
   return std::find_if(tasks_.begin(), tasks_.end(), [this](const Task& task) {
-    return (!credit_bytes_ || task->len <= *credit_bytes_) && !WaitsForItsEvent(task) &&
+    return CreditSuffices(task) && !WaitsForItsEvent(task) &&
            (ready_ == nullptr || ready_->IsKeyReady(task->key));
   });
 }
@@ -84,6 +87,10 @@ bool Stage::AnyWaitsForAnEvent() {
   return std::any_of(waiter_->stages.begin(), waiter_->stages.end(), [](Stage* stage) {
     return std::any_of(stage->tasks_.begin(), stage->tasks_.end(), WaitsForItsEvent);
   });
+}
+
+bool Stage::CreditSuffices(const Task& task) const {
+  return !credit_bytes_ || task->len <= *credit_bytes_ || credit_bytes_ == whole_credit_bytes_;
 }
 
 void Stage::Finished(int64_t size_bytes) {

@@ -4,7 +4,9 @@
 // A stage with a credit in bytes is BytePS' own scheduling (of REDUCE): tasks in order of priority,
 // then key; a task is taken if its length is within the credit left, and takes it until the stage
 // is done with the task. A task that is longer than what is left is passed by, so that less urgent,
-// smaller ones overtake it. The thread that serves the stage goes on with other stages meanwhile.
+// smaller ones overtake it; one that is longer than all of it (partition sizes can change) goes
+// when nothing else is in the stage. The thread that serves the stage goes on with other stages
+// meanwhile.
 //
 // Threads. Add(): any thread of BytePS. PeersChanged(): the thread that listens to local ranks.
 // Take(): the loop thread of the stage. Finished(): whoever is done with a task. A Waiter belongs
@@ -72,10 +74,12 @@ class Stage {
   // only waits for its event.
   bool AnotherIsReady();
   bool AnyWaitsForAnEvent();
+  bool CreditSuffices(const Task& task) const;
 
   const std::shared_ptr<Waiter> waiter_;
   byteps::common::ReadyTable* const ready_;
-  std::deque<Task> tasks_;               // guarded by waiter_->mutex
+  std::deque<Task> tasks_;  // guarded by waiter_->mutex
+  const std::optional<int64_t> whole_credit_bytes_;
   std::optional<int64_t> credit_bytes_;  // left; guarded by waiter_->mutex
 };
 

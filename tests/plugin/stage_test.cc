@@ -151,6 +151,18 @@ TEST(Stage, WithACreditByPriorityAndSmallOnesOvertake) {
   EXPECT_EQ(TakeAll(stage), (Keys{2}));
 }
 
+TEST(Stage, ATaskLongerThanTheWholeCreditGoesAlone) {
+  Stage stage(std::make_shared<Waiter>(), nullptr, 100);
+  stage.Add(MakeTask(1, -1, 0, 300));
+  stage.Add(MakeTask(2, -2, 0, 10));
+  stage.Add(MakeTask(3, -3, 0, 300));
+  EXPECT_EQ(TakeAll(stage), (Keys{1}));
+  stage.Finished(300);
+  EXPECT_EQ(TakeAll(stage), (Keys{2}));
+  stage.Finished(10);
+  EXPECT_EQ(TakeAll(stage), (Keys{3}));
+}
+
 // Whoever is done with a task wakes the thread that ran out of credit.
 TEST(Stage, CreditThatComesBackIsTakenUp) {
   Stage stage(std::make_shared<Waiter>(), nullptr, 100);
