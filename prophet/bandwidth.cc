@@ -12,7 +12,7 @@ void BandwidthEstimate::OnAcked(uint64_t bytes, TimeNs sent, bool more_in_flight
     sample_bytes_ += bytes;
     sample_ns_ += std::max<TimeNs>(0, now - std::max(*last_ack_, earliest));
     const bool enough = sample_bytes_ >= kSampleBytes && sample_ns_ >= kSampleNs;
-    if (enough || sample_ns_ >= kLongSampleNs) {
+    if (enough || (sample_ns_ >= kLongSampleNs && sample_bytes_ > 0)) {
       AddSample(static_cast<double>(sample_bytes_) / static_cast<double>(sample_ns_));
       sample_bytes_ = 0;
       sample_ns_ = 0;
@@ -23,8 +23,11 @@ void BandwidthEstimate::OnAcked(uint64_t bytes, TimeNs sent, bool more_in_flight
 
 void BandwidthEstimate::MeasureDelay(uint64_t bytes, TimeNs duration_ns) {
   if (!estimate_) return;
-  const auto bytes_ns = static_cast<TimeNs>(static_cast<double>(bytes) / *estimate_);
-  if (bytes_ns < duration_ns / 2) path_delay_.OnAcked(duration_ns - bytes_ns);
+  // Not a time that fits an integer where the estimate is next to nothing.
+  const double bytes_ns = static_cast<double>(bytes) / *estimate_;
+  if (bytes_ns < static_cast<double>(duration_ns) / 2) {
+    path_delay_.OnAcked(duration_ns - static_cast<TimeNs>(bytes_ns));
+  }
 }
 
 void BandwidthEstimate::AddSample(double bytes_per_ns) {

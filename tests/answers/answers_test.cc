@@ -95,8 +95,8 @@ class Log {
 };
 
 TEST(Answers, LeaveAtOnceWhereTheKernelSaysNothing) {
-  Answers answers;
   Log log;
+  Answers answers;  // last: it sends what waits when it ends
   for (int i = 0; i < 100; ++i) answers.Add(kWorker, -i, kAnswerBytes, log.Note(i));
   answers.Heard(kWorker, -1);
   answers.Add(kWorker, 0, kAnswerBytes, log.Note(100));
@@ -106,9 +106,9 @@ TEST(Answers, LeaveAtOnceWhereTheKernelSaysNothing) {
 }
 
 TEST(Answers, TheMostUrgentGoesFirstOnceTheLinkIsFull) {
-  Answers answers;
   Connection connection;
   Log log;
+  Answers answers;  // last: it sends what waits when it ends
   answers.Heard(kWorker, connection.fd());
   constexpr int kAnswers = 200;
   // Ever more urgent. As nobody reads, at most a few more trickle out while they are added.
@@ -128,9 +128,9 @@ TEST(Answers, TheMostUrgentGoesFirstOnceTheLinkIsFull) {
 }
 
 TEST(Answers, NoneWaitsForEverIfNobodyReads) {
-  Answers answers;
   Connection connection;
   Log log;
+  Answers answers;  // last: it sends what waits when it ends
   answers.Heard(kWorker, connection.fd());
   int number = 0;
   while (log.numbers().size() == static_cast<size_t>(number))
@@ -139,11 +139,11 @@ TEST(Answers, NoneWaitsForEverIfNobodyReads) {
 }
 
 TEST(Answers, OneWorkersFullLinkHoldsNobodyElseUp) {
-  Answers answers;
   Connection full;
   Connection open;
   Log log;
   Log other;
+  Answers answers;  // last: it sends what waits when it ends
   answers.Heard(kWorker, full.fd());
   answers.Heard(kWorker + 2, open.fd());
   for (int i = 0; i < 300; ++i) answers.Add(kWorker, 1, kAnswerBytes, log.Note(i, &full));
@@ -153,9 +153,9 @@ TEST(Answers, OneWorkersFullLinkHoldsNobodyElseUp) {
 }
 
 TEST(Answers, StopSendsWhatWaitsAndAddMayFollow) {
-  Answers answers;
   Connection connection;
   Log log;
+  Answers answers;  // last: it sends what waits when it ends
   for (int round = 1; round <= 2; ++round) {
     answers.Heard(kWorker, connection.fd());
     for (int i = 0; i < 100; ++i) answers.Add(kWorker, 1, kAnswerBytes, log.Note(i, &connection));
@@ -165,8 +165,8 @@ TEST(Answers, StopSendsWhatWaitsAndAddMayFollow) {
 }
 
 TEST(Answers, ThreadsThatAddAtOnceLoseNone) {
-  Answers answers;
   Connection connection;
+  Answers answers;  // last: it sends what waits when it ends
   connection.StartReading();
   answers.Heard(kWorker, connection.fd());
   std::atomic<int> sent = 0;

@@ -116,5 +116,14 @@ TEST(Bandwidth, WithLargeMessagesAloneItIsNeverTooHigh) {
   }
 }
 
+TEST(Bandwidth, MessagesWithoutBytesTellNothing) {
+  BandwidthEstimate estimate;
+  constexpr TimeNs kSecondNs = 1'000'000'000;
+  for (TimeNs now = kSecondNs; now < 100 * kSecondNs; now += kSecondNs) {
+    estimate.OnAcked(0, now - kSecondNs, true, now);
+  }
+  EXPECT_EQ(estimate.bytes_per_ns(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace prophet
