@@ -11,8 +11,7 @@ namespace byteprophet {
 // has received it (patch 0007).
 inline void Answer(const ps::KVMeta& pull, const ps::KVPairs<char>& response,
                    ps::KVServer<char>* server) {
-  static const bool scheduled = ps::PushesAreScheduled();
-  if (!scheduled) return server->Response(pull, response);
+  if (!ps::PushesAreScheduled()) return server->Response(pull, response);
   Answers::Get().Add(pull.sender, RankOf(pull.cmd), response.vals.size(),
                      [pull, response, server] { server->Response(pull, response); });
 }

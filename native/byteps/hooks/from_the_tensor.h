@@ -15,8 +15,7 @@ namespace byteprophet {
 
 inline void SendFromTheTensor(byteps::common::TensorTableEntry* entry) {
   using byteps::common::BytePSGlobal;
-  static const bool scheduled = ps::PushesAreScheduled();
-  const bool staged = !scheduled || entry->device != CPU_DEVICE_ID ||
+  const bool staged = !ps::PushesAreScheduled() || entry->device != CPU_DEVICE_ID ||
                       BytePSGlobal::GetLocalSize() > 1 || !BytePSGlobal::IsDistributed() ||
                       !entry->context->compressor_list.empty() ||
                       entry->context->profile_flag ||  // upstream's trace wants every stage

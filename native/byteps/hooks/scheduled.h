@@ -1,5 +1,6 @@
 // Whether this job's pushes are scheduled by byteprophet: what the patches that change how BytePS
-// sends look at, so that BytePS as shipped stays as it is.
+// sends look at, so that BytePS as shipped stays as it is. Looked up once per process, since
+// some of them ask for every message.
 #pragma once
 
 #include <cstdlib>
@@ -8,8 +9,11 @@
 namespace ps {
 
 inline bool PushesAreScheduled() {
-  const char* name = std::getenv("BYTEPS_SCHEDULER");
-  return name != nullptr && *name != '\0' && std::string_view(name) != "stock";
+  static const bool scheduled = [] {
+    const char* name = std::getenv("BYTEPS_SCHEDULER");
+    return name != nullptr && *name != '\0' && std::string_view(name) != "stock";
+  }();
+  return scheduled;
 }
 
 }  // namespace ps
