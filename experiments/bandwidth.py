@@ -23,14 +23,14 @@ from typing import Any
 
 import digits_job
 from rich.console import Console
-from script import run_script
+from script import run_script, scheduler_names
 
-from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.plot import draw_rates, save
+from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
 _RESULTS = Path(__file__).parent / "results"
@@ -96,9 +96,7 @@ class Results:
             "results": self.rows,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        partial.replace(self._path)
+        write_whole(self._path, json.dumps(content, indent=1) + "\n")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -144,9 +142,7 @@ def _cells(options: argparse.Namespace) -> Iterator[Cell]:
             raise UserError(
                 f"--workloads {workload!r}: choose from {_PACED}, {digits_job.WORKLOAD}"
             )
-    names = split(options.schedulers, "--schedulers")
-    for name in names:
-        schedulers.resolve(name, {})
+    names = scheduler_names(options.schedulers)
     rates_bps = [
         parse_rate(text, "--bandwidth") for text in split(options.bandwidth, "--bandwidth")
     ]

@@ -27,11 +27,9 @@ from digits_job import WORKERS, Finished, run_digits, share_bounds, summarize
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from script import run_script
+from script import run_script, scheduler_names
 
-from byteprophet import schedulers
 from byteprophet.bench import describe_machine
-from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import make_run_directory
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
@@ -52,9 +50,7 @@ _PROGRESS = Console(stderr=True)
 def main(arguments: Sequence[str]) -> None:
     """Run, print, save, judge."""
     options = _parse(arguments)
-    names = split(options.schedulers, "--schedulers")
-    for name in names:
-        schedulers.resolve(name, {})
+    names = scheduler_names(options.schedulers)
     if options.rounds < 1:
         raise UserError(f"--rounds {options.rounds}: must be at least 1")
     bandwidth_bps = parse_rate(options.bandwidth, "--bandwidth")

@@ -20,12 +20,11 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from script import run_script
+from script import run_script, scheduler_names
 
 from byteprophet import schedulers
 from byteprophet.bench import describe_machine
 from byteprophet.bench.result import timing_fields
-from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
@@ -41,9 +40,7 @@ _PROGRESS = Console(stderr=True)
 def main(arguments: Sequence[str]) -> None:
     """Run, print, save, judge."""
     options = _parse(arguments)
-    names = split(options.schedulers, "--schedulers")
-    for name in names:
-        schedulers.resolve(name, {})
+    names = scheduler_names(options.schedulers)
     if options.rounds < 1 or options.iterations <= WARMUP_ITERATIONS:
         raise UserError(f"at least 1 round of {WARMUP_ITERATIONS + 1} iterations is needed")
     bandwidth_bps = parse_rate(options.bandwidth, "--bandwidth")

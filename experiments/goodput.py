@@ -31,13 +31,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from role_cpu import CpuSampler
-from script import run_script
+from script import run_script, scheduler_names
 
-from byteprophet import schedulers
 from byteprophet.bench import describe_machine
 from byteprophet.bench.case import WARMUP_ITERATIONS
 from byteprophet.bench.result import read_results
-from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.network import why_not_permitted
@@ -58,9 +56,7 @@ _PROGRESS = Console(stderr=True)
 def main(arguments: Sequence[str]) -> None:
     """Run, print, save."""
     options = _parse(arguments)
-    names = split(options.schedulers, "--schedulers")
-    for name in names:
-        schedulers.resolve(name, {})
+    names = scheduler_names(options.schedulers)
     if options.rounds < 1 or options.iterations < 1 or options.megabytes < 1:
         raise UserError("--rounds, --iterations and --megabytes must be at least 1")
     iperf.require_iperf()

@@ -25,10 +25,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from script import run_script
+from script import run_script, scheduler_names
 
 from byteprophet import schedulers
-from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.launcher.leftovers import marked_processes
@@ -163,9 +162,7 @@ def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
     if options.times < 1:
         raise UserError("--times must be at least 1")
-    names = split(options.schedulers, "--schedulers")
-    for name in names:
-        schedulers.resolve(name, {})
+    names = scheduler_names(options.schedulers)
     reason = why_not_permitted()
     if reason is not None:
         raise UserError(f"hosts need network namespaces: {reason}")

@@ -32,6 +32,7 @@ from byteprophet.engine import Costs, SimulatedJob, sweep, tuning_grid
 from byteprophet.errors import UserError
 from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.report.plot import save
+from byteprophet.whole_files import write_whole
 from byteprophet.workload import load
 
 SCHEMA = 1
@@ -105,9 +106,7 @@ class Results:
             "results": self.rows,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        partial.replace(self._path)
+        write_whole(self._path, json.dumps(content, indent=1) + "\n")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from byteprophet.bench import describe_machine
 from byteprophet.errors import UserError
+from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
 
@@ -61,6 +62,4 @@ class Rows:
             "results": self._rows,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        partial.replace(self._path)
+        write_whole(self._path, json.dumps(content, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""What the scripts here have in common: exit statuses, and one line for an error."""
+"""What the scripts here have in common: exit statuses, one line for an error, --schedulers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from byteprophet import schedulers
+from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 
 _INTERRUPTED = 130
@@ -23,3 +25,11 @@ def run_script(main: Callable[[Sequence[str]], None]) -> NoReturn:
         print("byteprophet: error: interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     sys.exit(0)
+
+
+def scheduler_names(text: str) -> list[str]:
+    """The value of ``--schedulers``; UserError for a name that there is not."""
+    names = split(text, "--schedulers")
+    for name in names:
+        schedulers.resolve(name, {})
+    return names

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
-from script import run_script
+from script import run_script, scheduler_names
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
@@ -53,11 +53,9 @@ _PROGRESS = Console(stderr=True)
 def main(arguments: Sequence[str]) -> None:
     """Run, print, save."""
     options = _parse(arguments)
-    names = split(options.schedulers, "--schedulers")
-    for name in names:
-        schedulers.resolve(name, {})
-        if name == schedulers.STOCK:
-            raise UserError("--schedulers stock: nothing is recorded under it")
+    names = scheduler_names(options.schedulers)
+    if schedulers.STOCK in names:
+        raise UserError("--schedulers stock: nothing is recorded under it")
     low, high = (parse_rate(text, "--rates") for text in _pair(options.rates))
     if low is None or high is None:
         raise UserError("--rates: a step needs two rates, e.g. 1gbit,3gbit")

@@ -17,6 +17,7 @@ from typing import Any
 
 from byteprophet.control.messages import Plan
 from byteprophet.errors import UserError
+from byteprophet.whole_files import write_whole
 
 NAME = "control.jsonl"
 PLAN_NAME = "plan.json"
@@ -53,10 +54,8 @@ class EventLog:
     def write_plan(self, plan: Plan) -> None:
         """plan.json; readers see all of it or nothing."""
         path = self._path.with_name(PLAN_NAME)
-        partial = path.with_suffix(".partial")
         try:
-            partial.write_text(plan.model_dump_json(by_alias=True, indent=1) + "\n")
-            partial.replace(path)
+            write_whole(path, plan.model_dump_json(by_alias=True, indent=1) + "\n")
         except OSError as error:
             self._warn(error)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.network.estimate import Estimate
+from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
 DIRECTIONS = ("push", "pull")
@@ -63,9 +64,7 @@ class WorkerNetwork:
         directory = run_directory / _DIRECTORY
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"worker-{self.rank}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps(self.to_json()) + "\n")
 
 
 def read_network(run_directory: Path) -> list[WorkerNetwork]:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from byteprophet.errors import UserError
+from byteprophet.whole_files import write_whole
 
 _Count = Annotated[int, Field(ge=0, le=2**50)]
 _Name = Annotated[str, Field(min_length=1)]
@@ -108,9 +109,7 @@ class Profile(_Record):
 
     def write(self, path: Path) -> None:
         """Write the file at ``path``; readers see all of it or what was there before."""
-        partial = path.with_suffix(".partial")
-        partial.write_text(self.to_json(), encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, self.to_json())
 
 
 def read_profile(path: Path) -> Profile:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from byteprophet.errors import UserError
+from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
 
@@ -29,10 +30,8 @@ def write_busy(run_directory: Path, rank: int, busy: Sequence[Interval]) -> None
     """Write the file; readers see all of it or nothing."""
     path = busy_path(run_directory, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
     content = {"schema": SCHEMA, "rank": rank, "busy": busy}
-    partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, json.dumps(content) + "\n")
 
 
 def read_busy(run_directory: Path, rank: int) -> list[Interval]:

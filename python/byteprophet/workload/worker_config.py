@@ -23,6 +23,7 @@ from typing import Any
 import tomli_w
 
 from byteprophet.errors import UserError
+from byteprophet.whole_files import write_whole
 from byteprophet.workload.builtin import load
 from byteprophet.workload.files import check_fields, parse_table, read_text
 from byteprophet.workload.model import Workload
@@ -135,9 +136,7 @@ class WorkerResult:
         directory = run_directory / "results"
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"worker-{self.rank}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({"schema": RESULT_SCHEMA, **asdict(self)}, indent=1) + "\n")
-        partial.replace(path)
+        write_whole(path, json.dumps({"schema": RESULT_SCHEMA, **asdict(self)}, indent=1) + "\n")
 
 
 def read_worker_result(path: str | Path) -> WorkerResult:
