@@ -73,12 +73,7 @@ def row_of(job: Recorded) -> dict[str, Any]:
     transfers = job.transfers()
     gradients = per_gradient(transfers[transfers["iteration"] > WARMUP_ITERATIONS])
     return {
-        "workload": job.case.workload.rpartition("/")[2].removesuffix(".toml"),
-        "scheduler": job.case.scheduler,
-        "bandwidth_bps": job.bandwidth_bps,
-        "workers": job.case.workers,
-        "servers": job.case.servers,
-        "iteration_ns": job.iteration_ns(),
+        **job.facts(),
         "mean_wait_ns": int(np.mean([gradient["wait_ns"] for gradient in gradients])),
         "mean_transfer_ns": int(np.mean([gradient["transfer_ns"] for gradient in gradients])),
         "gradients": gradients,

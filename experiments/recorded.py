@@ -52,6 +52,17 @@ class Recorded:
         assert self.case.bandwidth_bps is not None
         return self.case.bandwidth_bps
 
+    def facts(self) -> dict[str, Any]:
+        """What every row says of its job."""
+        return {
+            "workload": self.case.workload.rpartition("/")[2].removesuffix(".toml"),
+            "scheduler": self.case.scheduler,
+            "bandwidth_bps": self.bandwidth_bps,
+            "workers": self.case.workers,
+            "servers": self.case.servers,
+            "iteration_ns": self.iteration_ns(),
+        }
+
     def results(self) -> list[WorkerResult]:
         """What the workers measured, by rank."""
         return read_results(self.directory, self.case.workers)

@@ -88,12 +88,7 @@ def row_of(job: Recorded) -> dict[str, Any]:
     curves = {name: running_total(intervals) for name, intervals in busy.items()} | counted
     workers = job.results()
     return {
-        "workload": job.case.workload.rpartition("/")[2].removesuffix(".toml"),
-        "scheduler": job.case.scheduler,
-        "bandwidth_bps": job.bandwidth_bps,
-        "workers": job.case.workers,
-        "servers": job.case.servers,
-        "iteration_ns": job.iteration_ns(),
+        **job.facts(),
         "iterations": len(workers[0].iteration_ns),
         "average": {name: float(shares(curve, whole)[0]) for name, curve in curves.items()},
         "bin_ns": BIN_NS,
