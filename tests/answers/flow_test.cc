@@ -5,11 +5,18 @@
 namespace byteprophet {
 namespace {
 
-constexpr double kBytesPerNs = 0.125;  // 1 Gbit/s
-constexpr int64_t kRoundTripNs = 1'000'000;
-
 TcpReading Reading(uint64_t acked_bytes, uint64_t queued_bytes) {
-  return {acked_bytes, queued_bytes, kBytesPerNs, kRoundTripNs};
+  return {acked_bytes, queued_bytes};
+}
+
+// As long as a sample of the rate takes, with something always outstanding.
+void Deliver(Flow& flow, uint64_t& acked_bytes, int64_t& now_ns, uint64_t bytes_per_ms) {
+  constexpr int64_t kMilliseconds = Flow::kSampleNs / 1'000'000;
+  flow.OnHanded(bytes_per_ms * kMilliseconds, now_ns);
+  flow.OnReading(Reading(acked_bytes, 1), now_ns);
+  acked_bytes += bytes_per_ms * kMilliseconds;
+  now_ns += Flow::kSampleNs;
+  flow.OnReading(Reading(acked_bytes, 1), now_ns);
 }
 
 TEST(Flow, WhatWasHandedOverIsOutstandingUntilItIsAcknowledged) {
@@ -24,30 +31,45 @@ TEST(Flow, WhatWasHandedOverIsOutstandingUntilItIsAcknowledged) {
   EXPECT_EQ(flow.outstanding_bytes(), 0u);
 }
 
-TEST(Flow, TheWindowCoversARoundTripAndTheTimeToTheNextLook) {
+TEST(Flow, TheWindowCoversTheWayBackAndTheTimeToTheNextLook) {
   Flow flow;
+  uint64_t acked = 0;
+  int64_t now = 0;
   EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes);
-  flow.OnReading(Reading(0, 0), 0);
-  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 250'000);
+  Deliver(flow, acked, now, 125'000);
+  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 125'000);
   // A slow moment does not close it at once, a lasting one does.
-  TcpReading slow = Reading(0, 0);
-  slow.bytes_per_ns /= 2;
-  for (size_t i = 1; i < Flow::kRates; ++i) flow.OnReading(slow, 0);
-  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 250'000);
-  flow.OnReading(slow, 0);
+  for (size_t i = 1; i < Flow::kRates; ++i) Deliver(flow, acked, now, 50'000);
+  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 125'000);
+  Deliver(flow, acked, now, 50'000);
+  EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 50'000);
+}
+
+TEST(Flow, ARestIsNotPartOfTheRate) {
+  Flow flow;
+  uint64_t acked = 0;
+  int64_t now = 0;
+  for (size_t i = 0; i < Flow::kRates; ++i) {
+    Deliver(flow, acked, now, 125'000);
+    flow.OnReading(Reading(acked, 0), now);
+    now += 5 * Flow::kSampleNs;
+  }
   EXPECT_EQ(flow.window_bytes(), Flow::kFloorBytes + 125'000);
 }
 
 TEST(Flow, MaySendUntilTheWindowIsFull) {
   Flow flow;
-  flow.OnReading(Reading(0, 0), 0);
-  flow.OnHanded(flow.window_bytes() - 1, 0);
+  uint64_t acked = 0;
+  int64_t now = 0;
+  Deliver(flow, acked, now, 125'000);
+  flow.OnHanded(flow.window_bytes() - 1, now);
   EXPECT_TRUE(flow.may_send());
-  flow.OnHanded(1, 0);
+  flow.OnHanded(1, now);
   EXPECT_FALSE(flow.may_send());
   // Half the window takes longer than the slack.
   EXPECT_EQ(flow.ask_again_ns(), Flow::kSlackNs);
-  flow.OnReading(Reading(150'000, 0), 1);
+  acked += flow.window_bytes() / 2 - 10'000;
+  flow.OnReading(Reading(acked, 0), now + 1);
   EXPECT_EQ(flow.ask_again_ns(), 200'000);
 }
 

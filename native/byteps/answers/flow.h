@@ -5,10 +5,19 @@
 // acknowledged is past all of them, and the kernel counts it. So
 //
 //   outstanding = handed over - acknowledged since then,  at least what the kernel still holds
-//   window      = delivery rate * (shortest round trip + kSlackNs) + kFloorBytes
+//   window      = kFloorBytes + delivery rate * kSlackNs
 //
-// The window is what keeps the link busy until somebody looks again, and no more. The floor lets
-// the rate, which is measured under the window, grow.
+// The window is what keeps the link busy until somebody looks again, and no more. The rate is a
+// reason to look later, not what the window lives from: the floor alone must fill the link, or a
+// rate that was measured under a narrow window would keep the window narrow. So the floor covers
+// what is past the link and not known to be: acknowledgements wait at the other end behind what it
+// sends itself, and Linux lets each of its connections have up to 2 segments of 64 KiB in the
+// device's queue, or what its pacing allows in 1 ms (tcp_small_queue_check). With 64 KiB a link of
+// 1 Gbit/s that was full in the other direction stood still half of the time.
+//
+// The kernel's own delivery rate will not do: where a connection has rests, it is that of a burst
+// into an empty queue, ten times the link's. Nor will its shortest round trip, which has nobody
+// else's queues in it.
 //
 // Message headers are acknowledged without having been counted, some 0.1% of the bytes; so a
 // connection that has been empty for kRestNs starts the count anew.
@@ -19,6 +28,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace byteprophet {
 
@@ -26,16 +36,15 @@ namespace byteprophet {
 struct TcpReading {
   uint64_t acked_bytes = 0;   // since the connection was made
   uint64_t queued_bytes = 0;  // written to it, and not acknowledged
-  double bytes_per_ns = 0;    // its latest delivery rate
-  int64_t round_trip_ns = 0;  // the shortest lately
 };
 
 class Flow {
  public:
   static constexpr int64_t kSlackNs = 1'000'000;
-  static constexpr uint64_t kFloorBytes = 64 << 10;
-  static constexpr int64_t kRestNs = 10'000'000;  // ZeroMQ's threads have run meanwhile
-  static constexpr size_t kRates = 8;             // the window follows the largest of the last ones
+  static constexpr uint64_t kFloorBytes = 384 << 10;
+  static constexpr int64_t kRestNs = 10'000'000;    // ZeroMQ's threads have run meanwhile
+  static constexpr int64_t kSampleNs = 10'000'000;  // the rate is measured over that long, or more
+  static constexpr size_t kRates = 8;  // the window follows the largest of the last ones
 
   void OnHanded(uint64_t bytes, int64_t now_ns) {
     handed_bytes_ += bytes;
@@ -51,8 +60,16 @@ class Flow {
     }
     acked_bytes_ = reading.acked_bytes;
     queued_bytes_ = reading.queued_bytes;
-    round_trip_ns_ = reading.round_trip_ns;
-    rates_[next_rate_++ % kRates] = reading.bytes_per_ns;
+    if (another || outstanding_bytes() == 0) {
+      sampled_ns_.reset();
+    } else if (!sampled_ns_ || now_ns - *sampled_ns_ >= kSampleNs) {
+      if (sampled_ns_) {
+        rates_[next_rate_++ % kRates] = static_cast<double>(acked_bytes_ - sampled_bytes_) /
+                                        static_cast<double>(now_ns - *sampled_ns_);
+      }
+      sampled_ns_ = now_ns;
+      sampled_bytes_ = acked_bytes_;
+    }
   }
 
   uint64_t outstanding_bytes() const {
@@ -60,8 +77,7 @@ class Flow {
   }
 
   uint64_t window_bytes() const {
-    return kFloorBytes +
-           static_cast<uint64_t>(rate() * static_cast<double>(round_trip_ns_ + kSlackNs));
+    return kFloorBytes + static_cast<uint64_t>(rate() * static_cast<double>(kSlackNs));
   }
 
   bool may_send() const { return outstanding_bytes() < window_bytes(); }
@@ -82,7 +98,8 @@ class Flow {
   uint64_t base_bytes_ = 0;
   uint64_t acked_bytes_ = 0;
   uint64_t queued_bytes_ = 0;
-  int64_t round_trip_ns_ = 0;
+  std::optional<int64_t> sampled_ns_;  // since then something was outstanding
+  uint64_t sampled_bytes_ = 0;         // acknowledged then
   std::array<double, kRates> rates_{};
   size_t next_rate_ = 0;
 };

@@ -135,6 +135,7 @@ def summarize(
         ),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
+        "real_time": all(worker.real_time for worker in workers),
         "scheduled_partitions": min(worker.scheduled_partitions for worker in workers),
         "parameters_sha256": hashes.pop(),
         "run": str(jobs[-1][0]),

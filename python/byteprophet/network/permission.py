@@ -13,6 +13,10 @@ _STEPS = (
     ("a tmpfs on /dev/shm", "mount -t tmpfs tmpfs /dev/shm"),
     ("a pair of veth devices", "ip link add name probe0 type veth peer name probe1"),
     ("a bridge", "ip link add name probe0 type bridge"),
+    (
+        "a route with TCP cubic",
+        "ip link set lo up && ip route add 10.87.0.0/24 dev lo congctl cubic",
+    ),
     ("the tbf queue of tc", "tc qdisc add dev lo root tbf rate 1mbit burst 256k latency 20ms"),
 )
 

@@ -15,6 +15,8 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """One line per result; "vs stock" is the rate over stock's on the same link, if it was run."""
     first = results[0]
     kind = "paced compute, real bytes" if first["paced"] else "real training"
+    if first["paced"] and not first["real_time"]:
+        kind += "; compute waited for cores (SCHED_RR not permitted)"
     title = f"{first['workload']}: {first['workers']} workers, {first['servers']} server(s), {kind}"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("link")

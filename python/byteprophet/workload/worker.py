@@ -35,6 +35,7 @@ from byteprophet.workload.busy import Interval, write_busy
 from byteprophet.workload.check import parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE
 from byteprophet.workload.paced import PacedModel
+from byteprophet.workload.real_time import run_in_real_time
 from byteprophet.workload.worker_config import (
     WorkerConfig,
     WorkerResult,
@@ -79,6 +80,7 @@ def work(config: WorkerConfig, front: Any, busy: list[Interval] | None = None) -
     starts_ns: list[int] = []
     tuning_ns: list[int] = []
     measured_from = config.warmup_iterations + config.tune_iterations
+    real_time = run_in_real_time()
     for iteration in range(config.updates):
         if iteration == config.warmup_iterations:
             starts_ns = [time.monotonic_ns()]
@@ -116,6 +118,7 @@ def work(config: WorkerConfig, front: Any, busy: list[Interval] | None = None) -
         first_monotonic_ns=starts_ns[0],
         last_monotonic_ns=starts_ns[-1],
         tuning_ns=tuple(tuning_ns),
+        real_time=real_time,
     )
 
 

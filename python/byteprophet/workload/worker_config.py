@@ -116,7 +116,7 @@ class WorkerResult:
     ``tuning_ns`` the same for those between warm-up and them;
     CPU fractions are CPU seconds of the process per second, so that 1.0 is one core; stamps are
     nanoseconds of the machine's monotonic clock. ``idle_cpu_fraction`` is 0 where the process was
-    not left idle.
+    not left idle. ``real_time``: whether compute never waited for a core (``real_time.py``).
     """
 
     rank: int
@@ -130,6 +130,7 @@ class WorkerResult:
     first_monotonic_ns: int
     last_monotonic_ns: int
     tuning_ns: tuple[int, ...] = ()
+    real_time: bool = False
 
     def write(self, run_directory: Path) -> None:
         """Write ``results/worker-<rank>.json``; readers see all of it or nothing."""
