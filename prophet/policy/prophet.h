@@ -38,7 +38,7 @@ class ProphetPolicy final : public PredictingPolicy {
  public:
   static constexpr std::string_view kName = "prophet";
   static constexpr auto kSettings = std::to_array<SettingSpec>({
-      {"partition_bytes", 524288, 1, kMaxPartitionBytes},
+      {"partition_bytes", 262144, 1, kMaxPartitionBytes},
       {"window_floor_bytes", 0, 0, kMaxWindowBytes},
       {"window_max_bytes", 1048576, 1, kMaxWindowBytes},
       {"bandwidth_bps", 0, 0, kMaxBandwidthBps},  // 0: estimate
