@@ -37,7 +37,6 @@ Decision PredictingPolicy::Next(TimeNs now) {
 void PredictingPolicy::SetReadyTimes(std::span<const ReadyTime> times) { forecast_.Set(times); }
 
 void PredictingPolicy::GiveBandwidth(int64_t bandwidth_bps) {
-  constexpr double kBitsPerByteNs = 8e9;
   given_bytes_per_ns_.reset();
   if (bandwidth_bps > 0) given_bytes_per_ns_ = static_cast<double>(bandwidth_bps) / kBitsPerByteNs;
 }

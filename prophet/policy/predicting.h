@@ -18,9 +18,9 @@ class PredictingPolicy : public QueuedPolicy {
  public:
   void OnReady(const Item& item, TimeNs now) override;
   void OnAcked(const Item& item, TimeNs now) final;
-  void OnIteration(TimeNs now) final;
+  void OnIteration(TimeNs now) override;
   Decision Next(TimeNs now) override;
-  void SetReadyTimes(std::span<const ReadyTime> times) final;
+  void SetReadyTimes(std::span<const ReadyTime> times) override;
 
  protected:
   using QueuedPolicy::QueuedPolicy;
@@ -28,6 +28,8 @@ class PredictingPolicy : public QueuedPolicy {
   // `item` was sent, or has been acknowledged; the queues have taken notice of it.
   virtual void Sent(const Item& item, TimeNs now) = 0;
   virtual void Acked(const Item& item, TimeNs now) = 0;
+
+  static constexpr double kBitsPerByteNs = 8e9;
 
   // 0: estimate.
   void GiveBandwidth(int64_t bandwidth_bps);

@@ -22,7 +22,25 @@ void ProphetPolicy::Configure(const Settings& settings) {
   floor_bytes_ = static_cast<uint64_t>(floor_bytes);
   max_bytes_ = static_cast<uint64_t>(max_bytes);
   GiveBandwidth(settings.at("bandwidth_bps"));
+  order_.SetBandwidth(static_cast<double>(settings.at("plan_bandwidth_bps")) / kBitsPerByteNs);
 }
+
+void ProphetPolicy::OnReady(const Item& item, TimeNs now) {
+  order_.OnReady(item, now);
+  PredictingPolicy::OnReady(item, now);
+}
+
+void ProphetPolicy::OnIteration(TimeNs now) {
+  PredictingPolicy::OnIteration(now);
+  order_.OnIteration(LinkBytesPerNs());
+}
+
+void ProphetPolicy::SetReadyTimes(std::span<const ReadyTime> times) {
+  PredictingPolicy::SetReadyTimes(times);
+  order_.SetReadyTimes(times);
+}
+
+int64_t ProphetPolicy::RankOf(const Item& item) { return order_.RankOf(item); }
 
 Decision ProphetPolicy::Next(TimeNs now) {
   link_load_.Expire(now);
@@ -52,7 +70,8 @@ uint64_t ProphetPolicy::Window(double bytes_per_ns, double floor_bytes, std::opt
 
 double ProphetPolicy::FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const {
   if (floor_bytes_ > 0) return static_cast<double>(floor_bytes_);
-  return partitions * partition_bytes_ + bytes_per_ns * static_cast<double>(delay_ns + kSlackNs);
+  const double until_heard_bytes = bytes_per_ns * static_cast<double>(delay_ns + kSlackNs);
+  return partitions * partition_bytes_ + std::max(kAnswersBytes, until_heard_bytes);
 }
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {

@@ -6,9 +6,11 @@
 // r_next: the earliest predicted release of anything that outranks the head of the queue, for
 //   whatever server. What is in flight can be delivered by then. None predicted: W is
 //   window_max_bytes. Predicted but late: the floor.
-// floor: window_floor_bytes or, if 0, what keeps the link busy and no more: one partition and B *
-//   (the shortest acknowledgement delay + 1 ms). The millisecond is for late wake-ups; it also lets
-//   the window, and with it the estimate of B, grow where the delay is all that limits it. The link
+// floor: window_floor_bytes or, if 0, what keeps the link busy and no more: one partition and the
+//   larger of kAnswersBytes and B * (the shortest acknowledgement delay + 1 ms). The millisecond is
+//   for late wake-ups; it also lets the window, and with it the estimate of B, grow where the delay
+//   is all that limits it. kAnswersBytes, because the delay is longer while the server sends: its
+//   acknowledgements stand behind its answers, of which so much may be on the way. The link
 //   needs one partition more while several servers have work: their messages share it and end
 //   together, and while both acknowledgements are on their way it must have something to carry.
 // B: the payload bandwidth of the server's share, or of the link. bandwidth_bps if given, else
@@ -20,15 +22,19 @@
 // less urgent messages would take the link from more urgent ones of another server. A server with
 // nothing in flight waits for the link's window, too, at most a second. What a slow server holds up
 // counts against its own window only.
+// With plan_bandwidth_bps and ready times, both the same in all workers, they send in one planned
+// order instead of each by its own (planned_order.h).
 // Unranked items (priority 0 and up) go first and wait for no window; their bytes count.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "prophet/link_load.h"
+#include "prophet/planned_order.h"
 #include "prophet/policy/predicting.h"
 #include "prophet/settings.h"
 
@@ -41,12 +47,16 @@ class ProphetPolicy final : public PredictingPolicy {
       {"partition_bytes", 262144, 1, kMaxPartitionBytes},
       {"window_floor_bytes", 0, 0, kMaxWindowBytes},
       {"window_max_bytes", 1048576, 1, kMaxWindowBytes},
-      {"bandwidth_bps", 0, 0, kMaxBandwidthBps},  // 0: estimate
+      {"bandwidth_bps", 0, 0, kMaxBandwidthBps},       // 0: estimate
+      {"plan_bandwidth_bps", 0, 0, kMaxBandwidthBps},  // 0: no planned order
   });
 
   // Throws std::invalid_argument if the floor is above the maximum.
   explicit ProphetPolicy(const Settings& settings);
 
+  void OnReady(const Item& item, TimeNs now) override;
+  void OnIteration(TimeNs now) override;
+  void SetReadyTimes(std::span<const ReadyTime> times) override;
   Decision Next(TimeNs now) override;
   std::string_view name() const override { return kName; }
 
@@ -54,6 +64,7 @@ class ProphetPolicy final : public PredictingPolicy {
   uint64_t WindowBytes(uint32_t server, int32_t priority, TimeNs now) const;
 
  protected:
+  int64_t RankOf(const Item& item) override;
   void Configure(const Settings& settings) override;
   bool MaySend(const Item& head, const ServerLoad& load, TimeNs now) override;
   void Sent(const Item& item, TimeNs now) override;
@@ -61,6 +72,8 @@ class ProphetPolicy final : public PredictingPolicy {
 
  private:
   static constexpr TimeNs kSlackNs = 1'000'000;
+  // What a server hands to a worker's connection before it waits (native/byteps/answers/flow.h).
+  static constexpr double kAnswersBytes = 384 << 10;
   // How much longer than the link needs for it a message may take and still count as on the link.
   // Messages of other servers, sent later, may be before it: they share the link evenly.
   static constexpr int kOverdueFactor = 2;
@@ -77,6 +90,7 @@ class ProphetPolicy final : public PredictingPolicy {
   uint64_t floor_bytes_ = 0;  // 0: follow the link
   uint64_t max_bytes_ = 0;
   LinkLoad link_load_;
+  PlannedOrder order_;
   std::unordered_map<uint32_t, TimeNs> held_since_;  // servers that wait for the link
   std::optional<TimeNs> ask_again_ns_;  // during Next: when the first of them will be sent to
 };

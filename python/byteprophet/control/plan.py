@@ -14,7 +14,12 @@ plan. The policy decides by itself, message by message, from the ready times.
 **Prediction and settings.** The job is simulated (byteprophet.engine) with the very policy, on
 these ready times and links: with the settings that it was started with, and with other window
 sizes. A window is changed only where that wins clearly, as the simulation knows neither jitter nor
-CPU. Bandwidth is not set: the policy estimates its link itself, and follows it faster than a plan.
+CPU. The policy's bandwidth is not set: it estimates its link itself, and follows it faster than a
+plan.
+
+**Order.** All workers send in one order, or sums wait for what one has sent and another has not
+(prophet/planned_order.h). The policy makes it from the ready times and the bandwidth of the slowest
+link, the setting plan_bandwidth_bps.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ _TOGETHER_NS = 500_000  # releases closer than this are one
 _NS_BITS = 1e9
 _WINDOW = "window_max_bytes"
 _SMALLEST_WINDOW = ("partition_bytes", "window_floor_bytes")
+_ORDER = "plan_bandwidth_bps"
 _SIZES = (0.25, 0.5, 2.0, 4.0)  # of the window it was started with
 _CLEARLY = 0.98
 _ITERATIONS = 4
@@ -105,6 +111,8 @@ def solve(facts: Facts) -> Solution:
         [_wire_ns(tensor.size_bytes, link, facts.partition_bytes) for tensor in merged.tensors],
     )
     settings, predicted_ns = _choose(facts, merged)
+    if link.bandwidth_bps is not None and facts.settings.get(_ORDER) == 0:
+        settings[_ORDER] = link.bandwidth_bps
     return Solution(
         settings=settings,
         ready=[
