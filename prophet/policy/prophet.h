@@ -51,6 +51,9 @@ class ProphetPolicy final : public PredictingPolicy {
       {"plan_bandwidth_bps", 0, 0, kMaxBandwidthBps},  // 0: no planned order
   });
 
+  // What a server hands to a worker's connection before it waits (native/byteps/answers/flow.h).
+  static constexpr double kAnswersBytes = 384 << 10;
+
   // Throws std::invalid_argument if the floor is above the maximum.
   explicit ProphetPolicy(const Settings& settings);
 
@@ -72,8 +75,6 @@ class ProphetPolicy final : public PredictingPolicy {
 
  private:
   static constexpr TimeNs kSlackNs = 1'000'000;
-  // What a server hands to a worker's connection before it waits (native/byteps/answers/flow.h).
-  static constexpr double kAnswersBytes = 384 << 10;
   // How much longer than the link needs for it a message may take and still count as on the link.
   // Messages of other servers, sent later, may be before it: they share the link evenly.
   static constexpr int kOverdueFactor = 2;

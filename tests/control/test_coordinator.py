@@ -252,6 +252,21 @@ def test_a_new_profile_brings_a_new_plan() -> None:
     assert a.adopted == b.adopted
 
 
+def test_the_others_have_a_moment_to_profile_anew_too() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    world = World(a, b)
+    world.run(5)
+    a.number = 1
+    world.run(0.5)
+    b.number = 1
+    world.run(5)
+    assert len(world.orders) == 2
+    assert "profile 2 of worker-0; profile 2 of worker-1" in world.orders[1][1].reason
+    a.number = 2
+    world.run(5)
+    assert len(world.orders) == 3  # the other one's has not changed
+
+
 def test_only_a_bandwidth_that_really_moved_brings_a_new_plan() -> None:
     a, b = Worker("worker-0"), Worker("worker-1")
 

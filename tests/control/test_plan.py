@@ -140,8 +140,20 @@ def test_a_slow_worker_holds_up_the_prediction() -> None:
     assert mixed.link.bandwidth_bps == 10**9 // 6
 
 
+def test_all_workers_order_by_the_slowest_link_unless_they_were_told_another() -> None:
+    one = profile(MEGABYTE, MEGABYTE)
+    fast, slow = [sample(10**9)], [sample(10**8)]
+    order = "plan_bandwidth_bps"
+    assert solve(Facts("prophet", SETTINGS, [one, one], [fast, slow])).settings[order] == 10**8
+    given = {**SETTINGS, order: 5}
+    assert order not in solve(Facts("prophet", given, [one, one], [fast, slow])).settings
+    assert order not in solve(Facts("prophet", SETTINGS, [one, one], [[], []])).settings
+    paper = _core.default_settings("prophet-paper")
+    assert order not in solve(Facts("prophet-paper", paper, [one, one], [fast, slow])).settings
+
+
 def test_a_plan_never_has_a_partition_size_and_always_says_the_window() -> None:
     solution = solved(profile(MEGABYTE, MEGABYTE), sample(10**9))
-    assert set(solution.settings) == {"window_max_bytes"}
+    assert set(solution.settings) == {"window_max_bytes", "plan_bandwidth_bps"}
     no_window = Facts("p3", _core.default_settings("p3"), [profile(10, 20)], [[sample(10**9)]])
     assert solve(no_window).settings == {}

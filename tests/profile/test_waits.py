@@ -40,6 +40,12 @@ def test_behind_something_more_urgent_it_waits_by_design() -> None:
     assert urgent_waits_ns(rows).tolist() == [20 * MS]
 
 
+def test_what_it_waits_for_something_that_outranked_it_since_is_by_design() -> None:
+    outranks: Row = (0, -1, 13, 20, 50)
+    rows = made(BULK, (1, -2, 10, 30, 60), outranks)
+    assert sorted(urgent_waits_ns(rows).tolist()) == [3 * MS, 7 * MS]
+
+
 def test_of_a_burst_only_the_most_urgent_counts() -> None:
     burst: list[Row] = [(3, -4, 10, 30, 60), (2, -3, 10.3, 20, 50), (4, -5, 10.6, 40, 70)]
     assert urgent_waits_ns(made(BULK, *burst)).tolist() == [int(9.7 * MS)]
@@ -68,4 +74,6 @@ def test_what_policies_let_in_flight() -> None:
     assert window_bytes(fixed, rows, link) == 9
     follows = {"partition_bytes": 5, "window_floor_bytes": 0}
     assert window_bytes(follows, rows, link) == 5 + 11_000 * 100
+    assert window_bytes(follows, rows, link / 1000) == 5 + (384 << 10)
+    assert window_bytes(follows, rows[:0], link) is None
     assert allowed_wait_ns(1_000_000, 1_000_000, link) == 20 * MS

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 
 #include "drain.h"
@@ -180,6 +181,7 @@ TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
   ProphetPolicy policy(settings);
   ExpectUrgentAfter1000(policy);
   constexpr uint64_t kSlackBytes = kMs;  // one millisecond of this link
+  static_assert(kSlackBytes > ProphetPolicy::kAnswersBytes);
   policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
   EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + kSlackBytes);
   Drain(policy, 0);
@@ -189,6 +191,50 @@ TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
   Drain(policy, 70'000);
   Ack(policy, Key(6), 70'000 + 30'000);  // a shorter delay
   EXPECT_EQ(policy.WindowBytes(0, -5, 100'000), 1000 + 30'000 + kSlackBytes);
+}
+
+TEST(Prophet, TheFloorOfASlowLinkIsWhatTheServerSendsMeanwhile) {
+  Settings settings = DefaultSettings("prophet");
+  settings["partition_bytes"] = 1000;
+  settings["bandwidth_bps"] = kBitsPerSecond / 1000;
+  ProphetPolicy policy(settings);
+  ExpectUrgentAfter1000(policy);
+  policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 1000),
+            1000 + static_cast<uint64_t>(ProphetPolicy::kAnswersBytes));
+}
+
+TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {
+  Settings settings = DefaultSettings("prophet");
+  settings["plan_bandwidth_bps"] = kBitsPerSecond;  // a partition takes 1000 ns
+  ProphetPolicy policy(settings);
+  const auto iteration = [&](TimeNs start) {
+    policy.OnIteration(start);
+    for (uint64_t part = 0; part < 4; ++part) {
+      policy.OnReady({.key = Key(3, part), .priority = -3, .bytes = 1000}, start);
+    }
+    for (uint64_t part = 0; part < 2; ++part) {
+      policy.OnReady({.key = Key(2, part), .priority = -2, .bytes = 1000}, start + 1500);
+    }
+    policy.OnReady({.key = Key(1), .priority = -1, .bytes = 1000}, start + 4500);
+    const std::vector<uint64_t> sent = Drain(policy, start + 4500);
+    for (const uint64_t key : sent) Ack(policy, key, start + 5000);
+    return sent;
+  };
+  const std::vector<uint64_t> by_priority{Key(1),    Key(2, 0), Key(2, 1), Key(3, 0),
+                                          Key(3, 1), Key(3, 2), Key(3, 3)};
+  EXPECT_EQ(iteration(0), by_priority);
+  const auto times = std::to_array<ReadyTime>({{.tensor = 3, .priority = -3, .ready_ns = 0},
+                                               {.tensor = 2, .priority = -2, .ready_ns = 1500},
+                                               {.tensor = 1, .priority = -1, .ready_ns = 4500}});
+  policy.SetReadyTimes(times);
+  // On the planned link two partitions of tensor 3 have been sent when tensor 2 comes, and one more
+  // when tensor 1 does, which comes last and waits for nobody.
+  const std::vector<uint64_t> in_order{Key(1),    Key(3, 0), Key(3, 1), Key(2, 0),
+                                       Key(2, 1), Key(3, 2), Key(3, 3)};
+  EXPECT_EQ(iteration(10'000), in_order);
+  policy.Reconfigure({{"plan_bandwidth_bps", 0}});
+  EXPECT_EQ(iteration(20'000), by_priority);
 }
 
 TEST(Prophet, TheMaximumDoesNotStarveAFastLink) {

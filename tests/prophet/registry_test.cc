@@ -52,8 +52,8 @@ TEST(Registry, ValuesOutOfRange) {
     for (const auto& [setting, value] : DefaultSettings(name)) {
       EXPECT_NE(Refusal(name, {{setting, -1}}), "accepted") << name << " " << setting;
       EXPECT_NE(Refusal(name, {{setting, std::numeric_limits<int64_t>::max()}}), "accepted");
-      // Zero means: find out.
-      if (setting != "bandwidth_bps" && setting != "window_floor_bytes") {
+      // Zero means: find out, or none.
+      if (!setting.ends_with("bandwidth_bps") && setting != "window_floor_bytes") {
         EXPECT_NE(Refusal(name, {{setting, 0}}), "accepted") << name << " " << setting;
       }
     }
@@ -72,7 +72,8 @@ TEST(Registry, AReconfiguredPolicyKeepsWhatIsNotNamedAndRefusesAsAWhole) {
   EXPECT_EQ(policy->settings(), (Settings{{"partition_bytes", 7},
                                           {"window_floor_bytes", 400},
                                           {"window_max_bytes", 600},
-                                          {"bandwidth_bps", 0}}));
+                                          {"bandwidth_bps", 0},
+                                          {"plan_bandwidth_bps", 0}}));
   const Settings before = policy->settings();
   EXPECT_THROW(policy->Reconfigure({{"window_max_bytes", 300}}), std::invalid_argument);
   EXPECT_THROW(policy->Reconfigure({{"bandwidth_bps", 5}, {"speed", 1}}), std::invalid_argument);

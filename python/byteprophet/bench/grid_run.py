@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from byteprophet import schedulers
 from byteprophet.bench.case import Plan
 from byteprophet.bench.cpu import CpuWatch
 from byteprophet.bench.execute import Measured, check_case, run_case
@@ -30,6 +31,7 @@ from byteprophet.bench.grid_jobs import (
 )
 from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
+from byteprophet.bench.learned import learn
 from byteprophet.bench.result import bound_ns
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.network import why_not_permitted
@@ -185,10 +187,12 @@ def _run(
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
         try:
+            case = task.plan.cases[0]
+            if case.scheduler in schedulers.PLANNED:
+                learned = learn(task.prepared, runs.parent / "learned", namespaces)
+                case = learned.given_to(case)
             with CpuWatch() as watch:
-                measured = run_case(
-                    task.plan.cases[0], task.plan, task.prepared.workload, runs, namespaces
-                )
+                measured = run_case(case, task.plan, task.prepared.workload, runs, namespaces)
             record |= _measures(task, measured, watch)
         except JobFailed as error:
             failures.append(f"{task.job.cell.name}, {task.job.variant.label}: {error}")

@@ -2,7 +2,11 @@
 
 A plan is wanted when the coordinator says so. It is issued once all workers of the job are here
 with a profile, or nobody else has come for ``_PATIENCE_NS``; plans are at least ``_PAUSE_NS``
-apart. Its iteration is the largest reported one, carried on to now, plus ``_LEAD_NS`` (doubled with
+apart. Where some have a new profile, the others have ``_OTHERS_NS`` for theirs: what has changed
+for one (the batch, the model) has mostly changed for all, and a plan from half of it would stand in
+the way of the right one.
+
+A plan's iteration is the largest reported one, carried on to now, plus ``_LEAD_NS`` (doubled with
 each attempt) and ``_LEAD_ITERATIONS``. No clock: times are given. Used by the coordinator only.
 """
 
@@ -24,6 +28,7 @@ Record = Callable[..., None]  # (event, **fields)
 
 _PATIENCE_NS = 20_000_000_000
 _PAUSE_NS = 2_000_000_000
+_OTHERS_NS = 1_000_000_000
 _LEAD_NS = 1_000_000_000  # from here into the plug-in: a client reports four times a second
 _LEAD_ITERATIONS = 2
 _ANSWER_NS = 5_000_000_000
@@ -43,12 +48,15 @@ class Issuer:
         self._solution: Solution | None = None
         self._issued_ns = 0
         self._wanted: list[str] = []  # why; empty: no plan is wanted
-        self._wanted_ns = 0
+        self._first_wanted_ns = self._wanted_ns = 0
+        self._planned: dict[str, tuple[str, int]] = {}  # by worker, the profile of the last plan
         self._took_ns: deque[int] = deque(maxlen=20)
         self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
 
     def want(self, reason: str, now_ns: int) -> None:
         """A new plan is wanted."""
+        if not self._wanted:
+            self._first_wanted_ns = now_ns
         if reason not in self._wanted and len(self._wanted) < _MOST_REASONS:
             self._wanted.append(reason)
         self._wanted_ns = now_ns
@@ -108,7 +116,8 @@ class Issuer:
             if adoption.late or waited:
                 return self._issue_again(adoption, members, now_ns)
         paused = adoption is not None and now_ns - self._issued_ns < _PAUSE_NS
-        if self._wanted and not paused and self._is_complete(members, now_ns):
+        waits = paused or self._others_follow(members, now_ns)
+        if self._wanted and not waits and self._is_complete(members, now_ns):
             return self._solve_and_issue(members, now_ns)
         return []
 
@@ -136,10 +145,16 @@ class Issuer:
             return True
         return bool(ready) and now_ns - self._wanted_ns > _PATIENCE_NS
 
+    def _others_follow(self, members: Sequence[Member], now_ns: int) -> bool:
+        are_new = [self._planned.get(member.name) != member.profile_id for member in members]
+        soon = now_ns - self._first_wanted_ns <= _OTHERS_NS
+        return soon and any(are_new) and not all(are_new)
+
     def _solve_and_issue(self, members: Sequence[Member], now_ns: int) -> list[Order]:
         ready = [member for member in members if member.profile is not None]
         reason = "; ".join(self._wanted)
         self._wanted.clear()
+        self._planned = {member.name: member.profile_id for member in ready}
         try:
             solution = solve(
                 Facts(

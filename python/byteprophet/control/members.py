@@ -31,6 +31,11 @@ class Member:
         """The role's name."""
         return self.hello.worker
 
+    @property
+    def profile_id(self) -> tuple[str, int]:
+        """Tells its profile from earlier ones; numbers start anew with the client's life."""
+        return self.hello.client, self.profile_number
+
     def is_silent(self, now_ns: int) -> bool:
         """Whether it has not said anything for so long that it counts as gone."""
         return now_ns - self.heard_ns > _SILENT_NS

@@ -3,7 +3,7 @@
 It profiles: takes every iteration and the forward times, until ready times are known well enough
 (``estimate.py``), after 5 to 50 iterations, and saves. Should the job change meanwhile, it starts
 anew. Then it watches: one iteration in 4, compared with the profile (``drift.py``), no forward
-times. On drift it profiles again, starting from the iterations that showed it, for at most 10, and
+times. On drift it profiles again, starting from the iterations that showed it, for at most 6, and
 saves the next number. The job does not stop for any of it.
 
 The first iteration with a set of tensors is left out: BytePS makes the keys on the servers then. So
@@ -29,7 +29,7 @@ from byteprophet.timeline.transfers import Transfers
 
 LEAST, MOST = 5, 50
 LEAST_FORWARDS = 3
-MOST_AGAIN = 10  # after drift: soon rather than exact
+MOST_AGAIN = 6  # after drift: soon rather than exact
 WATCHED = 4  # every so many iterations
 
 

@@ -7,7 +7,8 @@ A partition is *new most urgent* if, when it becomes ready,
   first of them (a burst, or one tensor's partitions: the others wait for it by design), and
 - something is in flight to its server: on an idle link nothing is waited for.
 
-Strict priority sends it next, so its wait, ``sent - ready``, is for what was in flight: at most
+Strict priority sends it next, unless something more urgent still becomes ready before its turn. So
+its wait, from ready until it is sent or outranked, is for what was in flight: at most
 
     (window + one partition) / bandwidth
 
@@ -25,7 +26,9 @@ import numpy.typing as npt
 from byteprophet.timeline.transfers import Transfers
 
 TOGETHER_NS = 1_000_000
-_SLACK_S = 1e-3  # of prophet's automatic window floor (prophet/policy/prophet.h)
+# Of prophet's automatic window floor (prophet/policy/prophet.h).
+_SLACK_S = 1e-3
+_ANSWERS_BYTES = 384 << 10
 
 
 def urgent_waits_ns(transfers: Transfers) -> npt.NDArray[np.int64]:
@@ -44,7 +47,8 @@ def window_bytes(settings: Mapping[str, int], transfers: Transfers, link_bps: fl
     """What a policy with ``settings`` lets in flight to a server whatever comes; None: no limit.
 
     ``prophet`` derives it from the link if ``window_floor_bytes`` is 0: one partition, and what the
-    link carries in the shortest acknowledgement delay and a millisecond.
+    link carries in the shortest acknowledgement delay and a millisecond, or what a server sends
+    meanwhile if that is more.
     """
     partition_bytes = settings["partition_bytes"]
     if "outstanding_messages" in settings:
@@ -55,8 +59,10 @@ def window_bytes(settings: Mapping[str, int], transfers: Transfers, link_bps: fl
         return None
     if settings["window_floor_bytes"] > 0:
         return settings["window_floor_bytes"]
-    delay_s = float((transfers["acked_ns"] - transfers["sent_ns"]).min(initial=2**62)) / 1e9
-    return partition_bytes + int(link_bps / 8 * (delay_s + _SLACK_S)) if len(transfers) else None
+    if not len(transfers):
+        return None
+    delay_s = float((transfers["acked_ns"] - transfers["sent_ns"]).min()) / 1e9
+    return partition_bytes + max(_ANSWERS_BYTES, int(link_bps / 8 * (delay_s + _SLACK_S)))
 
 
 def allowed_wait_ns(window: int, partition_bytes: int, server_bps: float) -> float:
@@ -78,5 +84,7 @@ def _waits(transfers: Transfers) -> Iterator[int]:
         others = transfers[transfers["key"] != best["key"]]
         in_flight = (others["sent_ns"] <= now) & (others["acked_ns"] > now)
         if np.any(in_flight) and np.all(pending["priority"] < best["priority"]):
-            yield int(best["sent_ns"] - now)
+            outranks = (transfers["priority"] > best["priority"]) & (ready_ns > now)
+            outranked_ns = ready_ns[outranks].min(initial=best["sent_ns"])
+            yield int(min(best["sent_ns"], outranked_ns) - now)
         begin = end

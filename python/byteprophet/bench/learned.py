@@ -1,0 +1,74 @@
+"""What schedulers that use plans learn in a job's first iterations, learned beforehand.
+
+The jobs of a grid are a few iterations long, and a plan is adopted after ten or so. So one longer
+job per cell, with a controller, is run first; what it learned is kept: the profile, from which the
+others start (``byteprophet run --profile``), and the bandwidth that its plan was made for. As a
+training job that is started a second time would.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from byteprophet import schedulers
+from byteprophet.bench.case import Case, Plan
+from byteprophet.bench.execute import run_case
+from byteprophet.bench.grid_jobs import PreparedCell, Variant, code_version, fingerprint
+from byteprophet.bench.result import bound_ns
+from byteprophet.control.messages import Plan as Adopted
+from byteprophet.errors import JobFailed
+from byteprophet.profile.saving import PROFILE
+
+_AT_LEAST_S = 15.0  # a plan needs seconds as well as iterations
+_ITERATIONS = (24, 100)  # at least, at most
+_ORDER = "plan_bandwidth_bps"
+_PROFILE, _PLAN = "profile.json", "plan.json"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Of one cell: files in ``directory``."""
+
+    directory: Path
+
+    def given_to(self, case: Case) -> Case:
+        """``case``, started with it."""
+        profile = {PROFILE: str((self.directory / _PROFILE).absolute())}
+        return replace(
+            case,
+            settings={**self._order(case.scheduler), **case.settings},
+            environment={**case.environment, **profile},
+        )
+
+    def _order(self, scheduler: str) -> dict[str, int]:
+        path = self.directory / _PLAN
+        known, _ = schedulers.resolve(scheduler, {})
+        if _ORDER not in known or not path.exists():
+            return {}
+        planned = Adopted.model_validate_json(path.read_bytes()).settings
+        return {_ORDER: planned[_ORDER]} if _ORDER in planned else {}
+
+
+def learn(prepared: PreparedCell, directory: Path, namespaces: bool) -> Learned:
+    """From a job of its own, unless that has been run; JobFailed where it learned nothing.
+
+    ``directory``: where all cells' are kept. Where iterations are so short that no plan came, it is
+    the profile alone.
+    """
+    variant = Variant(schedulers.DEFAULT)
+    case = prepared.case(variant)
+    iterations = round(_AT_LEAST_S * 1e9 / bound_ns(prepared.workload, case))
+    iterations = min(max(iterations, _ITERATIONS[0]), _ITERATIONS[1])
+    plan = Plan((case,), iterations, 1, controller=True, idle_s=0)
+    learned = Learned(directory / f"{fingerprint(prepared, variant, plan)}-{code_version()}")
+    if not (learned.directory / _PROFILE).exists():
+        run = run_case(case, plan, prepared.workload, directory / "runs", namespaces).directory
+        if not (run / _PROFILE).exists():
+            raise JobFailed(f"{run}: no profile within {plan.updates} iterations")
+        learned.directory.mkdir(parents=True, exist_ok=True)
+        for file in (_PLAN, _PROFILE):  # the profile says that all is there
+            if (run / file).exists():
+                shutil.copyfile(run / file, learned.directory / file)
+    return learned
