@@ -14,8 +14,8 @@ class ByteSchedulerPolicy final : public QueuedPolicy {
  public:
   static constexpr std::string_view kName = "bytescheduler";
   static constexpr auto kSettings = std::to_array<SettingSpec>({
-      {"partition_bytes", 1048576, 1, kMaxPartitionBytes},
-      {"credit_bytes", 4194304, 1, kMaxWindowBytes},
+      {"partition_bytes", 262144, 1, kMaxPartitionBytes},
+      {"credit_bytes", 1048576, 1, kMaxWindowBytes},
   });
 
   explicit ByteSchedulerPolicy(const Settings& settings);

@@ -33,8 +33,8 @@ def test_names_and_defaults() -> None:
     assert _core.default_settings("fifo") == {"partition_bytes": 1048576}
     assert _core.default_settings("p3") == {"partition_bytes": 196608, "outstanding_messages": 8}
     assert _core.default_settings("bytescheduler") == {
-        "partition_bytes": 1048576,
-        "credit_bytes": 4194304,
+        "partition_bytes": 262144,
+        "credit_bytes": 1048576,
     }
     assert _core.default_settings("prophet")["bandwidth_bps"] == 0
 

@@ -15,9 +15,7 @@ constexpr uint64_t Key(uint64_t tensor, uint64_t partition) { return tensor << 1
 
 // Tensor n has priority -n. Links carry one byte per nanosecond, partitions have 1000.
 Item Partition(uint64_t tensor, uint64_t partition) {
-  return {.key = Key(tensor, partition),
-          .priority = -static_cast<int32_t>(tensor),
-          .bytes = 1000};
+  return {.key = Key(tensor, partition), .priority = -static_cast<int32_t>(tensor), .bytes = 1000};
 }
 
 ReadyTime Ready(uint64_t tensor, TimeNs ready_ns) {

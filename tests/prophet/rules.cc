@@ -26,9 +26,8 @@ Rules Prophet(const Settings& settings) {
             const double bytes_per_ns = given_bytes_per_ns > 0
                                             ? given_bytes_per_ns
                                             : static_cast<double>(history.acked_bytes) / 1e6;
-            const double link_bytes =
-                std::max(384.0 * 1024,
-                         bytes_per_ns * (static_cast<double>(history.longest_delay_ns) + 1e6));
+            const double link_bytes = std::max(
+                384.0 * 1024, bytes_per_ns * (static_cast<double>(history.longest_delay_ns) + 1e6));
             return static_cast<double>(load.bytes) < static_cast<double>(partition) + link_bytes
                        ? Gate::kEither
                        : Gate::kClosed;
