@@ -88,7 +88,7 @@ void Decide(benchmark::State& state, const std::string& policy) {
 
 void QueuesAddTakeAck(benchmark::State& state) {
   const auto count = static_cast<uint64_t>(state.range(0));
-  const auto add = [](Queues& queues, const Item& item) { queues.Add(item, -item.priority); };
+  const auto add = [](Queues& queues, const Item& item) { queues.Add(item, RankByPriority(item)); };
   Queues queues;
   for (uint64_t number = 0; number < count; ++number) add(queues, ItemNumber(number));
   for ([[maybe_unused]] auto _ : state) {

@@ -23,6 +23,9 @@ constexpr uint64_t TensorOf(uint64_t key) { return key >> 16; }
 // Its number within the tensor.
 constexpr uint16_t PartitionOf(uint64_t key) { return static_cast<uint16_t>(key); }
 
+// Smaller goes first: strict priority.
+constexpr int64_t RankByPriority(const Item& item) { return -int64_t{item.priority}; }
+
 // Priorities from 0 up mark what has no place in the forward order: unknown tensors, broadcasts,
 // metrics. They go before everything else, because somebody may be blocked on them.
 constexpr bool IsUnranked(const Item& item) { return item.priority >= 0; }

@@ -51,7 +51,7 @@ void PlannedOrder::OnIteration(std::optional<double> link_bytes_per_ns) {
 
 int64_t PlannedOrder::RankOf(const Item& item) const {
   const auto rank = fits_ ? ranks_.find(item.key) : ranks_.end();
-  return rank == ranks_.end() ? ByPriority(item) : rank->second;
+  return rank == ranks_.end() ? RankByPriority(item) : rank->second;
 }
 
 void PlannedOrder::Plan() {
@@ -73,31 +73,32 @@ void PlannedOrder::Plan() {
   planned_ns_ = coming.front().ready_ns - coming.back().ready_ns;
   const auto last_ns = static_cast<double>(coming.front().ready_ns);
   const double urgent_from_ns = last_ns * (1 - kLastShare);
+  const auto is_urgent = [&](const Coming& one) {
+    return static_cast<double>(one.ready_ns) >= urgent_from_ns;
+  };
 
-  const auto goes_later = [](const Item& a, const Item& b) {
-    return std::pair(ByPriority(a), a.key) > std::pair(ByPriority(b), b.key);
+  const auto goes_later = [](const Coming& a, const Coming& b) {
+    return std::pair(RankByPriority(a.item), a.item.key) >
+           std::pair(RankByPriority(b.item), b.item.key);
   };
-  std::priority_queue<Item, std::vector<Item>, decltype(goes_later)> waiting(goes_later);
-  const auto is_urgent = [&](const Item& item) {
-    return static_cast<double>(ready_ns_.at(TensorOf(item.key))) >= urgent_from_ns;
-  };
+  std::priority_queue<Coming, std::vector<Coming>, decltype(goes_later)> waiting(goes_later);
   int64_t next_rank = kInOrder;
   double now_ns = 0;
   while (now_ns < last_ns) {
     if (waiting.empty()) now_ns = std::max(now_ns, static_cast<double>(coming.back().ready_ns));
     while (!coming.empty() && static_cast<double>(coming.back().ready_ns) <= now_ns) {
-      waiting.push(coming.back().item);
+      waiting.push(coming.back());
       coming.pop_back();
     }
     if (now_ns >= last_ns) break;
-    const Item sent = waiting.top();
+    const Coming sent = waiting.top();
     waiting.pop();
-    if (!is_urgent(sent)) ranks_[sent.key] = next_rank++;
-    now_ns += static_cast<double>(sent.bytes) / bytes_per_ns_;
+    if (!is_urgent(sent)) ranks_[sent.item.key] = next_rank++;
+    now_ns += static_cast<double>(sent.item.bytes) / bytes_per_ns_;
   }
   for (; !waiting.empty(); waiting.pop()) {
-    const Item& left = waiting.top();
-    if (!is_urgent(left)) ranks_[left.key] = kLeft + ByPriority(left);
+    const Coming& left = waiting.top();
+    if (!is_urgent(left)) ranks_[left.item.key] = kLeft + RankByPriority(left.item);
   }
 }
 

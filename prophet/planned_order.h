@@ -53,7 +53,6 @@ class PlannedOrder {
   int64_t RankOf(const Item& item) const;
 
  private:
-  static int64_t ByPriority(const Item& item) { return -int64_t{item.priority}; }
   void Plan();
 
   std::unordered_map<uint64_t, TimeNs> ready_ns_;  // by tensor

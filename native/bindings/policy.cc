@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
+#include "prophet/answers_window.h"
 #include "prophet/registry.h"
 #include "prophet/settings_text.h"
 
@@ -50,6 +51,7 @@ void SetReadyTimes(Policy& policy, const std::vector<ReadyTuple>& times) {
 }  // namespace
 
 void DefinePolicy(nb::module_& module) {
+  module.attr("ANSWERS_BYTES") = prophet::kAnswersBytes;
   module.def("policy_names", &prophet::PolicyNames);
   module.def("default_settings", &prophet::DefaultSettings, "name"_a);
   module.def("parse_settings", &prophet::ParseSettings, "text"_a);

@@ -71,7 +71,7 @@ uint64_t ProphetPolicy::Window(double bytes_per_ns, double floor_bytes, std::opt
 double ProphetPolicy::FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const {
   if (floor_bytes_ > 0) return static_cast<double>(floor_bytes_);
   const double until_heard_bytes = bytes_per_ns * static_cast<double>(delay_ns + kSlackNs);
-  return partitions * partition_bytes_ + std::max(kAnswersBytes, until_heard_bytes);
+  return partitions * partition_bytes_ + std::max(double{kAnswersBytes}, until_heard_bytes);
 }
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {

@@ -33,6 +33,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "prophet/answers_window.h"
 #include "prophet/link_load.h"
 #include "prophet/planned_order.h"
 #include "prophet/policy/predicting.h"
@@ -50,9 +51,6 @@ class ProphetPolicy final : public PredictingPolicy {
       {"bandwidth_bps", 0, 0, kMaxBandwidthBps},       // 0: estimate
       {"plan_bandwidth_bps", 0, 0, kMaxBandwidthBps},  // 0: no planned order
   });
-
-  // What a server hands to a worker's connection before it waits (native/byteps/answers/flow.h).
-  static constexpr double kAnswersBytes = 384 << 10;
 
   // Throws std::invalid_argument if the floor is above the maximum.
   explicit ProphetPolicy(const Settings& settings);

@@ -23,6 +23,6 @@ Decision QueuedPolicy::Next(TimeNs now) {
   return {.kind = Decision::Kind::kSend, .item = *item};
 }
 
-int64_t QueuedPolicy::RankOf(const Item& item) { return -int64_t{item.priority}; }
+int64_t QueuedPolicy::RankOf(const Item& item) { return RankByPriority(item); }
 
 }  // namespace prophet

@@ -25,6 +25,9 @@ Decision: TypeAlias = (
 
 _Int64Array: TypeAlias = npt.NDArray[np.int64]
 
+ANSWERS_BYTES: int
+"""What a server has on its way to a worker before it waits (prophet/answers_window.h)."""
+
 def policy_names() -> list[str]: ...
 def default_settings(name: str) -> dict[str, int]: ...
 def parse_settings(text: str) -> dict[str, int]:

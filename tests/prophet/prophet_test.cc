@@ -181,7 +181,7 @@ TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
   ProphetPolicy policy(settings);
   ExpectUrgentAfter1000(policy);
   constexpr uint64_t kSlackBytes = kMs;  // one millisecond of this link
-  static_assert(kSlackBytes > ProphetPolicy::kAnswersBytes);
+  static_assert(kSlackBytes > kAnswersBytes);
   policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
   EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + kSlackBytes);
   Drain(policy, 0);
@@ -200,8 +200,7 @@ TEST(Prophet, TheFloorOfASlowLinkIsWhatTheServerSendsMeanwhile) {
   ProphetPolicy policy(settings);
   ExpectUrgentAfter1000(policy);
   policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
-  EXPECT_EQ(policy.WindowBytes(0, -5, 1000),
-            1000 + static_cast<uint64_t>(ProphetPolicy::kAnswersBytes));
+  EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + kAnswersBytes);
 }
 
 TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {

@@ -17,14 +17,15 @@ from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.execute import run_case
 from byteprophet.bench.grid_jobs import PreparedCell, Variant, code_version, fingerprint
 from byteprophet.bench.result import bound_ns
+from byteprophet.control.log import PLAN_NAME
 from byteprophet.control.messages import Plan as Adopted
 from byteprophet.errors import JobFailed
+from byteprophet.profile.model import profile_path
 from byteprophet.profile.saving import PROFILE
 
 _AT_LEAST_S = 15.0  # a plan needs seconds as well as iterations
 _ITERATIONS = (24, 100)  # at least, at most
 _ORDER = "plan_bandwidth_bps"
-_PROFILE, _PLAN = "profile.json", "plan.json"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Learned:
 
     def given_to(self, case: Case) -> Case:
         """``case``, started with it."""
-        profile = {PROFILE: str((self.directory / _PROFILE).absolute())}
+        profile = {PROFILE: str(profile_path(self.directory, 0).absolute())}
         return replace(
             case,
             settings={**self._order(case.scheduler), **case.settings},
@@ -43,7 +44,7 @@ class Learned:
         )
 
     def _order(self, scheduler: str) -> dict[str, int]:
-        path = self.directory / _PLAN
+        path = self.directory / PLAN_NAME
         known, _ = schedulers.resolve(scheduler, {})
         if _ORDER not in known or not path.exists():
             return {}
@@ -63,12 +64,13 @@ def learn(prepared: PreparedCell, directory: Path, namespaces: bool) -> Learned:
     iterations = min(max(iterations, _ITERATIONS[0]), _ITERATIONS[1])
     plan = Plan((case,), iterations, 1, controller=True, idle_s=0)
     learned = Learned(directory / f"{fingerprint(prepared, variant, plan)}-{code_version()}")
-    if not (learned.directory / _PROFILE).exists():
+    if not profile_path(learned.directory, 0).exists():
         run = run_case(case, plan, prepared.workload, directory / "runs", namespaces).directory
-        if not (run / _PROFILE).exists():
+        profile = profile_path(run, 0)
+        if not profile.exists():
             raise JobFailed(f"{run}: no profile within {plan.updates} iterations")
         learned.directory.mkdir(parents=True, exist_ok=True)
-        for file in (_PLAN, _PROFILE):  # the profile says that all is there
-            if (run / file).exists():
-                shutil.copyfile(run / file, learned.directory / file)
+        for path in (run / PLAN_NAME, profile):  # the profile says that all is there
+            if path.exists():
+                shutil.copyfile(path, learned.directory / path.name)
     return learned

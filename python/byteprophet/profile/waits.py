@@ -23,12 +23,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from byteprophet import _core
 from byteprophet.timeline.transfers import Transfers
 
 TOGETHER_NS = 1_000_000
-# Of prophet's automatic window floor (prophet/policy/prophet.h).
-_SLACK_S = 1e-3
-_ANSWERS_BYTES = 384 << 10
+_SLACK_S = 1e-3  # of prophet's automatic window floor (prophet/policy/prophet.h)
 
 
 def urgent_waits_ns(transfers: Transfers) -> npt.NDArray[np.int64]:
@@ -62,7 +61,7 @@ def window_bytes(settings: Mapping[str, int], transfers: Transfers, link_bps: fl
     if not len(transfers):
         return None
     delay_s = float((transfers["acked_ns"] - transfers["sent_ns"]).min()) / 1e9
-    return partition_bytes + max(_ANSWERS_BYTES, int(link_bps / 8 * (delay_s + _SLACK_S)))
+    return partition_bytes + max(_core.ANSWERS_BYTES, int(link_bps / 8 * (delay_s + _SLACK_S)))
 
 
 def allowed_wait_ns(window: int, partition_bytes: int, server_bps: float) -> float:
