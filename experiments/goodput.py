@@ -2,11 +2,12 @@
 
     python experiments/goodput.py
 
-Round after round, in turn: iperf3, one stream between two hosts of namespaces; then a job of two
-workers and a server on such hosts per scheduler, which pushes and pulls large tensors with next to
-no compute in between. Goodput counts the payload that all workers push and pull. CPU seconds per
-gigabyte are those of all workers, and of the server, while iterations are measured. Both ends of
-everything share this machine's cores: only what ran in one round can be compared.
+Round after round, in turn: iperf3, one stream between two hosts of namespaces, and a job of two
+workers and a server on such hosts per scheduler, which pushes and pulls large tensors and does
+nothing else (goodput_worker.py). Goodput counts the payload that all workers push and pull; its
+ratio is to the mean of the streams before and after the job. CPU seconds per gigabyte are those of
+all workers, and of the server, while iterations are measured. Both ends of everything share this
+machine's cores: only what ran in one round can be compared.
 
 With ``--perf``, each job of the last round is sampled by ``perf record`` where that is installed.
 Writes ``goodput.json`` to experiments/results.
@@ -33,21 +34,18 @@ from rich.table import Table
 from role_cpu import CpuSampler
 from script import run_script, scheduler_names
 
+from byteprophet import schedulers
 from byteprophet.bench import describe_machine
-from byteprophet.bench.case import WARMUP_ITERATIONS
-from byteprophet.bench.result import read_results
-from byteprophet.errors import UserError
-from byteprophet.launcher import JobSpec, make_run_directory, run_job
+from byteprophet.errors import JobFailed, UserError
+from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
 from byteprophet.network import why_not_permitted
-from byteprophet.workload import Tensor, Workload, to_toml
-from byteprophet.workload.worker_config import WorkerConfig
 
 SCHEMA = 1
 _RESULTS = Path(__file__).parent / "results"
 _WORKERS = 2
-_TENSORS = 8
-_LAYER_NS = 100_000
+_WORKER = Path(__file__).with_name("goodput_worker.py")
 _JOB_TIMEOUT_S = 300.0
+_WARMUP_ITERATIONS = 20  # until partitions have grown
 
 Row = Mapping[str, Any]
 _PROGRESS = Console(stderr=True)
@@ -65,21 +63,13 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"hosts of their own need network namespaces: {reason}")
     rows: list[Row] = []
     for number in range(1, options.rounds + 1):
-        _PROGRESS.print(f"goodput: round {number} of {options.rounds}: iperf3")
-        flow = iperf.measure(options.seconds)
-        rows.append(
-            {
-                "round": number,
-                "scheduler": "iperf3",
-                "goodput_bytes_per_s": round(flow.bytes_per_s),
-                "cpu_s_per_gb": {"both ends": round(flow.cpu_s_per_gb, 3)},
-            }
-        )
+        flow = _iperf(number, options, rows)
         for name in names:
             _PROGRESS.print(f"goodput: round {number} of {options.rounds}: {name}")
-            profiled = options.perf and number == options.rounds
-            row = _run(name, options, profiled)
-            ratio = row["goodput_bytes_per_s"] / flow.bytes_per_s
+            row = _run(name, options, profiled=options.perf and number == options.rounds)
+            before, flow = flow, _iperf(number, options, rows)
+            around = (before.bytes_per_s + flow.bytes_per_s) / 2
+            ratio = row["goodput_bytes_per_s"] / around
             rows.append({"round": number, **row, "iperf3_ratio": round(ratio, 4)})
     _print(rows)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -96,7 +86,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--schedulers", default="stock,fifo,prophet")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=15, help="measured ones of a job")
+    parser.add_argument("--iterations", type=int, default=40, help="measured ones of a job")
     parser.add_argument("--megabytes", type=int, default=128, help="of all tensors")
     parser.add_argument("--partition-bytes", type=int, help="default: each scheduler's own")
     parser.add_argument("--seconds", type=float, default=3.0, help="of iperf3 in a round")
@@ -106,27 +96,26 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _iperf(number: int, options: argparse.Namespace, rows: list[Row]) -> iperf.Flow:
+    _PROGRESS.print(f"goodput: round {number} of {options.rounds}: iperf3")
+    flow = iperf.measure(options.seconds)
+    rows.append(
+        {
+            "round": number,
+            "scheduler": "iperf3",
+            "goodput_bytes_per_s": round(flow.bytes_per_s),
+            "cpu_s_per_gb": {"both ends": round(flow.cpu_s_per_gb, 3)},
+        }
+    )
+    return flow
+
+
 def _run(scheduler: str, options: argparse.Namespace, profiled: bool) -> Row:
     directory = make_run_directory(options.runs, f"goodput-{scheduler}")
-    size_bytes = options.megabytes * 1_000_000 // _TENSORS // 4 * 4
-    workload = Workload(
-        "large",
-        1,
-        tuple(
-            Tensor(f"layer{number}", size_bytes, _LAYER_NS, _LAYER_NS) for number in range(_TENSORS)
-        ),
-    )
-    (directory / "workload.toml").write_text(to_toml(workload), encoding="utf-8")
-    config = WorkerConfig(
-        str((directory / "workload.toml").absolute()),
-        scheduler,
-        WARMUP_ITERATIONS,
-        options.iterations,
-    )
-    path = (directory / "worker.toml").absolute()
-    path.write_text(config.to_toml(), encoding="utf-8")
+    size_bytes = options.megabytes * 1_000_000
+    lengths = [str(number) for number in (size_bytes, _WARMUP_ITERATIONS, options.iterations)]
     spec = JobSpec(
-        command=(sys.executable, "-m", "byteprophet.workload.worker", str(path)),
+        command=(sys.executable, str(_WORKER), scheduler, *lengths),
         run_directory=directory,
         workers=_WORKERS,
         scheduler=scheduler,
@@ -140,14 +129,18 @@ def _run(scheduler: str, options: argparse.Namespace, profiled: bool) -> Row:
             run_job(spec).check()
     finally:
         sampler.stop()
-    workers = read_results(directory, _WORKERS)
-    slowest_ns = np.max([worker.iteration_ns for worker in workers], axis=0)
-    per_iteration = 2 * _WORKERS * workload.size_bytes
-    from_ns = min(worker.first_monotonic_ns for worker in workers)
-    until_ns = max(worker.last_monotonic_ns for worker in workers)
+    workers = read_worker_results(directory)
+    if len(workers) != _WORKERS:
+        raise JobFailed(f"{scheduler}: not every worker wrote a result: see {directory}/logs")
+    slowest_ns = np.max([worker["iteration_ns"] for worker in workers], axis=0)
+    per_iteration = 2 * _WORKERS * size_bytes
+    from_ns = min(worker["first_monotonic_ns"] for worker in workers)
+    until_ns = max(worker["last_monotonic_ns"] for worker in workers)
     gigabytes = per_iteration * len(slowest_ns) / 1e9
+    _, started_with = schedulers.resolve(scheduler, {}, options.partition_bytes)
     return {
         "scheduler": scheduler,
+        "partition_bytes": max(worker["partition_bytes"] for worker in workers) or started_with,
         "goodput_bytes_per_s": round(per_iteration / median(slowest_ns.tolist()) * 1e9),
         "cpu_s_per_gb": {
             kind: round(sampler.cpu_s(kind, from_ns, until_ns) / gigabytes, 3)

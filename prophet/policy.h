@@ -14,6 +14,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -62,6 +64,10 @@ class Policy {
   // A profile known beforehand. Policies that predict nothing ignore it.
   // Throws std::invalid_argument for a negative time or spread, or a priority that is not negative.
   virtual void SetReadyTimes(std::span<const ReadyTime> /*times*/) {}
+
+  // The partition size in bytes that would suit this worker's link; nullopt: no wish. Who drives
+  // the policy has all workers agree on one, and says so with Reconfigure().
+  virtual std::optional<int64_t> PreferredPartitionBytes() const { return std::nullopt; }
 
   // Changes settings while items are pending and in flight; those not named keep their values. What
   // is in flight stays there: a smaller window only holds back what comes next.

@@ -29,6 +29,14 @@ def test_the_partition_size_can_be_given_either_way(name: str) -> None:
     assert by_setting[1] == by_setting[0]["partition_bytes"] == 65536
 
 
+def test_a_partition_size_that_is_given_stays() -> None:
+    assert schedulers.resolve("prophet", {})[0]["partition_max_bytes"] > 0
+    assert schedulers.resolve("prophet", {}, 65536)[0]["partition_max_bytes"] == 0
+    chosen = {"partition_bytes": 65536, "partition_max_bytes": 131072}
+    assert schedulers.resolve("prophet", chosen)[0]["partition_max_bytes"] == 131072
+    assert "partition_max_bytes" not in schedulers.resolve("p3", {}, 65536)[0]
+
+
 def test_overrides_leave_the_other_defaults() -> None:
     settings, _ = schedulers.resolve("p3", {"outstanding_messages": 3})
     assert settings == {**_core.default_settings("p3"), "outstanding_messages": 3}

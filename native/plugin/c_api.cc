@@ -11,6 +11,25 @@
 #include "native/plugin/transfers.h"
 #include "prophet/settings_text.h"
 
+namespace {
+
+// 0, or -1 and the line of the std::invalid_argument that `call` threw.
+template <typename Call>
+int Said(char* error, int error_bytes, Call call) {
+  try {
+    call();
+    return 0;
+  } catch (const std::invalid_argument& refused) {
+    if (error_bytes > 0) {
+      std::strncpy(error, refused.what(), static_cast<size_t>(error_bytes));
+      error[error_bytes - 1] = '\0';
+    }
+    return -1;
+  }
+}
+
+}  // namespace
+
 extern "C" {
 
 // Partitions that went through the policy in this process so far.
@@ -53,18 +72,24 @@ int64_t byteprophet_tensor(const char* name) { return byteprophet::TensorNumber(
 int byteprophet_stage_plan(int64_t at_iteration, const char* settings_text,
                            const prophet::ReadyTime* times, int count, char* error,
                            int error_bytes) {
-  try {
+  return Said(error, error_bytes, [&] {
     byteprophet::StagedPlan::Get().Stage(at_iteration,
                                          {.settings = prophet::ParseSettings(settings_text),
                                           .times = {times, times + std::max(0, count)}});
-    return 0;
-  } catch (const std::invalid_argument& refused) {
-    if (error_bytes > 0) {
-      std::strncpy(error, refused.what(), static_cast<size_t>(error_bytes));
-      error[error_bytes - 1] = '\0';
-    }
-    return -1;
-  }
+  });
 }
+
+// Has the next OnIteration apply these settings, whatever plan is staged. Returns as above.
+int byteprophet_change_settings(const char* settings_text, char* error, int error_bytes) {
+  return Said(error, error_bytes, [&] {
+    byteprophet::StagedPlan::Get().Change(prophet::ParseSettings(settings_text));
+  });
+}
+
+// The partition size in bytes that the policy has; 0: this process schedules nothing.
+int64_t byteprophet_partition_bytes() { return byteprophet::StagedPlan::Get().partition_bytes(); }
+
+// The partition size in bytes that would suit this worker's link; 0: no wish.
+int64_t byteprophet_preferred_partition_bytes() { return byteprophet::PreferredPartitionBytes(); }
 
 }  // extern "C"

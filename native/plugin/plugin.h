@@ -15,6 +15,9 @@ void PeersChanged(const byteps::common::ReadyTable* table, uint64_t key);
 // The caller is about to push the first gradient of a new iteration. Adopts a plan staged for it.
 void OnIteration();
 
+// The policy's; 0 where it has no wish, or this process does not push.
+int64_t PreferredPartitionBytes();
+
 // Sleeps until push_pull operations have finished or the time is over; returns how many handles it
 // wrote.
 int NextDone(std::chrono::milliseconds timeout, int* handles, int capacity);

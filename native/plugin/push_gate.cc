@@ -102,6 +102,11 @@ size_t PushGate::size() {
   return offered_.size() + waiting_count_;
 }
 
+std::optional<int64_t> PushGate::PreferredPartitionBytes() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return policy_->PreferredPartitionBytes();
+}
+
 uint64_t PushGate::scheduled_partitions() { return scheduled.load(); }
 
 void PushGate::OfferReady(uint64_t key) {

@@ -16,6 +16,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -41,6 +42,7 @@ class PushGate {
   // An iteration begins; `plan`, checked for this policy, is adopted, or null.
   void OnIteration(int64_t iteration, const Plan* plan);
   size_t size();
+  std::optional<int64_t> PreferredPartitionBytes();
 
   // Partitions handed out by all gates of this process.
   static uint64_t scheduled_partitions();

@@ -167,6 +167,10 @@ void OnIteration() {
     rows.gate->OnIteration(begun.iteration, begun.plan ? &*begun.plan : nullptr);
 }
 
+int64_t PreferredPartitionBytes() {
+  return rows.gate == nullptr ? 0 : rows.gate->PreferredPartitionBytes().value_or(0);
+}
+
 }  // namespace byteprophet
 
 namespace byteps {

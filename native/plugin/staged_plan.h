@@ -1,8 +1,9 @@
-// Counts iterations, and holds a plan until the one comes at which all workers adopt it.
+// Counts iterations, and holds a plan until the one comes at which all workers adopt it; beside it
+// settings that the worker itself changes.
 //
-// Threads. Stage(), iteration(): any. Begin(): whoever begins an iteration. Reset(): the thread
-// that makes BytePS' queues. One mutex guards everything; it is innermost. A plan is checked when
-// it is staged, by a policy of its own, so that adopting it cannot fail.
+// Threads. Stage(), Change(), iteration(): any. Begin(): whoever begins an iteration. Reset(): the
+// thread that makes BytePS' queues. One mutex guards everything; it is innermost. A plan is checked
+// when it is staged, by a policy of its own, so that adopting it cannot fail.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,15 @@ class StagedPlan {
   // or the policy refuses the plan, and then changes nothing.
   void Stage(int64_t at_iteration, Plan plan);
 
+  // For the next iteration, whatever plan is staged; the plan's settings hold where both name one.
+  // Throws like Stage().
+  void Change(const prophet::Settings& settings);
+
   // Iterations begun so far in this process.
   int64_t iteration();
+
+  // The policy's setting, without what is staged; 0 where nothing is scheduled.
+  int64_t partition_bytes();
 
   // Begins an iteration: its number, and the plan to adopt now, if any.
   struct Begun {
@@ -46,11 +54,16 @@ class StagedPlan {
   Begun Begin();
 
  private:
+  // Throws if the policy would refuse `plan`, or what is changed and staged when it is adopted.
+  // REQUIRES: mutex_ is held.
+  void Check(const prophet::Settings& changes, const std::optional<Plan>& plan) const;
+
   std::mutex mutex_;
   // Guarded by mutex_.
   int64_t iteration_ = 0;
   std::string policy_;
   prophet::Settings settings_;
+  prophet::Settings changes_;
   int64_t at_iteration_ = 0;
   std::optional<Plan> staged_;
 };

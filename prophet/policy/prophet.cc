@@ -40,6 +40,20 @@ void ProphetPolicy::SetReadyTimes(std::span<const ReadyTime> times) {
   order_.SetReadyTimes(times);
 }
 
+std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
+  const int64_t max_bytes = settings().at("partition_max_bytes");
+  const auto bytes_per_ns = LinkBytesPerNs();
+  if (max_bytes == 0 || !bytes_per_ns) return std::nullopt;
+  const auto largest = [&](double carried_bytes) {
+    int64_t bytes = kLeastPartitionBytes;
+    while (bytes < max_bytes && 2 * static_cast<double>(bytes) <= carried_bytes) bytes *= 2;
+    return std::min(bytes, max_bytes);
+  };
+  const double carried_bytes = *bytes_per_ns * static_cast<double>(kPartitionNs);
+  return std::clamp(static_cast<int64_t>(partition_bytes_), largest(carried_bytes / kClearly),
+                    largest(carried_bytes * kClearly));
+}
+
 int64_t ProphetPolicy::RankOf(const Item& item) { return order_.RankOf(item); }
 
 Decision ProphetPolicy::Next(TimeNs now) {

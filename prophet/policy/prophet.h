@@ -25,6 +25,11 @@
 // With plan_bandwidth_bps and ready times, both the same in all workers, they send in one planned
 // order instead of each by its own (planned_order.h).
 // Unranked items (priority 0 and up) go first and wait for no window; their bytes count.
+//
+// Partitions that take a fast link next to no time cost more to handle than to carry. So the size
+// that is preferred is the largest power of two that the link carries in kPartitionNs, from
+// kLeastPartitionBytes to partition_max_bytes. The bandwidth is an estimate: the size stays while a
+// link that is faster or slower by kClearly would have it.
 #pragma once
 
 #include <array>
@@ -44,8 +49,10 @@ namespace prophet {
 class ProphetPolicy final : public PredictingPolicy {
  public:
   static constexpr std::string_view kName = "prophet";
+  static constexpr int64_t kLeastPartitionBytes = 256 << 10;
   static constexpr auto kSettings = std::to_array<SettingSpec>({
-      {"partition_bytes", 262144, 1, kMaxPartitionBytes},
+      {"partition_bytes", kLeastPartitionBytes, 1, kMaxPartitionBytes},
+      {"partition_max_bytes", 4194304, 0, kMaxPartitionBytes},  // 0: stays as it is
       {"window_floor_bytes", 0, 0, kMaxWindowBytes},
       {"window_max_bytes", 1048576, 1, kMaxWindowBytes},
       {"bandwidth_bps", 0, 0, kMaxBandwidthBps},       // 0: estimate
@@ -58,6 +65,7 @@ class ProphetPolicy final : public PredictingPolicy {
   void OnReady(const Item& item, TimeNs now) override;
   void OnIteration(TimeNs now) override;
   void SetReadyTimes(std::span<const ReadyTime> times) override;
+  std::optional<int64_t> PreferredPartitionBytes() const override;
   Decision Next(TimeNs now) override;
   std::string_view name() const override { return kName; }
 
@@ -73,6 +81,8 @@ class ProphetPolicy final : public PredictingPolicy {
 
  private:
   static constexpr TimeNs kSlackNs = 1'000'000;
+  static constexpr TimeNs kPartitionNs = 2'500'000;
+  static constexpr double kClearly = 1.1;
   // How much longer than the link needs for it a message may take and still count as on the link.
   // Messages of other servers, sent later, may be before it: they share the link evenly.
   static constexpr int kOverdueFactor = 2;

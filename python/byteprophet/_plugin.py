@@ -84,6 +84,18 @@ class Plugin:
             ctypes.c_int,
         ]
         library.byteprophet_stage_plan.restype = ctypes.c_int
+        library.byteprophet_change_settings.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.c_int,
+        ]
+        library.byteprophet_change_settings.restype = ctypes.c_int
+        for partition_bytes in (
+            library.byteprophet_partition_bytes,
+            library.byteprophet_preferred_partition_bytes,
+        ):
+            partition_bytes.argtypes = []
+            partition_bytes.restype = ctypes.c_int64
 
     def scheduled_partitions(self) -> int:
         """Partitions that went through the policy so far."""
@@ -143,14 +155,30 @@ class Plugin:
         not yet adopted. ``ValueError``, and nothing changes, if that iteration has begun or the
         policy refuses.
         """
-        text = ",".join(f"{name}={value}" for name, value in settings.items())
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         array = (_ReadyTime * len(times))(*(_ReadyTime(*time) for time in times))
         refused = self._library.byteprophet_stage_plan(
-            at_iteration, text.encode(), array, len(times), error, _ERROR_BYTES
+            at_iteration, _text(settings), array, len(times), error, _ERROR_BYTES
         )
         if refused:
             raise ValueError(error.value.decode(errors="replace"))
+
+    def change_settings(self, settings: Mapping[str, int]) -> None:
+        """Have the policy take them over when the next iteration begins, whatever is staged.
+
+        ``ValueError``, and nothing changes, if the policy refuses.
+        """
+        error = ctypes.create_string_buffer(_ERROR_BYTES)
+        if self._library.byteprophet_change_settings(_text(settings), error, _ERROR_BYTES):
+            raise ValueError(error.value.decode(errors="replace"))
+
+    def partition_bytes(self) -> int:
+        """Of the iteration under way, as the policy knows it; 0 where nothing is scheduled."""
+        return int(self._library.byteprophet_partition_bytes())
+
+    def preferred_partition_bytes(self) -> int:
+        """What would suit this worker's link, as the policy knows it; 0: no wish."""
+        return int(self._library.byteprophet_preferred_partition_bytes())
 
 
 def wanted_scheduler(environment: MutableMapping[str, str] = os.environ) -> str | None:
@@ -173,7 +201,9 @@ def _load(framework: str) -> Plugin | None:
     scheduler = wanted_scheduler()
     if scheduler is None:
         return None
-    partition_bytes = _check_settings(scheduler)
+    from byteprophet import schedulers
+
+    settings = _check_settings(scheduler)
     for other, extension in _EXTENSIONS.items():
         if extension in sys.modules:
             _refuse(
@@ -193,16 +223,21 @@ def _load(framework: str) -> Plugin | None:
     importlib.import_module(framework)  # the plug-in is linked against its libraries
     import zmq  # noqa: F401  (after the plug-in it would find BytePS' libzmq instead of its own)
 
-    os.environ["BYTEPS_PARTITION_BYTES"] = str(partition_bytes)
+    os.environ["BYTEPS_PARTITION_BYTES"] = str(settings[schedulers.PARTITION])
+    os.environ["BYTEPROPHET_SETTINGS"] = _text(settings).decode()
     return Plugin(ctypes.CDLL(str(native / _library(framework)), mode=ctypes.RTLD_GLOBAL))
+
+
+def _text(settings: Mapping[str, int]) -> bytes:
+    return ",".join(f"{name}={value}" for name, value in settings.items()).encode()
 
 
 def _library(framework: str) -> str:
     return f"libbyteprophet_{framework}.so"
 
 
-def _check_settings(scheduler: str) -> int:
-    """The partition size to start BytePS with, in bytes. Exits if the environment is not right."""
+def _check_settings(scheduler: str) -> dict[str, int]:
+    """The policy's settings, all of them. Exits if the environment is not right."""
     from byteprophet import _core, schedulers
     from byteprophet.tune.request import VARIABLE, parse_request
 
@@ -212,9 +247,9 @@ def _check_settings(scheduler: str) -> int:
     try:
         overrides = _core.parse_settings(os.environ.get("BYTEPROPHET_SETTINGS", ""))
         given = None if partition is None else int(partition)
-        settings, partition_bytes = schedulers.resolve(scheduler, overrides, given)
+        settings, _ = schedulers.resolve(scheduler, overrides, given)
         parse_request(os.environ.get(VARIABLE, ""), scheduler, settings)
-        return partition_bytes
+        return settings
     except (UserError, ValueError) as error:
         _refuse(
             f"{error} (from BYTEPS_SCHEDULER, BYTEPROPHET_SETTINGS, BYTEPS_PARTITION_BYTES and "

@@ -9,7 +9,7 @@ from byteprophet.errors import UserError
 
 STOCK = "stock"
 DEFAULT = "prophet"
-_PARTITION = "partition_bytes"
+PARTITION, LARGEST_PARTITION = "partition_bytes", "partition_max_bytes"
 _STOCK_PARTITION_BYTES = 4096000  # BytePS' own
 
 PLANNED = frozenset({"prophet", "prophet-paper"})
@@ -30,17 +30,17 @@ def resolve(
         raise UserError(f"scheduler {name!r}: choose one of {', '.join(names)}")
     chosen = dict(overrides)
     if partition_bytes is not None:
-        chosen.setdefault(_PARTITION, partition_bytes)
-    if partition_bytes not in (None, chosen.get(_PARTITION)):
+        chosen.setdefault(PARTITION, partition_bytes)
+    if partition_bytes not in (None, chosen.get(PARTITION)):
         raise UserError(
-            f"partition bytes {partition_bytes}, but setting {_PARTITION}={chosen[_PARTITION]}:"
+            f"partition bytes {partition_bytes}, but setting {PARTITION}={chosen[PARTITION]}:"
             " give one of them"
         )
     if name == STOCK:
-        unknown = sorted(set(chosen) - {_PARTITION})
+        unknown = sorted(set(chosen) - {PARTITION})
         if unknown:
-            raise UserError(f"setting {unknown[0]!r}: {STOCK} has only {_PARTITION}")
-        settings = {_PARTITION: _STOCK_PARTITION_BYTES, **chosen}
+            raise UserError(f"setting {unknown[0]!r}: {STOCK} has only {PARTITION}")
+        settings = {PARTITION: _STOCK_PARTITION_BYTES, **chosen}
     else:
         try:
             _core.Policy(name, chosen)
@@ -48,9 +48,10 @@ def resolve(
             raise UserError(str(error)) from None
         except TypeError:
             raise UserError(f"settings of {name}: must be integers of at most 64 bits") from None
-        settings = {**_core.default_settings(name), **chosen}
-    if not 0 < settings[_PARTITION] < 2**31:
-        raise UserError(
-            f"setting {_PARTITION}={settings[_PARTITION]}: must be from 1 to {2**31 - 1}"
-        )
-    return settings, settings[_PARTITION]
+        defaults = _core.default_settings(name)
+        if PARTITION in chosen and LARGEST_PARTITION in defaults:
+            chosen.setdefault(LARGEST_PARTITION, 0)  # a size that is given stays
+        settings = {**defaults, **chosen}
+    if not 0 < settings[PARTITION] < 2**31:
+        raise UserError(f"setting {PARTITION}={settings[PARTITION]}: must be from 1 to {2**31 - 1}")
+    return settings, settings[PARTITION]

@@ -97,6 +97,24 @@ def test_tuned_in_mid_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.job
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, 1 << 21), ({"partition_max_bytes": 0}, 1 << 18), ({"partition_bytes": 1 << 19}, 1 << 19)],
+)
+def test_partitions_grow_on_a_fast_link_unless_they_were_given(
+    settings: dict[str, int], expected: int, tmp_path: Path
+) -> None:
+    workload = mixed_workload()
+    fast = {"bandwidth_bps": 8_000_000_000, **settings}
+    case = Case(write(workload, tmp_path), "prophet", None, servers=2, settings=fast)
+    plan = Plan((case,), iterations=4, rounds=1)
+    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    assert row["partition_bytes"] == expected
+    hashed = parameters_sha256(expected_parameters(workload, 2, plan.updates))
+    assert row["parameters_sha256"] == hashed
+
+
+@pytest.mark.job
 def test_one_worker(tmp_path: Path) -> None:
     workload = mixed_workload()
     case = Case(write(workload, tmp_path), "prophet", None, workers=1)

@@ -62,6 +62,9 @@ class Plug:
     def iteration(self) -> int:
         return (time.monotonic_ns() - self._begun_ns) // self._iteration_ns
 
+    def partition_bytes(self) -> int:
+        return 262144
+
     def iteration_starts(self) -> list[tuple[int, int]]:
         before, self._told = self._told, self.iteration()
         numbers = range(before + 1, self._told + 1)

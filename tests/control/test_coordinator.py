@@ -53,6 +53,7 @@ class Worker:
         self.pending: Plan | None = None
         self.adopted: list[tuple[int, int]] = []
         self.reported = 0
+        self.partition_bytes = 4096
         self.lost = 0  # plans that do not arrive
 
     def iteration(self, now_ns: int) -> int:
@@ -100,7 +101,15 @@ class Worker:
             said.append(self.say(Adopted, number=plan.number, iteration=plan.at_iteration))
         took = [(i, self.iteration_ns) for i in range(self.reported, iteration)]
         self.reported = iteration
-        said.append(self.say(Status, iteration=iteration, took=took, refused={}))
+        said.append(
+            self.say(
+                Status,
+                iteration=iteration,
+                partition_bytes=self.partition_bytes,
+                took=took,
+                refused={},
+            )
+        )
         if self.profile is not None and ("profile", self.number) not in self.told:
             self.told.add(("profile", self.number))
             numbered = self.profile.model_copy(update={"number": self.number + 1})
@@ -183,6 +192,22 @@ def test_both_adopt_one_plan_at_one_iteration_and_its_outcome_is_told() -> None:
     assert outcome["measured_iteration_ns"] == 100 * MS
     predicted_ns = world.orders[0][1].predicted_iteration_ns
     assert outcome["error"] == pytest.approx(100 * MS / predicted_ns - 1, abs=1e-4)
+
+
+def test_predicted_is_the_job_with_todays_partitions() -> None:
+    """A message costs 0.1 ms: with few of them the same job is much shorter."""
+    link = Sample(server=0, direction="push", bandwidth_bps=10**9, message_cost_ns=MS // 10)
+    predicted_ns = []
+    for partition_bytes in (4096, 1 << 20):
+        workers = [Worker("worker-0"), Worker("worker-1")]
+        for worker in workers:
+            worker.partition_bytes = partition_bytes
+            worker.profile = profile(10 << 20, 10 << 20)
+            worker.samples = [link]
+        world = World(*workers)
+        world.run(8)
+        predicted_ns.append(world.orders[-1][1].predicted_iteration_ns)
+    assert predicted_ns[0] > 1.5 * predicted_ns[1]
 
 
 def test_no_plan_before_all_workers_have_a_profile() -> None:

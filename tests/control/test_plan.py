@@ -152,6 +152,16 @@ def test_all_workers_order_by_the_slowest_link_unless_they_were_told_another() -
     assert order not in solve(Facts("prophet-paper", paper, [one, one], [fast, slow])).settings
 
 
+def test_what_is_predicted_is_the_job_with_that_order() -> None:
+    """The same as of a job that was started with it."""
+    profiles = [profile(*([MEGABYTE] * 20)), later(profile(*([MEGABYTE] * 20)), "t7", 5 * MS)]
+    links = [[sample(10**9)], [sample(9 * 10**8)]]
+    ordered = solve(Facts("prophet", SETTINGS, profiles, links))
+    given = {**SETTINGS, "plan_bandwidth_bps": 9 * 10**8}
+    started = solve(Facts("prophet", given, profiles, links))
+    assert ordered.predicted_iteration_ns == started.predicted_iteration_ns
+
+
 def test_a_plan_never_has_a_partition_size_and_always_says_the_window() -> None:
     solution = solved(profile(MEGABYTE, MEGABYTE), sample(10**9))
     assert set(solution.settings) == {"window_max_bytes", "plan_bandwidth_bps"}

@@ -61,13 +61,46 @@ TEST_F(StagedPlans, CheckedAgainstWhatWasAdopted) {
   EXPECT_TRUE(staged_.Begin().plan);
 }
 
+TEST_F(StagedPlans, AChangeComesWithTheNextIterationAndLeavesThePlan) {
+  staged_.Stage(2, Window(1 << 21));
+  staged_.Change({{"partition_bytes", 1 << 19}});
+  staged_.Change({{"window_max_bytes", 1 << 23}});
+  EXPECT_EQ(staged_.partition_bytes(), 1 << 18);
+  const StagedPlan::Begun first = staged_.Begin();
+  ASSERT_TRUE(first.plan);
+  EXPECT_EQ(first.plan->settings,
+            (prophet::Settings{{"partition_bytes", 1 << 19}, {"window_max_bytes", 1 << 23}}));
+  EXPECT_EQ(staged_.partition_bytes(), 1 << 19);
+  const StagedPlan::Begun second = staged_.Begin();
+  ASSERT_TRUE(second.plan);
+  EXPECT_EQ(second.plan->settings, Window(1 << 21).settings);
+  EXPECT_FALSE(staged_.Begin().plan);
+}
+
+TEST_F(StagedPlans, ThePlanHoldsWhereAChangeNamesTheSame) {
+  staged_.Stage(1, Window(1 << 21));
+  staged_.Change({{"window_max_bytes", 1 << 23}});
+  EXPECT_EQ(staged_.Begin().plan->settings.at("window_max_bytes"), 1 << 21);
+}
+
+// Each alone would do.
+TEST_F(StagedPlans, AChangeAndAPlanMustNotContradictEachOther) {
+  staged_.Stage(1, Window(1 << 19));
+  EXPECT_THROW(staged_.Change({{"haste", 1}}), std::invalid_argument);
+  EXPECT_THROW(staged_.Change({{"window_floor_bytes", 1 << 20}}), std::invalid_argument);
+  EXPECT_EQ(staged_.Begin().plan->settings, Window(1 << 19).settings);
+}
+
 TEST_F(StagedPlans, ANewGateStartsFromItsOwnSettings) {
   staged_.Stage(1, Window(1 << 21));
+  staged_.Change({{"partition_bytes", 1 << 19}});
   staged_.Reset("p3", prophet::DefaultSettings("p3"));
   EXPECT_FALSE(staged_.Begin().plan);
   EXPECT_THROW(staged_.Stage(2, Window(1 << 21)), std::invalid_argument);
   staged_.Reset("", {});
   EXPECT_THROW(staged_.Stage(2, {}), std::invalid_argument);
+  EXPECT_THROW(staged_.Change({}), std::invalid_argument);
+  EXPECT_EQ(staged_.partition_bytes(), 0);
 }
 
 }  // namespace

@@ -236,6 +236,32 @@ TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {
   EXPECT_EQ(iteration(20'000), by_priority);
 }
 
+// The largest power of two that the link carries in 2.5 ms, within the limits.
+TEST(Prophet, ThePreferredPartitionFollowsTheLink) {
+  const auto preferred = [](double bytes_per_ns, int64_t now, int64_t most) {
+    Settings settings = DefaultSettings("prophet");
+    settings["bandwidth_bps"] = static_cast<int64_t>(bytes_per_ns * kBitsPerSecond);
+    settings["partition_bytes"] = now;
+    settings["partition_max_bytes"] = most;
+    return ProphetPolicy(settings).PreferredPartitionBytes();
+  };
+  constexpr int64_t kKib = 1024;
+  constexpr int64_t kMost = 4096 * kKib;
+  for (const int64_t now : {64 * kKib, 256 * kKib, 1024 * kKib, kMost}) {
+    EXPECT_EQ(preferred(0.125, now, kMost), 256 * kKib);  // 312 kB
+    EXPECT_EQ(preferred(0.375, now, kMost), 512 * kKib);  // 937 kB
+    EXPECT_EQ(preferred(1.0, now, kMost), 2048 * kKib);
+    EXPECT_EQ(preferred(12.5, now, kMost), kMost);
+    EXPECT_EQ(preferred(12.5, now, 3000 * kKib), 3000 * kKib);
+  }
+  EXPECT_EQ(preferred(0.22, 256 * kKib, kMost), 256 * kKib);  // 550 kB: not clearly
+  EXPECT_EQ(preferred(0.22, 512 * kKib, kMost), 512 * kKib);  // another
+  EXPECT_EQ(preferred(12.5, 64 * kKib, 200 * kKib), 200 * kKib);
+  EXPECT_EQ(preferred(0.001, 64 * kKib, 200 * kKib), 200 * kKib);
+  EXPECT_EQ(preferred(12.5, 64 * kKib, 0), std::nullopt);
+  EXPECT_EQ(preferred(0, 256 * kKib, kMost), std::nullopt);  // not known yet
+}
+
 TEST(Prophet, TheMaximumDoesNotStarveAFastLink) {
   Settings settings = DefaultSettings("prophet");
   settings["partition_bytes"] = 1000;

@@ -53,7 +53,8 @@ TEST(Registry, ValuesOutOfRange) {
       EXPECT_NE(Refusal(name, {{setting, -1}}), "accepted") << name << " " << setting;
       EXPECT_NE(Refusal(name, {{setting, std::numeric_limits<int64_t>::max()}}), "accepted");
       // Zero means: find out, or none.
-      if (!setting.ends_with("bandwidth_bps") && setting != "window_floor_bytes") {
+      if (!setting.ends_with("bandwidth_bps") && setting != "window_floor_bytes" &&
+          setting != "partition_max_bytes") {
         EXPECT_NE(Refusal(name, {{setting, 0}}), "accepted") << name << " " << setting;
       }
     }
@@ -70,6 +71,7 @@ TEST(Registry, AReconfiguredPolicyKeepsWhatIsNotNamedAndRefusesAsAWhole) {
   const auto policy = MakePolicy("prophet", {{"window_max_bytes", 500}, {"partition_bytes", 7}});
   policy->Reconfigure({{"window_floor_bytes", 400}, {"window_max_bytes", 600}});
   EXPECT_EQ(policy->settings(), (Settings{{"partition_bytes", 7},
+                                          {"partition_max_bytes", 1 << 22},
                                           {"window_floor_bytes", 400},
                                           {"window_max_bytes", 600},
                                           {"bandwidth_bps", 0},

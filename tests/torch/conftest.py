@@ -113,6 +113,7 @@ class Member:
         self.size = network.size
         self.declared: list[str] = []
         self.reconfigured: list[dict[str, int]] = []
+        self.preferred_bytes = 0
         self.names: dict[str, Any] = {}
 
     def declare(self, names: Sequence[str]) -> None:
@@ -130,6 +131,9 @@ class Member:
 
     def reconfigure(self, settings: Mapping[str, int]) -> None:
         self.reconfigured.append(dict(settings))
+
+    def preferred_partition_bytes(self) -> int:
+        return self.preferred_bytes
 
     def close(self) -> None:
         pass

@@ -62,7 +62,7 @@ def main() -> None:
         optimizer.step()
     for ours, theirs in zip(model.parameters(), expected().parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    sys.stdout.write(json.dumps(optimizer._front._tuning.applied) + "\n")
+    sys.stdout.write(json.dumps(optimizer._front._between_steps.applied) + "\n")
     bps.shutdown()
 
 

@@ -117,7 +117,7 @@ def summarize(
         },
         "workers": case.workers,
         "servers": case.servers,
-        "partition_bytes": partition_bytes,
+        "partition_bytes": max(worker.partition_bytes for worker in workers) or partition_bytes,
         "settings": {
             **settings,
             "forward_ns": workload.forward_ns,

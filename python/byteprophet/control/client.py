@@ -61,6 +61,9 @@ class PlanTarget(Protocol):
     def iteration(self) -> int:
         """Iterations begun so far."""
 
+    def partition_bytes(self) -> int:
+        """In force now."""
+
     def iteration_starts(self) -> list[tuple[int, int]]:
         """Iterations that have begun since the last call, and when."""
 
@@ -255,6 +258,7 @@ class Client:
             job=self._identity.job,
             worker=self._identity.worker,
             iteration=self._target.iteration(),
+            partition_bytes=self._target.partition_bytes(),
             took=list(self._took),
             refused=dict(self.refused),
         )

@@ -122,6 +122,7 @@ class Coordinator:
     def _status(self, member: Member, status: Status, now_ns: int) -> None:
         if status.iteration > member.iteration:
             member.iteration, member.iteration_ns = status.iteration, now_ns
+        member.partition_bytes = status.partition_bytes
         for reason, count in status.refused.items():
             if count > member.refused.get(reason, 0):
                 member.refused[reason] = count

@@ -159,7 +159,7 @@ class Issuer:
             solution = solve(
                 Facts(
                     policy=ready[0].hello.policy,
-                    settings=ready[0].hello.settings,
+                    settings=ready[0].settings,
                     profiles=[member.profile for member in ready if member.profile is not None],
                     samples=[member.samples for member in ready],
                 )

@@ -21,6 +21,7 @@ class Member:
     present: bool = True
     iteration: int = 0
     iteration_ns: int = 0  # when it was reported
+    partition_bytes: int = 0  # 0: not reported yet
     profile: Profile | None = None
     profile_number: int = 0
     samples: Sequence[Sample] = ()
@@ -35,6 +36,12 @@ class Member:
     def profile_id(self) -> tuple[str, int]:
         """Tells its profile from earlier ones; numbers start anew with the client's life."""
         return self.hello.client, self.profile_number
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """As started, but for the partition size, which is today's."""
+        now = {"partition_bytes": self.partition_bytes} if self.partition_bytes else {}
+        return {**self.hello.settings, **now}
 
     def is_silent(self, now_ns: int) -> bool:
         """Whether it has not said anything for so long that it counts as gone."""

@@ -125,10 +125,14 @@ class SamplesReport(FromWorker):
 
 
 class Status(FromWorker):
-    """``took``: iteration and nanoseconds, each once. ``refused``: by reason, since the start."""
+    """``took``: iteration and nanoseconds, each once. ``refused``: by reason, since the start.
+
+    ``partition_bytes``: now; workers change it by themselves.
+    """
 
     kind: Literal["status"] = "status"
     iteration: Count
+    partition_bytes: Count
     took: Annotated[list[tuple[Count, Nanoseconds]], Field(max_length=1000)]
     refused: Annotated[dict[Short, Count], Field(max_length=50)]
 

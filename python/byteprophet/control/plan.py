@@ -110,9 +110,10 @@ def solve(facts: Facts) -> Solution:
         merged.ready_ns,
         [_wire_ns(tensor.size_bytes, link, facts.partition_bytes) for tensor in merged.tensors],
     )
-    settings, predicted_ns = _choose(facts, merged)
-    if link.bandwidth_bps is not None and facts.settings.get(_ORDER) == 0:
-        settings[_ORDER] = link.bandwidth_bps
+    ordered = link.bandwidth_bps is not None and facts.settings.get(_ORDER) == 0
+    settings, predicted_ns = _choose(
+        facts, merged, {_ORDER: link.bandwidth_bps or 0} if ordered else {}
+    )
     return Solution(
         settings=settings,
         ready=[
@@ -208,21 +209,22 @@ def _wire_ns(size_bytes: int, link: Link, partition_bytes: int) -> float:
     return messages * link.message_cost_ns + rate_ns
 
 
-def _choose(facts: Facts, merged: Merged) -> tuple[dict[str, int], int]:
-    """The settings that a plan is to have, and the iteration that they give."""
+def _choose(facts: Facts, merged: Merged, order: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """The settings that a plan is to have, ``order`` among them, and the iteration they give."""
     window_bytes = facts.settings.get(_WINDOW)
     if window_bytes is None:
-        return {}, predict_ns(facts, merged, {})
+        return dict(order), predict_ns(facts, merged, order)
     smallest = max(facts.settings.get(name, 0) for name in _SMALLEST_WINDOW)
     sizes = {max(smallest, int(window_bytes * size)) for size in _SIZES} - {window_bytes}
     # Always named, also where it stays: an earlier plan may have changed it.
-    best = {_WINDOW: window_bytes}
+    best = {**order, _WINDOW: window_bytes}
     best_ns = predict_ns(facts, merged, best)
     limit_ns = best_ns * _CLEARLY
     for size in sorted(sizes):
-        other_ns = predict_ns(facts, merged, {_WINDOW: size})
+        other = {**order, _WINDOW: size}
+        other_ns = predict_ns(facts, merged, other)
         if other_ns < min(limit_ns, best_ns):
-            best, best_ns = {_WINDOW: size}, other_ns
+            best, best_ns = other, other_ns
     return best, best_ns
 
 

@@ -47,6 +47,11 @@ def scheduled_partitions() -> int:
     return 0 if _loaded is None else _loaded.scheduled_partitions()
 
 
+def partition_bytes() -> int:
+    """The partition size now; 0 without a policy, and where another local rank has it."""
+    return 0 if _loaded is None else _loaded.partition_bytes()
+
+
 __all__ = [
     "Compression",
     "DistributedOptimizer",
@@ -58,6 +63,7 @@ __all__ = [
     "init",
     "local_rank",
     "local_size",
+    "partition_bytes",
     "poll",
     "push_pull",
     "push_pull_async",

@@ -1,4 +1,8 @@
-"""What rank 0 says holds for all: its integers, broadcast as a sum to which others add zeros."""
+"""What ranks tell each other between two steps: integers that travel as a sum.
+
+Every rank makes the same exchange at the same step and under the same name; nobody waits before
+the result is asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,44 @@ import torch
 from byteprophet.torch.synchroniser import Synchroniser
 
 
-class Announcement:
-    """Rank 0's integers on their way to all ranks; every rank makes one at the same step.
+class _Exchange:
+    """A sum of integers over all ranks, on its way. ``what`` they are, for messages."""
+
+    def __init__(
+        self, synchroniser: Synchroniser, name: str, mine: Sequence[int], what: str
+    ) -> None:
+        self._what = what
+        self._sums = torch.tensor(mine, dtype=torch.int64)
+        self._arrived = threading.Event()
+        self._error: BaseException | None = None
+        synchroniser.declare([name])
+        synchroniser.submit(name, self._sums, priority=0, average=False, done=self._done)
+
+    def arrives_within(self, timeout_s: float) -> bool:
+        """Whether it is there, or has failed, after at most ``timeout_s``."""
+        return self._arrived.wait(timeout_s)
+
+    def _wait(self, timeout_s: float) -> list[int]:
+        if not self.arrives_within(timeout_s):
+            raise RuntimeError(
+                f"byteprophet: waited {timeout_s:g} s for the {self._what}; a worker or "
+                "a server may be gone (BYTEPROPHET_TIMEOUT_S sets the limit)"
+            )
+        if self._error is not None:
+            raise RuntimeError(
+                f"byteprophet: the {self._what} could not be exchanged"
+            ) from self._error
+        return [int(value) for value in self._sums]
+
+    def _done(self, error: BaseException | None) -> None:
+        self._error = error
+        self._arrived.set()
+
+
+class Announcement(_Exchange):
+    """Rank 0's integers on their way to all ranks: the others add zeros.
 
     ``values``, exactly ``count``, are looked at on rank 0 only; ``None``: it has nothing to say.
-    ``what`` they are, for messages.
     """
 
     def __init__(
@@ -25,36 +62,27 @@ class Announcement:
         count: int,
         what: str,
     ) -> None:
-        self._what = what
-        self._message = torch.zeros(count + 1, dtype=torch.int64)
-        if synchroniser.rank == 0 and values is not None:
-            self._message[0] = 1
-            self._message[1:] = torch.tensor(values, dtype=torch.int64)
-        self._arrived = threading.Event()
-        self._error: BaseException | None = None
-        synchroniser.declare([name])
-        synchroniser.submit(name, self._message, priority=0, average=False, done=self._done)
+        says = synchroniser.rank == 0 and values is not None
+        mine = [1, *(values or ())] if says else [0] * (count + 1)
+        super().__init__(synchroniser, name, mine, f"{what} of rank 0")
 
     def wait(self, timeout_s: float) -> list[int] | None:
         """Rank 0's integers, ``None`` if it has none. ``RuntimeError`` after ``timeout_s``."""
-        if not self.arrives_within(timeout_s):
-            raise RuntimeError(
-                f"byteprophet: waited {timeout_s:g} s for the {self._what} of rank 0; a worker or "
-                "a server may be gone (BYTEPROPHET_TIMEOUT_S sets the limit)"
-            )
-        if self._error is not None:
-            raise RuntimeError(
-                f"byteprophet: the {self._what} could not be exchanged"
-            ) from self._error
-        return [int(value) for value in self._message[1:]] if int(self._message[0]) == 1 else None
+        said, *values = self._wait(timeout_s)
+        return values if said == 1 else None
 
-    def arrives_within(self, timeout_s: float) -> bool:
-        """Whether it is there, or has failed, after at most ``timeout_s``."""
-        return self._arrived.wait(timeout_s)
 
-    def _done(self, error: BaseException | None) -> None:
-        self._error = error
-        self._arrived.set()
+class Collection(_Exchange):
+    """One integer of every rank on its way to all ranks: each adds its own in its place."""
+
+    def __init__(self, synchroniser: Synchroniser, name: str, value: int, what: str) -> None:
+        mine = [0] * synchroniser.size
+        mine[synchroniser.rank] = value
+        super().__init__(synchroniser, name, mine, what)
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """By rank. ``RuntimeError`` after ``timeout_s``."""
+        return self._wait(timeout_s)
 
 
 def agree(

@@ -119,9 +119,13 @@ class BytePSSynchroniser:
         """
         pushes = ops.local_rank() == ops.local_size() - 1
         if self._plugin is not None and pushes:
-            self._plugin.stage_plan(self._plugin.iteration() + 1, settings)
+            self._plugin.change_settings(settings)
         if "partition_bytes" in settings:
             repartition(self._gradients, settings["partition_bytes"])
+
+    def preferred_partition_bytes(self) -> int:
+        """The policy's."""
+        return 0 if self._plugin is None else self._plugin.preferred_partition_bytes()
 
     def close(self) -> None:
         """End the receiver; nothing may be outstanding."""

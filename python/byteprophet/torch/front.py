@@ -35,7 +35,7 @@ from byteprophet.torch.updates import Updater
 from byteprophet.torch.view_step import Plan, is_separable, unhooked_step
 
 if TYPE_CHECKING:
-    from byteprophet.torch.tuning import Tuning
+    from byteprophet.torch.between_steps import BetweenSteps
 
 _serial = itertools.count()
 
@@ -43,8 +43,8 @@ _serial = itertools.count()
 class Front:
     """Order, waits and updates of one optimizer, which it knows only during ``step()``.
 
-    ``base`` is the optimizer's own class; ``separable`` as in ``DistributedOptimizer``; ``tuning``
-    is told of every step.
+    ``base`` is the optimizer's own class; ``separable`` as in ``DistributedOptimizer``;
+    ``between_steps`` is told of every step.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Front:
         synchroniser: Synchroniser,
         settings: RuntimeSettings,
         separable: bool | None = None,
-        tuning: Tuning | None = None,
+        between_steps: BetweenSteps | None = None,
     ) -> None:
         self._base = base
-        self._tuning = tuning
+        self._between_steps = between_steps
         self._settings = settings
         self._separable = separable
         self._agreed = False
@@ -83,8 +83,8 @@ class Front:
         if self.gradients.slots:
             # Now, not when it is first sent: a rank that joins later declares the same names.
             self.synchroniser.declare([self._order_name()])
-            if self._tuning is not None:
-                self._tuning.declare()
+            if self._between_steps is not None:
+                self._between_steps.declare()
         self._order.forget()
         self._agreed = False
 
@@ -116,8 +116,8 @@ class Front:
         self.gradients.end_iteration(slots)
         if not self._agreed:
             self._agree()
-        if self._tuning is not None and self.gradients.slots:
-            self._tuning.after_step(self._first_name(), self._agreed)
+        if self._between_steps is not None and self.gradients.slots:
+            self._between_steps.after_step(self._first_name(), self._agreed)
 
     def synchronize(self) -> None:
         """Wait until every parameter's ``grad`` is the average over all ranks."""
@@ -131,8 +131,8 @@ class Front:
     def agree_again(self) -> None:
         """Take rank 0's order at the next step: ranks may have come and gone."""
         self._agreed = False
-        if self._tuning is not None:
-            self._tuning.restart()
+        if self._between_steps is not None:
+            self._between_steps.restart()
 
     def finish(self) -> None:
         """Wait until no update is outstanding."""
@@ -143,8 +143,8 @@ class Front:
         """Wait until nothing of this optimizer travels any more."""
         self.finish()
         self.gradients.wait_unclaimed()
-        if self._tuning is not None:
-            self._tuning.drain()
+        if self._between_steps is not None:
+            self._between_steps.drain()
 
     def _before_forward(self, module: nn.Module) -> None:
         self._order.touch(module)

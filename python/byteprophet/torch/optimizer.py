@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,11 @@ from torch.optim import optimizer as torch_optimizer
 
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points, reads
+from byteprophet.torch.between_steps import BetweenSteps, process_between_steps
 from byteprophet.torch.front import Front
 from byteprophet.torch.naming import name_parameters, optimizer_parameters
 from byteprophet.torch.synchroniser import Synchroniser, make_synchroniser
 from byteprophet.torch.view_step import needs_closure
-
-if TYPE_CHECKING:
-    from byteprophet.torch.tuning import Tuning
 
 
 class Uncompressed:
@@ -156,7 +154,7 @@ def distribute(
     separable: bool | None,
     synchroniser: Synchroniser,
     settings: RuntimeSettings,
-    tuning: Tuning | None = None,
+    between: BetweenSteps | None = None,
 ) -> Optimizer:
     """Put a front with ``synchroniser`` behind ``optimizer``; see ``DistributedOptimizer``."""
     base = type(optimizer)
@@ -174,7 +172,7 @@ def distribute(
     for other in flush_points.live_fronts():
         other.release(parameters)
     front = Front(
-        base, compression, backward_passes_per_step, synchroniser, settings, separable, tuning
+        base, compression, backward_passes_per_step, synchroniser, settings, separable, between
     )
     front.manage(named)
     flush_points.register(front)
@@ -231,16 +229,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         separable=separable,
         synchroniser=synchroniser,
         settings=settings,
-        tuning=_tuning(synchroniser, settings),
+        between=process_between_steps(settings.tune, settings.timeout_s),
     )
-
-
-def _tuning(synchroniser: Synchroniser, settings: RuntimeSettings) -> Tuning | None:
-    if not settings.tune or synchroniser.size == 1:
-        return None
-    from byteprophet.torch.tuning import process_tuning  # scipy takes its time
-
-    return process_tuning(settings.tune, settings.timeout_s)
 
 
 def flush(optimizer: Optimizer) -> None:

@@ -64,6 +64,10 @@ class Synchroniser(Protocol):
         Every rank calls it between the same two steps. ``ValueError`` for what it does not accept.
         """
 
+    def preferred_partition_bytes(self) -> int:
+        """The partition size that would suit this rank's link; 0: not known, or no wish."""
+        ...
+
     def close(self) -> None:
         """Let what was submitted finish, then release threads; a later ``submit`` starts anew."""
 
@@ -91,6 +95,10 @@ class Alone:
 
     def reconfigure(self, settings: Mapping[str, int]) -> None:
         """Nothing is scheduled."""
+
+    def preferred_partition_bytes(self) -> int:
+        """No wish."""
+        return 0
 
     def close(self) -> None:
         """Nothing to release."""

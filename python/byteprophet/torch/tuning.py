@@ -20,19 +20,15 @@ Threads: everything here runs in the thread that trains.
 
 from __future__ import annotations
 
-import functools
-import os
 import statistics
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
-from byteprophet import _core, _plugin, schedulers
 from byteprophet.torch.agreement import Announcement
 from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.tune.journal import Journal
-from byteprophet.tune.request import SETTLING, TRIALS, Request, parse_request
+from byteprophet.tune.request import SETTLING, TRIALS, Request
 from byteprophet.tune.search import Search
 from byteprophet.tune.space import Settings
 
@@ -41,7 +37,7 @@ _DRAIN_S = 10.0  # at the end of a job, for a message that other ranks did not g
 
 
 class Tuning:
-    """One per process. ``clock_ns`` is monotonic; ``journal`` is written on rank 0."""
+    """See ``BetweenSteps``. ``clock_ns`` is monotonic; ``journal`` is written on rank 0."""
 
     def __init__(
         self,
@@ -70,21 +66,21 @@ class Tuning:
         """Settings, and the iteration after which they were taken over; equal on all ranks."""
 
     def declare(self) -> None:
-        """To be called wherever an optimizer declares its names, on every rank."""
+        """See ``BetweenSteps``."""
         self._synchroniser.declare([_NAME])
 
     def restart(self) -> None:
-        """Ranks may have come and gone, and all have the settings of the start again."""
+        """See ``BetweenSteps``."""
         self._place, self._ended, self._message = -1, False, None
         self._stamps_ns.clear()
 
     def drain(self) -> None:
-        """Wait until nothing of ours travels any more; at the end of a job it may never arrive."""
+        """See ``BetweenSteps``."""
         if self._message is not None:
             self._message.arrives_within(_DRAIN_S)
 
     def after_step(self, owner: str, agreed: bool) -> None:
-        """The optimizer that calls itself ``owner`` has stepped; ``agreed``: its order is known."""
+        """See ``BetweenSteps``."""
         self._owner = self._owner or owner
         if owner != self._owner:
             return
@@ -148,25 +144,3 @@ class Tuning:
             window_ns=times_ns,
             **self._costs_ns,
         )
-
-
-@functools.cache
-def process_tuning(text: str, timeout_s: float) -> Tuning | None:
-    """The tuning of this process' scheduler; ``text`` is BYTEPROPHET_TUNE's value.
-
-    ``None``: none is asked for, or nothing is scheduled. ``UserError`` for a wrong value.
-    """
-    scheduler = _plugin.wanted_scheduler()
-    if scheduler is None or _plugin.load() is None:
-        return None
-    overrides = _core.parse_settings(os.environ.get("BYTEPROPHET_SETTINGS", ""))
-    partition_bytes = int(os.environ["BYTEPS_PARTITION_BYTES"])  # load() has set it
-    settings, _ = schedulers.resolve(scheduler, overrides, partition_bytes)
-    request = parse_request(text, scheduler, settings)
-    if request is None:
-        return None
-    run = os.environ.get("BYTEPROPHET_RUN")
-    from byteprophet.torch.byteps_synchroniser import process_synchroniser
-
-    synchroniser = process_synchroniser()
-    return Tuning(request, synchroniser, Journal(Path(run) if run else None), timeout_s)

@@ -122,6 +122,7 @@ def work(config: WorkerConfig, front: Any, busy: list[Interval] | None = None) -
         last_monotonic_ns=starts_ns[-1],
         tuning_ns=tuple(tuning_ns),
         real_time=real_time,
+        partition_bytes=0 if config.scheduler == STOCK else front.partition_bytes(),
     )
 
 

@@ -117,6 +117,7 @@ class WorkerResult:
     CPU fractions are CPU seconds of the process per second, so that 1.0 is one core; stamps are
     nanoseconds of the machine's monotonic clock. ``idle_cpu_fraction`` is 0 where the process was
     not left idle. ``real_time``: whether compute never waited for a core (``real_time.py``).
+    ``partition_bytes``: at the end; 0 where nothing is scheduled.
     """
 
     rank: int
@@ -131,6 +132,7 @@ class WorkerResult:
     last_monotonic_ns: int
     tuning_ns: tuple[int, ...] = ()
     real_time: bool = False
+    partition_bytes: int = 0
 
     def write(self, run_directory: Path) -> None:
         """Write ``results/worker-<rank>.json``; readers see all of it or nothing."""

@@ -1,0 +1,61 @@
+"""What changes the scheduler's settings between two steps, the same on all ranks.
+
+That is tuning where it is asked for (``tuning.py``), else a partition size that follows the links
+(``partition_size.py``). One per process: there is one policy.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Protocol
+
+from byteprophet import _core, _plugin, schedulers
+from byteprophet.torch.partition_size import PartitionSize
+from byteprophet.tune.request import parse_request
+
+
+class BetweenSteps(Protocol):
+    """All is called by the thread that trains."""
+
+    def declare(self) -> None:
+        """To be called wherever an optimizer declares its names, on every rank."""
+
+    def after_step(self, owner: str, agreed: bool) -> None:
+        """The optimizer that calls itself ``owner`` has stepped; ``agreed``: its order is known.
+
+        The steps of the first owner count. ``RuntimeError`` where other ranks do not answer.
+        """
+
+    def restart(self) -> None:
+        """Ranks may have come and gone, and all have the settings of the start again."""
+
+    def drain(self) -> None:
+        """Wait until nothing of ours travels any more; at the end of a job it may never arrive."""
+
+
+@functools.cache
+def process_between_steps(tune: str, timeout_s: float) -> BetweenSteps | None:
+    """What this process has; ``tune`` is BYTEPROPHET_TUNE's value.
+
+    ``None``: nothing travels, nothing is scheduled, or the settings stay. ``UserError`` for a wrong
+    value.
+    """
+    from byteprophet.torch.byteps_synchroniser import process_synchroniser
+
+    scheduler, synchroniser = _plugin.wanted_scheduler(), process_synchroniser()
+    if scheduler is None or _plugin.load() is None or synchroniser.size == 1:
+        return None
+    overrides = _core.parse_settings(os.environ["BYTEPROPHET_SETTINGS"])  # load() has set it
+    settings, partition_bytes = schedulers.resolve(scheduler, overrides)
+    request = parse_request(tune, scheduler, settings)
+    if request is None:
+        if settings.get(schedulers.LARGEST_PARTITION, 0) == 0:
+            return None
+        return PartitionSize(synchroniser, partition_bytes, timeout_s)
+    from byteprophet.torch.tuning import Tuning  # scipy takes its time
+    from byteprophet.tune.journal import Journal
+
+    run = os.environ.get("BYTEPROPHET_RUN")
+    return Tuning(request, synchroniser, Journal(Path(run) if run else None), timeout_s)
