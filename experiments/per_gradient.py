@@ -34,7 +34,7 @@ from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate
 from byteprophet.report.plot import save, style_of
-from byteprophet.timeline.transfers import Transfers, tensor_of
+from byteprophet.timeline.tables import Transfers, tensor_of
 
 GRADIENT = 30  # the paper's example, in forward order
 # ResNet-50 there, in ms: averages over gradients, then the example's. None: not told.

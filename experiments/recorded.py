@@ -27,7 +27,8 @@ from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
-from byteprophet.timeline.transfers import TRANSFER, Transfers, load
+from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.tables import TRANSFER, TRANSFERS, Transfers
 from byteprophet.workload.busy import Interval, read_busy
 from byteprophet.workload.worker_config import WorkerResult
 
@@ -76,7 +77,7 @@ class Recorded:
         """Those of all iterations; none under stock, which records nothing."""
         if self.case.scheduler == schedulers.STOCK:
             return np.zeros(0, TRANSFER)
-        return load(self.directory / "events" / f"transfers-{RANK}.parquet").transfers
+        return load_rank(self.directory, TRANSFERS, RANK).rows
 
     def busy(self) -> list[Interval]:
         """When the device computed."""

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 import byteprophet
 from byteprophet.errors import UserError
-from byteprophet.timeline.transfers import TRANSFER
+from byteprophet.timeline.tables import TRANSFER
 
 _BUILT_FOR = "byteps.json"  # beside the libraries: which BytePS each was built for
 # By framework: imported, it has BytePS' extension loaded.

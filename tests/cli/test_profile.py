@@ -10,7 +10,8 @@ import pytest
 
 from byteprophet.cli.main import run_cli
 from byteprophet.profile import Burst, Profile, TensorProfile
-from byteprophet.timeline.transfers import TRANSFER, Recording, save
+from byteprophet.timeline.events import Events, Origin, events_path, save_events
+from byteprophet.timeline.tables import TRANSFER, TRANSFERS
 from byteprophet.workload import parse_toml
 
 MS = 1_000_000
@@ -61,7 +62,10 @@ def run(tmp_path: Path) -> Path:
             row["key"], row["iteration"], row["priority"] = tensor << 16, iteration + 1, -1 - tensor
             row["ready_ns"], row["sent_ns"], row["acked_ns"] = (begin + t * MS for t in times)
             row["pulled_ns"] = row["acked_ns"]
-    save(tmp_path / "events" / "transfers-0.parquet", Recording(0, transfers, {}))
+    save_events(
+        events_path(tmp_path, TRANSFERS, "worker-0"),
+        Events(TRANSFERS, Origin("worker-0", 0), transfers, {}),
+    )
     (tmp_path / "config.toml").write_text(
         'scheduler = "p3"\nservers = 1\npartition_bytes = 100000\nbandwidth_bps = 1000000000\n'
         "[settings]\npartition_bytes = 100000\noutstanding_messages = 2\n"

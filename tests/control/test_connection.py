@@ -25,7 +25,7 @@ from byteprophet.control.messages import LARGEST_BYTES, Plan, PlanOrder, Ready, 
 from byteprophet.control.server import Controller
 from byteprophet.control.sockets import prepare
 from byteprophet.profile import Profile
-from byteprophet.timeline.transfers import TRANSFER
+from byteprophet.timeline.tables import TRANSFER
 
 from .conftest import JOB, MEGABYTE, Plug, eventually, profile
 

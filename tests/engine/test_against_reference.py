@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet import _core
-from byteprophet.timeline.transfers import TRANSFER
+from byteprophet.timeline.tables import TRANSFER
 
 from .reference import Reference, SlowJob
 

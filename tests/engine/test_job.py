@@ -11,7 +11,7 @@ from byteprophet import engine, schedulers
 from byteprophet.engine.layout import PAGE_BYTES, layout, server_of
 from byteprophet.errors import UserError
 from byteprophet.network import payload_bps
-from byteprophet.timeline.transfers import tensor_of
+from byteprophet.timeline.tables import tensor_of
 from byteprophet.workload import Tensor, Workload
 
 MS = 1_000_000

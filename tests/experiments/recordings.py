@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from byteprophet.timeline.transfers import TRANSFER, Recording, Transfers, save
+from byteprophet.timeline.events import Events, Origin, events_path, save_events
+from byteprophet.timeline.tables import TRANSFER, TRANSFERS, Transfers
 from byteprophet.workload.busy import Interval, write_busy
 from byteprophet.workload.worker_config import WorkerResult
 
@@ -27,8 +28,8 @@ def write_recording(
     directory: Path, rows: Sequence[Transfers], busy: Sequence[Interval], measured: Interval
 ) -> None:
     """Of worker 0 of two, with one measured iteration."""
-    recording = Recording(0, np.concatenate(rows), {})
-    save(directory / "events" / "transfers-0.parquet", recording)
+    recording = Events(TRANSFERS, Origin("worker-0", 0), np.concatenate(rows), {})
+    save_events(events_path(directory, TRANSFERS, "worker-0"), recording)
     write_busy(directory, 0, busy)
     for rank in range(2):
         WorkerResult(

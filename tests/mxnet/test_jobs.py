@@ -14,7 +14,8 @@ from job_worker import LAYERS
 
 from byteprophet import _core
 from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_job
-from byteprophet.timeline.transfers import load, tensor_of
+from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.tables import TRANSFERS, tensor_of
 
 pytestmark = pytest.mark.job
 WORKER = Path(__file__).with_name("job_worker.py")
@@ -69,10 +70,10 @@ def test_every_gradient_arrives_with_the_place_that_rank_0_gave_it(tmp_path: Pat
     order = [f"{name}_{kind}" for name in LAYERS for kind in ("weight", "bias")]
     for rank, worker in enumerate((first, second)):
         assert worker["order"] == order
-        recording = load(tmp_path / "run" / "events" / f"transfers-{rank}.parquet")
+        recording = load_rank(tmp_path / "run", TRANSFERS, rank)
         numbers = {name: number for number, name in recording.names.items()}
         for place, name in enumerate(order):
-            mine = recording.transfers[tensor_of(recording.transfers) == numbers[name]]
+            mine = recording.rows[tensor_of(recording.rows) == numbers[name]]
             assert mine["iteration"].tolist() == [1, 2, 3]
             assert mine["priority"].tolist() == [-1 - place] * 3
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from byteprophet.timeline.transfers import TRANSFER, Transfers
+from byteprophet.timeline.tables import TRANSFER, Transfers
 
 S = 1_000_000_000
 

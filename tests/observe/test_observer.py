@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from byteprophet.observe import Observer
-from byteprophet.timeline.transfers import TRANSFER, Transfers
+from byteprophet.timeline.tables import TRANSFER, Transfers
 
 LIMIT_S = 20.0
 
@@ -124,7 +124,7 @@ def test_keeps_no_process_alive() -> None:
     code = """
 import numpy as np
 from byteprophet.observe import Observer
-from byteprophet.timeline.transfers import TRANSFER
+from byteprophet.timeline.tables import TRANSFER
 class Source:
     def record_transfers(self, every): pass
     def take_transfers(self): return np.zeros(0, TRANSFER)

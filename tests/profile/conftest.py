@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from byteprophet.timeline.transfers import TRANSFER, Transfers
+from byteprophet.timeline.tables import TRANSFER, Transfers
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from byteprophet.profile.iterations import Collector, summarize
-from byteprophet.timeline.transfers import TRANSFER
+from byteprophet.timeline.tables import TRANSFER
 
 READY = {0: 9_000_000, 1: 4_000_000, 5: 0}
 

@@ -13,7 +13,8 @@ from byteprophet.launcher import JobSpec, run_job
 from byteprophet.observe.recording import VARIABLE
 from byteprophet.profile import read_profile
 from byteprophet.profile.convert import to_workload
-from byteprophet.timeline.transfers import load, tensor_of
+from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.tables import TRANSFERS, tensor_of
 from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.busy import read_busy
 
@@ -46,9 +47,9 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     run = Path(row["run"])
     for rank in range(2):
-        recording = load(run / "events" / f"transfers-{rank}.parquet")
+        recording = load_rank(run, TRANSFERS, rank)
         assert recording.rank == rank
-        transfers = recording.transfers
+        transfers = recording.rows
         assert len(transfers) == row["scheduled_partitions"]
         gradients = transfers[transfers["priority"] < 0]
         assert set(gradients["iteration"].tolist()) == set(range(1, plan.updates + 1))
@@ -111,6 +112,6 @@ def test_follows_a_change_and_saves_when_ended_by_a_signal(tmp_path: Path) -> No
     assert profile.batch_size == 4
     assert profile.backward_ns < 0.7 * workload.backward_ns
     # Rank 0 was waiting for rank 1 when it was ended.
-    recording = load(spec.run_directory / "events" / "transfers-0.parquet")
-    complete = recording.transfers["iteration"].tolist()
+    recording = load_rank(spec.run_directory, TRANSFERS, 0)
+    complete = recording.rows["iteration"].tolist()
     assert set(range(1, end)) <= set(complete) <= set(range(end + 2))

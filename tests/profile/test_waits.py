@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from byteprophet.profile.waits import allowed_wait_ns, urgent_waits_ns, window_bytes
-from byteprophet.timeline.transfers import TRANSFER, Transfers
+from byteprophet.timeline.tables import TRANSFER, Transfers
 
 MS = 1_000_000
 Row = tuple[int, int, float, float, float]  # tensor, priority, ready, sent, acked in ms

@@ -63,7 +63,9 @@ def main() -> None:
     for ours, theirs in zip(model.parameters(), expected().parameters(), strict=True):
         assert torch.equal(ours, theirs)
     # Not to standard output, where other threads' messages may begin in the middle of a line.
-    Path(f"applied-{bps.rank()}.json").write_text(json.dumps(optimizer._front._between_steps.applied))
+    Path(f"applied-{bps.rank()}.json").write_text(
+        json.dumps(optimizer._front._between_steps.applied)
+    )
     bps.shutdown()
 
 

@@ -18,7 +18,8 @@ from byteprophet.profile.convert import to_workload
 from byteprophet.profile.model import profile_path
 from byteprophet.report.plot import save
 from byteprophet.report.profile import draw_profile, profile_tables
-from byteprophet.timeline.transfers import load
+from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.tables import TRANSFERS
 from byteprophet.workload import to_toml
 from byteprophet.workload.files import parse_table, read_text
 
@@ -83,10 +84,7 @@ def profile(
 def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
     """The 99th percentile of the waits, and what it may be."""
     config = parse_table(read_text(run / "config.toml"), str(run / "config.toml"))
-    path = run / "events" / f"transfers-{rank}.parquet"
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file: run the job with --record")
-    recorded = load(path).transfers
+    recorded = load_rank(run, TRANSFERS, rank).rows
     recorded = recorded[recorded["iteration"] > _WARMUP]
     waits_ns = waits.urgent_waits_ns(recorded)
     found: dict[str, Any] = {

@@ -43,7 +43,7 @@ from byteprophet.control.messages import (
     parse,
 )
 from byteprophet.profile.model import Profile
-from byteprophet.timeline.transfers import Transfers
+from byteprophet.timeline.tables import Transfers
 
 _REPORT_S = 0.25
 _HELLO_S, _LONGEST_HELLO_S = 1.0, 30.0

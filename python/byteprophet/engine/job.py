@@ -13,7 +13,7 @@ from byteprophet import _core, schedulers
 from byteprophet.engine.layout import Int64Array, layout
 from byteprophet.errors import UserError
 from byteprophet.network import payload_bps
-from byteprophet.timeline.transfers import TRANSFER, Transfers
+from byteprophet.timeline.tables import TRANSFER, Transfers
 from byteprophet.workload import Workload
 from byteprophet.workload.bound import iteration_bound_ns
 

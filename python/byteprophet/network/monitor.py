@@ -27,7 +27,7 @@ import numpy.typing as npt
 from byteprophet.network.estimate import DirectionEstimate
 from byteprophet.network.interface_check import InterfaceCheck, interface_of
 from byteprophet.network.samples import DIRECTIONS, Sample, WorkerNetwork
-from byteprophet.timeline.transfers import TRANSFER, Transfers
+from byteprophet.timeline.tables import TRANSFER, Transfers
 
 _QUANTILE = {"push": 0.5, "pull": 0.75}
 _FINISHED = {"push": "acked_ns", "pull": "pulled_ns"}

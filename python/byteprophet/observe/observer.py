@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from byteprophet.timeline.transfers import Transfers
+from byteprophet.timeline.tables import Transfers
 
 if TYPE_CHECKING:
     from byteprophet.profile.model import Profile

@@ -5,47 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError
 from byteprophet.observe.observer import Consumer, Job
-from byteprophet.timeline.transfers import Transfers, Writer
+from byteprophet.timeline.events import EventWriter, Origin, new_path
+from byteprophet.timeline.tables import TRANSFERS, Transfers
 
 VARIABLE = "BYTEPROPHET_RECORD"
-_ROWS = 1 << 16  # written at once
 
 
 class RecordingConsumer:
-    """Writes transfers as they come; a job that is suspended and resumed has a file per life."""
+    """Writes transfers as they come, so that a process that is killed loses the last moment's.
 
-    def __init__(self, directory: Path, job: Job) -> None:
-        path = directory / f"transfers-{job.rank}.parquet"
-        life = 1
-        while path.exists():
-            life += 1
-            path = directory / f"transfers-{job.rank}.{life}.parquet"
-        self._writer = Writer(path, job.rank)
+    A job that is suspended and resumed has a file per life.
+    """
+
+    def __init__(self, run_directory: Path, role: str, plugin: Plugin, job: Job) -> None:
+        path = new_path(run_directory, TRANSFERS, role)
+        self._writer = EventWriter(path, TRANSFERS, Origin(role, job.rank))
+        self._plugin = plugin
         self._names = job.names
-        self._kept: list[Transfers] = []
-        self._rows = 0
+        self._lost = plugin.lost_transfers()
 
     def take(self, transfers: Transfers) -> None:
-        """Keep ``transfers``, and write them when there are many."""
-        self._kept.append(transfers)
-        self._rows += len(transfers)
-        if self._rows >= _ROWS:
-            self._write()
+        """Write ``transfers``."""
+        lost = self._plugin.lost_transfers()
+        if len(transfers):
+            self._writer.write(transfers, self._names, lost - self._lost)
+            self._lost = lost
 
     def close(self) -> None:
         """Complete the file."""
-        self._write()
         self._writer.close()
-
-    def _write(self) -> None:
-        if self._rows:
-            self._writer.write(np.concatenate(self._kept), self._names)
-        self._kept, self._rows = [], 0
 
 
 def check(environment: Mapping[str, str]) -> bool:
@@ -56,7 +47,7 @@ def check(environment: Mapping[str, str]) -> bool:
     return value == "1"
 
 
-def wanted(environment: Mapping[str, str], _plugin: Plugin, job: Job) -> Consumer | None:
+def wanted(environment: Mapping[str, str], plugin: Plugin, job: Job) -> Consumer | None:
     """The consumer, if asked for."""
     if not check(environment):
         return None
@@ -65,4 +56,5 @@ def wanted(environment: Mapping[str, str], _plugin: Plugin, job: Job) -> Consume
             f"{VARIABLE}=1: BYTEPROPHET_RUN must name the directory to save to, as byteprophet run "
             "has it"
         )
-    return RecordingConsumer(job.run_directory / "events", job)
+    role = environment.get("BYTEPROPHET_ROLE") or f"worker-{job.rank}"
+    return RecordingConsumer(job.run_directory, role, plugin, job)

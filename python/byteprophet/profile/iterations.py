@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from byteprophet.timeline.transfers import TRANSFER, Transfers, tensor_of
+from byteprophet.timeline.tables import TRANSFER, Transfers, tensor_of
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from byteprophet.profile.drift import CONFIRMATIONS, DriftDetector
 from byteprophet.profile.estimate import Forward, Sample, detector, estimate, is_enough
 from byteprophet.profile.iterations import Collector, Iteration
 from byteprophet.profile.model import Profile
-from byteprophet.timeline.transfers import Transfers
+from byteprophet.timeline.tables import Transfers
 
 LEAST, MOST = 5, 50
 LEAST_FORWARDS = 3

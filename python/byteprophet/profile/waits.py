@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet import _core
-from byteprophet.timeline.transfers import Transfers
+from byteprophet.timeline.tables import Transfers
 
 TOGETHER_NS = 1_000_000
 _SLACK_S = 1e-3  # of prophet's automatic window floor (prophet/policy/prophet.h)

@@ -1,0 +1,263 @@
+"""Files of events: one Arrow IPC stream per role and table, ``events/<table>-<role>.arrows``.
+
+A stream can be read up to where it was cut off, so a process that is killed loses what it had not
+handed over, and nothing before. Its schema has, as JSON under ``byteprophet`` in the metadata,
+
+    {"schema": 2, "table": "transfers", "role": "worker-0", "rank": 0,
+     "machine": "<boot id>", "monotonic_ns": ..., "unix_ns": ...}
+
+``machine`` tells whose monotonic clock it is (processes on one machine share it), ``monotonic_ns``
+and ``unix_ns`` are one moment on both clocks. A batch may have ``lost`` in its metadata: how many
+rows were recorded and lost in front of it, because nobody took them in time.
+
+Columns are the fields of the table's rows (``tables.py``), and their names as text.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.errors import UserError
+from byteprophet.timeline.tables import TABLES, Rows, TableKind
+
+SCHEMA = 2
+SUFFIX = ".arrows"
+
+_METADATA = b"byteprophet"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow stream that was closed
+
+
+def _machine() -> str:
+    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who recorded, and on which clock."""
+
+    role: str
+    rank: int
+    machine: str = field(default_factory=_machine)
+    monotonic_ns: int = field(default_factory=time.monotonic_ns)
+    unix_ns: int = field(default_factory=time.time_ns)
+
+
+@dataclass(frozen=True)
+class Events:
+    """The rows of one file. ``names``: by the index that ``table.name_indices`` gives.
+
+    ``lost``: rows that are missing. ``whole``: the file was closed by who wrote it.
+    """
+
+    table: TableKind
+    origin: Origin
+    rows: Rows
+    names: Mapping[int, str]
+    lost: int = 0
+    whole: bool = True
+
+
+def events_path(run_directory: Path, table: TableKind, role: str) -> Path:
+    """Where ``role`` saves its events of ``table``."""
+    return run_directory / "events" / f"{table.name}-{role}{SUFFIX}"
+
+
+def new_path(run_directory: Path, table: TableKind, role: str) -> Path:
+    """As ``events_path``; numbered where the role has been there before, as after a suspension."""
+    path, life = events_path(run_directory, table, role), 1
+    while path.exists():
+        life += 1
+        path = events_path(run_directory, table, f"{role}~{life}")
+    return path
+
+
+class EventWriter:
+    """Appends to a file. What ``write`` was given is in the file when it returns.
+
+    pyarrow is imported here, as it takes a moment, and only who saves events needs it.
+    """
+
+    def __init__(self, path: Path, table: TableKind, origin: Origin) -> None:
+        import pyarrow as pa
+
+        self._pa = pa
+        self._table = table
+        header = {"schema": SCHEMA, "table": table.name, **asdict(origin)}
+        schema = _arrow_schema(table).with_metadata({_METADATA: json.dumps(header)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("xb", buffering=0)
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        self._stream = pa.ipc.new_stream(self._file, schema, options=options)
+        self._schema = schema
+        # The schema is written with the first batch: so the file says what it is from the start.
+        self.write(np.zeros(0, table.dtype), {})
+
+    def write(self, rows: Rows, names: Mapping[int, str], lost: int = 0) -> None:
+        """Append ``rows``, with ``names`` by ``name_indices``, after ``lost`` ones."""
+        pa = self._pa
+        columns = [pa.array(np.ascontiguousarray(rows[name])) for name in self._table.columns]
+        if self._table.text:
+            indices = self._table.name_indices(rows).tolist()
+            columns.append(pa.array([names.get(index, "") for index in indices], pa.string()))
+        batch = pa.record_batch(columns, schema=self._schema)
+        self._stream.write_batch(batch, custom_metadata={"lost": str(lost)} if lost else None)
+
+    def close(self) -> None:
+        """Mark the file as whole and close it; again: nothing happens."""
+        if not self._file.closed:
+            self._stream.close()
+            self._file.close()
+
+
+def save_events(path: Path, events: Events) -> None:
+    """Write a file of ``events``."""
+    writer = EventWriter(path, events.table, events.origin)
+    writer.write(events.rows, events.names, events.lost)
+    if events.whole:
+        writer.close()
+
+
+def load_events(path: Path) -> Events:
+    """The events in the file at ``path``, up to where it was cut off.
+
+    UserError in one line if it is not such a file, or says what cannot be.
+    """
+    import pyarrow as pa
+
+    batches, lost = [], 0
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            schema = stream.schema
+            try:
+                while True:
+                    batch, metadata = stream.read_next_batch_with_custom_metadata()
+                    batches.append(batch)
+                    lost += int((metadata or {}).get(b"lost", 0))
+            except StopIteration:
+                pass
+            except (OSError, pa.ArrowInvalid):  # cut off in the middle of a batch
+                pass
+            size = file.size()
+            file.seek(max(0, size - len(_END)))
+            whole = file.read() == _END
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file") from None
+    except (OSError, ValueError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or ["it is empty"])[0]
+        raise UserError(f"{path}: is not a file of events: {reason}") from None
+    table, origin = _header(path, schema.metadata or {})
+    _check_columns(path, schema, table)
+    columns = pa.Table.from_batches(batches, schema)
+    rows = np.zeros(len(columns), table.dtype)
+    for name in table.columns:
+        column = columns.column(name)
+        if column.null_count:
+            raise UserError(f"{path}: column {name}: has empty values")
+        rows[name] = column.to_numpy()
+    names = _names(columns, table, rows)
+    _check_times(path, table, rows)
+    return Events(table, origin, rows, names, lost, whole)
+
+
+def load_rank(run_directory: Path, table: TableKind, rank: int) -> Events:
+    """The events of the process of rank ``rank``, in all its lives; UserError if it has none."""
+    lives = []
+    for path in sorted((run_directory / "events").glob(f"{table.name}-*{SUFFIX}")):
+        events = load_events(path)
+        if events.origin.rank == rank:
+            lives.append(events)
+    if not lives:
+        raise UserError(
+            f"{run_directory / 'events'}: has no {table.name} of rank {rank}: run the job with "
+            "--record"
+        )
+    if len(lives) == 1 or table.text != "tensor":
+        return lives[0]
+    return replace(
+        lives[0],
+        rows=np.concatenate([life.rows for life in lives]),
+        names={index: name for life in lives for index, name in life.names.items()},
+        lost=sum(life.lost for life in lives),
+        whole=all(life.whole for life in lives),
+    )
+
+
+def load_run(run_directory: Path) -> list[Events]:
+    """All events of a run, sorted by table and role; UserError if there are none."""
+    paths = sorted((run_directory / "events").glob(f"*{SUFFIX}"))
+    if not paths:
+        raise UserError(f"{run_directory}: has no recorded events: run the job with --record")
+    return [load_events(path) for path in paths]
+
+
+def _arrow_schema(table: TableKind) -> Any:
+    import pyarrow as pa
+
+    fields = [(name, pa.from_numpy_dtype(table.dtype[name])) for name in table.columns]
+    if table.text:
+        fields.append((table.text, pa.string()))
+    return pa.schema(fields)
+
+
+def _header(path: Path, metadata: Mapping[bytes, bytes]) -> tuple[TableKind, Origin]:
+    try:
+        header = json.loads(metadata[_METADATA])
+        schema, table = header.pop("schema"), header.pop("table")
+        if schema != SCHEMA:
+            raise UserError(f"{path}: schema {schema!r}: this version reads {SCHEMA}")
+        if table not in TABLES:
+            raise UserError(f"{path}: table {table!r}: must be one of {', '.join(TABLES)}")
+        origin = Origin(**header)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(f"{path}: is not a file of events: its metadata says nothing") from None
+    for name, kind in (("role", str), ("machine", str), ("monotonic_ns", int), ("unix_ns", int)):
+        if type(getattr(origin, name)) is not kind:
+            raise UserError(f"{path}: {name} {getattr(origin, name)!r}: must be of {kind.__name__}")
+    if type(origin.rank) is not int or origin.rank < 0:
+        raise UserError(f"{path}: rank {origin.rank!r}: must be an integer from 0")
+    return TABLES[table], origin
+
+
+def _check_columns(path: Path, schema: Any, table: TableKind) -> None:
+    for expected in _arrow_schema(table):
+        if expected.name not in schema.names:
+            raise UserError(f"{path}: column {expected.name} is missing")
+        found = schema.field(expected.name).type
+        if found != expected.type:
+            raise UserError(f"{path}: column {expected.name}: is {found}, must be {expected.type}")
+
+
+def _names(columns: Any, table: TableKind, rows: Rows) -> dict[int, str]:
+    """Names by index; where the index is not in the file, it is made, and set in ``rows``."""
+    if not table.text or not len(rows):
+        return {}
+    texts = columns.column(table.text).combine_chunks().dictionary_encode()
+    known: list[str] = texts.dictionary.to_pylist()
+    positions: npt.NDArray[np.int32] = texts.indices.to_numpy()
+    if "name" in (table.dtype.names or ()):
+        rows["name"] = positions
+        return dict(enumerate(known))
+    indices, first = np.unique(table.name_indices(rows), return_index=True)
+    pairs = zip(indices.tolist(), positions[first].tolist(), strict=True)
+    return {index: known[position] for index, position in pairs if known[position]}
+
+
+def _check_times(path: Path, table: TableKind, rows: Rows) -> None:
+    for before, after in table.orders:
+        known = (rows[before] != 0) & (rows[after] != 0)
+        wrong = np.flatnonzero(known & (rows[before] > rows[after]))
+        if wrong.size:
+            row = int(wrong[0])
+            raise UserError(
+                f"{path}: row {row}: {after} {rows[after][row]} is before {before} "
+                f"{rows[before][row]}"
+            )

@@ -1,0 +1,153 @@
+"""The three tables of events that roles of a job leave, as numpy rows.
+
+    transfers   workers: the way of each partition in each iteration, as the plug-in records it
+    served      servers: the same partitions, from their arrival to the answer
+    spans       anybody: what a thread or device did from when to when: layers, updates, collectives
+
+All times are integer nanoseconds of the role's own monotonic clock (``events.py`` says which
+machine's). A time that is not known is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.void]
+"""Of any of the tables."""
+
+Transfers = npt.NDArray[np.void]
+"""Of ``TRANSFER``."""
+
+TRANSFER = np.dtype(
+    [
+        ("key", np.uint64),
+        ("size_bytes", np.uint64),
+        ("ready_ns", np.int64),
+        ("sent_ns", np.int64),
+        ("acked_ns", np.int64),
+        ("pulled_ns", np.int64),
+        ("server", np.uint32),
+        ("iteration", np.uint32),
+        ("priority", np.int32),
+        ("reserved", np.uint32),
+    ]
+)
+"""One transfer, 64 bytes, as ``byteprophet::Transfer`` of native/plugin/transfers.h.
+
+ready_ns   the policy was offered it       sent_ns    the PUSH loop took it
+acked_ns   the server has the push         pulled_ns  the answer to the pull is here
+
+``key`` is the tensor's number << 16, and the partition's. ``iteration`` counts from 1; what was
+ready before the first began (broadcasts of parameters) has 0. A priority from 0 up marks what has
+no place in the forward order.
+"""
+
+SERVED = np.dtype(
+    [
+        ("key", np.uint64),
+        ("size_bytes", np.uint64),
+        ("arrived_ns", np.int64),
+        ("sum_begin_ns", np.int64),
+        ("sum_end_ns", np.int64),
+        ("asked_ns", np.int64),
+        ("answered_ns", np.int64),
+        ("worker", np.uint32),
+        ("round", np.uint32),
+    ]
+)
+"""One worker's push of one key in one round at a server, and the answer to that worker's pull.
+
+arrived_ns    the push was received            sum_begin_ns, sum_end_ns   it was copied or added up
+asked_ns      the request of the pull came     answered_ns                the answer was handed to
+                                                                          the connection
+
+``worker``: the rank of the worker (of its process that talks to servers, among those). ``round``:
+the key's n-th push by this worker, from 1; the key's initialisation is round 0 and is not recorded.
+"""
+
+SPAN = np.dtype(
+    [
+        ("begin_ns", np.int64),
+        ("end_ns", np.int64),
+        ("size_bytes", np.uint64),
+        ("iteration", np.uint32),
+        ("name", np.uint32),
+        ("lane", np.uint16),
+        ("kind", np.uint8),
+        ("reserved", np.uint8, 5),
+    ]
+)
+"""One thing that was done. ``name``: index of its name. ``size_bytes``: moved or reduced, else 0.
+
+Spans of one ``lane`` (a thread, a stream, a device) of one role follow one another or are nested.
+``iteration`` as in transfers; 0 where there is none.
+"""
+
+
+class Kind(IntEnum):
+    """What a span is; the numbers are those in files."""
+
+    ITERATION = 0  # from the begin of one iteration to that of the next
+    FORWARD = 1  # of one layer, waits left out
+    BACKWARD = 2
+    UPDATE = 3  # of one parameter
+    WAIT = 4  # of the computing thread, for communication
+    COMPUTE = 5  # any other computation, as a kernel
+    COLLECTIVE = 6  # all of one collective, as one rank sees it
+    SEND = 7
+    RECEIVE = 8
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """A table's columns.
+
+    ``text``: the column of names in files, "" for none. ``orders``: pairs of times that must not be
+    the other way round, where both are known.
+    """
+
+    name: str
+    dtype: np.dtype[np.void]
+    text: str
+    orders: tuple[tuple[str, str], ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Fields that files have, the index of the name left out."""
+        names = self.dtype.names or ()
+        return tuple(name for name in names if name not in ("reserved", "name"))
+
+    def name_indices(self, rows: Rows) -> npt.NDArray[np.uint64]:
+        """By which a row's name is found: the tensor's number, or the field ``name``."""
+        if self.name == "transfers":
+            return tensor_of(rows)
+        indices: npt.NDArray[np.uint64] = rows["name"].astype(np.uint64)
+        return indices
+
+
+TRANSFERS = TableKind(
+    "transfers",
+    TRANSFER,
+    "tensor",
+    (("ready_ns", "sent_ns"), ("sent_ns", "acked_ns"), ("acked_ns", "pulled_ns")),
+)
+SERVED_TABLE = TableKind(
+    "served",
+    SERVED,
+    "",
+    (("arrived_ns", "sum_begin_ns"), ("sum_begin_ns", "sum_end_ns"), ("asked_ns", "answered_ns")),
+)
+SPANS = TableKind("spans", SPAN, "name", (("begin_ns", "end_ns"),))
+
+TABLES: Mapping[str, TableKind] = {t.name: t for t in (TRANSFERS, SERVED_TABLE, SPANS)}
+
+
+def tensor_of(rows: Rows) -> npt.NDArray[np.uint64]:
+    """The number of each row's tensor, from its key."""
+    numbers: npt.NDArray[np.uint64] = rows["key"] >> np.uint64(16)
+    return numbers

@@ -1,0 +1,248 @@
+"""Files of events: what is written is read back, of a killed writer, too; or there is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.timeline.events import (
+    Events,
+    EventWriter,
+    Origin,
+    events_path,
+    load_events,
+    load_rank,
+    load_run,
+    new_path,
+    save_events,
+)
+from byteprophet.timeline.tables import (
+    SERVED,
+    SERVED_TABLE,
+    SPAN,
+    SPANS,
+    TRANSFER,
+    TRANSFERS,
+    Kind,
+    Rows,
+    TableKind,
+    tensor_of,
+)
+
+TENSORS = {3: "layer3.weight", 4: "layer4.bias"}
+ORIGIN = Origin("worker-1", 1, "a machine", 10**15, 17 * 10**17)
+
+
+def transfers(count: int = 10) -> Rows:
+    rows = np.zeros(count, TRANSFER)
+    rows["key"] = (np.arange(count) % 3 + 3) << 16 | np.arange(count)
+    rows["size_bytes"] = 2**62 + np.arange(count)
+    for shift, name in enumerate(("ready_ns", "sent_ns", "acked_ns", "pulled_ns")):
+        rows[name] = 10**15 + np.arange(count) * 100 + shift
+    rows["server"] = np.arange(count) % 2
+    rows["iteration"] = np.arange(count) // 3
+    rows["priority"] = -1 - np.arange(count)
+    return rows
+
+
+def spans(count: int = 10) -> Rows:
+    rows = np.zeros(count, SPAN)
+    rows["begin_ns"] = np.arange(count) * 10 + 5
+    rows["end_ns"] = rows["begin_ns"] + 3
+    rows["iteration"] = np.arange(count) // 4
+    rows["name"] = np.arange(count) % 2
+    rows["lane"] = np.arange(count) % 3
+    rows["kind"] = Kind.COLLECTIVE
+    return rows
+
+
+def served(count: int = 10) -> Rows:
+    rows = np.zeros(count, SERVED)
+    for shift, name in enumerate(SERVED.names or ()):
+        rows[name] = np.arange(count) + shift
+    return rows
+
+
+def some() -> Events:
+    return Events(TRANSFERS, ORIGIN, transfers(), TENSORS)
+
+
+def test_layout_is_the_plug_ins() -> None:
+    assert TRANSFER.itemsize == 64
+    assert TRANSFER.fields is not None
+    assert [TRANSFER.fields[name][1] for name in ("key", "pulled_ns", "server", "priority")] == [
+        0,
+        40,
+        48,
+        56,
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 10])
+@pytest.mark.parametrize(
+    ("table", "make", "names"),
+    [
+        (TRANSFERS, transfers, TENSORS),
+        (SERVED_TABLE, served, {}),
+        (SPANS, spans, {0: "layer0", 1: "layer1"}),
+    ],
+)
+def test_written_and_read(
+    count: int,
+    table: TableKind,
+    make: Callable[[int], Rows],
+    names: dict[int, str],
+    tmp_path: Path,
+) -> None:
+    path = events_path(tmp_path, table, "worker-1")
+    rows = make(count)
+    save_events(path, Events(table, ORIGIN, rows, names, lost=count))
+    back = load_events(path)
+    assert back.origin == ORIGIN
+    assert np.array_equal(back.rows, rows)
+    assert (back.lost, back.whole) == (count, True)
+    known = set(tensor_of(rows).tolist() if table is TRANSFERS else range(min(count, 2)))
+    assert back.names == {index: name for index, name in names.items() if index in known}
+
+
+def test_names_get_one_index_over_all_batches(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path / "x", SPANS, ORIGIN)
+    writer.write(spans(3), {0: "forward.a", 1: "forward.b"})
+    writer.write(spans(3), {0: "forward.b", 1: "forward.c"}, lost=2)
+    writer.write(spans(1), {0: "forward.a"}, lost=3)
+    writer.close()
+    back = load_events(tmp_path / "x")
+    texts = [back.names[index] for index in back.rows["name"].tolist()]
+    assert [text[-1] for text in texts] == ["a", "b", "a", "b", "c", "b", "a"]
+    assert back.lost == 5
+
+
+def test_a_file_can_be_cut_off_anywhere(tmp_path: Path) -> None:
+    """What was handed over before stays; nothing is invented."""
+    path = tmp_path / "whole"
+    writer = EventWriter(path, TRANSFERS, ORIGIN)
+    ends = [path.stat().st_size]
+    for part in range(4):
+        writer.write(transfers(40)[10 * part : 10 * part + 10], TENSORS)
+        ends.append(path.stat().st_size)
+    writer.close()
+    content = path.read_bytes()
+    for length in range(0, len(content), 7):
+        (tmp_path / "cut").write_bytes(content[:length])
+        try:
+            back = load_events(tmp_path / "cut")
+        except UserError as error:
+            assert length < ends[0]  # not even its header is there
+            assert "cut: is not a file of events: " in str(error)
+            assert "\n" not in str(error)
+            continue
+        batches = sum(end <= length for end in ends[1:])
+        assert not back.whole
+        assert np.array_equal(back.rows, transfers(40)[: 10 * batches])
+
+
+def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
+    code = f"""
+import sys
+import numpy as np
+from pathlib import Path
+from byteprophet.timeline.events import EventWriter, Origin
+from byteprophet.timeline.tables import SPAN, SPANS
+writer = EventWriter(Path({str(tmp_path / "spans")!r}), SPANS, Origin("worker-0", 0))
+for number in range(5):
+    writer.write(np.ones(100, SPAN), {{1: "layer"}})
+print("written", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        os.kill(process.pid, signal.SIGKILL)
+    back = load_events(tmp_path / "spans")
+    assert len(back.rows) == 500
+    assert not back.whole
+
+
+def test_lives_of_a_rank_are_read_as_one(tmp_path: Path) -> None:
+    for life in range(3):
+        part = replace(some(), rows=transfers(30)[10 * life : 10 * life + 10], lost=life)
+        save_events(new_path(tmp_path, TRANSFERS, "worker-1"), part)
+    other = Origin("worker-0", 0)
+    save_events(new_path(tmp_path, TRANSFERS, "worker-0"), replace(some(), origin=other))
+    both = load_rank(tmp_path, TRANSFERS, 1)
+    assert np.array_equal(both.rows, transfers(30))
+    assert (both.lost, both.whole, both.names) == (3, True, TENSORS)
+    assert [events.origin.rank for events in load_run(tmp_path)] == [0, 1, 1, 1]
+    with pytest.raises(UserError, match="has no transfers of rank 2: run the job with --record"):
+        load_rank(tmp_path, TRANSFERS, 2)
+    with pytest.raises(UserError, match="has no recorded events"):
+        load_run(tmp_path / "events")
+
+
+def with_header(table: Any, **changes: Any) -> Any:
+    header = json.loads(table.schema.metadata[b"byteprophet"])
+    return table.replace_schema_metadata({"byteprophet": json.dumps({**header, **changes})})
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda t: t.drop_columns(["sent_ns"]), "column sent_ns is missing"),
+        (lambda t: t.drop_columns(["tensor"]), "column tensor is missing"),
+        (lambda t: t.replace_schema_metadata({}), "metadata"),
+        (lambda t: t.replace_schema_metadata({"byteprophet": "{}"}), "metadata"),
+        (lambda t: t.replace_schema_metadata({"byteprophet": "[]"}), "metadata"),
+        (lambda t: with_header(t, schema=1), "schema 1: this version reads 2"),
+        (lambda t: with_header(t, table="sums"), "table 'sums': must be one of transfers, served"),
+        (lambda t: with_header(t, rank=-1), "rank -1"),
+        (lambda t: with_header(t, machine=7), "machine 7: must be of str"),
+        (lambda t: with_header(t, more=7), "metadata"),
+        (
+            lambda t: t.set_column(1, "size_bytes", pa.array([1.5] * len(t))),
+            "column size_bytes: is double",
+        ),
+        (
+            lambda t: t.set_column(2, "ready_ns", pa.array([None] * len(t), pa.int64())),
+            "column ready_ns: has empty values",
+        ),
+        (
+            lambda t: t.set_column(3, "sent_ns", pa.array([7] * len(t), pa.int64())),
+            "row 0: sent_ns 7 is before ready_ns",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(change: Any, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "transfers-worker-1.arrows"
+    save_events(path, some())
+    changed = change(pa.ipc.open_stream(path.read_bytes()).read_all())
+    with pa.ipc.new_stream(str(path), changed.schema) as stream:
+        stream.write_table(changed)
+    with pytest.raises(UserError, match=named) as caught:
+        load_events(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"rubbish" * 100, b"\xff\xff\xff\xff" * 9])
+def test_rubbish_is_one_line(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "transfers-worker-0.arrows"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is not a file of events") as caught:
+        load_events(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="there is no such file"):
+        load_events(tmp_path / "nothing.arrows")
