@@ -129,6 +129,15 @@ def test_names_get_one_index_over_all_batches(tmp_path: Path) -> None:
     assert back.lost == 5
 
 
+def read_if_it_says_what_it_is(path: Path) -> Events | None:
+    try:
+        return load_events(path)
+    except UserError as error:
+        if "\n" in str(error) or f"{path}: is not a file of events: " not in str(error):
+            raise
+        return None
+
+
 def test_a_file_can_be_cut_off_anywhere(tmp_path: Path) -> None:
     """What was handed over before stays; nothing is invented."""
     path = tmp_path / "whole"
@@ -141,12 +150,9 @@ def test_a_file_can_be_cut_off_anywhere(tmp_path: Path) -> None:
     content = path.read_bytes()
     for length in range(0, len(content), 7):
         (tmp_path / "cut").write_bytes(content[:length])
-        try:
-            back = load_events(tmp_path / "cut")
-        except UserError as error:
-            assert length < ends[0]  # not even its header is there
-            assert "cut: is not a file of events: " in str(error)
-            assert "\n" not in str(error)
+        back = read_if_it_says_what_it_is(tmp_path / "cut")
+        if back is None:
+            assert length < ends[0]
             continue
         batches = sum(end <= length for end in ends[1:])
         assert not back.whole
@@ -193,9 +199,9 @@ def test_lives_of_a_rank_are_read_as_one(tmp_path: Path) -> None:
         load_run(tmp_path / "events")
 
 
-def with_header(table: Any, **changes: Any) -> Any:
-    header = json.loads(table.schema.metadata[b"byteprophet"])
-    return table.replace_schema_metadata({"byteprophet": json.dumps({**header, **changes})})
+def with_header(columns: Any, /, **changes: Any) -> Any:
+    header = json.loads(columns.schema.metadata[b"byteprophet"])
+    return columns.replace_schema_metadata({"byteprophet": json.dumps({**header, **changes})})
 
 
 @pytest.mark.parametrize(
