@@ -33,24 +33,48 @@ class Layout:
     server: npt.NDArray[np.int32]
 
 
+@dataclass(frozen=True)
+class Partitions:
+    """Tensors' partitions, tensor after tensor, as BytePS cuts them. Read-only.
+
+    ``first``: shape (tensors + 1,), of each tensor, and behind the last. ``tensor`` (from 0),
+    ``key``, ``size_bytes``, ``server``: shape (partitions,).
+    """
+
+    first: Int64Array
+    tensor: Int64Array
+    key: Int64Array
+    size_bytes: Int64Array
+    server: npt.NDArray[np.int32]
+
+
 @lru_cache(_LAYOUTS)
-def layout(workload: Workload, partition_bytes: int, servers: int) -> Layout:
-    """The arrays of ``workload`` in partitions of ``partition_bytes``, as BytePS cuts tensors."""
+def partitions_of(sizes: tuple[int, ...], partition_bytes: int, servers: int) -> Partitions:
+    """The partitions of tensors of ``sizes`` bytes."""
     partition_bytes = -(-partition_bytes // PAGE_BYTES) * PAGE_BYTES
-    sizes = np.array([tensor.size_bytes for tensor in workload.tensors], dtype=np.int64)
-    counts = -(-sizes // partition_bytes)
+    counts = -(-np.array(sizes, dtype=np.int64) // partition_bytes)
     first = np.concatenate([[0], np.cumsum(counts)])
     size_bytes = np.full(int(first[-1]), partition_bytes, dtype=np.int64)
-    size_bytes[first[1:] - 1] = sizes - (counts - 1) * partition_bytes
+    size_bytes[first[1:] - 1] = np.array(sizes) - (counts - 1) * partition_bytes
     tensor = np.repeat(np.arange(len(sizes)), counts)
-    number = np.arange(len(tensor)) - first[tensor]
-    keys = (tensor << 16) + number
+    key = (tensor << 16) + np.arange(len(tensor)) - first[tensor]
+    server = np.array([server_of(int(one), servers) for one in key], dtype=np.int32)
+    partitions = Partitions(first.astype(np.int64), tensor, key, size_bytes, server)
+    for array in vars(partitions).values():
+        array.flags.writeable = False
+    return partitions
+
+
+def layout(workload: Workload, partition_bytes: int, servers: int) -> Layout:
+    """The arrays of ``workload`` in partitions of ``partition_bytes``."""
+    sizes = tuple(tensor.size_bytes for tensor in workload.tensors)
+    partitions = partitions_of(sizes, partition_bytes, servers)
     arrays = Layout(
         forward_ns=np.array([tensor.forward_ns for tensor in workload.tensors], dtype=np.int64),
         ready_ns=np.array(workload.ready_ns(), dtype=np.int64),
-        first_partition=first.astype(np.int64),
-        size_bytes=size_bytes,
-        server=np.array([server_of(int(key), servers) for key in keys], dtype=np.int32),
+        first_partition=partitions.first,
+        size_bytes=partitions.size_bytes,
+        server=partitions.server,
     )
     for array in vars(arrays).values():
         array.flags.writeable = False
