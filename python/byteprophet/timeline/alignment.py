@@ -61,9 +61,9 @@ def align(
     seen = frame(machines, home, paired)
     stamps = [seen.stamps(*each) for each in paired]
     clocks = Clocks(len(machines), home, seen.half_ns, stamps, drift_limit_ppm / 1e6, tolerance_ns)
-    give_ns = clocks.contradictions()
-    found = clocks.estimate(give_ns)
-    extent = clocks.extent({frozenset(pair) for pair in give_ns}, _AT)
+    without = clocks.contradictions()
+    found = clocks.estimate(without)
+    extent = clocks.extent(without, _AT)
     causes = Counter[int]()
     effects = Counter[int]()
     for (cause, effect), each in paired:
@@ -80,7 +80,10 @@ def align(
         },
         (),
     )
-    worst = [_worst(alignment, [each for p, each in paired if p == pair]) for pair in give_ns]
+    worst = [
+        _worst(alignment, [each for pair, each in paired if frozenset(pair) == two])
+        for two in without
+    ]
     worst.sort(key=lambda contradiction: -contradiction.early_ns)
     return replace(alignment, contradictions=tuple(worst))
 
@@ -126,7 +129,7 @@ def _machine_clock(
 
 
 def _interval(wrong_ns: float, least_ns: float, most_ns: float) -> Interval:
-    """Where the truth is after a correction by ``wrong_ns``: the clock is wrong by least to most."""
+    """Where the truth is after a correction by ``wrong_ns``, if wrong by least to most."""
     if least_ns == most_ns == wrong_ns:
         return 0, 0  # the reference
     return (
@@ -136,7 +139,7 @@ def _interval(wrong_ns: float, least_ns: float, most_ns: float) -> Interval:
 
 
 def _worst(alignment: Alignment, evidence: Sequence[Evidence]) -> Contradiction:
-    """The worst piece of the evidence of one ordered pair of machines."""
+    """The worst piece of the evidence between two machines."""
     found = []
     for each in evidence:
         causes = alignment.to_reference(each.cause_machine, each.cause_ns)

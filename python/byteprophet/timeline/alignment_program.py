@@ -6,54 +6,36 @@ effect at ``e`` on b, of a cause at ``c`` on a, had the one-way delay
     (e - f_b(e)) - (c - f_a(c))  >=  its minimum - tolerance
 
 one row per piece of evidence, exact and linear in the unknowns. Three questions are asked of them:
-``contradictions`` (how far must rows give way so that all can be kept), ``estimate`` (the clocks
-that make the smallest one-way delays alike), ``extent`` (how far clocks that keep all rows differ).
+``contradictions`` (which rows must go so that all others can be kept), ``estimate`` (the clocks
+that make smallest one-way delays alike), ``extent`` (how far apart clocks are that keep all rows).
 
-Inside, times are counted from the recording's middle, on clocks corrected by whole ``rough``
-offsets, and unknowns are microseconds: f_m = rough_m + 1000 (x_m + z_m * time / half the span).
+Inside, clocks are roughly aligned already, times count from the recording's middle, and unknowns
+are microseconds: x_m there, and z_m more at the recording's end.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.csgraph import breadth_first_order
 
-from byteprophet.timeline.alignment_evidence import Int64s, binding
+from byteprophet.timeline.alignment_stamps import Pair, Stamps, answers, graph_of
 from byteprophet.timeline.linear_program import Floats, LinearProgram
 
-Pair = tuple[int, int]
+Two = frozenset[int]
+"""Machines with evidence between them, in either direction."""
 
 _NS = 1000.0  # in a microsecond
-_STRIPS = 16  # sizes per pair of machines whose smallest delays are compared
-_AS_GOOD = 1e-3  # share of the smallest delay that is given up for smaller drifts
-_NOISE_NS = 1.0  # less than this is the solver's rounding, no contradiction
-
-
-@dataclass(frozen=True)
-class Stamps:
-    """Evidence between two machines by number, in nanoseconds on roughly aligned clocks."""
-
-    pair: Pair
-    times_ns: Int64s
-    delays_ns: Int64s
-    sizes: Int64s
-    minimum_ns: int
-
-    def only(self, chosen: npt.NDArray[np.generic]) -> Stamps:
-        """Those with the indices, or where the mask is true."""
-        columns = (self.times_ns[chosen], self.delays_ns[chosen], self.sizes[chosen])
-        return Stamps(self.pair, *columns, self.minimum_ns)
+_NOISE_NS = 1.0  # less than this is the solver's rounding
+_AS_GOOD = 1e-6  # share of a delay by which an optimum may be missed: rounding, too
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How wrong a clock still is: ``level_ns`` at the middle, ``slope_ns`` more at the end."""
+    """Wrong by: ``level_ns`` in the recording's middle, ``slope_ns`` more at its end."""
 
     level_ns: float
     slope_ns: float
@@ -63,7 +45,7 @@ class Clocks:
     """``count`` machines, of which ``reference`` is right, over ``2 * half_ns`` of time.
 
     No clock's rate differs from the reference's by more than ``drift_limit`` (1e-6 is 1 ppm), and
-    delays are known to ``tolerance_ns``.
+    effects may be stamped too early by ``tolerance_ns``.
     """
 
     def __init__(
@@ -78,76 +60,86 @@ class Clocks:
         self._count, self._reference, self._half_ns = count, reference, half_ns
         self._slope = drift_limit * half_ns / _NS
         self._tolerance_ns = tolerance_ns
-        # delay + slope * time is least where a row is tightest: (1 - d_b) delay + (d_a - d_b) time.
+        # With drifts per local second, a row leaves (1 - d_b) delay + (d_a - d_b) time.
         self._steepest = 2 * drift_limit / (1 - drift_limit)
         self._stamps = stamps
-        self._tightest = [self._binding(each) for each in stamps]
+        self._tightest = [each.tightest(self._steepest) for each in stamps]
 
-    def contradictions(self) -> dict[Pair, float]:
-        """By how many nanoseconds evidence of which pairs must give way, in the least sum."""
-        program = self._program()
-        give = {each.pair: program.variable(lower=0.0) for each in self._tightest}
-        for each in self._tightest:
-            columns, values = self._difference(each)
-            columns.append(give[each.pair])
-            limits = self._limits(each)
-            program.rows(columns, np.column_stack([values, -np.ones(len(limits))]), limits)
-        found = program.minimise(dict.fromkeys(give.values(), 1.0))
-        return {pair: found[i] * _NS for pair, i in give.items() if found[i] * _NS > _NOISE_NS}
+    def contradictions(self) -> set[Two]:
+        """Between which machines evidence must be left out, so that the rest can be true.
 
-    def estimate(self, give_ns: dict[Pair, float]) -> list[Clock]:
-        """The clocks under which smallest one-way delays are alike, as the module's docs say.
+        Again and again the machines between which evidence must give way most, where all give way
+        by the least sum of time.
+        """
+        without: set[Two] = set()
+        while True:  # at most once for any two machines
+            program = self._program()
+            kept = [each for each in self._tightest if Two(each.pair) not in without]
+            give = self._give_way(program, kept)
+            found = program.minimise(dict.fromkeys(give.values(), 1.0))
+            most: Counter[Two] = Counter()
+            for pair, i in give.items():
+                most[Two(pair)] += round(found[i] * _NS)
+            worst, by_ns = most.most_common(1)[0] if most else (Two(), 0)
+            if by_ns <= _NOISE_NS:
+                return without
+            without.add(worst)
+
+    def estimate(self, without: set[Two]) -> list[Clock]:
+        """The clocks under which smallest one-way delays are alike.
 
         First the smallest delays that two machines have in both directions are made as large as
         can be, relative to each other. Of what that leaves open, evidence with no direct answer
-        decides: on circles of machines it has alike smallest delays, elsewhere none at all, and
-        drifts are small.
+        decides: on circles of machines it has alike smallest delays, elsewhere none at all. Drifts
+        are small where nothing else is said. Evidence ``without`` decides last, as if it could give
+        way: it is violated as little as the rest allows.
         """
         program = self._program()
-        for each in self._tightest:
-            program.rows(
-                *self._difference(each), self._limits(each, give_ns.get(each.pair, 0.0) + _NOISE_NS)
-            )
-        two_way, circles, one_way = self._directions()
-        strips = [self._strip(program, both) for both in two_way]
+        self._keep(program, without)
+        found_in = answers(
+            self._count, [each for each in self._stamps if Two(each.pair) not in without]
+        )
+        strips = [self._smallest(program, alike) for alike in found_in.alike]
         if strips:
             found = program.minimise(dict.fromkeys(strips, -1.0))
             found = program.minimise({i: -1.0 / max(found[i], 1.0) for i in strips})
             for i in strips:
-                program.lower[i] = found[i] - _AS_GOOD * abs(found[i])
-        costs = defaultdict(float, {self._strip(program, circle): -1.0 for circle in circles})
-        for each in one_way:
-            columns, values = self._difference(each)
+                program.lower[i] = found[i] - _AS_GOOD * max(abs(found[i]), 1.0)
+        costs: defaultdict[int, float] = defaultdict(float)
+        for circle in found_in.circles:
+            costs[self._smallest(program, circle)] = -1.0
+        for each in found_in.unanswered:
+            columns, values = self._difference(each.tightest(self._steepest))
             for column, value in zip(columns, values.mean(axis=0), strict=True):
                 costs[column] -= value
+        violated = [each for each in self._tightest if Two(each.pair) in without]
+        costs.update(dict.fromkeys(self._give_way(program, violated).values(), 1.0))
         for machine in range(self._count):
             size = program.variable()
             signs = np.array([[1.0, -1.0], [-1.0, -1.0]])
             program.rows([2 * machine + 1, size], signs, np.zeros(2))
             costs[size] = 1e-3
-        found = program.minimise(costs)
-        return [Clock(found[i] * _NS, found[i + 1] * _NS) for i in range(0, 2 * self._count, 2)]
+        levels, slopes = program.minimise(costs)[: 2 * self._count].reshape(-1, 2).T * _NS
+        return [Clock(*each) for each in zip(levels.tolist(), slopes.tolist(), strict=True)]
 
-    def extent(
-        self, without: set[frozenset[int]], at: Sequence[float]
-    ) -> list[list[tuple[float, float]]]:
+    def extent(self, without: set[Two], at: Sequence[float]) -> list[list[tuple[float, float]]]:
         """The least and largest each clock can be wrong by, in ns, at times from -1 to 1.
 
-        Evidence between the machines of ``without``, in either direction, is left out. Infinite
-        where no evidence is a bound. Shape: machines, times.
+        Evidence ``without`` says nothing. Infinite where no evidence is a bound. Shape: machines,
+        times.
         """
-        kept = [each for each in self._tightest if frozenset(each.pair) not in without]
         program = self._program()
-        for each in kept:
-            program.rows(*self._difference(each), self._limits(each, _NOISE_NS))
-        graph = self._graph(each.pair for each in kept)
-        below_some = set(breadth_first_order(graph, self._reference, return_predecessors=False))
-        above_some = set(breadth_first_order(graph.T, self._reference, return_predecessors=False))
+        kept = self._keep(program, without)
+        # Evidence on a path to a machine bounds how far it is ahead, on a path from it how far
+        # behind, each against the reference.
+        graph = graph_of(self._count, (each.pair for each in kept))
+        ahead = set(breadth_first_order(graph, self._reference, return_predecessors=False))
+        behind = set(breadth_first_order(graph.T, self._reference, return_predecessors=False))
 
         def least(machine: int, time: float, sign: float) -> float:
             if machine == self._reference:
                 return 0.0
-            if machine not in (above_some if sign > 0 else below_some):
+            if machine not in (behind if sign > 0 else ahead):
                 return -np.inf
             costs = {2 * machine: sign, 2 * machine + 1: sign * time}
             found = program.minimise(costs)
@@ -159,16 +151,43 @@ class Clocks:
         ]
 
     def _program(self) -> LinearProgram:
+        """A program of the clocks alone: variable 2 m is x_m, 2 m + 1 is z_m."""
         program = LinearProgram()
         for machine in range(self._count):
-            known = machine == self._reference
-            program.variable(*((0.0, 0.0) if known else ()))
-            slope = 0.0 if known else self._slope
+            level = 0.0 if machine == self._reference else np.inf
+            slope = 0.0 if machine == self._reference else self._slope
+            program.variable(-level, level)
             program.variable(-slope, slope)
         return program
 
-    def _binding(self, stamps: Stamps) -> Stamps:
-        return stamps.only(binding(stamps.times_ns, stamps.delays_ns, self._steepest))
+    def _keep(self, program: LinearProgram, without: set[Two]) -> list[Stamps]:
+        """All evidence but that ``without``, now rows that must be kept."""
+        kept = [each for each in self._tightest if Two(each.pair) not in without]
+        for each in kept:
+            program.rows(*self._difference(each), self._limits(each) + _NOISE_NS / _NS)
+        return kept
+
+    def _give_way(self, program: LinearProgram, evidence: Sequence[Stamps]) -> dict[Pair, int]:
+        """New variables: by how much rows of ``evidence`` are violated at most, by their pair."""
+        pairs = dict.fromkeys(each.pair for each in evidence)
+        give = {pair: program.variable(lower=0.0) for pair in pairs}
+        for each in evidence:
+            columns, values = self._difference(each)
+            columns.append(give[each.pair])
+            ones = np.ones(len(values))
+            program.rows(columns, np.column_stack([values, -ones]), self._limits(each))
+        return give
+
+    def _smallest(self, program: LinearProgram, evidence: Iterable[Stamps]) -> int:
+        """A new variable: at most the smallest one-way delay among ``evidence``."""
+        smallest = program.variable()
+        for each in evidence:
+            tightest = each.tightest(self._steepest)
+            columns, values = self._difference(tightest)
+            columns.append(smallest)
+            ones = np.ones(len(values))
+            program.rows(columns, np.column_stack([values, ones]), tightest.delays_ns / _NS)
+        return smallest
 
     def _difference(self, stamps: Stamps) -> tuple[list[int], Floats]:
         """``f_b(effect) - f_a(cause)`` as variables and, per row, their factors."""
@@ -179,62 +198,6 @@ class Clocks:
         columns = [2 * effect, 2 * effect + 1, 2 * cause, 2 * cause + 1]
         return columns, np.column_stack([ones, later, -ones, -time])
 
-    def _limits(self, stamps: Stamps, more_ns: float = 0.0) -> Floats:
-        allowed_ns = stamps.delays_ns - stamps.minimum_ns + self._tolerance_ns + more_ns
+    def _limits(self, stamps: Stamps) -> Floats:
+        allowed_ns = stamps.delays_ns - stamps.minimum_ns + self._tolerance_ns
         return np.asarray(allowed_ns / _NS, np.float64)
-
-    def _strip(self, program: LinearProgram, evidence: Iterable[Stamps]) -> int:
-        """A new variable that is at most the smallest one-way delay among ``evidence``."""
-        smallest = program.variable()
-        for each in evidence:
-            columns, values = self._difference(each)
-            columns.append(smallest)
-            ones = np.ones(len(values))
-            program.rows(columns, np.column_stack([values, ones]), each.delays_ns / _NS)
-        return smallest
-
-    def _directions(self) -> tuple[list[list[Stamps]], list[list[Stamps]], list[Stamps]]:
-        """Evidence by what answers it: the other direction, a circle of machines, nothing."""
-        of_pair: defaultdict[Pair, list[int]] = defaultdict(list)
-        for i, each in enumerate(self._stamps):
-            of_pair[each.pair].append(i)
-        _, circle_of = connected_components(self._graph(of_pair), connection="strong")
-        two_way: list[list[Stamps]] = []
-        circles: defaultdict[int, list[Stamps]] = defaultdict(list)
-        one_way: list[Stamps] = []
-        for (a, b), there in of_pair.items():
-            tightest = [self._tightest[i] for i in there]
-            if (b, a) in of_pair:
-                if a < b:
-                    two_way.extend(self._alike(there, of_pair[b, a]))
-            elif circle_of[a] == circle_of[b]:
-                circles[circle_of[a]].extend(tightest)
-            else:
-                one_way.extend(tightest)
-        return two_way, list(circles.values()), one_way
-
-    def _alike(self, there: list[int], back: list[int]) -> Iterator[list[Stamps]]:
-        """Evidence of two machines, by the sizes that went both ways; all of it if none did."""
-        counts = [self._sizes(direction) for direction in (there, back)]
-        both = {size: min(counts[0][size], counts[1][size]) for size in counts[0] & counts[1]}
-        for size, _ in sorted(both.items(), key=lambda item: (-item[1], item[0]))[:_STRIPS]:
-            evidence = [self._stamps[i] for i in there + back]
-            yield [self._binding(each.only(each.sizes == size)) for each in evidence]
-        if not both:
-            yield [self._tightest[i] for i in there + back]
-
-    def _sizes(self, numbers: list[int]) -> Counter[int]:
-        counts: Counter[int] = Counter()
-        for i in numbers:
-            sizes, times = np.unique(self._stamps[i].sizes, return_counts=True)
-            counts.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
-        return counts
-
-    def _graph(self, pairs: Iterable[Pair]) -> coo_array:
-        return graph_of(self._count, pairs)
-
-
-def graph_of(count: int, pairs: Iterable[Pair]) -> coo_array:
-    """The machines as a directed graph with an edge from cause to effect."""
-    edges: npt.NDArray[np.intp] = np.array(sorted(set(pairs)), np.intp).reshape(-1, 2)
-    return coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))

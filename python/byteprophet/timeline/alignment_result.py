@@ -66,8 +66,8 @@ class Contradiction:
             f"clocks of {self.cause_machine} and {self.effect_machine} contradict: "
             f"{self.kind} {self.index} at {self.effect_ns} on {self.effect_machine} is "
             f"{self.early_ns / 1e6:.3f} ms too early for its cause at {self.cause_ns} on "
-            f"{self.cause_machine} ({self.count} of {self.total} are): stamps are wrong, or a clock "
-            "was set in mid-recording; no interval relies on events between the two"
+            f"{self.cause_machine} ({self.count} of {self.total} are): stamps are wrong, or "
+            "a clock was set in mid-recording; no interval relies on events between the two"
         )
 
 

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.alignment_evidence import Evidence
-from byteprophet.timeline.alignment_program import Pair, Stamps, graph_of
+from byteprophet.timeline.alignment_stamps import Pair, Stamps, graph_of
 
 
 @dataclass(frozen=True)
