@@ -79,7 +79,9 @@ def test_clocks_are_found(case: tuple[dict[str, TrueClock], list[Evidence], Time
         assert high is not None
         # Stamps are whole nanoseconds.
         assert np.all((low - 2 <= error) & (error <= high + 2))
-        assert high - low <= hops * (200_000 + 2 * TOLERANCE_NS + ROUNDING_NS) * (hops > 0)
+        middle = alignment.clocks[name].intervals_ns[1]
+        if times[-1] >= SECOND:  # queues make a recording longer, but its middle is in between
+            assert middle[1] - middle[0] <= hops * (200_000 + 2 * TOLERANCE_NS + ROUNDING_NS)
         lows, highs = alignment.interval_at(name, clocks[name].shows(times))
         assert np.all((lows - 2 <= error) & (error <= highs + 2))
         assert np.all((low <= np.ceil(lows)) & (np.floor(highs) <= high))
@@ -341,6 +343,7 @@ def test_events_of_one_machine_need_no_alignment_but_order() -> None:
     (found,) = align(["a", "b"], [*evidence, backwards]).contradictions
     assert (found.cause_machine, found.effect_machine, found.index) == ("b", "b", 1)
     assert found.early_ns == pytest.approx(17_000, abs=ROUNDING_NS)
+    assert str(found).startswith("clock of b contradicts itself: sum 1 at 3000 on b ")
 
 
 def test_one_machine_is_its_own_reference() -> None:

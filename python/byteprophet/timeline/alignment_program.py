@@ -30,7 +30,6 @@ Two = frozenset[int]
 
 _NS = 1000.0  # in a microsecond
 _NOISE_NS = 1.0  # less than this is the solver's rounding
-_AS_GOOD = 1e-6  # share of a delay by which an optimum may be missed: rounding, too
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Clocks:
             found = program.minimise(dict.fromkeys(strips, -1.0))
             found = program.minimise({i: -1.0 / max(found[i], 1.0) for i in strips})
             for i in strips:
-                program.lower[i] = found[i] - _AS_GOOD * max(abs(found[i]), 1.0)
+                program.lower[i] = found[i] - _NOISE_NS / _NS
         costs: defaultdict[int, float] = defaultdict(float)
         for circle in found_in.circles:
             costs[self._smallest(program, circle)] = -1.0

@@ -62,8 +62,10 @@ class Contradiction:
     total: int
 
     def __str__(self) -> str:
+        own = self.cause_machine == self.effect_machine
+        whose = self.cause_machine if own else f"{self.cause_machine} and {self.effect_machine}"
         return (
-            f"clocks of {self.cause_machine} and {self.effect_machine} contradict: "
+            f"{'clock' if own else 'clocks'} of {whose} contradict{'s itself' if own else ''}: "
             f"{self.kind} {self.index} at {self.effect_ns} on {self.effect_machine} is "
             f"{self.early_ns / 1e6:.3f} ms too early for its cause at {self.cause_ns} on "
             f"{self.cause_machine} ({self.count} of {self.total} are): stamps are wrong, or "
