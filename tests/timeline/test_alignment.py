@@ -231,6 +231,22 @@ def test_transfers_are_compared_with_transfers_of_their_size() -> None:
     assert np.all(np.abs(error) < 200_000)
 
 
+def test_fast_messages_outweigh_many_slow_sizes() -> None:
+    # Of five sizes, all answers take 1 ms longer; taken for alike, they would move the clock as far
+    # as the small messages' bounds of 50 µs let them.
+    clocks = {"w": TrueClock(), "s": TrueClock(3_000_000, -20_000)}
+    sent = np.arange(0, 10 * SECOND, SECOND // 10)
+    sizes = np.arange(sent.size) % 6 * 1_000_000
+    large = (sizes > 0).astype(np.int64)
+    there = 50_000 + large * 10_000_000
+    evidence = [
+        messages("w", "s", clocks, sent, there, size_bytes=sizes),
+        messages("s", "w", clocks, sent, there + large * 1_000_000, size_bytes=sizes),
+    ]
+    error = errors(align(["w", "s"], evidence), clocks, ints([0, 5 * SECOND, 10 * SECOND]))["s"]
+    assert np.all(np.abs(error) < 5_000)
+
+
 def test_messages_one_way_bound_one_side() -> None:
     clocks, evidence = two_clocks(300)
     for chosen, bounded in ((0, 0), (1, 1)):
