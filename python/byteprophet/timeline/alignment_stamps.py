@@ -1,0 +1,98 @@
+"""Evidence as the linear programs take it: machines by number, roughly aligned, and by answers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from byteprophet.timeline.alignment_evidence import Int64s, binding
+
+Pair = tuple[int, int]
+"""The machine of the causes, that of the effects."""
+
+_SIZES = 16  # per pair of machines, whose smallest delays are compared
+
+
+@dataclass(frozen=True)
+class Stamps:
+    """Evidence of one kind between two machines, in nanoseconds on roughly aligned clocks."""
+
+    pair: Pair
+    times_ns: Int64s  # of the causes
+    delays_ns: Int64s  # from there to the effects
+    sizes: Int64s
+    minimum_ns: int
+
+    def only(self, chosen: npt.NDArray[np.generic]) -> Stamps:
+        """Those with the indices, or where the mask is true."""
+        columns = (self.times_ns[chosen], self.delays_ns[chosen], self.sizes[chosen])
+        return Stamps(self.pair, *columns, self.minimum_ns)
+
+    def tightest(self, slope_limit: float) -> Stamps:
+        """Those that can bind, as ``binding`` has it."""
+        return self.only(binding(self.times_ns, self.delays_ns, slope_limit))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Evidence by what answers it; one-way delays in one list of ``alike`` are taken for alike.
+
+    ``alike``: transfers of one size in both directions between two machines; all transfers there if
+    no size went both ways. ``circles``: what has an answer only by way of other machines.
+    ``unanswered``: the rest, which bounds clocks on one side.
+    """
+
+    alike: list[list[Stamps]]
+    circles: list[list[Stamps]]
+    unanswered: list[Stamps]
+
+
+def answers(count: int, stamps: Sequence[Stamps]) -> Answers:
+    """``stamps`` of ``count`` machines sorted by what answers them."""
+    between: defaultdict[Pair, list[Stamps]] = defaultdict(list)
+    for each in stamps:
+        between[each.pair].append(each)
+    graph = graph_of(count, between)
+    _, circle_of = connected_components(graph, connection="strong")
+    alike: list[list[Stamps]] = []
+    circles: defaultdict[int, list[Stamps]] = defaultdict(list)
+    unanswered: list[Stamps] = []
+    for (a, b), there in between.items():
+        if (b, a) in between:
+            if a < b:  # each two once, and no machine's with itself
+                alike.extend(_of_equal_size(there, between[b, a]))
+        elif circle_of[a] == circle_of[b]:
+            circles[circle_of[a]].extend(there)
+        else:
+            unanswered.extend(there)
+    return Answers(alike, list(circles.values()), unanswered)
+
+
+def graph_of(count: int, pairs: Iterable[Pair]) -> coo_array:
+    """``count`` machines as a directed graph with an edge from cause to effect."""
+    edges: npt.NDArray[np.intp] = np.array(sorted(set(pairs)), np.intp).reshape(-1, 2)
+    return coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
+
+
+def _of_equal_size(there: list[Stamps], back: list[Stamps]) -> Iterator[list[Stamps]]:
+    counts = [_sizes(direction) for direction in (there, back)]
+    # The intersection of counters has the smaller counts.
+    both = sorted((counts[0] & counts[1]).items(), key=lambda item: (-item[1], item[0]))
+    for size, _ in both[:_SIZES]:
+        yield [each.only(each.sizes == size) for each in there + back]
+    if not both:
+        yield there + back
+
+
+def _sizes(direction: list[Stamps]) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for each in direction:
+        sizes, times = np.unique(each.sizes, return_counts=True)
+        counts.update(dict(zip(sizes.tolist(), times.tolist(), strict=True)))
+    return counts
