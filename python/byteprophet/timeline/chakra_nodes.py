@@ -56,7 +56,8 @@ def nodes_of_worker(tables: Sequence[Events]) -> list[GraphNode]:
             found = _transfers(table, first_lane)
             pushes += found
             nodes += [node for push, pull, _ in found for node in (push, pull) if node]
-    nodes.sort(key=lambda node: (node.begin_ns, -node.end_ns, node.lane))
+    # What takes no time first, as others may wait for it; then the outer before the inner.
+    nodes.sort(key=lambda n: (n.begin_ns, n.end_ns > n.begin_ns, -n.end_ns, n.lane))
     _along_lanes(nodes)
     places = {id(node): place for place, node in enumerate(nodes)}
     _around_transfers(nodes, places, pushes)

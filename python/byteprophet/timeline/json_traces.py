@@ -10,13 +10,14 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
 
 _GZIP = b"\x1f\x8b"
+_MOST_US = 2**62
 
 
 def read_bytes(path: Path) -> bytes:
@@ -88,11 +89,11 @@ def field(path: Path, event: Mapping[str, Any], number: int, name: str, kind: ty
 def time_ns(path: Path, event: Mapping[str, Any], number: int, name: str) -> int:
     """A time in microseconds, with any number of decimals, in nanoseconds."""
     value = event.get(name)
-    if type(value) is int:
+    if type(value) is int and abs(value) < _MOST_US:
         return value * 1000
     try:
-        if isinstance(value, str):
-            return round(Decimal(value) * 1000)
-    except (InvalidOperation, OverflowError, ValueError):  # no number, or not a finite one
+        if isinstance(value, str) and abs(exact := Decimal(value)) < _MOST_US:
+            return round(exact * 1000)
+    except ArithmeticError:  # it is no number
         pass
-    raise UserError(f"{path}: event {number}: {name} {value!r}: must be a number")
+    raise UserError(f"{path}: event {number}: {name} {str(value)[:40]!r}: must be a number")

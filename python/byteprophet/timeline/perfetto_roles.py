@@ -64,7 +64,7 @@ def show_spans(tracks: Tracks, pid: int, tables: Sequence[Events]) -> None:
     """A role's spans but for iterations, one track per lane, called after the kinds on it."""
     number = 0
     for table in tables:
-        names = {index: quoted(name) for index, name in table.names.items()}
+        names = {index: quoted(name or "?") for index, name in table.names.items()}
         rows = table.rows[table.rows["kind"] != Kind.ITERATION]
         for lane in np.unique(rows["lane"]):
             here = rows[rows["lane"] == lane]
