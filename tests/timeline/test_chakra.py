@@ -159,7 +159,7 @@ def test_what_waits_for_what(tmp_path: Path) -> None:
         "receive conv1.weight [0]": ("COMM_RECV_NODE", [], ["send conv1.weight [0]"], 25),
         "update conv1.weight": ("COMP_NODE", [], ["receive conv1.weight [0]"], 10),
         "forward conv1": (
-            "COMP_NODE", [], ["backward conv1", "receive conv1.weight [0]"], 9,
+            "COMP_NODE", [], ["backward conv1", "update conv1.weight"], 9,
         ),
         "collective nccl:reduce_scatter": ("COMM_COLL_NODE", [], [], 3),
     }  # fmt: skip

@@ -2,8 +2,8 @@
 
 Spans keep the order of their lane: each waits for the one before it, and belongs to the one around
 it. Every transfer is a push and a pull that waits for it. Where names and iterations say so, a push
-waits for the backward pass of its layer, and the update of its parameter, and the next iteration's
-forward pass of its layer, for the pull. A layer's spans are called after it or after its parameter.
+waits for the backward pass of its layer, the update of its parameter for the pull, and the layer's
+next forward pass for the update. A layer's spans are called after it or after its parameter.
 """
 
 from __future__ import annotations
@@ -133,23 +133,19 @@ def _around_transfers(
         if node.key is None:
             computed[node.kind, node.name, node.iteration] = place
 
-    def wait(later: int, earlier: int) -> None:
+    def wait(later: int | None, earlier: int | None) -> None:
+        if later is None or earlier is None or earlier in nodes[later].waits_for:
+            return
         if earlier < later and nodes[earlier].end_ns <= nodes[later].begin_ns:
             nodes[later].waits_for.append(earlier)
 
     for push, pull, tensor in pushes:
         layer, iteration = tensor.rpartition(".")[0], push.iteration
+        pushed, pulled = places[id(push)], places.get(id(pull))
+        updated = computed.get((Kind.UPDATE, tensor, iteration))
+        wait(pulled, pushed)
+        wait(updated, pulled)
         for name in (tensor, layer):
-            backward = computed.get((Kind.BACKWARD, name, iteration))
-            if backward is not None:
-                wait(places[id(push)], backward)
-        if pull is None:
-            continue
-        nodes[places[id(pull)]].waits_for.append(places[id(push)])
-        for what in (
-            (Kind.UPDATE, tensor, iteration),
-            (Kind.FORWARD, tensor, iteration + 1),
-            (Kind.FORWARD, layer, iteration + 1),
-        ):
-            if what in computed:
-                wait(computed[what], places[id(pull)])
+            wait(pushed, computed.get((Kind.BACKWARD, name, iteration)))
+            next_forward = computed.get((Kind.FORWARD, name, iteration + 1))
+            wait(next_forward, pulled if updated is None else updated)
