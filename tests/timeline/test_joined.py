@@ -65,7 +65,7 @@ def test_as_counted_one_by_one(tables: list[Events]) -> None:
 
 
 def test_local_ranks_and_lives() -> None:
-    """Workers are numbered among those that talk to servers; counting goes on after a suspension."""
+    """Numbers are among those that talk to servers; after a suspension, counting goes on."""
     key = {"key": 7 << 16}
     first, other = origin("worker-1"), origin("worker-3")
     second = replace(first, monotonic_ns=first.monotonic_ns + 1)

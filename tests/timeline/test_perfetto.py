@@ -151,6 +151,12 @@ def test_one_of_each(tmp_path: Path) -> None:
         ("server-0", "sum 0"): (label, "21.000", "4.000"),
         ("server-0", "answer 0"): (label, "19.000", "7.000"),
     }
+    told = {names[e["pid"], e["tid"]]: e["args"] for e in of_phase(trace, "X")}
+    assert told["backward (lane 0)"] == {"kind": "backward", "size_bytes": 0, "iteration": 0}
+    assert told["push 0"] == {
+        "size_bytes": 4096, "server": 0, "iteration": 1, "priority": -2, "key": 5 << 16 | 3,
+    }  # fmt: skip
+    assert told["sum 0"] == {"size_bytes": 4096, "worker": 0, "round": 1, "key": 5 << 16 | 3}
     stops = {
         event["ph"]: (names[event["pid"], event["tid"]], str(event["ts"]))
         for event in trace["traceEvents"]

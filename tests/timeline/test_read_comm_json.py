@@ -34,8 +34,8 @@ for step in range(6):
     for name in ("a", "b"):
         tensor = torch.full((300000,), 1.0 + bps.rank())
         bps.synchronize(bps.byteps_push_pull(tensor, average=False, name=name))
-deadline = time.monotonic() + 60
-while '"displayTimeUnit"' not in (trace / "0/comm.json").read_text():
+deadline, written = time.monotonic() + 60, trace / "0/comm.json"
+while not (written.exists() and '"displayTimeUnit"' in written.read_text()):
     assert time.monotonic() < deadline
     time.sleep(0.1)
 bps.shutdown()

@@ -70,13 +70,20 @@ def show_spans(tracks: Tracks, pid: int, tables: Sequence[Events]) -> None:
             here = rows[rows["lane"] == lane]
             kinds = ", ".join(Kind(kind).name.lower() for kind in np.unique(here["kind"]).tolist())
             texts = [names.get(index, '"?"') for index in here["name"].tolist()]
+            told = [
+                f'{{"kind": "{Kind(kind).name.lower()}", "size_bytes": {size_bytes}, '
+                f'"iteration": {iteration}}}'
+                for kind, size_bytes, iteration in here[
+                    ["kind", "size_bytes", "iteration"]
+                ].tolist()
+            ]
             tracks.nested(
                 pid,
                 f"{kinds} (lane {number})",
                 here["begin_ns"],
                 here["end_ns"],
                 texts.__getitem__,
-                _arguments(here, ("size_bytes", "iteration", "kind")),
+                told.__getitem__,
             )
             number += 1
 
