@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -10,3 +12,14 @@ def write_whole(path: Path, text: str) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes ``path``'s place at the end; after an error, it is gone."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -243,6 +243,14 @@ def test_what_is_wrong_is_named(change: Any, named: str, tmp_path: Path) -> None
     assert "\n" not in str(caught.value)
 
 
+def test_a_kind_that_is_none_is_named(tmp_path: Path) -> None:
+    rows = spans()
+    rows["kind"][3] = 9
+    save_events(tmp_path / "x", Events(SPANS, ORIGIN, rows, {}))
+    with pytest.raises(UserError, match="x: column kind: 9: must be below 9"):
+        load_events(tmp_path / "x")
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"rubbish" * 100, b"\xff\xff\xff\xff" * 9])
 def test_rubbish_is_one_line(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "transfers-worker-0.arrows"

@@ -17,10 +17,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from byteprophet.cli import bench, control, doctor, network, profile, run, workload
+from byteprophet.cli import bench, control, doctor, network, profile, run, timeline, workload
 from byteprophet.errors import JobFailed, UserError
 
-COMMANDS = (run, bench, profile, network, control, workload, doctor)
+COMMANDS = (run, bench, profile, timeline, network, control, workload, doctor)
 _INTERRUPTED = 130
 
 

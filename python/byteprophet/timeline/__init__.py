@@ -1,1 +1,1 @@
-"""What happened, on one clock: records of transfers, and their files."""
+"""What happened: tables of events and their files, readers of others' traces, exporters."""

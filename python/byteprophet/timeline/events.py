@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
-from byteprophet.timeline.tables import TABLES, Rows, TableKind
+from byteprophet.timeline.tables import SPANS, TABLES, Kind, Rows, TableKind
 
 SCHEMA = 2
 SUFFIX = ".arrows"
@@ -165,6 +165,8 @@ def load_events(path: Path) -> Events:
         rows[name] = column.to_numpy()
     names = _names(columns, table, rows)
     _check_times(path, table, rows)
+    if table is SPANS and (highest := int(rows["kind"].max(initial=0))) >= len(Kind):
+        raise UserError(f"{path}: column kind: {highest}: must be below {len(Kind)}")
     return Events(table, origin, rows, names, lost, whole)
 
 

@@ -1,0 +1,98 @@
+"""``byteprophet timeline``: what was recorded, here or elsewhere, and what to look at it with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from byteprophet.errors import UserError
+from byteprophet.report.timeline import timeline_table
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.export_chakra import write_chakra
+from byteprophet.timeline.perfetto import write_perfetto
+from byteprophet.timeline.sources import load_sources
+from byteprophet.timeline.summary import summary
+
+SCHEMA = 1
+
+_FORMATS = {"perfetto": "timeline.json.gz", "chakra": "timeline"}
+"""And what is written into a run directory by default."""
+
+_HELP = """Show what was recorded, or write it for Perfetto or Chakra.
+
+Reads run directories of jobs with --record, their single files, and traces of others: BytePS' own
+comm.json, torch.profiler's, MLCommons Chakra's. Without --format, says what is in them. perfetto: a
+file for https://ui.perfetto.dev, gzipped if its name ends in .gz; chakra: OUT.<rank>.et per worker.
+A foreign file that does not say its worker's rank gets its place among the files of its kind.
+
+Example: byteprophet timeline runs/20261121T224844Z-prophet --format perfetto
+
+Example: byteprophet timeline rank0.json rank1.json --format chakra --out ddp
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("timeline", help=_HELP)(timeline)
+
+
+def timeline(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="RUN|FILE...", help="What to read.", show_default=False)
+    ],
+    to: Annotated[
+        str | None, typer.Option("--format", help="What to write: perfetto or chakra.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to; for a single run, in its directory if not given."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="What there is and was written, as JSON.")
+    ] = False,
+) -> int:
+    """See _HELP."""
+    if to is not None and to not in _FORMATS:
+        raise UserError(f"--format {to}: must be {' or '.join(_FORMATS)}")
+    if to is None and out is not None:
+        raise UserError("--out: say with --format what to write")
+    target = None if to is None else out or _default_target(sources, to)
+    events = load_sources(sources)
+    report: dict[str, Any] = {"schema": SCHEMA, "sources": [summary(table) for table in events]}
+    if to is not None and target is not None:
+        report |= _write(to, target, sources, events)
+    if as_json:
+        typer.echo(json.dumps(report, indent=1))
+    elif to is None:
+        console = Console(width=None if Console().is_terminal else 120)
+        console.print(timeline_table(report["sources"]))
+    else:
+        typer.echo(f"written: {', '.join(report['written'])}")
+    return 0
+
+
+def _default_target(sources: Sequence[Path], to: str) -> Path:
+    if len(sources) != 1 or not sources[0].is_dir():
+        raise UserError(
+            "--out: say where to; only what is made of a single run has a place of its own"
+        )
+    return sources[0] / _FORMATS[to]
+
+
+def _write(
+    to: str, target: Path, sources: Sequence[Path], events: Sequence[Events]
+) -> dict[str, Any]:
+    if target.resolve() in {source.resolve() for source in sources}:
+        raise UserError(f"--out {target}: is one of the files to read")
+    try:
+        if to == "chakra":
+            return {"written": [str(path) for path in write_chakra(target, events)]}
+        done = write_perfetto(target, events)
+    except OSError as error:
+        raise UserError(f"--out {target}: cannot be written: {error.strerror or error}") from None
+    return {"written": [str(done.path)], "slices": done.slices, "arrows": done.arrows}

@@ -1,0 +1,151 @@
+"""A worker's events as nodes of a graph: what they are, when, and what each had to wait for.
+
+Spans keep the order of their lane: each waits for the one before it, and belongs to the one around
+it. Every transfer is a push and a pull that waits for it. Where names and iterations say so, a push
+waits for the backward pass of its layer, the update of its parameter for the pull, and the layer's
+next forward pass for the update. A layer's spans are called after it or after its parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.lanes import disjoint_lanes
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, tensor_of
+
+_NO_WORK = (Kind.ITERATION, Kind.WAIT)
+
+
+@dataclass
+class GraphNode:
+    """One node; ``waits_for`` and ``parent`` are places in the list that it is in.
+
+    ``own_ns``: without the nodes in it. ``server``, ``key``: of transfers, else None.
+    """
+
+    kind: Kind
+    name: str
+    begin_ns: int
+    end_ns: int
+    size_bytes: int
+    iteration: int
+    lane: int
+    server: int | None = None
+    key: int | None = None
+    own_ns: int = 0
+    parent: int | None = None
+    waits_for: list[int] = field(default_factory=list)
+
+
+def nodes_of_worker(tables: Sequence[Events]) -> list[GraphNode]:
+    """The nodes of one worker's tables of spans and transfers, in order of begin.
+
+    Nobody waits for a later node in the list. Transfers whose times are not known are left out.
+    """
+    nodes: list[GraphNode] = []
+    pushes: list[tuple[GraphNode, GraphNode | None, str]] = []
+    for table in tables:
+        first_lane = max((node.lane for node in nodes), default=-1) + 1
+        if table.table is SPANS:
+            nodes += _spans(table, first_lane)
+        elif table.table is TRANSFERS:
+            found = _transfers(table, first_lane)
+            pushes += found
+            nodes += [node for push, pull, _ in found for node in (push, pull) if node]
+    # What takes no time first, as others may wait for it; then the outer before the inner.
+    nodes.sort(key=lambda n: (n.begin_ns, n.end_ns > n.begin_ns, -n.end_ns, n.lane))
+    _along_lanes(nodes)
+    places = {id(node): place for place, node in enumerate(nodes)}
+    _around_transfers(nodes, places, pushes)
+    return nodes
+
+
+def _spans(table: Events, first_lane: int) -> list[GraphNode]:
+    return [
+        GraphNode(
+            Kind(kind), table.names.get(name, "?"), begin, end, size, iteration, first_lane + lane
+        )
+        for begin, end, size, iteration, name, lane, kind, _ in table.rows.tolist()
+    ]
+
+
+def _transfers(table: Events, first_lane: int) -> list[tuple[GraphNode, GraphNode | None, str]]:
+    """Push, pull if known, and tensor."""
+    rows = table.rows[(table.rows["sent_ns"] != 0) & (table.rows["acked_ns"] != 0)]
+    push_lanes = first_lane + disjoint_lanes(rows["sent_ns"], rows["acked_ns"])
+    first_lane = int(push_lanes.max(initial=first_lane - 1)) + 1
+    pull_lanes = first_lane + disjoint_lanes(
+        rows["acked_ns"], np.maximum(rows["acked_ns"], rows["pulled_ns"])
+    )
+    columns = ("key", "size_bytes", "iteration", "server", "sent_ns", "acked_ns", "pulled_ns")
+    values = [rows[name].tolist() for name in columns]
+    values += [tensor_of(rows).tolist(), push_lanes.tolist(), pull_lanes.tolist()]
+    found = []
+    for key, size, iteration, server, sent, acked, pulled, number, *lanes in zip(
+        *values, strict=True
+    ):
+        tensor = table.names.get(number) or f"tensor {number}"
+        name = f"{tensor} [{key & 0xFFFF}]"
+        push, pull = (
+            GraphNode(kind, name, begin, end, size, iteration, lane, server, key)
+            for kind, begin, end, lane in (
+                (Kind.SEND, sent, acked, lanes[0]),
+                (Kind.RECEIVE, acked, pulled, lanes[1]),
+            )
+        )
+        found.append((push, pull if pulled else None, tensor))
+    return found
+
+
+def _along_lanes(nodes: Sequence[GraphNode]) -> None:
+    """What is around each span, and what was before it there."""
+    around: dict[int, list[int]] = {}  # by lane, what is open, the innermost last
+    before: dict[tuple[int, int | None], int] = {}  # by lane and what is around
+    for place, node in enumerate(nodes):
+        node.own_ns = node.end_ns - node.begin_ns
+        if node.kind in _NO_WORK or node.key is not None:
+            continue
+        open_here = around.setdefault(node.lane, [])
+        while open_here and nodes[open_here[-1]].end_ns <= node.begin_ns:
+            open_here.pop()
+        if open_here:
+            node.parent = open_here[-1]
+            nodes[node.parent].own_ns -= node.own_ns
+        earlier = before.get((node.lane, node.parent))
+        if earlier is not None:
+            node.waits_for.append(earlier)
+        before[node.lane, node.parent] = place
+        open_here.append(place)
+
+
+def _around_transfers(
+    nodes: Sequence[GraphNode],
+    places: Mapping[int, int],
+    pushes: Sequence[tuple[GraphNode, GraphNode | None, str]],
+) -> None:
+    """Computation, push, pull, computation."""
+    computed: dict[tuple[Kind, str, int], int] = {}
+    for place, node in enumerate(nodes):
+        if node.key is None:
+            computed[node.kind, node.name, node.iteration] = place
+
+    def wait(later: int | None, earlier: int | None) -> None:
+        if later is None or earlier is None or earlier in nodes[later].waits_for:
+            return
+        if earlier < later and nodes[earlier].end_ns <= nodes[later].begin_ns:
+            nodes[later].waits_for.append(earlier)
+
+    for push, pull, tensor in pushes:
+        layer, iteration = tensor.rpartition(".")[0], push.iteration
+        pushed, pulled = places[id(push)], places.get(id(pull))
+        updated = computed.get((Kind.UPDATE, tensor, iteration))
+        wait(pulled, pushed)
+        wait(updated, pulled)
+        for name in (tensor, layer):
+            wait(pushed, computed.get((Kind.BACKWARD, name, iteration)))
+            next_forward = computed.get((Kind.FORWARD, name, iteration + 1))
+            wait(next_forward, pulled if updated is None else updated)

@@ -1,0 +1,49 @@
+"""Times of several roles on one clock, for those who show or write them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.timeline.events import Events, Origin
+
+Times = npt.NDArray[np.int64]
+
+Clock = Callable[[Origin, Times], Times]
+"""Turns times of the clock that ``Origin`` tells into those of the common one; must not go back."""
+
+
+def wall_clock(events: Sequence[Events]) -> Clock:
+    """The clock of unix time, as far as machines agree about it.
+
+    All roles of a machine are moved alike, by what the first of them said, so that they keep their
+    distances; a role of no known machine is moved alone.
+    """
+    offsets_ns: dict[str, int] = {}
+
+    def to_unix(origin: Origin, times_ns: Times) -> Times:
+        shift_ns = origin.unix_ns - origin.monotonic_ns
+        if origin.machine:
+            shift_ns = offsets_ns[origin.machine]
+        return times_ns + shift_ns
+
+    for table in events:
+        origin = table.origin
+        offsets_ns.setdefault(origin.machine, origin.unix_ns - origin.monotonic_ns)
+    return to_unix
+
+
+def on_one_clock(events: Sequence[Events], clock: Clock) -> list[Events]:
+    """The same events with all times on ``clock``; those that are not known stay 0."""
+    moved = []
+    for table in events:
+        rows = table.rows.copy()
+        for name in table.table.columns:
+            if name.endswith("_ns"):
+                known = rows[name] != 0
+                rows[name][known] = clock(table.origin, rows[name][known])
+        moved.append(replace(table, rows=rows))
+    return moved

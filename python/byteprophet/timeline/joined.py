@@ -1,0 +1,86 @@
+"""Which push at a server belongs to which transfer of a worker.
+
+Both count: the n-th transfer of a key by one worker is round n of that worker and key at the
+server. Transfers are recorded as they complete, and a key's next one begins after that; so no clock
+is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS
+
+Where = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Per transfer, the index of the table and the row of its push at the server; -1: not known."""
+
+_Ints = npt.NDArray[np.int64]
+
+
+def served_rows(events: Sequence[Events]) -> Mapping[int, Where]:
+    """By the index of each table of transfers among ``events``: where its rows were served.
+
+    The transfers of a worker that has lost rows cannot be counted: not known.
+    """
+    tables = [index for index, table in enumerate(events) if table.table is SERVED_TABLE]
+    workers, keys, rounds, index_of, row_of = (
+        np.concatenate([np.zeros(0, np.int64), *columns])
+        for columns in (
+            [events[index].rows["worker"].astype(np.int64) for index in tables],
+            [events[index].rows["key"].astype(np.int64) for index in tables],
+            [events[index].rows["round"].astype(np.int64) for index in tables],
+            [np.full(len(events[index].rows), index) for index in tables],
+            [np.arange(len(events[index].rows)) for index in tables],
+        )
+    )
+    found: dict[int, Where] = {}
+    ranks = sorted({table.origin.rank for table in events if table.table is TRANSFERS})
+    for worker, rank in enumerate(ranks):
+        # One that was suspended has a table per life.
+        lives = sorted(
+            (
+                index
+                for index, table in enumerate(events)
+                if table.table is TRANSFERS and table.origin.rank == rank
+            ),
+            key=lambda index: events[index].origin.monotonic_ns,
+        )
+        sent = np.concatenate([events[index].rows["key"].astype(np.int64) for index in lives])
+        at = np.full(len(sent), -1)
+        if not any(events[index].lost for index in lives):
+            mine = np.flatnonzero(workers == worker)
+            matched = _match(sent, _count(sent), keys[mine], rounds[mine])
+            at[matched >= 0] = mine[matched[matched >= 0]]
+        indices = np.where(at >= 0, np.append(index_of, -1)[at], -1)
+        rows = np.where(at >= 0, np.append(row_of, -1)[at], -1)
+        ends = np.cumsum([len(events[index].rows) for index in lives])
+        for index, end in zip(lives, ends.tolist(), strict=True):
+            begin = end - len(events[index].rows)
+            found[index] = (indices[begin:end], rows[begin:end])
+    return found
+
+
+def _count(keys: _Ints) -> _Ints:
+    """The how-manieth of its key each one is, from 1."""
+    order = np.argsort(keys, kind="stable")
+    first = np.append(True, np.diff(keys[order]) != 0)[: len(keys)]
+    places = np.arange(len(keys))
+    counts = np.zeros(len(keys), np.int64)
+    counts[order] = places - np.maximum.accumulate(np.where(first, places, 0)) + 1
+    return counts
+
+
+def _match(keys: _Ints, rounds: _Ints, other_keys: _Ints, other_rounds: _Ints) -> _Ints:
+    """For each pair of key and round its place among the others, or -1."""
+    known = np.unique(np.concatenate([keys, other_keys]))
+    codes = np.searchsorted(known, keys) << 32 | rounds
+    others = np.searchsorted(known, other_keys) << 32 | other_rounds
+    order = np.argsort(others, kind="stable")
+    places = np.searchsorted(others[order], codes)
+    hits = np.append(others[order], -1)[places] == codes
+    matched: _Ints = np.where(hits, np.append(order, -1)[places], -1)
+    return matched

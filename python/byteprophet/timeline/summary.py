@@ -1,0 +1,40 @@
+"""What a table of events has, in a few numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import SPANS, Kind
+
+
+def summary(table: Events) -> dict[str, Any]:
+    """Plain data: ``begin_ns`` and ``end_ns`` are on the role's own clock, 0 if there is nothing.
+
+    ``iterations``: how many there are rows of. ``kinds``: of spans, how many of each.
+    """
+    rows = table.rows
+    times = [rows[name] for name in table.table.columns if name.endswith("_ns")]
+    known = np.concatenate([column[column != 0] for column in times])
+    iterations = rows["iteration" if "iteration" in table.table.columns else "round"]
+    kinds: dict[str, int] = {}
+    if table.table is SPANS:
+        numbers, counts = np.unique(rows["kind"], return_counts=True)
+        names = [Kind(number).name.lower() for number in numbers.tolist()]
+        kinds = dict(zip(names, counts.tolist(), strict=True))
+    return {
+        "table": table.table.name,
+        "role": table.origin.role,
+        "rank": table.origin.rank,
+        "machine": table.origin.machine,
+        "rows": len(rows),
+        "lost": table.lost,
+        "whole": table.whole,
+        "begin_ns": int(known.min()) if len(known) else 0,
+        "end_ns": int(known.max()) if len(known) else 0,
+        "iterations": len(np.unique(iterations[iterations > 0])),
+        "size_bytes": int(rows["size_bytes"].sum()),
+        "kinds": kinds,
+    }
