@@ -99,11 +99,8 @@ def check_served(served: dict[int, Events]) -> None:
     assert not key_sets[0] & key_sets[1]
 
 
-@pytest.mark.job
-def test_every_transfer_is_found_at_its_server(tmp_path: Path) -> None:
-    run, _ = paced_run(tmp_path, "prophet")
-    served, workers = of_table(run, "served"), of_table(run, "transfers")
-    check_served(served)
+def check_joined(workers: dict[int, Events], served: dict[int, Events]) -> None:
+    """Every transfer has its row where it says it went, and there are no other rows."""
     rows = {rank: by_round(one) for rank, one in served.items()}
     for worker in range(WORKERS):
         for number, sent in numbered(workers[worker].rows):
@@ -113,8 +110,16 @@ def test_every_transfer_is_found_at_its_server(tmp_path: Path) -> None:
             assert sent["sent_ns"] <= row["asked_ns"]
             assert row["answered_ns"] <= sent["pulled_ns"]
     assert all(not left for left in rows.values())
+
+
+@pytest.mark.job
+def test_every_transfer_is_found_at_its_server(tmp_path: Path) -> None:
+    run, _ = paced_run(tmp_path, "prophet")
+    served = of_table(run, "served")
+    check_served(served)
+    check_joined(of_table(run, "transfers"), served)
     for one in served.values():
-        for row in by_round(one).values():
+        for row in one.rows:
             # Both pushes are added up in one pass, which needs both (patch 0033).
             same = (one.rows["key"] == row["key"]) & (one.rows["round"] == row["round"])
             assert np.all(one.rows["sum_begin_ns"][same] == row["sum_begin_ns"])
@@ -137,18 +142,69 @@ def test_stock_servers_record_too(tmp_path: Path) -> None:
     assert update_bytes == sum(tensor.size_bytes for tensor in WORKLOAD.tensors)
 
 
-_LOOP = """
+_BEGIN = """
 import torch
 import byteps.torch as bps
 bps.init()
 tensors = {f"t{n}": torch.zeros(100_000 * (n + 1)) for n in range(4)}
 for name in tensors:
     bps.declare(name)
-while True:
+def step():
     handles = [bps.byteps_push_pull(tensor, name=name) for name, tensor in tensors.items()]
     for handle in handles:
         bps.synchronize(handle)
 """
+_ENDLESS = """
+while True:
+    step()
+"""
+_SUSPENDED = """
+for _ in range(5):
+    step()
+bps.suspend()
+bps.resume(bps.size(), 2, bps.rank())
+for _ in range(3):
+    step()
+"""
+
+
+def job_of(directory: Path, code: str) -> JobSpec:
+    """A recorded job whose workers run ``code``."""
+    return JobSpec(
+        command=(sys.executable, "-c", _BEGIN + code),
+        run_directory=directory / "run",
+        directory=directory,
+        workers=WORKERS,
+        servers=SERVERS,
+        partition_bytes=65536,
+        environment={VARIABLE: "1"},
+        timeout_s=150.0,
+    )
+
+
+@pytest.mark.job
+def test_a_suspension_ends_one_file_and_begins_another(tmp_path: Path) -> None:
+    spec = job_of(tmp_path, _SUSPENDED)
+    assert run_job(spec).failed is None
+    for life, steps in (("", 5), ("~2", 3)):
+        paths = {
+            table: [
+                events_path(spec.run_directory, table, f"{kind}-{index}{life}")
+                for index in range(count)
+            ]
+            for table, kind, count in (
+                (SERVED_TABLE, "server", SERVERS),
+                (TRANSFERS, "worker", WORKERS),
+            )
+        }
+        loaded = {
+            table.name: {one.origin.rank: one for one in map(load_events, of_one)}
+            for table, of_one in paths.items()
+        }
+        check_served(loaded["served"])
+        check_joined(loaded["transfers"], loaded["served"])
+        for one in loaded["served"].values():
+            assert one.rows["round"].max() == steps
 
 
 class Killer(threading.Thread):
@@ -176,16 +232,7 @@ class Killer(threading.Thread):
 
 @pytest.mark.job
 def test_a_killed_server_leaves_all_but_the_last_second(tmp_path: Path) -> None:
-    spec = JobSpec(
-        command=(sys.executable, "-c", _LOOP),
-        run_directory=tmp_path / "run",
-        directory=tmp_path,
-        workers=WORKERS,
-        servers=SERVERS,
-        partition_bytes=65536,
-        environment={VARIABLE: "1"},
-        timeout_s=150.0,
-    )
+    spec = job_of(tmp_path, _ENDLESS)
     killer = Killer(spec.run_directory)
     killer.start()
     result = run_job(spec)
