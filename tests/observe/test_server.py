@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.errors import UserError
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.launcher.leftovers import marked_processes
+from byteprophet.launcher.spec import RoleCommands
 from byteprophet.observe.recording import VARIABLE
 from byteprophet.timeline.events import Events, events_path, load_events, load_run
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
@@ -205,6 +207,23 @@ def test_a_suspension_ends_one_file_and_begins_another(tmp_path: Path) -> None:
         check_joined(loaded["transfers"], loaded["served"])
         for one in loaded["served"].values():
             assert one.rows["round"].max() == steps
+
+
+@pytest.mark.job
+def test_a_server_that_cannot_save_serves_on(tmp_path: Path) -> None:
+    in_the_way = (
+        "import os, pathlib; pathlib.Path(os.environ['BYTEPROPHET_RUN'], 'events').touch(); "
+        "import byteps.server"
+    )
+    spec = replace(
+        job_of(tmp_path, "for _ in range(5): step()"),
+        scheduler="stock",  # its workers save nothing
+        roles=RoleCommands(server=(sys.executable, "-c", in_the_way)),
+    )
+    said: list[str] = []
+    assert run_job(spec, lambda name, line: said.append(f"{name}: {line}")).failed is None
+    warnings = [line for line in said if "this server stopped recording: FileExistsError" in line]
+    assert sorted(line.partition(":")[0] for line in warnings) == ["server-0", "server-1"]
 
 
 class Killer(threading.Thread):
