@@ -1,7 +1,5 @@
 #include "native/plugin/transfers.h"
 
-#include <algorithm>
-
 #include "native/plugin/clock.h"
 
 namespace byteprophet {
@@ -14,7 +12,7 @@ TransferRecorder& TransferRecorder::Get() {
 void TransferRecorder::Record(uint32_t every) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (every > 0) {
-    ring_.resize(kRingTransfers);
+    complete_.MakeRoom(kRingTransfers);
   } else {
     open_.clear();
   }
@@ -29,7 +27,7 @@ void TransferRecorder::Forget() {
 void TransferRecorder::Open(const prophet::Item& item, uint32_t iteration, prophet::TimeNs now) {
   std::lock_guard<std::mutex> lock(mutex_);
   Transfer& transfer = open_[item.key];
-  if (transfer.acked_ns != 0) ++lost_;  // its task went on without passing PULL
+  if (transfer.acked_ns != 0) complete_.CountLost();  // its task went on without passing PULL
   transfer = {.key = item.key,
               .size_bytes = item.bytes,
               .ready_ns = now,
@@ -49,29 +47,19 @@ void TransferRecorder::Close(uint64_t key) {
   const auto found = open_.find(key);
   // Without an acknowledgement it is not this push that was answered, but one not recorded.
   if (found == open_.end() || found->second.acked_ns == 0) return;
-  if (count_ == ring_.size()) {
-    first_ = (first_ + 1) % ring_.size();
-    --count_;
-    ++lost_;
-  }
-  Transfer& complete = ring_[(first_ + count_++) % ring_.size()];
-  complete = found->second;
-  complete.pulled_ns = NowNs();
+  found->second.pulled_ns = NowNs();
+  complete_.Add(found->second);
   found->second = {};
 }
 
 int TransferRecorder::Take(Transfer* out, int capacity) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const size_t taken = std::min(count_, static_cast<size_t>(std::max(0, capacity)));
-  for (size_t i = 0; i < taken; ++i) out[i] = ring_[(first_ + i) % ring_.size()];
-  if (taken > 0) first_ = (first_ + taken) % ring_.size();
-  count_ -= taken;
-  return static_cast<int>(taken);
+  return complete_.Take(out, capacity);
 }
 
 uint64_t TransferRecorder::lost() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return lost_;
+  return complete_.lost();
 }
 
 }  // namespace byteprophet

@@ -6,8 +6,7 @@
 // observer. One mutex guards everything; it is innermost, nothing is called under it. While nothing
 // is recorded each call is one relaxed load.
 //
-// Memory is bounded: one open record per key, and a ring of kRingTransfers that are complete; when
-// it is full the oldest is lost and counted, so that readers that fall behind get what is recent.
+// Memory is bounded: one open record per key, and a ring of kRingTransfers that are complete.
 //
 // BytePS moves a task on once for the acknowledgement and once for the answer to the pull,
 // whichever comes first, and says not which: `acked` is the first, from which the server is known
@@ -20,8 +19,8 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
-#include <vector>
 
+#include "native/row_ring.h"
 #include "prophet/item.h"
 
 namespace byteprophet {
@@ -82,9 +81,7 @@ class TransferRecorder {
   std::mutex mutex_;
   // Guarded by mutex_. Rows stay, so that recording allocates nothing after the first iteration.
   std::unordered_map<uint64_t, Transfer> open_;
-  std::vector<Transfer> ring_;
-  size_t first_ = 0, count_ = 0;
-  uint64_t lost_ = 0;
+  RowRing<Transfer> complete_;
 };
 
 }  // namespace byteprophet

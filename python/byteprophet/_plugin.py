@@ -27,13 +27,13 @@ import numpy.typing as npt
 
 import byteprophet
 from byteprophet.errors import UserError
+from byteprophet.timeline.native_rows import take_all
 from byteprophet.timeline.tables import TRANSFER
 
 _BUILT_FOR = "byteps.json"  # beside the libraries: which BytePS each was built for
 # By framework: imported, it has BytePS' extension loaded.
 _EXTENSIONS = {"torch": "byteps.torch.c_lib", "mxnet": "byteps.mxnet.ops"}
 _BATCH = 256  # completed handles taken at once
-_TRANSFERS = 4096  # taken at once: the plug-in copies them under a lock that scheduling takes, too
 _ERROR_BYTES = 1024
 _STARTS = 1000  # of iterations, kept for who asks
 
@@ -126,13 +126,7 @@ class Plugin:
 
     def take_transfers(self) -> npt.NDArray[np.void]:
         """The transfers completed since the last call, in order of completion, as ``TRANSFER``."""
-        parts = []
-        while True:
-            part = np.empty(_TRANSFERS, TRANSFER)
-            count = self._library.byteprophet_take_transfers(part.ctypes.data, _TRANSFERS)
-            parts.append(part[:count])
-            if count < _TRANSFERS:
-                return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return take_all(self._library.byteprophet_take_transfers, TRANSFER)
 
     def lost_transfers(self) -> int:
         """Transfers that were recorded but not taken before others needed their place."""

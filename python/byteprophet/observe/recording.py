@@ -47,14 +47,20 @@ def check(environment: Mapping[str, str]) -> bool:
     return value == "1"
 
 
-def wanted(environment: Mapping[str, str], plugin: Plugin, job: Job) -> Consumer | None:
-    """The consumer, if asked for."""
-    if not check(environment):
-        return None
-    if job.run_directory is None:
+def directory(environment: Mapping[str, str]) -> Path:
+    """The run directory to save to; ``UserError`` if there is none."""
+    run = environment.get("BYTEPROPHET_RUN")
+    if not run:
         raise UserError(
             f"{VARIABLE}=1: BYTEPROPHET_RUN must name the directory to save to, as byteprophet run "
             "has it"
         )
+    return Path(run)
+
+
+def wanted(environment: Mapping[str, str], plugin: Plugin, job: Job) -> Consumer | None:
+    """The consumer, if asked for."""
+    if not check(environment):
+        return None
     role = environment.get("BYTEPROPHET_ROLE") or f"worker-{job.rank}"
-    return RecordingConsumer(job.run_directory, role, plugin, job)
+    return RecordingConsumer(directory(environment), role, plugin, job)

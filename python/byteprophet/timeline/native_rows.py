@@ -1,0 +1,22 @@
+"""Rows that native code has recorded, as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from byteprophet.timeline.tables import Rows
+
+_AT_ONCE = 4096  # they are copied under a lock that what records them takes, too
+
+
+def take_all(take: Callable[[int, int], int], dtype: np.dtype[np.void]) -> Rows:
+    """All rows that ``take(address, capacity)`` hands over, which returns how many it copied."""
+    parts = []
+    while True:
+        part = np.empty(_AT_ONCE, dtype)
+        count = take(part.ctypes.data, _AT_ONCE)
+        parts.append(part[:count])
+        if count < _AT_ONCE:
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
