@@ -48,7 +48,7 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
     run = Path(row["run"])
     for rank in range(2):
         recording = load_rank(run, TRANSFERS, rank)
-        assert recording.rank == rank
+        assert recording.origin.rank == rank
         transfers = recording.rows
         assert len(transfers) == row["scheduled_partitions"]
         gradients = transfers[transfers["priority"] < 0]

@@ -43,10 +43,10 @@ from byteprophet.torch.stopwatch import is_training_forward
 class Record:
     """What ``record`` returns: records from ``start`` to ``stop``, or within ``with``."""
 
-    def __init__(self, model: nn.Module, directory: Path, steps: tuple[int, int] | None) -> None:
+    def __init__(self, model: nn.Module, directory: Path, windows: Windows) -> None:
         self._model = model
         self._directory = directory
-        self._steps = steps
+        self._windows = windows
         self._log = SpanLog()
         inner = model.module if isinstance(model, DistributedDataParallel) else model
         self._named: list[tuple[str, nn.Parameter]] = list(inner.named_parameters())
@@ -69,8 +69,7 @@ class Record:
             )
         rank = distributed.get_rank() if distributed.is_initialized() else 0
         consumer = SpanConsumer(self._directory, f"worker-{rank}", rank, self._log)
-        windows = "" if self._steps is None else f"{self._steps[0]}:{self._steps[1]}"
-        self._log.start(Windows.parse(windows, "steps"), 0)
+        self._log.start(self._windows, 0)
         self._observer = Observer(NoTransfers(), [consumer])
         observing.observe(self._observer)
         atexit.register(self.stop)
@@ -149,4 +148,5 @@ def record(
     place = directory or os.environ.get("BYTEPROPHET_RUN")
     if not place:
         raise ValueError("record(model): give a directory to save to, e.g. directory='runs/mine'")
-    return Record(model, Path(place), steps)
+    windows = "" if steps is None else f"{steps[0]}:{steps[1]}"
+    return Record(model, Path(place), Windows.parse(windows, "steps"))
