@@ -21,7 +21,7 @@ distributed.init_process_group(
 )
 torch.manual_seed(0)
 inner = nn.Sequential(
-    nn.Linear(64, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 7)
+    nn.Linear(64, 700), nn.ReLU(), nn.Linear(700, 700), nn.ReLU(), nn.Linear(700, 7)
 )
 model = DistributedDataParallel(inner, bucket_cap_mb=0.2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -57,7 +57,7 @@ def test_distributed_data_parallel(tmp_path: Path, size: int) -> None:
     recorded = train_job(tmp_path / "recorded", size, record=True)
     assert recorded == train_job(tmp_path / "not", size, record=False)
     assert len(recorded) == 1
-    layers = [("0", 64 * 300 + 300), ("2", 300 * 300 + 300), ("4", 300 * 7 + 7)]
+    layers = [("0", 64 * 700 + 700), ("2", 700 * 700 + 700), ("4", 700 * 7 + 7)]
     parameters = [f"{layer}.{part}" for layer, _ in layers for part in ("weight", "bias")]
     for rank in range(size):
         folder = tmp_path / "recorded" / "events"
