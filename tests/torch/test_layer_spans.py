@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from byteprophet.observe.span_log import Span, SpanLog, process_spans
 from byteprophet.observe.windows import Windows
 from byteprophet.timeline.tables import Kind
+from byteprophet.torch import updates
 from byteprophet.torch.layer_spans import LayerSpans, process_layers
 
 Attach = Callable[..., Any]
@@ -217,6 +221,23 @@ def test_parts_without_gradients_belong_to_the_forward(
     ]
 
 
+def release_when_waited_for(network: Any) -> None:
+    """Release what is held once the main thread waits for an update."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def release() -> None:
+        def waits() -> bool:
+            stack = traceback.walk_stack(sys._current_frames()[main])
+            return any(frame.f_code is updates._wait.__code__ for frame, _ in stack)
+
+        while not waits():
+            time.sleep(0.001)
+        network.release()
+
+    threading.Thread(target=release, daemon=True).start()
+
+
 def test_waits_and_updates_of_the_front(attach: Attach, network: Any) -> None:
     """On the real clock: a layer begins when its parameters are there, whoever hooked first."""
     process_spans.start(Windows.parse("", ""), 0)
@@ -228,10 +249,12 @@ def test_waits_and_updates_of_the_front(attach: Attach, network: Any) -> None:
             optimizer.zero_grad()
             loss = model(torch.ones(1, 4)).sum()
             process_layers.first_gradient(iteration)
+            if iteration > 1:  # the order is agreed, so step() does not wait
+                network.hold(lambda name: "0.weight" in name)
             loss.backward()
-            network.hold(lambda name: "0.weight" in name)
             optimizer.step()
-            threading.Timer(0.2, network.release).start()
+            if iteration > 1:
+                release_when_waited_for(network)
         optimizer.finish()
         spans = process_spans.take(1000)
     finally:
@@ -255,6 +278,6 @@ def test_waits_and_updates_of_the_front(attach: Attach, network: Any) -> None:
             )
             assert wait.begin_ns <= update.begin_ns <= update.end_ns <= wait.end_ns
             assert update.lane != wait.lane == layer.lane
-    updates = [(s.name, s.iteration) for s in spans if s.kind == Kind.UPDATE and s.iteration >= 3]
+    updated = [(s.name, s.iteration) for s in spans if s.kind == Kind.UPDATE and s.iteration >= 3]
     names = [name for name, _ in model.named_parameters()]
-    assert sorted(updates) == sorted((name, n) for n in (3, 4) for name in names)
+    assert sorted(updated) == sorted((name, n) for n in (3, 4) for name in names)
