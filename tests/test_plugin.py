@@ -143,6 +143,7 @@ def test_plans_are_refused_where_nothing_is_scheduled_yet() -> None:
     ("name", "value", "message"),
     [
         ("BYTEPROPHET_RECORD", "yes", "BYTEPROPHET_RECORD=yes: must be 0 or 1"),
+        ("BYTEPROPHET_RECORD_STEPS", "5:3", "BYTEPROPHET_RECORD_STEPS=5:3: must be FIRST:STOP"),
         ("BYTEPROPHET_RECORD", "1", "BYTEPROPHET_RUN must name the directory"),
         ("BYTEPROPHET_PROFILING", "on", "BYTEPROPHET_PROFILING=on: must be 0 or 1"),
         ("BYTEPROPHET_PROFILE", "/nothing/here.json", "/nothing/here.json: cannot be read"),

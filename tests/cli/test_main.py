@@ -54,6 +54,8 @@ def test_every_command_has_help_with_an_example(
         (["run", "--set", "window", "true"], "use name=integer"),
         (["run", "--set", "window=1", "--scheduler", "p3", "true"], "it accepts "),
         (["run", "--workers", "0", "true"], "workers 0"),
+        (["run", "--record-steps", "1:2", "true"], "which iterations --record records"),
+        (["run", "--record", "--record-steps", "2", "true"], "must be FIRST:STOP, e.g. 10:20"),
         (["run", "no-such-program"], "command 'no-such-program'"),
     ],
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from byteprophet.timeline.events import Events, Origin, events_path, save_events
-from byteprophet.timeline.tables import TRANSFER, TRANSFERS, Transfers
-from byteprophet.workload.busy import Interval, write_busy
+from byteprophet.timeline.tables import SPAN, SPANS, TRANSFER, TRANSFERS, Kind, Transfers
+from byteprophet.workload.busy import Interval
 from byteprophet.workload.worker_config import WorkerResult
 
 MS = 1_000_000
@@ -30,7 +30,11 @@ def write_recording(
     """Of worker 0 of two, with one measured iteration."""
     recording = Events(TRANSFERS, Origin("worker-0", 0), np.concatenate(rows), {})
     save_events(events_path(directory, TRANSFERS, "worker-0"), recording)
-    write_busy(directory, 0, busy)
+    layers = np.zeros(len(busy), SPAN)
+    layers["kind"] = Kind.FORWARD
+    layers["begin_ns"], layers["end_ns"] = np.array(busy, np.int64).reshape(-1, 2).T
+    spans = Events(SPANS, Origin("worker-0", 0), layers, {})
+    save_events(events_path(directory, SPANS, "worker-0"), spans)
     for rank in range(2):
         WorkerResult(
             rank=rank,

@@ -13,8 +13,8 @@ from byteprophet.launcher import JobSpec, run_job
 from byteprophet.observe.recording import VARIABLE
 from byteprophet.profile import read_profile
 from byteprophet.profile.convert import to_workload
-from byteprophet.timeline.events import load_rank
-from byteprophet.timeline.tables import TRANSFERS, tensor_of
+from byteprophet.timeline.events import Events, load_rank
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, tensor_of
 from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.busy import read_busy
 
@@ -35,6 +35,48 @@ def write(workload: Workload, directory: Path) -> str:
     path = directory / "workload.toml"
     path.write_text(to_toml(workload), encoding="utf-8")
     return str(path)
+
+
+def check_spans(spans: Events, workload: Workload, updates: int) -> None:
+    """Every layer once in every iteration, in order, as long as stated, within the iteration."""
+    assert (spans.whole, spans.lost) == (True, 0)
+    begun = [0]
+    for iteration in range(1, updates + 1):
+        rows = spans.rows[spans.rows["iteration"] == iteration]
+        for kind, tensors in (
+            (Kind.FORWARD, workload.tensors),
+            (Kind.BACKWARD, workload.tensors[::-1]),
+        ):
+            layers = rows[rows["kind"] == kind]
+            assert [spans.names[n] for n in layers["name"].tolist()] == [t.name for t in tensors]
+            stated = [t.forward_ns if kind == Kind.FORWARD else t.backward_ns for t in tensors]
+            assert (layers["end_ns"] - layers["begin_ns"]).tolist() == stated
+            assert np.all(layers["end_ns"][:-1] <= layers["begin_ns"][1:])
+            assert layers["begin_ns"][0] >= begun[-1]
+        whole = rows[rows["kind"] == Kind.ITERATION]
+        assert len(whole) == (iteration < updates)  # no other begins after the last
+        for row in whole:
+            assert row["begin_ns"] >= begun[-1]
+            assert row["begin_ns"] <= rows["begin_ns"][rows["kind"] == Kind.FORWARD].min()
+            assert row["end_ns"] >= rows["end_ns"][rows["kind"] == Kind.BACKWARD].max()
+            begun.append(int(row["end_ns"]))
+
+
+@pytest.mark.job
+def test_stock_records_spans(tmp_path: Path) -> None:
+    workload = stepped_workload()
+    case = Case(write(workload, tmp_path), "stock", None)
+    plan = Plan((case,), iterations=4, rounds=1, record=True)
+    (row,) = run_bench(plan, tmp_path / "runs", False, print)
+    for rank in range(2):
+        spans = load_rank(Path(row["run"]), SPANS, rank)
+        check_spans(spans, workload, plan.updates)
+        waits = spans.rows[spans.rows["kind"] == Kind.WAIT]
+        assert waits["iteration"].tolist() == list(range(1, plan.updates + 1))
+        backward = spans.rows[spans.rows["kind"] == Kind.BACKWARD]
+        for wait in waits:
+            of_iteration = backward[backward["iteration"] == wait["iteration"]]
+            assert of_iteration["end_ns"].max() <= wait["begin_ns"] <= wait["end_ns"]
 
 
 @pytest.mark.job
@@ -69,6 +111,10 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
         for before, after in (("ready", "sent"), ("sent", "acked"), ("sent", "pulled")):
             assert np.all(transfers[f"{before}_ns"] <= transfers[f"{after}_ns"])
         assert set(transfers["server"].tolist()) == {0, 1}
+        spans = load_rank(run, SPANS, rank)
+        check_spans(spans, workload, plan.updates)
+        named = {spans.names[n] for n in spans.rows["name"][spans.rows["kind"] == Kind.UPDATE]}
+        assert named >= {tensor.name for tensor in workload.tensors}  # from the second on, each
         computed_ns = sum(end - begin for begin, end in read_busy(run, rank))
         assert computed_ns == plan.updates * (workload.forward_ns + workload.backward_ns)
 

@@ -1,34 +1,32 @@
-"""The file of a paced device's busy intervals."""
+"""A paced device's busy intervals, from its spans."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.workload.busy import busy_path, read_busy, write_busy
+from byteprophet.timeline.events import Events, Origin, events_path, save_events
+from byteprophet.timeline.tables import SPAN, SPANS, Kind
+from byteprophet.workload.busy import read_busy
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    write_busy(tmp_path, 1, [(1, 5), (5, 6), (9, 12)])
-    assert read_busy(tmp_path, 1) == [(1, 5), (5, 6), (9, 12)]
-    assert [path.name for path in (tmp_path / "events").iterdir()] == ["compute-1.json"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"schema": 2, "rank": 0, "busy": []}', "schema must be 1, got 2"),
-        ('{"schema": 1, "rank": 0, "busy": [[1, 5], [4, 6]]}', "must be in order"),
-        ('{"schema": 1, "rank": 0, "busy": [[1]]}', "is not a file of busy intervals"),
-        ("nothing", "is not a file of busy intervals"),
-    ],
-)
-def test_other_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    write_busy(tmp_path, 0, [])
-    busy_path(tmp_path, 0).write_text(text)
-    with pytest.raises(UserError, match=message):
+def test_layers_that_touch_are_one_interval(tmp_path: Path) -> None:
+    spans = [
+        (Kind.ITERATION, 1, 40),
+        (Kind.FORWARD, 1, 5),
+        (Kind.FORWARD, 5, 6),
+        (Kind.WAIT, 6, 9),
+        (Kind.FORWARD, 9, 12),
+        (Kind.BACKWARD, 20, 20),  # takes no time
+        (Kind.BACKWARD, 12, 13),
+        (Kind.UPDATE, 14, 30),
+    ]
+    rows = np.zeros(len(spans), SPAN)
+    rows["kind"], rows["begin_ns"], rows["end_ns"] = zip(*spans, strict=True)
+    save_events(events_path(tmp_path, SPANS, "worker-1"), Events(SPANS, Origin("w", 1), rows, {}))
+    assert read_busy(tmp_path, 1) == [(1, 6), (9, 13)]
+    with pytest.raises(UserError, match="has no spans of rank 0"):
         read_busy(tmp_path, 0)
-    with pytest.raises(UserError, match="No such file"):
-        read_busy(tmp_path, 1)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 else:
     torch = pytest.importorskip("torch")
 
+from byteprophet.observe.span_log import SpanLog
+from byteprophet.observe.windows import Windows
+from byteprophet.timeline.tables import Kind
 from byteprophet.workload import Tensor, Workload
 from byteprophet.workload.check import expected_parameters, parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE, Patterns, coefficient
@@ -158,18 +161,25 @@ def test_an_iteration_is_never_shorter_than_stated() -> None:
         assert time.monotonic_ns() - began_ns >= job.forward_ns + job.backward_ns
 
 
-def test_takes_other_times_and_says_when_it_was_busy() -> None:
+def test_takes_other_times_and_tells_its_spans() -> None:
     job, slower = workload(each_ns=MS), workload(each_ns=2 * MS)
-    model = PacedModel(job, 0)
-    busy: list[tuple[int, int]] = []
-    model.record_busy(busy)
-    for times in (job, slower):
+    model, log = PacedModel(job, 0), SpanLog()
+    log.start(Windows.parse("", ""), 0)
+    model.record_spans(log)
+    for iteration, times in enumerate((job, slower), 1):
         model.take_times_of(times)
-        busy.clear()
+        with torch.no_grad():
+            model(torch.zeros(1))  # an evaluation: no layer of an iteration
         began_ns = time.monotonic_ns()
         run(model)
-        assert sum(end - begin for begin, end in busy) == times.forward_ns + times.backward_ns
-        edges = [began_ns, *(edge for interval in busy for edge in interval), time.monotonic_ns()]
+        ended_ns = time.monotonic_ns()
+        layers = [span for span in log.take(1000) if span.kind != Kind.ITERATION]
+        assert [(s.kind, s.name, s.end_ns - s.begin_ns, s.iteration) for s in layers] == [
+            *((Kind.FORWARD, t.name, t.forward_ns, iteration) for t in times.tensors),
+            *((Kind.BACKWARD, t.name, t.backward_ns, iteration) for t in times.tensors[::-1]),
+        ]
+        assert len({span.lane for span in layers}) == 1
+        edges = [began_ns, *(ns for s in layers for ns in (s.begin_ns, s.end_ns)), ended_ns]
         assert edges == sorted(edges)
 
 

@@ -38,16 +38,16 @@ def nothing() -> bool:
     return False
 
 
-def forward(pacer: Pacer, duration_ns: int) -> None:
+def forward(pacer: Pacer, duration_ns: int) -> tuple[int, int]:
     pacer.begin_forward()
     pacer.wait(duration_ns, nothing)
-    pacer.end()
+    return pacer.end()
 
 
-def backward(pacer: Pacer, duration_ns: int) -> None:
+def backward(pacer: Pacer, duration_ns: int) -> tuple[int, int]:
     pacer.begin_backward()
     pacer.wait(duration_ns, nothing)
-    pacer.end()
+    return pacer.end()
 
 
 def test_oversleep_does_not_add_up() -> None:
@@ -105,19 +105,24 @@ def test_host_work_delays_a_device_that_waits_for_parameters() -> None:
     assert clock.now_ns == 2 * MS + 300_000
 
 
-def test_busy_intervals_are_what_layers_are_stated_to_take() -> None:
+def test_layers_ran_for_what_they_are_stated_to_take() -> None:
     clock = VirtualClock(oversleep_ns=60_000)
     pacer = Pacer(clock)
-    busy = pacer.busy = []
-    for _ in range(3):
-        forward(pacer, MS)
+    ran = [forward(pacer, MS) for _ in range(3)]
     clock.block(5 * MS)
-    forward(pacer, MS)
+    ran.append(forward(pacer, MS))
     clock.work(100_000)
-    backward(pacer, MS)
-    backward(pacer, 0)
-    # Overslept time is no compute; what touches is one interval.
-    assert busy == [(0, 3 * MS), (8 * MS + 60_000, 10 * MS + 60_000)]
+    ran += [backward(pacer, MS), backward(pacer, 0)]
+    # Overslept time is no compute; the fourth layer waited until the thread was free again.
+    late_ns = 60_000
+    assert ran == [
+        (0, MS),
+        (MS, 2 * MS),
+        (2 * MS, 3 * MS),
+        (8 * MS + late_ns, 9 * MS + late_ns),
+        (9 * MS + late_ns, 10 * MS + late_ns),
+        (10 * MS + late_ns, 10 * MS + late_ns),
+    ]
 
 
 def test_a_blocked_thread_earns_nothing_in_backward() -> None:

@@ -67,8 +67,8 @@ class Plan:
 
     In each round all cases run once, in order, so that what changes on the machine meanwhile meets
     all of them. All jobs without tuning make the same number of updates, so their parameters can be
-    compared. ``controller``: schedulers that use plans have one. ``record``: every transfer is
-    saved in the run directories.
+    compared. ``controller``: schedulers that use plans have one. ``record``: transfers and
+    spans are saved in the run directories.
     """
 
     cases: tuple[Case, ...]

@@ -109,7 +109,8 @@ def bench(
         bool, typer.Option("--controller", help="With a controller where the scheduler uses plans.")
     ] = False,
     record: Annotated[
-        bool, typer.Option("--record", help="Save every transfer in the run directories' events/.")
+        bool,
+        typer.Option("--record", help="Save transfers and spans in the run directories' events/."),
     ] = False,
     grid: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="A built-in grid, or a grid file.")

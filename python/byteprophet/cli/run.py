@@ -25,6 +25,7 @@ from byteprophet.launcher.spec import WEEK_S
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.network import monitoring, parse_rate, parse_step
 from byteprophet.observe import recording
+from byteprophet.observe.windows import Windows
 from byteprophet.profile import read_profile, saving
 
 SCHEMA = 1
@@ -138,8 +139,16 @@ def run(
     ] = None,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
     record: Annotated[
-        bool, typer.Option("--record", help="Save every transfer in the run directory's events/.")
+        bool,
+        typer.Option("--record", help="Save transfers and spans in the run directory's events/."),
     ] = False,
+    record_steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIRST:STOP",
+            help="Record these iterations only, e.g. 10:20 (20 is left out); with --record.",
+        ),
+    ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Start from the profile.json of an earlier run."),
@@ -154,8 +163,7 @@ def run(
     if any(step.at_update is not None for step in steps):
         raise UserError("--step: only a bench knows when an update begins; use e.g. 3gbit@20s")
     environment = _watching(scheduler, monitor or probe, probe)
-    if record:
-        environment[recording.VARIABLE] = "1"
+    environment |= _recording(record, record_steps)
     if profile is not None:
         read_profile(profile)
         environment[saving.PROFILE] = str(profile.absolute())
@@ -211,6 +219,16 @@ def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:
         raise UserError("--monitor, --probe: nothing is recorded under stock; use e.g. fifo")
     wanted = {monitoring.VARIABLE: monitor, monitoring.PROBE_VARIABLE: probe}
     return {name: "1" for name, on in wanted.items() if on}
+
+
+def _recording(record: bool, steps: str | None) -> dict[str, str]:
+    """The variables that ask for events."""
+    if steps is None:
+        return {recording.VARIABLE: "1"} if record else {}
+    if not record:
+        raise UserError("--record-steps: says which iterations --record records; give both")
+    Windows.parse(steps, "--record-steps")
+    return {recording.VARIABLE: "1", recording.STEPS: steps}
 
 
 def _report(spec: JobSpec, result: JobResult) -> dict[str, Any]:

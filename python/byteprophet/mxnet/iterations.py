@@ -21,6 +21,11 @@ class Iterations:
     def __init__(self) -> None:
         self._number = _latest
 
+    @property
+    def number(self) -> int:
+        """Of the iteration that began last; 0 before the first."""
+        return self._number
+
     def next_version(self) -> int:
         """The ``version`` of the push_pulls of the iteration that begins now."""
         global _latest

@@ -32,6 +32,7 @@ from byteprophet.mxnet.learning_rate_file import LearningRateFile
 from byteprophet.mxnet.one_by_one import OneByOne
 from byteprophet.mxnet.waiting import wait_for_all
 from byteprophet.observe import process as observing
+from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
 
 
@@ -87,6 +88,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         super().step(batch_size, ignore_stale_grad)
         if not self._settings.overlap:
             wait_for_all()
+        if process_spans.iteration <= self._iterations.number:  # the first of several trainers
+            process_spans.begin_iteration(self._iterations.number + 1)
 
     def _init_optimizer(self, optimizer: Any, optimizer_params: Any) -> None:
         super()._init_optimizer(optimizer, optimizer_params)

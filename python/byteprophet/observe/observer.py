@@ -1,7 +1,7 @@
 """The observer: one thread per worker process that hands what the plug-in records to consumers.
 
-Threads. ``start`` and ``close``: the thread that joins and leaves the job. Consumers are called in
-the observer's own thread only, one after the other, also for their last transfers and their
+Threads. ``start``, ``add`` and ``close``: the thread that trains. Consumers are called in the
+observer's own thread only, one after the other, also for their last transfers and their
 ``close``; so they need no lock for what is theirs. The thread is a daemon, so that it keeps no
 process alive, and it is ended by ``close`` before the interpreter is.
 
@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from byteprophet.timeline.tables import Transfers
+import numpy as np
+
+from byteprophet.timeline.tables import TRANSFER, Transfers
 
 if TYPE_CHECKING:
     from byteprophet.profile.model import Profile
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 PERIOD_S = 0.25
 _CLOSE_S = 5.0
+_ADD_S = 5.0
 
 
 class Consumer(Protocol):
@@ -50,6 +53,17 @@ class TransferSource(Protocol):
 
     def take_transfers(self) -> Transfers:
         """What was completed since the last call."""
+
+
+class NoTransfers:
+    """The source of a process that sends nothing, or nothing that is scheduled."""
+
+    def record_transfers(self, every: int) -> None:
+        """There are none."""
+
+    def take_transfers(self) -> Transfers:
+        """None."""
+        return np.zeros(0, TRANSFER)
 
 
 @dataclass
@@ -87,6 +101,8 @@ class Observer:
         self._period_s = period_s
         self._every: int | None = None
         self._ending = threading.Event()
+        self._wake = threading.Event()
+        self._recording = threading.Event()  # what all consumers need is recorded
         self._thread = threading.Thread(target=self._run, name="byteprophet-observer", daemon=True)
 
     def start(self) -> None:
@@ -94,9 +110,17 @@ class Observer:
         self._set_recording()
         self._thread.start()
 
+    def add(self, consumers: Sequence[Consumer]) -> None:
+        """More consumers, from now on; what they need is recorded when this returns."""
+        self._recording.clear()
+        self._consumers.extend(consumers)
+        self._wake.set()
+        self._recording.wait(_ADD_S)
+
     def close(self) -> None:
         """Hand over what is left, close the consumers, end; again: nothing happens."""
         self._ending.set()
+        self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_CLOSE_S)
             if self._thread.is_alive():
@@ -107,9 +131,14 @@ class Observer:
                 )
 
     def _run(self) -> None:
-        while not self._ending.wait(self._period_s):
+        while True:
+            self._wake.wait(self._period_s)
+            self._wake.clear()
+            if self._ending.is_set():
+                break
             self._hand_over()
             self._set_recording()
+            self._recording.set()
         self._hand_over()
         self._source.record_transfers(0)
         for consumer in self._consumers:

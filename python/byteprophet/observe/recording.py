@@ -1,4 +1,7 @@
-"""BYTEPROPHET_RECORD=1: saves all transfers, in the run directory's ``events/``."""
+"""BYTEPROPHET_RECORD=1: saves transfers and spans, in the run directory's ``events/``.
+
+``BYTEPROPHET_RECORD_STEPS=10:20`` restricts both to these iterations (``windows.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,45 @@ from pathlib import Path
 from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError
 from byteprophet.observe.observer import Consumer, Job
+from byteprophet.observe.span_log import process_spans
+from byteprophet.observe.span_recording import SpanConsumer
+from byteprophet.observe.windows import Windows
 from byteprophet.timeline.events import EventWriter, Origin, new_path
 from byteprophet.timeline.tables import TRANSFERS, Transfers
 
 VARIABLE = "BYTEPROPHET_RECORD"
+STEPS = "BYTEPROPHET_RECORD_STEPS"
+_LATE = 2  # iterations: later than that no transfer completes
 
 
 class RecordingConsumer:
     """Writes transfers as they come, so that a process that is killed loses the last moment's.
 
-    A job that is suspended and resumed has a file per life.
+    A job that is suspended and resumed has a file per life. What is outside ``windows`` is left
+    out, and once they are over nothing is recorded for this consumer any more.
     """
 
-    def __init__(self, run_directory: Path, role: str, plugin: Plugin, job: Job) -> None:
+    def __init__(
+        self, run_directory: Path, role: str, plugin: Plugin, job: Job, windows: Windows
+    ) -> None:
         path = new_path(run_directory, TRANSFERS, role)
         self._writer = EventWriter(path, TRANSFERS, Origin(role, job.rank))
         self._plugin = plugin
         self._names = job.names
+        self._windows = windows
         self._lost = plugin.lost_transfers()
 
+    @property
+    def every(self) -> int:
+        """1 while there may be something to write, else 0."""
+        return int(not self._windows.over(self._plugin.iteration() - _LATE))
+
     def take(self, transfers: Transfers) -> None:
-        """Write ``transfers``."""
+        """Write those of ``transfers`` that are wanted."""
         lost = self._plugin.lost_transfers()
-        if len(transfers):
-            self._writer.write(transfers, self._names, lost - self._lost)
+        wanted = transfers[self._windows.mask(transfers["iteration"])]
+        if len(wanted):
+            self._writer.write(wanted, self._names, lost - self._lost)
             self._lost = lost
 
     def close(self) -> None:
@@ -40,10 +58,11 @@ class RecordingConsumer:
 
 
 def check(environment: Mapping[str, str]) -> bool:
-    """Whether transfers are to be recorded; ``UserError`` for a wrong value."""
+    """Whether to record; ``UserError`` for a wrong value of one of the two variables."""
     value = environment.get(VARIABLE, "0")
     if value not in ("0", "1"):
         raise UserError(f"{VARIABLE}={value}: must be 0 or 1")
+    Windows.parse(environment.get(STEPS, ""), STEPS)
     return value == "1"
 
 
@@ -58,9 +77,25 @@ def directory(environment: Mapping[str, str]) -> Path:
     return Path(run)
 
 
-def wanted(environment: Mapping[str, str], plugin: Plugin, job: Job) -> Consumer | None:
-    """The consumer, if asked for."""
+def wanted(environment: Mapping[str, str], plugin: Plugin | None, job: Job) -> list[Consumer]:
+    """The consumers of transfers and spans, if asked for."""
     if not check(environment):
-        return None
+        return []
+    windows = Windows.parse(environment.get(STEPS, ""), STEPS)
+    return make(environment, plugin, job, windows)
+
+
+def make(
+    environment: Mapping[str, str], plugin: Plugin | None, job: Job, windows: Windows
+) -> list[Consumer]:
+    """Consumers that record ``windows``; without a plug-in there are no transfers.
+
+    ``UserError`` if there is no run directory.
+    """
+    run_directory = directory(environment)
     role = environment.get("BYTEPROPHET_ROLE") or f"worker-{job.rank}"
-    return RecordingConsumer(directory(environment), role, plugin, job)
+    consumers: list[Consumer] = [SpanConsumer(run_directory, role, job.rank, process_spans)]
+    process_spans.start(windows, plugin.iteration() if plugin else process_spans.iteration)
+    if plugin is not None:
+        consumers.append(RecordingConsumer(run_directory, role, plugin, job, windows))
+    return consumers

@@ -1,7 +1,7 @@
 """Which consumers a process wants: each kind is a function that looks at the environment.
 
 Adding a kind: a function that takes the environment, the plug-in and the ``Job`` and returns a
-consumer or None, and its line in ``_MAKERS``.
+consumer or None, and its line in ``_MAKERS``. Recording has more than one, and comes first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from byteprophet.profile import saving
 Maker = Callable[[Mapping[str, str], Plugin, Job], Consumer | None]
 
 # In this order they see each batch of transfers.
-_MAKERS: tuple[Maker, ...] = (recording.wanted, saving.wanted, monitoring.wanted, control.wanted)
+_MAKERS: tuple[Maker, ...] = (saving.wanted, monitoring.wanted, control.wanted)
 
 
 def make_consumers(environment: Mapping[str, str], plugin: Plugin, job: Job) -> list[Consumer]:
     """All that ``environment`` asks for."""
-    made = [make(environment, plugin, job) for make in _MAKERS]
-    return [consumer for consumer in made if consumer is not None]
+    recorders = recording.wanted(environment, plugin, job)
+    others = [make(environment, plugin, job) for make in _MAKERS]
+    return [*recorders, *(consumer for consumer in others if consumer is not None)]

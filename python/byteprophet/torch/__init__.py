@@ -36,8 +36,16 @@ from byteprophet.torch.collectives import (  # noqa: E402
     push_pull,
     push_pull_async,
 )
-from byteprophet.torch.lifecycle import init, resume, shutdown, suspend  # noqa: E402
+from byteprophet.torch.lifecycle import (  # noqa: E402
+    init,
+    resume,
+    shutdown,
+    start_recording,
+    stop_recording,
+    suspend,
+)
 from byteprophet.torch.optimizer import DistributedOptimizer, flush  # noqa: E402
+from byteprophet.torch.record import record  # noqa: E402
 
 byteps_push_pull = push_pull_async_inplace  # upstream's name for it in this module
 
@@ -70,10 +78,13 @@ __all__ = [
     "push_pull_async_inplace",
     "push_pull_inplace",
     "rank",
+    "record",
     "resume",
     "scheduled_partitions",
     "shutdown",
     "size",
+    "start_recording",
+    "stop_recording",
     "suspend",
     "synchronize",
 ]

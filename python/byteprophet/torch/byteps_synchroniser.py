@@ -28,6 +28,7 @@ from torch import Tensor
 from byteprophet import _plugin
 from byteprophet.observe import process as observing
 from byteprophet.torch import lost_peer
+from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.naming import Names
 from byteprophet.torch.partitions import repartition
 from byteprophet.torch.stopwatch import process_stopwatch
@@ -49,6 +50,7 @@ class BytePSSynchroniser:
         self._watcher: threading.Thread | None = None
         self._lost: str | None = None
         self._gradients: dict[str, None] = {}  # declared, in order
+        self._iterations = 0  # counted here without the plug-in
 
     @property
     def size(self) -> int:
@@ -110,6 +112,10 @@ class BytePSSynchroniser:
             observing.before_iteration(self._plugin)
             self._plugin.on_iteration()
             process_stopwatch.begin_iteration(self._plugin.iteration())
+            process_layers.first_gradient(self._plugin.iteration())
+        else:
+            self._iterations += 1
+            process_layers.first_gradient(self._iterations)
 
     def reconfigure(self, settings: Mapping[str, int]) -> None:
         """Tell the policy, for the next iteration, and BytePS if the partition size changes.

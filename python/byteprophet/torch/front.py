@@ -24,10 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.timeline.tables import Kind
 from byteprophet.torch import pending
 from byteprophet.torch.agreement import agree
 from byteprophet.torch.gradients import Gradients
+from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.order import ForwardOrder
 from byteprophet.torch.slots import Slot
 from byteprophet.torch.synchroniser import Synchroniser
@@ -74,6 +77,8 @@ class Front:
 
         hook = nn.modules.module.register_module_forward_pre_hook(before_forward)
         weakref.finalize(self, hook.remove)
+        if process_layers.installed:
+            process_layers.hook_last()
         weakref.finalize(self, self.updater.close)
         weakref.finalize(self, self.gradients.unmark)
 
@@ -110,7 +115,8 @@ class Front:
         slots = [slot for slot in self.gradients.participants() if slot in groups]
         if barrier or not send or not self._may_overlap(optimizer, slots):
             self.gradients.collect(slots, send)
-            unhooked_step(self._base)(optimizer)
+            with process_spans.span(Kind.UPDATE, "optimizer"):
+                unhooked_step(self._base)(optimizer)
         else:
             self._hand_over(optimizer, slots, groups)
         self.gradients.end_iteration(slots)
@@ -150,6 +156,7 @@ class Front:
         self._order.touch(module)
         if not self.updater.outstanding:
             return
+        process_layers.before_wait(module)
         if module.training or torch.is_grad_enabled():
             self.updater.wait_updated(self._order.needed(module))
         else:

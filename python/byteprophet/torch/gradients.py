@@ -23,7 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byteprophet.observe.span_log import process_spans
 from byteprophet.torch import pending
+from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.torch.updates import Updater
@@ -115,6 +117,7 @@ class Gradients:
             if self._between_iterations:
                 self._between_iterations = False
                 self._synchroniser.begin_iteration()
+        transfer.iteration = process_spans.iteration
         if gradient.numel() == 0:
             self._updater.arrive(transfer, None)
         else:
@@ -222,6 +225,8 @@ class Gradients:
                 f"{self._passes} time(s) before step(): raise backward_passes_per_step to "
                 "accumulate gradients locally"
             )
+        if process_layers.installed:
+            process_layers.gradient_ready(slot.name)
         slot.averaged = False
         slot.passes_left -= 1
         if slot.passes_left <= 0:

@@ -11,7 +11,9 @@ from byteps.torch import ops
 
 from byteprophet import _leaving, _plugin
 from byteprophet.observe import process as observing
+from byteprophet.observe.span_log import process_spans
 from byteprophet.torch import flush_points, probe
+from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.stopwatch import process_stopwatch
 from byteprophet.torch.synchroniser import Alone
 
@@ -29,7 +31,7 @@ def init(lazy: bool = True) -> None:
 def shutdown() -> None:
     """Finish what is under way, then shut BytePS down."""
     flush_points.stop_all()
-    observing.stop()
+    _stop_observing()
     ops.shutdown()
 
 
@@ -39,7 +41,7 @@ def suspend() -> None:
     Servers and the scheduler role stay for those that ``resume``.
     """
     flush_points.stop_all()
-    observing.stop()
+    _stop_observing()
     ops.suspend()
 
 
@@ -61,10 +63,34 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
         front.agree_again()
 
 
+def start_recording() -> None:
+    """Record transfers and spans (docs/formats.md) from the iteration that begins next.
+
+    To be called between iterations, with ``BYTEPROPHET_RECORD`` or without, in a job that has a
+    run directory; ``RuntimeError`` in another. Without BytePS there is ``record``.
+    """
+    observing.start_recording()
+    process_layers.refresh()
+
+
+def stop_recording() -> None:
+    """The iteration under way is the last that is recorded, until ``start_recording``."""
+    observing.stop_recording()
+
+
 def _observe() -> None:
     plugin = _plugin.load()
+    rank, size = int(ops.rank()), int(ops.size())
     if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
-        observing.start(plugin, int(ops.rank()), int(ops.size()), process_stopwatch)
+        observing.start(plugin, rank, size, process_stopwatch)
+    else:
+        observing.start_spans(rank, size)
+    process_layers.restart(process_spans.iteration)
+
+
+def _stop_observing() -> None:
+    observing.stop()
+    process_layers.refresh()
 
 
 _leaving.leave_at_exit()

@@ -27,7 +27,7 @@ class Transfer:
 
     ``gradient`` is what the optimizer will see; ``wire`` is what travels: the same memory
     (``in_place``), or a compressed or contiguous copy, which ``context`` (the compressor's) helps
-    to turn back.
+    to turn back. ``iteration`` is the one of its backward, as spans are counted.
     """
 
     slot: Slot
@@ -37,6 +37,7 @@ class Transfer:
     in_place: bool
     plan: Plan | None = None
     group: int = 0
+    iteration: int = 0
     arrived: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 

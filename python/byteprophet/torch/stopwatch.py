@@ -100,10 +100,19 @@ class Stopwatch:
         self._since_ns, self._waited_ns = now_ns, waited_ns
 
     def _is_forward(self) -> bool:
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            return False
-        in_backward = torch._C._current_graph_task_id() != -1
-        return not in_backward and (not self._depth or self._thread == threading.get_ident())
+        return is_training_forward() and (not self._depth or self._thread == threading.get_ident())
+
+
+def is_training_forward() -> bool:
+    """Whether what runs here is recorded for a backward pass and not part of one."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return False
+    return not in_backward()
+
+
+def in_backward() -> bool:
+    """Whether this thread is in a backward pass."""
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _waited_ns() -> int:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.naming import Names
 
 Done = Callable[[BaseException | None], None]
@@ -80,6 +81,7 @@ class Alone:
 
     def __init__(self) -> None:
         self.names: Names = {}
+        self._iterations = 0
 
     def declare(self, names: Sequence[str]) -> None:
         """Nothing to announce."""
@@ -91,7 +93,9 @@ class Alone:
         done(None)
 
     def begin_iteration(self) -> None:
-        """Nobody to tell."""
+        """Only spans are told."""
+        self._iterations += 1
+        process_layers.first_gradient(self._iterations)
 
     def reconfigure(self, settings: Mapping[str, int]) -> None:
         """Nothing is scheduled."""

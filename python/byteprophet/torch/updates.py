@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
+from byteprophet.observe.span_log import process_spans
+from byteprophet.timeline.tables import Kind
 from byteprophet.torch import pending
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.view_step import Plan
@@ -77,7 +79,7 @@ class Updater:
             transfer = slot.transfer
             if transfer is None:
                 continue
-            if not transfer.arrived.wait(max(0.0, deadline_s - time.monotonic())):
+            if not _wait(transfer.arrived, slot.name, deadline_s):
                 self._raise_late(slot, "gradient")
             if transfer.error is not None:
                 self._raise_failed(slot, transfer.error)
@@ -87,7 +89,7 @@ class Updater:
         started_ns = time.monotonic_ns()
         deadline_s = started_ns / 1e9 + self._timeout_s
         for slot in slots:
-            if not slot.updated.wait(max(0.0, deadline_s - time.monotonic())):
+            if not _wait(slot.updated, slot.name, deadline_s):
                 self._raise_late(slot, "update")
             if self._failed is not None:
                 self._raise_failed(*self._failed)
@@ -145,8 +147,10 @@ class Updater:
         if transfer.error is not None or self._failed is not None:
             return transfer.error
         assert transfer.plan is not None
+        slot = transfer.slot
         try:
-            transfer.plan.apply(transfer.group, transfer.slot.parameter, transfer.gradient)
+            with process_spans.span(Kind.UPDATE, slot.name, transfer.iteration):
+                transfer.plan.apply(transfer.group, slot.parameter, transfer.gradient)
         except Exception as error:  # noqa: BLE001 (the training thread raises it when it waits)
             return error
         return None
@@ -169,3 +173,11 @@ class Updater:
             f"byteprophet: the gradient of parameter '{slot.name}' could not be exchanged or "
             f"applied: {error}"
         ) from error
+
+
+def _wait(event: threading.Event, name: str, deadline_s: float) -> bool:
+    """Wait until ``event`` is set, for the sake of parameter ``name``; False: it was not."""
+    if event.is_set():
+        return True
+    with process_spans.span(Kind.WAIT, name):
+        return event.wait(max(0.0, deadline_s - time.monotonic()))

@@ -15,6 +15,9 @@ with slashes: ``layer1.0.conv1.weight`` at position 3 (from 0) has the state_dic
 
 Works with any optimizer and wrapper: parameters are leaves of shape (elements,), and gradients
 arrive through autograd. Gradients are new memory each time; nobody's ``.grad`` is written to.
+
+Recorded, a paced model tells its spans itself: layers by the time line of the device that it stands
+for, each as long as it is stated to take, on a lane of their own.
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from byteprophet.workload.busy import Interval
+from byteprophet.observe.span_log import SpanLog
+from byteprophet.timeline.tables import Kind
 from byteprophet.workload.gradient import Patterns
 from byteprophet.workload.making import GradientMaker
 from byteprophet.workload.model import Tensor, Workload
 from byteprophet.workload.pacing import Pacer
+
+_LANE = "device"
 
 
 class PacedModel(nn.Module):
@@ -45,6 +51,7 @@ class PacedModel(nn.Module):
         self._pacer = Pacer()
         self._maker = GradientMaker(workload.tensors, patterns, rank)
         self._iteration = 0
+        self._spans: SpanLog | None = None
         self._names = [tensor.name for tensor in workload.tensors]
         for burst in workload.bursts():
             members: list[PacedLayer] = []
@@ -61,30 +68,39 @@ class PacedModel(nn.Module):
 
         The result equals it, and depends on every parameter as far as autograd knows.
         """
-        self._pacer.restart()
         if torch.is_grad_enabled():
+            if self._spans is not None:
+                self._spans.begin_iteration(self._iteration + 1)
+            self._pacer.restart()
             self._maker.prepare(self._iteration)
             self._iteration += 1
+        else:
+            self._pacer.restart()
         for layer in self.children():
             signal = layer(signal)
         return signal
 
-    def record_busy(self, busy: list[Interval]) -> None:
-        """Append to ``busy`` when layers run, from now on."""
-        self._pacer.busy = busy
+    def record_spans(self, spans: SpanLog) -> None:
+        """Tell ``spans`` of iterations, from 1, and their layers, from now on."""
+        self._spans = spans
+        spans.told_by_model = True
+        for layer in self._layers():
+            layer.spans = spans
 
     def take_times_of(self, workload: Workload) -> None:
         """Layers take the times of ``workload``, whose tensors are otherwise the same, from now on.
 
         Called between iterations.
         """
-        layers = (layer for layer in self.children() if isinstance(layer, PacedLayer))
-        for layer, tensor in zip(layers, workload.tensors, strict=True):
+        for layer, tensor in zip(self._layers(), workload.tensors, strict=True):
             layer.tensor = tensor
 
     def named_tensors(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The tensors' own names and the parameters, in forward order."""
         yield from zip(self._names, self.parameters(), strict=True)
+
+    def _layers(self) -> Iterator[PacedLayer]:
+        return (layer for layer in self.children() if isinstance(layer, PacedLayer))
 
 
 class PacedLayer(nn.Module):
@@ -108,6 +124,7 @@ class PacedLayer(nn.Module):
         self.pacer = pacer
         self.maker = maker
         self.burst: tuple[PacedLayer, ...] = ()
+        self.spans: SpanLog | None = None
         self.values = nn.Parameter(initial)
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
@@ -115,8 +132,16 @@ class PacedLayer(nn.Module):
         self.pacer.begin_forward()
         parameters = (layer.values for layer in self.burst)
         result: torch.Tensor = _Paced.apply(signal, self, *parameters)  # type: ignore[no-untyped-call]
-        self.pacer.end()
+        ran = self.pacer.end()
+        if torch.is_grad_enabled():
+            self.record(Kind.FORWARD, ran, self.maker.iteration)
         return result
+
+    def record(self, kind: Kind, ran: tuple[int, int], iteration: int) -> None:
+        """The device ran this layer in ``iteration``, which counts from 0."""
+        if self.spans is not None:
+            lane = self.spans.lane(_LANE)
+            self.spans.add(kind, self.tensor.name, *ran, iteration=iteration + 1, lane=lane)
 
 
 class _Paced(torch.autograd.Function):
@@ -142,5 +167,5 @@ class _Paced(torch.autograd.Function):
         maker, backward_order = layer.maker, reversed(layer.burst)
         gradients = [maker.take(member.position, ctx.iteration) for member in backward_order]
         layer.pacer.wait(layer.tensor.backward_ns, maker.make_piece)
-        layer.pacer.end()
+        layer.record(Kind.BACKWARD, layer.pacer.end(), ctx.iteration)
         return (*outputs, None, *gradients[::-1])

@@ -16,8 +16,6 @@ Hence a layer never ends before its stated time after the one before, and a pass
 than the sum of its layers. All that happens from ``begin`` to ``end`` is inside the layer's time.
 The interpreter lock is free during the sleep.
 
-With ``busy`` given, the intervals in which the device was busy are appended to it.
-
 One thread at a time; no locks.
 """
 
@@ -25,8 +23,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-
-from byteprophet.workload.busy import Interval
 
 SPARE_NS = 2_000_000
 """A wait has time to spare for a piece of work while it lasts longer than this."""
@@ -53,7 +49,6 @@ class Pacer:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
-        self.busy: list[Interval] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -86,19 +81,15 @@ class Pacer:
         while (left_ns := self._deadline_ns - self._clock.monotonic_ns()) > 0:
             self._clock.sleep(left_ns / 1e9)
 
-    def end(self) -> None:
-        """The layer hands over to whatever comes next; what it overshot is noted here."""
+    def end(self) -> tuple[int, int]:
+        """The layer hands over to whatever comes next; what it overshot is noted here.
+
+        When the device ran it: begin and end, as far apart as it is stated to take.
+        """
         self._left_ns = self._clock.monotonic_ns()
         self._left_cpu_ns = self._clock.thread_time_ns()
         self._late_ns = self._left_ns - self._deadline_ns
-        if self.busy is not None and self._start_ns < self._deadline_ns:
-            self._note_busy(self.busy)
-
-    def _note_busy(self, busy: list[Interval]) -> None:
-        begin_ns = self._start_ns
-        if busy and busy[-1][1] == begin_ns:
-            begin_ns = busy.pop()[0]
-        busy.append((begin_ns, self._deadline_ns))
+        return self._start_ns, self._deadline_ns
 
     def _since_last_layer(self) -> tuple[int, int]:
         """Now, and the CPU time the thread used since the last layer (never more than passed)."""

@@ -8,7 +8,8 @@ come from the environment, as in every BytePS job. Formats: ``worker_config.py``
 Measured are the iterations after warm-up, from start to start, so that a front that lets
 transfers run on after ``step`` is charged for them in the next iteration. Then all updates are
 finished, the process is left idle for a while to see what it burns, and the parameters are hashed.
-With BYTEPROPHET_RECORD=1 it saves when its layers ran (``busy.py``), "stock" too.
+With BYTEPROPHET_RECORD=1 it records spans, "stock" too: of iterations and layers, and how long
+"stock" waits for gradients.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,9 +31,11 @@ import torch
 
 from byteprophet.errors import UserError
 from byteprophet.network.steps import announce
+from byteprophet.observe import process as observing
 from byteprophet.observe import recording
+from byteprophet.observe.span_log import SpanLog, process_spans
 from byteprophet.schedulers import STOCK
-from byteprophet.workload.busy import Interval, write_busy
+from byteprophet.timeline.tables import Kind
 from byteprophet.workload.check import parameters_sha256
 from byteprophet.workload.gradient import LEARNING_RATE
 from byteprophet.workload.paced import PacedModel
@@ -62,19 +65,21 @@ class _Usage:
         return (later.cpu_s - self.cpu_s) / max(1, later.monotonic_ns - self.monotonic_ns) * 1e9
 
 
-def work(config: WorkerConfig, front: Any, busy: list[Interval] | None = None) -> WorkerResult:
+def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> WorkerResult:
     """Train and measure. ``front`` is a module like ``byteps.torch``, initialised.
 
-    To ``busy``, if given, is appended when layers ran.
+    ``spans``, if given, are told of iterations, layers and the waits of "stock".
     """
     workload = config.load_workload()
     model = PacedModel(workload, front.rank())
-    if busy is not None:
-        model.record_busy(busy)
+    if spans is not None:
+        model.record_spans(spans)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     named = list(model.named_tensors())
     extra = {} if config.scheduler == STOCK else {"model": model}
     optimizer = front.DistributedOptimizer(optimizer, named_parameters=named, **extra)
+    if spans is not None and config.scheduler == STOCK:
+        optimizer.synchronize = _recorded(optimizer.synchronize, spans)
     _broadcast(model, front)
 
     signal = torch.zeros(workload.batch_size, 0)  # no numbers, but a batch: profiles tell its size
@@ -136,18 +141,20 @@ def main(arguments: Sequence[str]) -> int:
         run_directory = os.environ.get("BYTEPROPHET_RUN")
         if not run_directory:
             raise UserError("BYTEPROPHET_RUN is not set: the launcher sets it to the run directory")
-        busy: list[Interval] | None = [] if recording.check(os.environ) else None
+        spans = process_spans if recording.check(os.environ) else None
         front = _import_front(config.scheduler)
     except UserError as error:
         print(f"byteprophet: error: {error}", file=sys.stderr)
         return 2
     torch.set_num_threads(1)
     _keep_freed_memory()
+    process_spans.told_by_model = True  # before anybody puts hooks into it
     front.init()
-    result = work(config, front, busy)
+    if config.scheduler == STOCK:  # the other front does so by itself
+        observing.start_spans(front.rank(), front.size())
+    result = work(config, front, spans)
     result.write(Path(run_directory))
-    if busy is not None:
-        write_busy(Path(run_directory), result.rank, busy)
+    observing.stop()
     front.shutdown()
     return 0
 
@@ -158,6 +165,16 @@ def _import_front(scheduler: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise UserError(f"scheduler '{scheduler}' needs {name}, not usable: {error}") from None
+
+
+def _recorded(wait: Callable[[], None], spans: SpanLog) -> Callable[[], None]:
+    """``synchronize`` of BytePS' optimizer, which ``step`` calls: all of a barrier is one span."""
+
+    def synchronize() -> None:
+        with spans.span(Kind.WAIT, "all gradients"):
+            wait()
+
+    return synchronize
 
 
 def _broadcast(model: PacedModel, front: Any) -> None:

@@ -1,0 +1,63 @@
+"""Saves the spans of a log as they come: ``events/spans-<role>.arrows``.
+
+A consumer of the observer, every 0.25 s: a process that is killed loses the last moment's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from byteprophet.observe.span_log import Span, SpanLog
+from byteprophet.timeline.events import EventWriter, Origin, new_path
+from byteprophet.timeline.tables import SPAN, SPANS, Rows, Transfers
+
+_BATCH = 4096  # rows: a few milliseconds with the interpreter's lock held
+
+
+class SpanConsumer:
+    """Writes what ``log`` has, until ``close``; then the log wants no more."""
+
+    every = 0  # transfers are not needed
+
+    def __init__(self, run_directory: Path, role: str, rank: int, log: SpanLog) -> None:
+        path = new_path(run_directory, SPANS, role)
+        self._writer = EventWriter(path, SPANS, Origin(role, rank))
+        self._log = log
+        self._numbers: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._lost = log.lost()
+
+    def take(self, _transfers: Transfers) -> None:
+        """Write the spans that were added since the last call."""
+        self._write()
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._log.stop()
+        self._write()
+        self._writer.close()
+
+    def _write(self) -> None:
+        while spans := self._log.take(_BATCH):
+            self._writer.write(self._rows(spans), self._names)
+        lost = self._log.lost()
+        if lost != self._lost:
+            # They were lost behind what was just written: in front of whatever comes next.
+            self._writer.write(np.zeros(0, SPAN), {}, lost - self._lost)
+            self._lost = lost
+
+    def _rows(self, spans: Sequence[Span]) -> Rows:
+        rows = np.zeros(len(spans), SPAN)
+        for column, values in zip(Span._fields, zip(*spans, strict=True), strict=True):
+            rows[column] = [self._number(v) for v in values] if column == "name" else values
+        return rows
+
+    def _number(self, name: str) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self._numbers)
+            self._names[number] = name
+        return number
