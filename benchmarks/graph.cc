@@ -1,12 +1,16 @@
-// How many operations a second the replay of a graph does, on graphs of a million (items_per_second).
+// How many operations a second the replay of a graph does, on graphs of a million
+// (items_per_second).
 //
-// Chains:   64 serial devices, each with a chain of its own that now and then waits for a neighbour's.
-// ForkJoin: one operation, 98 in parallel on devices of four units, one that joins them; and again.
-// Flows:    48 connections, three over each of 16 links out and, crossed, of 16 links in; each has
+// Chains:   64 serial devices, each with a chain of its own that now and then waits for a
+// neighbour's. ForkJoin: one operation, 98 in parallel on devices of four units, one that joins
+// them; and again. Flows:    48 connections, three over each of 16 links out and, crossed, of 16
+// links in; each has
 //           always some flows waiting. A change of one flow changes the rates of all.
 // Mix:      these three in one graph, a third each.
 // Training: iterations of 8 workers of 50 tensors on 2 servers: compute, pushes, sums, pulls, with
 //           Training/fifo, Training/prophet: each worker's pushes behind a policy.
+#include "prophet/graph/graph.h"
+
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -14,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "prophet/graph/graph.h"
 #include "prophet/registry.h"
 
 namespace prophet::graph {

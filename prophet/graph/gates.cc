@@ -49,8 +49,7 @@ void Gates::OnReady(int32_t operation) {
 void Gates::OnAcked(int32_t operation) {
   for (int32_t row = first_acked_[static_cast<size_t>(operation)]; row != kNone;
        row = next_acked_[static_cast<size_t>(row)]) {
-    Add(GateOf(row),
-        {Call::What::kAcked, graph_.gated_operation[static_cast<size_t>(row)], row});
+    Add(GateOf(row), {Call::What::kAcked, graph_.gated_operation[static_cast<size_t>(row)], row});
   }
 }
 

@@ -45,9 +45,9 @@ namespace prophet::graph {
 struct Device {
   enum class Kind : uint8_t { kSerial, kConnection };
   Kind kind = Kind::kSerial;
-  bool by_priority = false;           // the larger priority first, then as else
-  bool cost_on_first_link = false;    // a connection's
-  int64_t units = 1;                  // a serial device's
+  bool by_priority = false;          // the larger priority first, then as else
+  bool cost_on_first_link = false;   // a connection's
+  int64_t units = 1;                 // a serial device's
   std::span<const int32_t> route{};  // a connection's links
 };
 

@@ -74,8 +74,8 @@ class Links {
   };
   struct Link {
     int64_t rate = 0;
-    uint32_t users = 0;             // phases under way
-    uint32_t gathered = 0;          // as a connection's
+    uint32_t users = 0;     // phases under way
+    uint32_t gathered = 0;  // as a connection's
     bool touched = false;
     std::vector<uint32_t> sharing;  // slots of phases that it limits
     int64_t whole = 0;              // its rate by their number
@@ -114,8 +114,8 @@ class Links {
   std::vector<Slot> slots_;
   std::vector<Connection> connections_;
   std::vector<Link> links_;
-  std::vector<uint32_t> over_;     // connections, some of which may be in use again
-  std::vector<uint32_t> touched_;  // links whose flows are others than at the last Settle
+  std::vector<uint32_t> over_;       // connections, some of which may be in use again
+  std::vector<uint32_t> touched_;    // links whose flows are others than at the last Settle
   std::vector<uint32_t> component_;  // links whose flows get new rates
   uint32_t round_ = 0;
   std::vector<End> ends_;

@@ -30,9 +30,7 @@ void RequireOnePer(size_t operations, std::span<const T> values, const char* wha
   Require(values.empty() || values.size() == operations, what);
 }
 
-bool Below(int32_t value, size_t count) {
-  return value >= 0 && static_cast<size_t>(value) < count;
-}
+bool Below(int32_t value, size_t count) { return value >= 0 && static_cast<size_t>(value) < count; }
 
 void ValidateShapes(const Graph& graph) {
   const size_t count = graph.duration_ns.size();
@@ -64,7 +62,8 @@ void ValidateShapes(const Graph& graph) {
 
 void ValidateDevices(const Graph& graph) {
   for (const int64_t rate : graph.link_bps) {
-    if (rate == 0 || (rate >= engine::kMinBandwidthBps && rate <= engine::kMaxBandwidthBps)) continue;
+    if (rate == 0 || (rate >= engine::kMinBandwidthBps && rate <= engine::kMaxBandwidthBps))
+      continue;
     throw Refused("a link's rate must be 0 (not limited) or from " +
                   std::to_string(engine::kMinBandwidthBps) + " to 2^40 bits per second, got " +
                   std::to_string(rate));
@@ -160,8 +159,7 @@ void ValidateGates(const Graph& graph) {
   const auto gates = static_cast<size_t>(graph.gates);
   std::vector<bool> gated(graph.gated_operation.empty() ? 0 : operations);
   for (size_t row = 0; row < graph.gated_operation.size(); ++row) {
-    Require(Below(graph.gated_operation[row], operations),
-            "a gated operation does not exist");
+    Require(Below(graph.gated_operation[row], operations), "a gated operation does not exist");
     const auto operation = static_cast<size_t>(graph.gated_operation[row]);
     if (gated[operation]) RefuseOperation(operation, "has two gates");
     gated[operation] = true;

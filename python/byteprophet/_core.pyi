@@ -141,7 +141,5 @@ def critical_path(
 ) -> npt.NDArray[np.int32]:
     """Operations in order of time, of a graph and what ``replay`` said of it."""
 
-def graph_closure(
-    graph: Mapping[str, Any], wanted: npt.NDArray[np.int32]
-) -> npt.NDArray[np.int32]:
+def graph_closure(graph: Mapping[str, Any], wanted: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """``wanted`` and all operations that they need, ascending. Arguments, errors: ``replay``."""

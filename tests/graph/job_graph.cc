@@ -9,7 +9,9 @@ namespace {
 class Builder {
  public:
   explicit Builder(const engine::OwnedJob& job)
-      : job_(job), workers_(job.worker_bandwidth_bps.size()), servers_(job.server_bandwidth_bps.size()) {
+      : job_(job),
+        workers_(job.worker_bandwidth_bps.size()),
+        servers_(job.server_bandwidth_bps.size()) {
     out_.ways.resize(workers_);
     out_.begins.resize(workers_);
     AddNetwork();
@@ -65,8 +67,7 @@ class Builder {
     }
     auto& ways = out_.ways[worker].emplace_back();
     for (const size_t tensor : ByReadiness()) {
-      const int32_t ready =
-          out_.graph.Add({.duration = job_.ready_ns[tensor], .after = {layer}});
+      const int32_t ready = out_.graph.Add({.duration = job_.ready_ns[tensor], .after = {layer}});
       for (size_t i = First(tensor); i < First(tensor + 1); ++i) {
         ways.push_back(Push(worker, tensor, i, ready));
       }
@@ -83,8 +84,7 @@ class Builder {
                                .after = {ready},
                                .bytes = job_.size_bytes[partition],
                                .latency = job_.rest.delay_ns});
-    way.acknowledgement =
-        out_.graph.Add({.duration = job_.rest.delay_ns, .after = {way.push}});
+    way.acknowledgement = out_.graph.Add({.duration = job_.rest.delay_ns, .after = {way.push}});
     out_.graph.Guard(way.push, gates_[worker],
                      {.key = way.key,
                       .server = static_cast<uint32_t>(server),
@@ -125,8 +125,8 @@ class Builder {
     if (job_.rest.sum_bps == 0) return out_.graph.Add({.after = {push}});
     const auto threads = static_cast<size_t>(job_.rest.sum_threads);
     const auto server = static_cast<size_t>(job_.server[partition]);
-    const TimeNs duration = (job_.size_bytes[partition] * 8'000'000'000 + job_.rest.sum_bps - 1) /
-                            job_.rest.sum_bps;
+    const TimeNs duration =
+        (job_.size_bytes[partition] * 8'000'000'000 + job_.rest.sum_bps - 1) / job_.rest.sum_bps;
     return out_.graph.Add({.duration = duration,
                            .device = threads_[server * threads + partition % threads],
                            .after = {push}});
@@ -141,9 +141,8 @@ class Builder {
     std::vector<size_t> order(job_.ready_ns.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::reverse(order.begin(), order.end());
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return job_.ready_ns[a] < job_.ready_ns[b];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return job_.ready_ns[a] < job_.ready_ns[b]; });
     return order;
   }
 

@@ -83,7 +83,8 @@ TEST_P(EveryPolicy, LinksAreAsBusy) {
     const size_t servers = job.server_bandwidth_bps.size();
     std::vector<engine::LinkUse> uses(expected.up.begin(),
                                       expected.up.begin() + static_cast<long>(workers));
-    uses.insert(uses.end(), expected.down.begin() + static_cast<long>(workers), expected.down.end());
+    uses.insert(uses.end(), expected.down.begin() + static_cast<long>(workers),
+                expected.down.end());
     uses.insert(uses.end(), expected.up.begin() + static_cast<long>(workers), expected.up.end());
     uses.insert(uses.end(), expected.down.begin(),
                 expected.down.begin() + static_cast<long>(workers));

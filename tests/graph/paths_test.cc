@@ -71,8 +71,7 @@ TEST(Closure, HasDependenciesAcknowledgementsAndMarks) {
   graph.Guard(push, gate, {.key = 1}, heard);
   graph.Mark(mark, gate);
   graph.Mark(other_mark, other_gate);
-  EXPECT_EQ(Closure(graph.graph(), Numbers{pull}),
-            (Numbers{before, push, sum, heard, pull, mark}));
+  EXPECT_EQ(Closure(graph.graph(), Numbers{pull}), (Numbers{before, push, sum, heard, pull, mark}));
   EXPECT_EQ(Closure(graph.graph(), Numbers{before}), Numbers{before});
   EXPECT_EQ(Closure(graph.graph(), Numbers{}), Numbers{});
   EXPECT_THROW(Closure(graph.graph(), Numbers{9}), Refused);

@@ -240,9 +240,7 @@ class Reference:
 
     def advance(self) -> None:
         rates = self.rates()
-        times = [
-            self.now - (-self.operations[flow].left // rate) for flow, rate in rates.items()
-        ]
+        times = [self.now - (-self.operations[flow].left // rate) for flow, rate in rates.items()]
         times += [operation.end for operation in self.operations if operation.state == "runs"]
         times += [gate.ask_at for gate in self.gates if gate.ask_at is not None]
         for operation in self.operations:

@@ -48,7 +48,7 @@ class Replayed:
         units = [
             device.units if isinstance(device, SerialDevice) else 1 for device in self.graph.devices
         ]
-        return self.device_busy_ns / np.maximum(1, self.makespan_ns * np.array(units, dtype=float))
+        return self.device_busy_ns / (max(1, self.makespan_ns) * np.array(units, dtype=np.float64))
 
     @property
     def link_utilisation(self) -> npt.NDArray[np.float64]:
@@ -74,9 +74,7 @@ class Replayed:
 def replay(graph: Graph) -> Replayed:
     """Run ``graph`` on virtual time; UserError where it makes no sense or never ends."""
     arrays = _arrays(graph)
-    gates = [
-        (gate.policy, dict(gate.settings), list(gate.ready_times)) for gate in graph.gates
-    ]
+    gates = [(gate.policy, dict(gate.settings), list(gate.ready_times)) for gate in graph.gates]
     return Replayed(graph, **_naming(graph, lambda: _core.replay(arrays, gates)))
 
 
@@ -137,9 +135,7 @@ def _arrays(graph: Graph) -> dict[str, Any]:
 
 
 def _tables(graph: Graph) -> dict[str, Any]:
-    routes = [
-        device.route if isinstance(device, Connection) else () for device in graph.devices
-    ]
+    routes = [device.route if isinstance(device, Connection) else () for device in graph.devices]
     serial = [device if isinstance(device, SerialDevice) else None for device in graph.devices]
     return {
         "device_is_connection": np.array([device is None for device in serial], dtype=np.uint8),
