@@ -118,6 +118,18 @@ TEST(ClosedForms, MaxMinGivesTheRestToWhoCanUseIt) {
   EXPECT_EQ(Replay(graph).end_ns, (Times{1000, 1000, 1000}));
 }
 
+TEST(ClosedForms, OfLinksWithOneShareTheFirstFixesIt) {
+  // Two links of 100,003 bits/s with two flows each, one of them on both. The first link gives
+  // 50,001 to each of its two; the second has 50,002 left for its own.
+  OwnedGraph graph;
+  const int32_t first = graph.Link(100'003);
+  const int32_t second = graph.Link(100'003);
+  graph.Add({.device = graph.Connection({second}), .bytes = 50'002});
+  graph.Add({.device = graph.Connection({first}), .bytes = 50'001});
+  graph.Add({.device = graph.Connection({second, first}), .bytes = 50'001});
+  EXPECT_EQ(Replay(graph).end_ns, (Times{8000 * kMs, 8000 * kMs, 8000 * kMs}));
+}
+
 TEST(ClosedForms, ACostOnTheFirstLinkIsSharedLikeBytes) {
   OwnedGraph graph;
   const int32_t link = graph.Link(kBytePerNs);

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from byteprophet.graph import Graph, GraphBuilder
 
 BYTE_PER_NS = 8_000_000_000
-RATES = (None, BYTE_PER_NS, BYTE_PER_NS // 2, 3 * BYTE_PER_NS // 7, 100_003)
+FAST = (None, BYTE_PER_NS, BYTE_PER_NS // 2, 3 * BYTE_PER_NS // 7, 100_003)
+SLOW = (100_003, 100_003, 200_006)  # a bit per second more or less is seen, equal shares are common
 POLICIES: tuple[tuple[str, dict[str, int]], ...] = (
     ("fifo", {}),
     ("p3", {"outstanding_messages": 1}),
@@ -75,7 +76,8 @@ def size_bytes(random: Random) -> int:
 
 def add_devices(random: Random, builder: GraphBuilder) -> list[int]:
     """Devices over links; -1, for none, is among them."""
-    links = [builder.link(f"link {i}", random.choice(RATES)) for i in range(random.randint(1, 4))]
+    rates = random.choice((FAST, FAST, SLOW))
+    links = [builder.link(f"link {i}", random.choice(rates)) for i in range(random.randint(1, 4))]
     devices = [-1]
     for number in range(random.randint(1, 5)):
         by_priority = random.random() < 0.5
