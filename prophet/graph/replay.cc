@@ -18,6 +18,7 @@
 #include "prophet/graph/graph.h"
 #include "prophet/graph/links.h"
 #include "prophet/graph/memory.h"
+#include "prophet/graph/operation.h"
 
 namespace prophet::graph {
 namespace {
@@ -26,22 +27,6 @@ using engine::kNever;
 
 // How often in a row, while nothing else is to come, policies may say that they will send later.
 constexpr int64_t kPatience = 100'000;
-
-struct alignas(64) Operation {
-  enum Flag : uint32_t { kGated = 1, kAcknowledges = 2, kMarks = 4, kMemory = 8 };
-  TimeNs ready = 0;  // as far as is known
-  TimeNs start = 0;
-  TimeNs end = 0;
-  TimeNs duration = 0;
-  TimeNs latency = 0;
-  uint32_t first_successor = 0;
-  uint32_t successors = 0;
-  uint32_t missing = 0;  // dependencies that it has not heard of
-  int32_t device = -1;
-  int32_t held_by = -1;
-  uint32_t flags = 0;
-};
-static_assert(sizeof(Operation) == 64);
 
 // The flow that a connection has.
 struct Flow {
@@ -253,31 +238,7 @@ class Replayer {
   }
 
   Result Finish() {
-    Result result;
-    for (auto* of_operations : {&result.ready_ns, &result.start_ns, &result.end_ns}) {
-      of_operations->reserve(operations_.size());
-    }
-    result.held_by.reserve(operations_.size());
-    result.device_busy_ns.resize(graph_.devices.size());
-    result.device_bytes.resize(graph_.devices.size());
-    for (size_t i = 0; i < operations_.size(); ++i) {
-      const Operation& operation = operations_[i];
-      result.ready_ns.push_back(operation.ready);
-      result.start_ns.push_back(operation.start);
-      result.end_ns.push_back(operation.end);
-      result.held_by.push_back(operation.held_by);
-      result.makespan_ns = std::max(result.makespan_ns, operation.end);
-      if (operation.device < 0) continue;
-      const auto device = static_cast<size_t>(operation.device);
-      result.device_busy_ns[device] += operation.end - operation.start;
-      if (!graph_.size_bytes.empty()) result.device_bytes[device] += graph_.size_bytes[i];
-    }
-    result.link_bytes.resize(graph_.link_bps.size());
-    for (size_t device = 0; device < graph_.devices.size(); ++device) {
-      for (const int32_t link : graph_.devices[device].route) {
-        result.link_bytes[static_cast<size_t>(link)] += result.device_bytes[device];
-      }
-    }
+    Result result = ResultOf(graph_, operations_);
     for (size_t link = 0; link < graph_.link_bps.size(); ++link) {
       result.link_busy_ns.push_back(links_.busy_ns(link));
     }
