@@ -19,7 +19,7 @@ help:
 	@echo "make test-sanitizers  run the C++ tests under AddressSanitizer, UBSan, LeakSanitizer and ThreadSanitizer"
 	@echo "make mxnet   make or update $(MXNET_VENV)/, with MXNet in place of PyTorch; make demo-mxnet trains there"
 	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
-	@echo "make bench-native  what queue operations and policy decisions cost with 100, 2,000 and 20,000 pending"
+	@echo "make bench-native  what queue operations and policy decisions cost with 100, 2,000 and 20,000 pending; how fast graphs are replayed"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet"
 

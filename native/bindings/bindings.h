@@ -9,5 +9,6 @@ namespace byteprophet {
 void DefinePolicy(nanobind::module_& module);
 void DefineBound(nanobind::module_& module);
 void DefineEngine(nanobind::module_& module);
+void DefineGraph(nanobind::module_& module);
 
 }  // namespace byteprophet

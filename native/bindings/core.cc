@@ -5,4 +5,5 @@ NB_MODULE(_core, module) {
   byteprophet::DefinePolicy(module);
   byteprophet::DefineBound(module);
   byteprophet::DefineEngine(module);
+  byteprophet::DefineGraph(module);
 }

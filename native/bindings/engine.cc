@@ -1,16 +1,15 @@
 // A simulated job from arrays to arrays. The GIL is free while it runs: nothing of Python is in it.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "bindings.h"
 #include "prophet/engine/job.h"
 #include "prophet/registry.h"
@@ -21,24 +20,6 @@ namespace engine = prophet::engine;
 
 namespace byteprophet {
 namespace {
-
-template <typename T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <typename T>
-std::span<const T> SpanOf(const In<T>& array) {
-  return {array.data(), array.size()};
-}
-
-template <typename T>
-nb::object Array(std::vector<T> values, std::initializer_list<size_t> shape) {
-  auto owned = std::make_unique<std::vector<T>>(std::move(values));
-  T* const data = owned->data();
-  nb::capsule owner(owned.get(),
-                    [](void* kept) noexcept { delete static_cast<std::vector<T>*>(kept); });
-  (void)owned.release();
-  return nb::cast(nb::ndarray<nb::numpy, T>(data, shape, owner));
-}
 
 nb::object Bytes(const std::vector<engine::Transfer>& transfers) {
   std::vector<uint8_t> bytes(transfers.size() * sizeof(engine::Transfer));

@@ -1,4 +1,4 @@
-"""The C++ core: scheduling policies, the lower bound of an iteration, and simulated jobs.
+"""The C++ core: scheduling policies, the lower bound of an iteration, simulated jobs, graphs.
 
 Times are integer nanoseconds on the caller's clock. Nothing here is thread safe except
 ``iteration_bound_ns`` and ``simulate``. A request that the core refuses raises ``ValueError`` with
@@ -116,3 +116,30 @@ def simulate(
     ``bytes`` and ``messages`` of the links, up then down: (2, workers + servers); ``transfers``: of
     each worker uint8, 64 bytes per transfer; ``end_ns``, ``events``: int.
     """
+
+def replay(
+    graph: Mapping[str, Any],
+    gates: Sequence[tuple[str, Mapping[str, int], Sequence[tuple[int, int, int, int]]]],
+) -> dict[str, Any]:
+    """A graph on virtual time. See prophet/graph/graph.h; byteprophet.replay.engine calls it.
+
+    ``graph``: the arrays of a Graph and its devices as columns, each of its exact type.
+    ``gates``: policy, settings and, where known, ready times as ``Policy.set_ready_times`` takes
+    them. The GIL is free meanwhile, and the arrays must stay as they are. Returns the fields of
+    Result. What is refused is a ``ValueError`` whose arguments are the line and the operation that
+    it names, or -1.
+    """
+
+def critical_path(
+    *,
+    first_successor: _Int64Array,
+    successor: npt.NDArray[np.int32],
+    latency_ns: _Int64Array,
+    ready_ns: _Int64Array,
+    end_ns: _Int64Array,
+    held_by: npt.NDArray[np.int32],
+) -> npt.NDArray[np.int32]:
+    """Operations in order of time, of a graph and what ``replay`` said of it."""
+
+def graph_closure(graph: Mapping[str, Any], wanted: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """``wanted`` and all operations that they need, ascending. Arguments, errors: ``replay``."""

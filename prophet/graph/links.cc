@@ -1,0 +1,247 @@
+#include "prophet/graph/links.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace prophet::graph {
+
+Links::Links(std::span<const Device> devices, std::span<const int64_t> link_bps)
+    : connections_(devices.size()), links_(link_bps.size()) {
+  for (size_t link = 0; link < links_.size(); ++link) links_[link].rate = link_bps[link];
+  for (size_t number = 0; number < devices.size(); ++number) {
+    Connection& connection = connections_[number];
+    connection.first_slot = static_cast<uint32_t>(slots_.size());
+    for (const int32_t link : devices[number].route) {
+      slots_.push_back({static_cast<uint32_t>(link), static_cast<uint32_t>(number), 0});
+      connection.limited |= link_bps[static_cast<size_t>(link)] > 0;
+    }
+    connection.route_end = static_cast<uint32_t>(slots_.size());
+    connection.phase_end = connection.first_slot;
+  }
+}
+
+void Links::StartCost(size_t connection, TimeNs cost_ns, TimeNs now) {
+  const Link& first = links_[slots_[connections_[connection].first_slot].link];
+  Start(connection, true, static_cast<Work>(cost_ns) * static_cast<Work>(RateOf(first)), now);
+}
+
+void Links::StartBytes(size_t connection, int64_t bytes, TimeNs now) {
+  Start(connection, false, static_cast<Work>(bytes) * engine::kWorkPerByte, now);
+}
+
+void Links::Start(size_t number, bool cost, Work work, TimeNs now) {
+  Connection& connection = connections_[number];
+  connection.work = work;
+  connection.settled = now;
+  const End end{engine::kNever, static_cast<uint32_t>(number)};
+  ends_.push_back(end);
+  Place(ends_.size() - 1, end);
+  if (std::exchange(connection.over, false)) {
+    if (connection.cost == cost) return SetEnd(connection);
+    Leave(connection, now);
+  }
+  connection.rate = 0;
+  Enter(connection, cost, now);
+}
+
+size_t Links::Take() {
+  const size_t number = ends_.front().connection;
+  const End last = ends_.back();
+  ends_.pop_back();
+  if (!ends_.empty()) Sink(0, last);
+  connections_[number].over = true;
+  over_.push_back(static_cast<uint32_t>(number));
+  return number;
+}
+
+void Links::Enter(Connection& connection, bool cost, TimeNs now) {
+  connection.cost = cost;
+  connection.phase_end = cost ? connection.first_slot + 1 : connection.route_end;
+  for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
+    Link& link = links_[slots_[slot].link];
+    if (link.users++ == 0) link.busy_since = now;
+    slots_[slot].position = kNotSharing;
+    if (!cost && link.rate == 0) continue;  // an unlimited link limits costs only, as in the fabric
+    slots_[slot].position = static_cast<uint32_t>(link.sharing.size());
+    link.sharing.push_back(slot);
+    Touch(slots_[slot].link);
+  }
+}
+
+void Links::Leave(Connection& connection, TimeNs now) {
+  for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
+    Link& link = links_[slots_[slot].link];
+    if (--link.users == 0) link.busy_ns += now - link.busy_since;
+    const uint32_t position = slots_[slot].position;
+    if (position == kNotSharing) continue;
+    link.sharing[position] = link.sharing.back();
+    slots_[link.sharing[position]].position = position;
+    link.sharing.pop_back();
+    Touch(slots_[slot].link);
+  }
+  connection.phase_end = connection.first_slot;
+}
+
+void Links::Leave(TimeNs now) {
+  for (const uint32_t number : over_) {
+    if (std::exchange(connections_[number].over, false)) Leave(connections_[number], now);
+  }
+  over_.clear();
+}
+
+void Links::Touch(uint32_t link) {
+  if (links_[link].touched) return;
+  links_[link].touched = true;
+  touched_.push_back(link);
+}
+
+void Links::Share(TimeNs now) {
+  ++round_;
+  for (const uint32_t number : touched_) {
+    Link& link = links_[number];
+    link.touched = false;
+    if (link.sharing.empty()) continue;
+    link.whole = RateOf(link) / static_cast<int64_t>(link.sharing.size());
+  }
+  for (const uint32_t number : touched_) {
+    const Link& link = links_[number];
+    if (link.gathered == round_ || link.sharing.empty()) continue;
+    if (link.sharing.size() == 1) {
+      Connection& connection = connections_[slots_[link.sharing.front()].connection];
+      if (int64_t rate = 0; Alone(connection, rate)) {
+        SetRate(connection, rate, now);
+        continue;
+      }
+    }
+    component_.clear();
+    Gather(number);
+    Fill(now);
+  }
+  touched_.clear();
+}
+
+// Whether the phase has its links to itself, and then its rate.
+bool Links::Alone(const Connection& connection, int64_t& rate) const {
+  rate = engine::kMaxBandwidthBps;
+  for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
+    if (slots_[slot].position == kNotSharing) continue;
+    const Link& link = links_[slots_[slot].link];
+    if (link.sharing.size() != 1) return false;
+    rate = std::min(rate, RateOf(link));
+  }
+  return true;
+}
+
+// All links that flows join to this one.
+void Links::Gather(uint32_t from) {
+  links_[from].gathered = round_;
+  component_.push_back(from);
+  for (size_t next = 0; next < component_.size(); ++next) {
+    for (const uint32_t shared : links_[component_[next]].sharing) {
+      Connection& connection = connections_[slots_[shared].connection];
+      if (connection.gathered == round_) continue;
+      connection.gathered = round_;
+      for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
+        Link& link = links_[slots_[slot].link];
+        if (slots_[slot].position == kNotSharing || link.gathered == round_) continue;
+        link.gathered = round_;
+        component_.push_back(slots_[slot].link);
+      }
+    }
+  }
+}
+
+void Links::Fill(TimeNs now) {
+  for (const uint32_t number : component_) {
+    Link& link = links_[number];
+    link.left = RateOf(link);
+    link.open = static_cast<int64_t>(link.sharing.size());
+    link.even = link.whole;
+  }
+  while (!component_.empty()) {
+    const Link* full = &links_[component_.front()];
+    for (const uint32_t number : component_) {
+      const Link& link = links_[number];
+      if (link.even < full->even || (link.even == full->even && &link < full)) full = &link;
+    }
+    const int64_t share = full->even;
+    for (const uint32_t shared : full->sharing) {
+      Connection& connection = connections_[slots_[shared].connection];
+      if (connection.fixed == round_) continue;
+      connection.fixed = round_;
+      for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
+        if (slots_[slot].position == kNotSharing) continue;
+        Link& link = links_[slots_[slot].link];
+        link.left -= share;
+        --link.open;
+        link.even = kStale;
+      }
+      SetRate(connection, share, now);
+    }
+    // Links that are done leave; of those that gave something away the share is another now.
+    size_t kept = 0;
+    for (const uint32_t number : component_) {
+      Link& link = links_[number];
+      if (link.open == 0) continue;
+      if (link.even == kStale) link.even = link.left / link.open;
+      component_[kept++] = number;
+    }
+    component_.resize(kept);
+  }
+}
+
+void Links::SetRate(Connection& connection, int64_t rate, TimeNs now) {
+  if (connection.rate == rate) return;
+  const Work done =
+      static_cast<Work>(connection.rate) * static_cast<Work>(now - connection.settled);
+  connection.work -= std::min(connection.work, done);
+  connection.settled = now;
+  connection.rate = rate;
+  SetEnd(connection);
+}
+
+void Links::SetEnd(const Connection& connection) {
+  const auto speed = static_cast<uint64_t>(connection.rate);
+  Work left_ns = 0;
+  if (const auto narrow = static_cast<uint64_t>(connection.work); narrow == connection.work) {
+    left_ns = narrow / speed + (narrow % speed != 0);
+  } else {
+    left_ns = connection.work / speed + (connection.work % speed != 0);
+  }
+  const size_t at = connection.in_ends;
+  const End end{connection.settled + static_cast<TimeNs>(left_ns), ends_[at].connection};
+  if (end.time < ends_[at].time) {
+    Lift(at, end);
+  } else {
+    Sink(at, end);
+  }
+}
+
+void Links::Place(size_t at, const End& end) {
+  ends_[at] = end;
+  connections_[end.connection].in_ends = static_cast<uint32_t>(at);
+}
+
+void Links::Lift(size_t at, End end) {
+  while (at > 0) {
+    const size_t parent = (at - 1) / 2;
+    if (ends_[parent].time <= end.time) break;
+    Place(at, ends_[parent]);
+    at = parent;
+  }
+  Place(at, end);
+}
+
+void Links::Sink(size_t at, End end) {
+  for (;;) {
+    size_t child = 2 * at + 1;
+    if (child >= ends_.size()) break;
+    if (child + 1 < ends_.size() && ends_[child + 1].time < ends_[child].time) ++child;
+    if (ends_[child].time >= end.time) break;
+    Place(at, ends_[child]);
+    at = child;
+  }
+  Place(at, end);
+}
+
+}  // namespace prophet::graph

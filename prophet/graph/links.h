@@ -1,0 +1,124 @@
+// Flows of connections over shared links: rates, and when what is under way will have passed.
+//
+// A connection has at most one phase under way: a cost on its first link, or bytes on all links of
+// its route at once. Rates are max-min fair in whole bits per second, rounded down: of all links
+// the one whose even share is smallest (of several the first) fixes its flows' rates, then the
+// same for the others. A phase ends at the first whole nanosecond at which its work is done. This
+// is the fluid of prophet/engine/fabric.h, on arbitrary routes.
+//
+// Rates are worked out once per time at which anything has changed (Settle), and only for the flows
+// that the change can concern: those joined to it by links that they share. Nothing is worked out
+// where a flow has its links to itself, or takes the place of one that ended on its connection at
+// the same time. No allocation per flow once lists have grown.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "prophet/engine/fabric.h"
+#include "prophet/graph/graph.h"
+#include "prophet/item.h"
+
+namespace prophet::graph {
+
+class Links {
+ public:
+  // Valid devices and rates; flows are named by their connection's number among the devices.
+  Links(std::span<const Device> devices, std::span<const int64_t> link_bps);
+
+  // Whether a limited link is on the way; else bytes take no time.
+  bool Limits(size_t connection) const { return connections_[connection].limited; }
+  // Begin a phase; both need more than 0, StartBytes a connection that is limited.
+  void StartCost(size_t connection, TimeNs cost_ns, TimeNs now);
+  void StartBytes(size_t connection, int64_t bytes, TimeNs now);
+
+  // To be called before time goes on.
+  void Settle(TimeNs now) {
+    if (!over_.empty()) Leave(now);
+    if (!touched_.empty()) Share(now);
+  }
+  // When the next phase ends, as of the last Settle; kNever if none is under way.
+  TimeNs next_ns() const { return ends_.empty() ? engine::kNever : ends_.front().time; }
+  // Ends that phase. Its connection.
+  size_t Take();
+
+  TimeNs busy_ns(size_t link) const { return links_[link].busy_ns; }
+
+ private:
+  __extension__ typedef unsigned __int128 Work;  // bits times nanoseconds per second
+
+  static constexpr uint32_t kNotSharing = ~uint32_t{0};
+  static constexpr int64_t kStale = -1;
+
+  // One connection on one link; slots of a route follow each other.
+  struct Slot {
+    uint32_t link = 0;
+    uint32_t connection = 0;
+    uint32_t position = 0;  // in the link's `sharing`; kNotSharing where it does not limit
+  };
+  struct Connection {
+    uint32_t first_slot = 0;
+    uint32_t route_end = 0;  // slots
+    uint32_t phase_end = 0;  // slots of the phase; first_slot: none
+    bool limited = false;
+    bool cost = false;  // the phase is one
+    bool over = false;  // the phase has ended since the last Settle, and no other has begun
+    int64_t rate = 0;
+    Work work = 0;  // left at `settled`
+    TimeNs settled = 0;
+    uint32_t in_ends = 0;   // position
+    uint32_t gathered = 0;  // the last sharing that looked at it
+    uint32_t fixed = 0;     // the last sharing that gave it its rate
+  };
+  struct Link {
+    int64_t rate = 0;
+    uint32_t users = 0;     // phases under way
+    uint32_t gathered = 0;  // as a connection's
+    bool touched = false;
+    std::vector<uint32_t> sharing;  // slots of phases that it limits
+    int64_t whole = 0;              // its rate by their number
+    TimeNs busy_since = 0;
+    TimeNs busy_ns = 0;
+    // While rates are worked out.
+    int64_t left = 0;
+    int64_t open = 0;  // flows without a rate
+    int64_t even = 0;  // left / open
+  };
+  struct End {
+    TimeNs time = 0;
+    uint32_t connection = 0;
+  };
+
+  int64_t RateOf(const Link& link) const {
+    return link.rate > 0 ? link.rate : engine::kMaxBandwidthBps;
+  }
+
+  void Start(size_t connection, bool cost, Work work, TimeNs now);
+  void Enter(Connection& connection, bool cost, TimeNs now);
+  void Leave(Connection& connection, TimeNs now);
+  void Leave(TimeNs now);
+  void Touch(uint32_t link);
+  void Share(TimeNs now);
+  bool Alone(const Connection& connection, int64_t& rate) const;
+  void Gather(uint32_t link);
+  void Fill(TimeNs now);
+  void SetRate(Connection& connection, int64_t rate, TimeNs now);
+  void SetEnd(const Connection& connection);
+  // The heap of ends.
+  void Place(size_t at, const End& end);
+  void Lift(size_t at, End end);
+  void Sink(size_t at, End end);
+
+  std::vector<Slot> slots_;
+  std::vector<Connection> connections_;
+  std::vector<Link> links_;
+  std::vector<uint32_t> over_;       // connections, some of which may be in use again
+  std::vector<uint32_t> touched_;    // links whose flows are others than at the last Settle
+  std::vector<uint32_t> component_;  // links whose flows get new rates
+  uint32_t round_ = 0;
+  std::vector<End> ends_;
+};
+
+}  // namespace prophet::graph

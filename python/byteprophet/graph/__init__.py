@@ -1,0 +1,35 @@
+"""Graphs of operations: what a job does and what it waits for, as plain data.
+
+model.py     a graph: arrays of operations and dependencies, tables of devices, links and gates
+builder.py   builds one operation by operation
+
+What a graph means, and in which order things happen, is at the top of prophet/graph/graph.h.
+"""
+
+from __future__ import annotations
+
+from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.model import (
+    Connection,
+    Device,
+    Gate,
+    GatedOperations,
+    Graph,
+    IterationMarks,
+    Link,
+    Memory,
+    SerialDevice,
+)
+
+__all__ = [
+    "Connection",
+    "Device",
+    "Gate",
+    "GatedOperations",
+    "Graph",
+    "GraphBuilder",
+    "IterationMarks",
+    "Link",
+    "Memory",
+    "SerialDevice",
+]

@@ -1,0 +1,158 @@
+"""Replays a graph on the core's engine (prophet/graph/graph.h has the model)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet import _core
+from byteprophet.errors import UserError
+from byteprophet.graph.model import Connection, Graph, Int32Array, Int64Array, SerialDevice
+
+_T = TypeVar("_T")
+_Columns = dict[str, tuple[npt.NDArray[Any], type[np.generic]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """What came of a graph. Times are virtual nanoseconds from 0.
+
+    ``ready_ns``, ``start_ns``, ``end_ns``: shape (operations,). ``held_by``: (operations,), what
+    kept an operation after it was ready: the one that had its device until then, or the one whose
+    acknowledgement made its policy send it; -1: nothing, or its policy waited for no operation.
+    ``sent_ns``: (gated,), when policies sent. ``device_busy_ns`` (all units together),
+    ``device_bytes``: (devices,); ``link_busy_ns`` (with a flow under way), ``link_bytes``:
+    (links,); ``peak_bytes``: (pools,). ``makespan_ns``: the last end.
+    """
+
+    graph: Graph
+    ready_ns: Int64Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+    held_by: Int32Array
+    sent_ns: Int64Array
+    device_busy_ns: Int64Array
+    device_bytes: Int64Array
+    link_busy_ns: Int64Array
+    link_bytes: Int64Array
+    peak_bytes: Int64Array
+    makespan_ns: int
+
+    @property
+    def device_utilisation(self) -> npt.NDArray[np.float64]:
+        """The share of the time that each device is busy, all its units; shape (devices,)."""
+        units = [
+            device.units if isinstance(device, SerialDevice) else 1 for device in self.graph.devices
+        ]
+        return self.device_busy_ns / (max(1, self.makespan_ns) * np.array(units, dtype=np.float64))
+
+    @property
+    def link_utilisation(self) -> npt.NDArray[np.float64]:
+        """The share of the time that each link has a flow under way; shape (links,)."""
+        return self.link_busy_ns / max(1, self.makespan_ns)
+
+    def critical_path(self) -> Int32Array:
+        """Operations from the first to the last end, each of which waited for the one before.
+
+        It waited for what it was held by, else for the dependency of which it heard last.
+        """
+        path: Int32Array = _core.critical_path(
+            first_successor=self.graph.first_successor,
+            successor=self.graph.successor,
+            latency_ns=self.graph.latency_ns,
+            ready_ns=self.ready_ns,
+            end_ns=self.end_ns,
+            held_by=self.held_by,
+        )
+        return path
+
+
+def replay(graph: Graph) -> Replayed:
+    """Run ``graph`` on virtual time; UserError where it makes no sense or never ends."""
+    arrays = _arrays(graph)
+    gates = [(gate.policy, dict(gate.settings), list(gate.ready_times)) for gate in graph.gates]
+    return Replayed(graph, **_naming(graph, lambda: _core.replay(arrays, gates)))
+
+
+def part(graph: Graph, wanted: npt.ArrayLike) -> Graph:
+    """The operations ``wanted`` and all that they need, as a graph of their own.
+
+    They need what they depend on, what acknowledges gated ones, and what marks iterations of their
+    gates. Replayed, they come out as in the whole graph if nothing else there used their devices,
+    links and gates.
+    """
+    chosen = np.unique(np.asarray(wanted, dtype=np.int32))
+    return graph.select(_naming(graph, lambda: _core.graph_closure(_arrays(graph), chosen)))
+
+
+def _naming(graph: Graph, do: Callable[[], _T]) -> _T:
+    """What ``do`` gives; what the core refuses as a UserError, with the operation's name."""
+    try:
+        return do()
+    except ValueError as error:
+        text = str(error.args[0])
+        operation = error.args[1] if len(error.args) > 1 else -1
+        if operation >= 0 and graph.operation_names:
+            text += f" (operation {operation} is {graph.operation_names[operation]!r})"
+        raise UserError(text) from None
+
+
+def _arrays(graph: Graph) -> dict[str, Any]:
+    """What the core takes. The arrays are passed as they are, so their types must be right."""
+    gated, memory = graph.gated, graph.memory
+    columns: _Columns = {
+        "duration_ns": (graph.duration_ns, np.int64),
+        "size_bytes": (graph.size_bytes, np.int64),
+        "device": (graph.device, np.int32),
+        "latency_ns": (graph.latency_ns, np.int64),
+        "priority": (graph.priority, np.int32),
+        "release_ns": (graph.release_ns, np.int64),
+        "first_successor": (graph.first_successor, np.int64),
+        "successor": (graph.successor, np.int32),
+        "memory_pool": (memory.pool, np.int32),
+        "allocated_bytes": (memory.allocated_bytes, np.int64),
+        "freed_bytes": (memory.freed_bytes, np.int64),
+        "gated_operation": (gated.operation, np.int32),
+        "gated_gate": (gated.gate, np.int32),
+        "gated_key": (gated.key, np.uint64),
+        "gated_server": (gated.server, np.uint32),
+        "gated_priority": (gated.priority, np.int32),
+        "gated_acked_by": (gated.acked_by, np.int32),
+        "mark_operation": (graph.marks.operation, np.int32),
+        "mark_gate": (graph.marks.gate, np.int32),
+    }
+    for name, (column, dtype) in columns.items():
+        if column.dtype != dtype or column.ndim != 1 or not column.flags.c_contiguous:
+            raise UserError(
+                f"graph: {name} must be a one-dimensional contiguous array of "
+                f"{dtype.__name__}, got {column.dtype} of shape {column.shape}"
+            )
+    return {name: column for name, (column, _) in columns.items()} | _tables(graph)
+
+
+def _tables(graph: Graph) -> dict[str, Any]:
+    routes = [device.route if isinstance(device, Connection) else () for device in graph.devices]
+    serial = [device if isinstance(device, SerialDevice) else None for device in graph.devices]
+    return {
+        "device_is_connection": np.array([device is None for device in serial], dtype=np.uint8),
+        "device_units": np.array([1 if one is None else one.units for one in serial], np.int64),
+        "device_by_priority": np.array(
+            [device.by_priority for device in graph.devices], dtype=np.uint8
+        ),
+        "device_cost_on_first_link": np.array(
+            [
+                isinstance(device, Connection) and device.cost_on_first_link
+                for device in graph.devices
+            ],
+            dtype=np.uint8,
+        ),
+        "device_first_route": np.cumsum([0, *map(len, routes)], dtype=np.int64),
+        "device_route": np.array([link for route in routes for link in route], dtype=np.int32),
+        "link_bps": np.array([link.capacity_bps or 0 for link in graph.links], dtype=np.int64),
+        "pools": len(graph.pools),
+        "gates": len(graph.gates),
+    }

@@ -1,0 +1,294 @@
+"""A graph replayed slowly: the model of prophet/graph/graph.h, written a second time.
+
+Shares nothing with the engine but the policies. Everything is looked at anew at every step: who is
+ready from all dependencies, rates from all flows, the next time from all that is pending. Rates are
+in bits per second, work in bits times nanoseconds per second, in Python's integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from byteprophet import _core
+from byteprophet.graph import Connection, Graph, SerialDevice
+
+WORK_PER_BYTE = 8_000_000_000
+COST_BPS = 2**40  # at which a link without limit bears costs
+
+
+@dataclass
+class Operation:
+    number: int
+    waits_for: list[int]
+    state: str = "waits"  # waits, offered, queued, cost, bytes, runs, over
+    ready: int = -1
+    entered: int = -1  # at its device
+    start: int = -1
+    end: int = -1  # while it runs: when it will
+    left: int = 0  # work of a phase on links
+    order: tuple[int, ...] = ()  # in its device's queue
+
+
+@dataclass
+class Gate:
+    policy: _core.Policy
+    calls: list[tuple[int, int, int, str, int]] = field(default_factory=list)
+    changed: bool = False
+    ask_at: int | None = None
+    pending: dict[int, int] = field(default_factory=dict)  # key -> row
+
+
+class Reference:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        before, after = (ends.tolist() for ends in graph.edges())
+        self.operations = [
+            Operation(i, [b for b, a in zip(before, after, strict=True) if a == i])
+            for i in range(len(graph))
+        ]
+        self.gates = []
+        for gate in graph.gates:
+            policy = _core.Policy(gate.policy, dict(gate.settings))
+            if gate.ready_times:
+                policy.set_ready_times(gate.ready_times)
+            self.gates.append(Gate(policy))
+        self.rows = {int(operation): row for row, operation in enumerate(graph.gated.operation)}
+        self.sent = [-1] * len(self.rows)
+        self.acked = [False] * len(self.rows)
+        self.sends = 0
+        self.link_busy = [0] * len(graph.links)
+        self.now = 0
+
+    # What is asked again and again.
+
+    def heard(self, number: int) -> int | None:
+        """When the end of an operation is known elsewhere; None: it has not ended."""
+        operation = self.operations[number]
+        if operation.state != "over":
+            return None
+        return operation.end + int(self.graph.latency_ns[number])
+
+    def ready_at(self, operation: Operation) -> int | None:
+        times = [self.heard(number) for number in operation.waits_for]
+        known = [time for time in times if time is not None]
+        if len(known) < len(times):
+            return None
+        return max([int(self.graph.release_ns[operation.number]), *known])
+
+    def device(self, operation: Operation) -> Any:
+        number = int(self.graph.device[operation.number])
+        return None if number < 0 else self.graph.devices[number]
+
+    def on(self, device: int, *states: str) -> list[Operation]:
+        return [
+            operation
+            for operation in self.operations
+            if self.graph.device[operation.number] == device and operation.state in states
+        ]
+
+    def links(self, operation: Operation) -> list[int]:
+        """Those that the phase under way has to share."""
+        route = self.device(operation).route
+        if operation.state == "cost":
+            return [route[0]]
+        return [link for link in route if self.graph.links[link].capacity_bps]
+
+    def rates(self) -> dict[int, int]:
+        flows = {
+            operation.number: self.links(operation)
+            for operation in self.operations
+            if operation.state in ("cost", "bytes")
+        }
+        left = [link.capacity_bps or COST_BPS for link in self.graph.links]
+        rates: dict[int, int] = {}
+        while len(rates) < len(flows):
+            shares = []
+            for link in range(len(left)):
+                open_flows = [f for f, on in flows.items() if link in on and f not in rates]
+                if open_flows:
+                    shares.append((left[link] // len(open_flows), link, open_flows))
+            share, _, fixed = min(shares)
+            for flow in fixed:
+                rates[flow] = share
+                for link in flows[flow]:
+                    left[link] -= share
+        return rates
+
+    # What happens.
+
+    def begin(self, operation: Operation) -> None:
+        number = operation.number
+        operation.start = self.now
+        for mark, gate in zip(self.graph.marks.operation, self.graph.marks.gate, strict=True):
+            if mark == number:
+                self.gates[gate].calls.append((1, number, 0, "iteration", number))
+                self.gates[gate].changed = True
+        device = self.device(operation)
+        duration = int(self.graph.duration_ns[number])
+        if isinstance(device, Connection) and device.cost_on_first_link and duration:
+            operation.state = "cost"
+            first = self.graph.links[device.route[0]]
+            operation.left = duration * (first.capacity_bps or COST_BPS)
+        else:
+            operation.state = "runs"
+            operation.end = self.now + duration
+
+    def begin_bytes(self, operation: Operation) -> None:
+        operation.state = "bytes"
+        operation.left = int(self.graph.size_bytes[operation.number]) * WORK_PER_BYTE
+        if operation.left == 0 or not self.links(operation):
+            self.finish(operation)
+
+    def finish(self, operation: Operation) -> None:
+        operation.state = "over"
+        operation.end = self.now
+
+    def enter(self, operation: Operation, order: int) -> None:
+        operation.entered = self.now
+        device = self.device(operation)
+        if device is None:
+            self.begin(operation)
+            return
+        operation.state = "queued"
+        priority = int(self.graph.priority[operation.number]) if device.by_priority else 0
+        operation.order = (-priority, self.now, order)
+
+    def anything_without_choice(self) -> bool:
+        for operation in self.operations:
+            if operation.state == "runs" and operation.end == self.now:
+                if isinstance(self.device(operation), Connection):
+                    self.begin_bytes(operation)
+                else:
+                    self.finish(operation)
+                return True
+            if operation.state == "cost" and operation.left == 0:
+                self.begin_bytes(operation)
+                return True
+            if operation.state == "bytes" and operation.left == 0:
+                self.finish(operation)
+                return True
+            if operation.state == "waits" and self.ready_at(operation) == self.now:
+                self.make_ready(operation)
+                return True
+        for row, number in enumerate(self.graph.gated.acked_by):
+            if not self.acked[row] and self.heard(number) == self.now:
+                self.acked[row] = True
+                gate = self.gates[self.graph.gated.gate[row]]
+                gate.calls.append((0, int(self.graph.gated.operation[row]), 0, "acked", row))
+                gate.changed = True
+                return True
+        for gate in self.gates:
+            if gate.ask_at == self.now and not gate.changed:
+                gate.changed = True
+                return True
+        return False
+
+    def make_ready(self, operation: Operation) -> None:
+        operation.ready = self.now
+        row = self.rows.get(operation.number)
+        if row is None:
+            self.enter(operation, operation.number)
+            return
+        operation.state = "offered"
+        gate = self.gates[self.graph.gated.gate[row]]
+        gate.calls.append((1, operation.number, 1, "ready", row))
+        gate.changed = True
+
+    def anything_on_devices(self) -> bool:
+        began = False
+        for number, device in enumerate(self.graph.devices):
+            units = device.units if isinstance(device, SerialDevice) else 1
+            while len(self.on(number, "runs", "cost", "bytes")) < units:
+                queue = self.on(number, "queued")
+                if not queue:
+                    break
+                self.begin(min(queue, key=lambda operation: operation.order))
+                began = True
+        return began
+
+    def anything_of_gates(self) -> bool:
+        gated = self.graph.gated
+        for gate in self.gates:
+            if not gate.changed:
+                continue
+            gate.changed = False
+            gate.ask_at = None
+            calls, gate.calls = sorted(gate.calls), []
+            for *_, what, row in calls:
+                if what == "iteration":
+                    gate.policy.on_iteration(self.now)
+                    continue
+                key = int(gated.key[row])
+                if what == "acked":
+                    gate.policy.on_acked(key, self.now)
+                    continue
+                gate.pending[key] = row
+                size = int(self.graph.size_bytes[gated.operation[row]])
+                gate.policy.on_ready(
+                    key, int(gated.server[row]), int(gated.priority[row]), size, self.now
+                )
+            while (decision := gate.policy.next(self.now))[0] == "send":
+                row = gate.pending.pop(decision[1])
+                self.sent[row] = self.now
+                self.enter(self.operations[gated.operation[row]], len(self.graph) + self.sends)
+                self.sends += 1
+            if decision[0] == "wait_until":
+                gate.ask_at = max(decision[1], self.now + 1)
+            return True
+        return False
+
+    def advance(self) -> None:
+        rates = self.rates()
+        times = [self.now - (-self.operations[flow].left // rate) for flow, rate in rates.items()]
+        times += [operation.end for operation in self.operations if operation.state == "runs"]
+        times += [gate.ask_at for gate in self.gates if gate.ask_at is not None]
+        for operation in self.operations:
+            ready = self.ready_at(operation) if operation.state == "waits" else None
+            if ready is not None:
+                times.append(ready)
+        for row, number in enumerate(self.graph.gated.acked_by):
+            heard = self.heard(number)
+            if heard is not None and not self.acked[row]:
+                times.append(heard)
+        later = min(times)
+        assert later > self.now
+        for link in range(len(self.link_busy)):
+            crossed = any(
+                link == self.device(self.operations[flow]).route[0]
+                if self.operations[flow].state == "cost"
+                else link in self.device(self.operations[flow]).route
+                for flow in rates
+            )
+            self.link_busy[link] += (later - self.now) * crossed
+        for flow, rate in rates.items():
+            operation = self.operations[flow]
+            operation.left = max(0, operation.left - rate * (later - self.now))
+        self.now = later
+
+    def run(self) -> Reference:
+        while any(operation.state != "over" for operation in self.operations):
+            if not (
+                self.anything_without_choice()
+                or self.anything_on_devices()
+                or self.anything_of_gates()
+            ):
+                self.advance()
+        return self
+
+    def peaks(self) -> list[int]:
+        """At every time at which anything changes: what has started less what has ended."""
+        memory = self.graph.memory
+        times = {operation.start for operation in self.operations}
+        return [
+            max(
+                sum(
+                    int(memory.allocated_bytes[operation.number]) * (operation.start <= time)
+                    - int(memory.freed_bytes[operation.number]) * (operation.end <= time)
+                    for operation in self.operations
+                    if memory.pool[operation.number] == pool
+                )
+                for time in times
+            )
+            for pool in range(len(self.graph.pools))
+        ]
