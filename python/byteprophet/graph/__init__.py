@@ -1,7 +1,9 @@
 """Graphs of operations: what a job does and what it waits for, as plain data.
 
 model.py     a graph: arrays of operations and dependencies, tables of devices, links and gates
-builder.py   builds one operation by operation
+builder.py   builds one operation by operation, or block by block
+ps_job.py    a parameter-server job: what it computes when, on which network
+ps_graph.py  its graph
 
 What a graph means, and in which order things happen, is at the top of prophet/graph/graph.h.
 """

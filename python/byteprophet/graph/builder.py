@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.graph.model import (
     NONE,
@@ -17,6 +18,7 @@ from byteprophet.graph.model import (
     Gate,
     GatedOperations,
     Graph,
+    Int64Array,
     IterationMarks,
     Link,
     Memory,
@@ -124,6 +126,44 @@ class GraphBuilder:
         self._int32["pool"].append(pool)
         return number
 
+    def add_block(
+        self,
+        count: int,
+        duration_ns: npt.ArrayLike = 0,
+        *,
+        device: npt.ArrayLike = NONE,
+        size_bytes: npt.ArrayLike = 0,
+        latency_ns: npt.ArrayLike = 0,
+        priority: npt.ArrayLike = 0,
+    ) -> Int64Array:
+        """``count`` operations without names, as arrays; returns their numbers."""
+        first = len(self._names)
+        self._names.extend([""] * count)
+        given = {
+            "duration_ns": duration_ns,
+            "size_bytes": size_bytes,
+            "latency_ns": latency_ns,
+            "device": device,
+            "priority": priority,
+        }
+        for columns, dtype in ((self._int64, np.int64), (self._int32, np.int32)):
+            for name, column in columns.items():
+                default = NONE if name in ("device", "pool") else 0
+                values = np.broadcast_to(np.asarray(given.get(name, default), dtype), count)
+                column.frombytes(values.tobytes())
+        return np.arange(first, first + count)
+
+    def depend_each(self, before: npt.ArrayLike, after: npt.ArrayLike) -> None:
+        """Each of ``after`` waits for the one at its place in ``before``; one may stand for all."""
+        pairs = np.broadcast_arrays(np.asarray(before, np.int32), np.asarray(after, np.int32))
+        self._before.frombytes(pairs[0].tobytes())
+        self._after.frombytes(pairs[1].tobytes())
+
+    def chain(self, operations: npt.ArrayLike) -> None:
+        """Each waits for the one before it."""
+        numbers = np.asarray(operations)
+        self.depend_each(numbers[:-1], numbers[1:])
+
     def depend(self, before: int, after: int) -> None:
         """``after`` waits for ``before``."""
         self._before.append(before)
@@ -134,6 +174,20 @@ class GraphBuilder:
     ) -> None:
         """Put an operation behind a gate: ``GatedOperations``."""
         self._gated.append((operation, gate, key, server, priority, acked_by))
+
+    def guard_block(
+        self,
+        operations: npt.ArrayLike,
+        gate: int,
+        *,
+        key: npt.ArrayLike,
+        server: npt.ArrayLike,
+        priority: npt.ArrayLike,
+        acked_by: npt.ArrayLike,
+    ) -> None:
+        """As ``guard``, of arrays."""
+        columns = np.broadcast_arrays(operations, gate, key, server, priority, acked_by)
+        self._gated.extend(zip(*(column.tolist() for column in columns), strict=True))
 
     def mark_iteration(self, operation: int, gate: int) -> None:
         """An iteration begins for ``gate`` when ``operation`` starts."""

@@ -1,0 +1,213 @@
+"""The graph of a parameter-server job: every layer, gradient, partition, sum and answer.
+
+    iteration ─► forward of layer 0 ─► … ─► backward, tensor by tensor ─► next iteration
+                   ▲                              │ ready
+                update ◄── answers ◄── sums ◄── pushes (through the worker's gate)
+
+- Each worker has one device that computes; a layer's forward waits for the updates of its tensor of
+  the iteration before. Updates are made one after the other, in a thread of their own.
+- A partition's push passes its worker's policy (the gate), is a flow over the worker's and the
+  server's link, and is acknowledged one delay after it arrived. A server's threads add pushes up;
+  when all workers' are, the sum travels back to each as a flow, the most urgent of a connection
+  first. Requests of pulls travel with the pushes, and have no size.
+- "stock" has no gate: pushes leave as they come; a pull is requested when its push has been
+  acknowledged, behind other pushes; acknowledgements travel behind answers; the next forward waits
+  for all.
+
+Operations are numbered worker by worker in blocks, so that arrays stay arrays: nothing here loops
+over partitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from byteprophet.engine.layout import Partitions, partitions_of
+from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.model import Graph
+from byteprophet.graph.ps_job import Int64Array, PsJob
+from byteprophet.schedulers import STOCK
+
+_OF_TENSORS = ("forward", "ready", "update")
+_OF_PARTITIONS = ("push", "sum", "answer")
+
+
+@dataclass(frozen=True)
+class PsGraph:
+    """A job's graph, and which operation is what. W, I, L as in ``PsJob``; P partitions.
+
+    ``begin`` (W, I): iterations. ``forward``, ``update`` (W, I, L). ``backward`` (W, I, L + 1): in
+    order of readiness, behind the last gradient what remains. ``ready`` (W, I, L): those of
+    ``backward`` at whose ends gradients are ready. ``push``, ``sum``, ``answer`` (W, I, P).
+    """
+
+    graph: Graph
+    partitions: Partitions
+    begin: Int64Array
+    forward: Int64Array
+    backward: Int64Array
+    ready: Int64Array
+    update: Int64Array
+    push: Int64Array
+    sum: Int64Array
+    answer: Int64Array
+
+
+def build(job: PsJob) -> PsGraph:
+    """The graph of ``job``; UserError where the job makes no sense."""
+    return _Build(job).run()
+
+
+class _Build:
+    """One graph in the making."""
+
+    def __init__(self, job: PsJob) -> None:
+        self.job = job
+        self.stock = job.scheduler == STOCK
+        self.partitions = partitions_of(job.size_bytes, job.partition_bytes, job.servers)
+        self.graph = GraphBuilder()
+        network, add = job.network, self.graph
+        workers, servers = range(job.workers), range(job.servers)
+        up = [add.link(f"worker {w} up", network.worker_bps[w] or None) for w in workers]
+        down = [add.link(f"worker {w} down", network.worker_bps[w] or None) for w in workers]
+        out = [add.link(f"server {s} up", network.server_bps[s] or None) for s in servers]
+        into = [add.link(f"server {s} down", network.server_bps[s] or None) for s in servers]
+        self.computes = [add.serial(f"worker {w} computes") for w in workers]
+        self.updates = [add.serial(f"worker {w} updates") for w in workers]
+        # By worker, then server.
+        self.pushes = np.array(
+            [[self._connection(up[w], into[s]) for s in servers] for w in workers]
+        )
+        # What is urgent goes first, but in BytePS as shipped.
+        first = not self.stock
+        self.answers = np.array(
+            [[self._connection(out[s], down[w], first) for s in servers] for w in workers]
+        )
+        self.sums = np.array(
+            [
+                [add.serial(f"server {s} sums {n}") for n in range(network.sum_threads)]
+                for s in servers
+            ]
+        )
+        self.gates = []
+        if not self.stock:
+            self.gates = [add.gate(f"worker {w}", job.scheduler, job.settings) for w in workers]
+
+        shape = (job.workers, job.iterations)
+        tensors, partitions = len(job.size_bytes), len(self.partitions.size_bytes)
+        self.blocks = {
+            "begin": np.zeros(shape, np.int64),
+            "backward": np.zeros((*shape, tensors + 1), np.int64),
+            **{name: np.zeros((*shape, tensors), np.int64) for name in _OF_TENSORS},
+            **{name: np.zeros((*shape, partitions), np.int64) for name in _OF_PARTITIONS},
+        }
+
+    def _connection(self, first: int, second: int, by_priority: bool = False) -> int:
+        return self.graph.connection(
+            f"over link {first} and link {second}",
+            (first, second),
+            by_priority=by_priority,
+            cost_on_first_link=True,
+        )
+
+    def run(self) -> PsGraph:
+        """Iteration after iteration; sums need all workers' pushes."""
+        for iteration in range(self.job.iterations):
+            for worker in range(self.job.workers):
+                self._compute(worker, iteration)
+                self._push(worker, iteration)
+            for worker in range(self.job.workers):
+                self._answer(worker, iteration)
+        return PsGraph(self.graph.freeze(), self.partitions, **self.blocks)
+
+    def _compute(self, worker: int, iteration: int) -> None:
+        """Forward and backward, after the updates of the iteration before."""
+        graph, blocks, compute = self.graph, self.blocks, self.job.compute
+        device, at = self.computes[worker], (worker, iteration)
+        begin = graph.add_block(1)
+        forward = graph.add_block(blocks["forward"].shape[2], compute.forward_ns[at], device=device)
+        graph.chain(np.concatenate([begin, forward]))
+        if self.gates:
+            graph.mark_iteration(int(begin[0]), self.gates[worker])
+        if iteration:
+            before = (worker, iteration - 1)
+            graph.depend_each(blocks["backward"][before][-1:], begin)
+            if self.stock:
+                graph.depend_each(blocks["answer"][before], forward[0])
+            else:
+                graph.depend_each(blocks["update"][before], forward)
+        # What is ready at one time: the last in forward order first, as backward goes.
+        ready_ns = compute.ready_ns[at]
+        order = np.lexsort((-np.arange(len(ready_ns)), ready_ns))
+        ends_ns = np.append(ready_ns[order], max(compute.backward_ns[at], ready_ns.max()))
+        backward = graph.add_block(len(ends_ns), np.diff(ends_ns, prepend=0), device=device)
+        graph.chain(np.concatenate([forward[-1:], backward]))
+        blocks["begin"][at], blocks["forward"][at], blocks["backward"][at] = (
+            begin[0],
+            forward,
+            backward,
+        )
+        blocks["ready"][at][order] = backward[:-1]
+
+    def _push(self, worker: int, iteration: int) -> None:
+        """Pushes, their acknowledgements, and what the server does with them."""
+        graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
+        at = worker, iteration
+        push = graph.add_block(
+            len(parts.size_bytes),
+            network.message_cost_ns,
+            device=self.pushes[worker, parts.server],
+            size_bytes=parts.size_bytes,
+            latency_ns=network.delay_ns,
+        )
+        graph.depend_each(blocks["ready"][at][parts.tensor], push)
+        add = graph.add_block(
+            len(push),
+            np.ceil(parts.size_bytes * network.sum_ns_per_byte).astype(np.int64),
+            device=self.sums[parts.server, np.arange(len(push)) % network.sum_threads],
+        )
+        graph.depend_each(push, add)
+        if self.gates:
+            acked = graph.add_block(len(push), duration_ns=network.delay_ns)
+            graph.depend_each(push, acked)
+            graph.guard_block(
+                push,
+                self.gates[worker],
+                key=parts.key,
+                server=parts.server,
+                priority=-1 - parts.tensor,
+                acked_by=acked,
+            )
+        blocks["push"][at], blocks["sum"][at] = push, add
+
+    def _answer(self, worker: int, iteration: int) -> None:
+        """The sums' way back, and the updates."""
+        graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
+        at = worker, iteration
+        connections = self.answers[worker, parts.server]
+        answer = graph.add_block(
+            len(parts.size_bytes),
+            network.message_cost_ns,
+            device=connections,
+            size_bytes=parts.size_bytes,
+            latency_ns=network.delay_ns,
+            priority=-parts.tensor,
+        )
+        for sums in blocks["sum"][:, iteration]:
+            graph.depend_each(sums, answer)
+        if self.stock:
+            pushes = blocks["push"][at]
+            acked = graph.add_block(len(answer), device=connections, latency_ns=network.delay_ns)
+            asked = graph.add_block(
+                len(answer), device=self.pushes[worker, parts.server], latency_ns=network.delay_ns
+            )
+            graph.depend_each(pushes, acked)
+            graph.depend_each(acked, asked)
+            graph.depend_each(asked, answer)
+        update = graph.add_block(
+            blocks["update"].shape[2], self.job.compute.update_ns[at], device=self.updates[worker]
+        )
+        graph.depend_each(answer, update[parts.tensor])
+        blocks["answer"][at], blocks["update"][at] = answer, update

@@ -1,0 +1,75 @@
+"""A parameter-server job as plain data: what is computed when, on which network, by which policy.
+
+What a graph is built from (``ps_graph.py``): measured, worker by worker and iteration by iteration,
+or assumed. Changing it is asking "what if".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """What workers compute. Shapes: W workers, I iterations, L tensors in forward order.
+
+    ``forward_ns`` (W, I, L): of the layers that need tensor l and not yet l + 1, waits left out.
+    ``ready_ns`` (W, I, L): when the gradient is offered, from the begin of backward.
+    ``backward_ns`` (W, I): from the begin of backward to that of the next iteration.
+    ``update_ns`` (W, I, L): of the parameter, in the updater's thread, once its sum is there.
+    """
+
+    forward_ns: Int64Array
+    ready_ns: Int64Array
+    backward_ns: Int64Array
+    update_ns: Int64Array
+
+
+@dataclass(frozen=True)
+class Network:
+    """Links and what passes them. Rates are of payload, per direction; 0: not limited.
+
+    ``message_cost_ns``: of the sender's link, per message with bytes. ``delay_ns``: one way.
+    ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
+    """
+
+    worker_bps: tuple[int, ...]
+    server_bps: tuple[int, ...]
+    message_cost_ns: int = 0
+    delay_ns: int = 0
+    sum_ns_per_byte: float = 0.0
+    sum_threads: int = 4
+
+
+@dataclass(frozen=True)
+class PsJob:
+    """A job. ``scheduler``: a policy or "stock", with all its ``settings``."""
+
+    tensors: tuple[str, ...]
+    size_bytes: tuple[int, ...]
+    compute: Compute
+    network: Network
+    scheduler: str
+    partition_bytes: int
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> int:
+        """How many."""
+        return len(self.network.worker_bps)
+
+    @property
+    def servers(self) -> int:
+        """How many."""
+        return len(self.network.server_bps)
+
+    @property
+    def iterations(self) -> int:
+        """How many are computed."""
+        return int(self.compute.backward_ns.shape[1])
