@@ -23,6 +23,8 @@ from byteprophet.timeline.events import EventWriter, Origin, new_path
 from byteprophet.timeline.native_rows import take_all
 from byteprophet.timeline.tables import SERVED, SERVED_TABLE
 
+_CLOSE_S = 5.0
+
 
 class ServedRecording:
     """Writes what ``library`` records from ``start`` to ``close``.
@@ -49,9 +51,9 @@ class ServedRecording:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left and complete the file."""
+        """Write what is left and complete the file; a disk that hangs does not hold the job up."""
         self._ending.set()
-        self._thread.join()
+        self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         terminated = False
