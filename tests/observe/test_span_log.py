@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from byteprophet.observe.observer import NoTransfers, Observer
-from byteprophet.observe.span_log import SpanLog
+from byteprophet.observe.span_log import Span, SpanLog
 from byteprophet.observe.span_recording import SpanConsumer
 from byteprophet.observe.windows import Windows
 from byteprophet.timeline.events import load_events, load_rank
@@ -81,7 +81,7 @@ def test_iterations_end_where_the_next_begin_and_windows_are_kept() -> None:
             now[0] += 10
         with log.span(Kind.UPDATE, "late", iteration=number - 1):
             now[0] += 10
-    spans = log.take(100)
+    spans = [Span(*row) for row in log.take(100)]
     of = {
         kind: [(s.iteration, s.begin_ns, s.end_ns) for s in spans if s.kind == kind]
         for kind in (Kind.ITERATION, Kind.FORWARD, Kind.UPDATE)

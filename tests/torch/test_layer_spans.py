@@ -124,6 +124,10 @@ def train(model: Model, layers: LayerSpans, iteration: int) -> None:
     clock[0] += 100
 
 
+def taken(log: SpanLog) -> list[Span]:
+    return [Span(*row) for row in log.take(1000)]
+
+
 def brief(spans: list[Span], *kinds: Kind) -> list[tuple[str, int, int]]:
     """Name, duration and iteration of those of ``kinds``."""
     return [(s.name, s.end_ns - s.begin_ns, s.iteration) for s in spans if s.kind in kinds]
@@ -136,7 +140,7 @@ def test_every_layer_once_in_order_and_within_its_iteration(
     model.again = again
     for iteration in (1, 2, 3):
         train(model, layers, iteration)
-    spans = log.take(1000)
+    spans = taken(log)
     assert brief(spans, Kind.FORWARD) == [
         row
         for n in (1, 2, 3)
@@ -178,7 +182,7 @@ def test_a_window_is_kept_and_hooks_are_there_for_it_only(
     for iteration in range(1, 9):
         train(model, layers, iteration)
         there.append(len(hooks._global_forward_hooks) - before)
-    spans = log.take(1000)
+    spans = taken(log)
     assert there == [0, 1, 1, 1, 0, 0, 0, 0]
     assert {s.iteration for s in spans} == {3, 4}
     assert [n for _, _, n in brief(spans, Kind.ITERATION)] == [3, 4]
@@ -196,7 +200,7 @@ def test_a_forward_that_failed_leaves_nothing_open(
     model.tied = tied
     log.take(1000)
     train(model, layers, 2)
-    names = [name for name, _, _ in brief(log.take(1000), Kind.FORWARD)]
+    names = [name for name, _, _ in brief(taken(log), Kind.FORWARD)]
     assert names == ["first", "block.inner", "block", "tied"]
 
 
@@ -214,7 +218,7 @@ def test_parts_without_gradients_belong_to_the_forward(
             return self.head(x)  # type: ignore[no-any-return]
 
     Frozen()(torch.ones(2))
-    assert [name for name, _, _ in brief(log.take(100), Kind.FORWARD)] == [
+    assert [name for name, _, _ in brief(taken(log), Kind.FORWARD)] == [
         "first",
         "block.inner",
         "block",
@@ -256,7 +260,7 @@ def test_waits_and_updates_of_the_front(attach: Attach, network: Any) -> None:
             if iteration > 1:
                 release_when_waited_for(network)
         optimizer.finish()
-        spans = process_spans.take(1000)
+        spans = taken(process_spans)
     finally:
         network.release()
         process_spans.stop()

@@ -78,7 +78,8 @@ def test_distributed_data_parallel(tmp_path: Path, size: int) -> None:
                 reduced = of(recording, Kind.COLLECTIVE, iteration)
                 moved = sum(int(row["size_bytes"]) for _, row in reduced)
                 assert moved == 4 * sum(elements for _, elements in layers)
-                assert len({name for name, _ in reduced}) == len(reduced) >= 2
+                buckets = 1 if recording is events and iteration == 1 else 2  # 1: not yet rebuilt
+                assert len({name for name, _ in reduced}) == len(reduced) >= buckets
                 begin_ns, end_ns = whole[iteration]
                 rows = recording.rows[recording.rows["iteration"] == iteration]
                 assert begin_ns <= rows["begin_ns"].min()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     torch = pytest.importorskip("torch")
 
-from byteprophet.observe.span_log import SpanLog
+from byteprophet.observe.span_log import Span, SpanLog
 from byteprophet.observe.windows import Windows
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload import Tensor, Workload
@@ -173,7 +173,7 @@ def test_takes_other_times_and_tells_its_spans() -> None:
         began_ns = time.monotonic_ns()
         run(model)
         ended_ns = time.monotonic_ns()
-        layers = [span for span in log.take(1000) if span.kind != Kind.ITERATION]
+        layers = [s for row in log.take(1000) if (s := Span(*row)).kind != Kind.ITERATION]
         assert [(s.kind, s.name, s.end_ns - s.begin_ns, s.iteration) for s in layers] == [
             *((Kind.FORWARD, t.name, t.forward_ns, iteration) for t in times.tensors),
             *((Kind.BACKWARD, t.name, t.backward_ns, iteration) for t in times.tensors[::-1]),

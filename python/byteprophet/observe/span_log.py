@@ -1,7 +1,7 @@
 """Spans of this process: many threads add them, one takes them away and saves them.
 
 Memory is bounded: if nobody takes spans in time, new ones are lost, and counted. Adding one takes
-about a microsecond; who adds looks first whether spans are wanted (``on``).
+a microsecond or two; who adds looks first whether spans are wanted (``on``).
 
 Threads. ``add`` anywhere; ``begin_iteration`` in the thread that trains; ``take`` in one thread.
 There is no lock, as a signal handler may end the recording in the midst of ``add``: a deque, a
@@ -23,6 +23,8 @@ from byteprophet.observe.windows import Windows
 from byteprophet.timeline.tables import Kind
 
 CAPACITY = 1 << 16
+_Fields = tuple[int, int, int, int, str, int, int]
+"""Of a ``Span``, which takes longer to make."""
 _LARGEST_LANE = (1 << 16) - 1
 _NOTHING = nullcontext()
 
@@ -70,7 +72,8 @@ class SpanLog:
         self.told_by_model = False
         self.windows = Windows()
         self._capacity = capacity
-        self._spans: deque[Span] = deque()
+        self._wanted = False  # spans of the iteration under way
+        self._spans: deque[_Fields] = deque()
         self._lost: dict[int, int] = {}  # by thread
         self._lanes: dict[Hashable, int] = {}
         self._new_lanes = itertools.count()
@@ -84,7 +87,7 @@ class SpanLog:
     def stop(self) -> None:
         """Want none."""
         self.windows = Windows()
-        self.on = False
+        self.on = self._wanted = False
         self._begun_ns = 0
 
     def expects(self) -> bool:
@@ -102,7 +105,8 @@ class SpanLog:
     def skip_to(self, iteration: int) -> None:
         """``iteration`` is under way; nobody has seen it begin."""
         self.iteration = iteration
-        self.on = iteration in self.windows or iteration - 1 in self.windows
+        self._wanted = iteration in self.windows
+        self.on = self._wanted or iteration - 1 in self.windows
         self._begun_ns = 0
 
     def add(
@@ -117,15 +121,19 @@ class SpanLog:
         lane: int | None = None,
     ) -> None:
         """Something was done. Default: in the iteration under way, by the calling thread."""
-        number = self.iteration if iteration is None else iteration
-        if number not in self.windows:
+        if iteration is None:
+            if not self._wanted:
+                return
+            iteration = self.iteration
+        elif iteration not in self.windows:
             return
         if len(self._spans) >= self._capacity:
             thread = threading.get_ident()
             self._lost[thread] = self._lost.get(thread, 0) + 1
             return
-        place = self.lane(threading.get_ident()) if lane is None else lane
-        self._spans.append(Span(begin_ns, end_ns, size_bytes, number, name, place, int(kind)))
+        if lane is None:
+            lane = self.lane(threading.get_ident())
+        self._spans.append((begin_ns, end_ns, size_bytes, iteration, name, lane, kind))
 
     def span(
         self, kind: Kind, name: str, iteration: int | None = None
@@ -140,8 +148,8 @@ class SpanLog:
             lane = self._lanes.setdefault(of, min(next(self._new_lanes), _LARGEST_LANE))
         return lane
 
-    def take(self, most: int) -> list[Span]:
-        """The oldest spans, at most so many, which are no longer here then."""
+    def take(self, most: int) -> list[_Fields]:
+        """The fields of the oldest spans, at most so many, which are no longer here then."""
         return [self._spans.popleft() for _ in range(min(most, len(self._spans)))]
 
     def lost(self) -> int:

@@ -49,10 +49,10 @@ class SpanConsumer:
             self._writer.write(np.zeros(0, SPAN), {}, lost - self._lost)
             self._lost = lost
 
-    def _rows(self, spans: Sequence[Span]) -> Rows:
+    def _rows(self, spans: Sequence[tuple[int | str, ...]]) -> Rows:
         rows = np.zeros(len(spans), SPAN)
         for column, values in zip(Span._fields, zip(*spans, strict=True), strict=True):
-            rows[column] = [self._number(v) for v in values] if column == "name" else values
+            rows[column] = [self._number(str(v)) for v in values] if column == "name" else values
         return rows
 
     def _number(self, name: str) -> int:

@@ -136,18 +136,20 @@ class LayerSpans:
             self._open.append((module, self._log.clock()))
 
     def _after(self, module: nn.Module, _inputs: Any, output: Any) -> None:
-        if (module is not self._root and not self._open) or not self._counts():
+        layers = self._open
+        if (not layers and module is not self._root) or threading.get_ident() != self._thread:
             return
         now_ns = self._log.clock()
-        while self._open and any(module is layer for layer, _ in self._open):
-            layer, begin_ns = self._open.pop()
-            if layer is module:  # others have raised
-                name = self._name(module)
-                if name:
-                    self._ended_ns = now_ns
-                    self._log.add(Kind.FORWARD, name, begin_ns, now_ns)
-                break
-        if module is self._root:
+        if layers and layers[-1][0] is not module and any(module is layer for layer, _ in layers):
+            while layers[-1][0] is not module:  # these have raised
+                layers.pop()
+        if layers and layers[-1][0] is module:
+            begin_ns = layers.pop()[1]
+            name = self._name(module)
+            if name:
+                self._ended_ns = now_ns
+                self._log.add(Kind.FORWARD, name, begin_ns, now_ns)
+        if module is self._root and self._in_root:
             self._in_root = False
             self._ended_ns = now_ns
             for tensor in _pytree.tree_leaves(output):
