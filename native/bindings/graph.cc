@@ -11,6 +11,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -143,6 +144,11 @@ nb::dict Replay(const nb::dict& arrays, const std::vector<GateTuple>& gates) {
 nb::object CriticalPath(const In<int64_t>& first_successor, const In<int32_t>& successor,
                         const In<int64_t>& latency_ns, const In<int64_t>& ready_ns,
                         const In<int64_t>& end_ns, const In<int32_t>& held_by) {
+  const size_t count = end_ns.size();
+  if (first_successor.size() != count + 1 || ready_ns.size() != count || held_by.size() != count ||
+      latency_ns.size() != count) {
+    throw std::invalid_argument("critical path: the columns differ in length");
+  }
   return Array(graph::CriticalPath(SpanOf(first_successor), SpanOf(successor), SpanOf(latency_ns),
                                    SpanOf(ready_ns), SpanOf(end_ns), SpanOf(held_by)));
 }

@@ -1,8 +1,9 @@
 """The C++ core: scheduling policies, the lower bound of an iteration, simulated jobs, graphs.
 
 Times are integer nanoseconds on the caller's clock. Nothing here is thread safe except
-``iteration_bound_ns`` and ``simulate``. A request that the core refuses raises ``ValueError`` with
-one line that says what and why; a number outside its C++ type raises ``TypeError``.
+``iteration_bound_ns``, ``simulate`` and ``replay``. A request that the core refuses raises
+``ValueError`` with one line that says what and why; a number outside its C++ type raises
+``TypeError``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -123,6 +123,11 @@ def test_the_critical_path_is_one_of_waiting(graph: Graph) -> None:
         assert by_dependency or by_device or by_acknowledgement
         if result.start_ns[next_one] > came[next_one]:
             assert by_device
+        elif came[next_one] > result.ready_ns[next_one] and any(
+            heard[acker] == came[next_one] and gate_of[behind] == gate_of[next_one]
+            for behind, acker in acked_by.items()
+        ):
+            assert by_acknowledgement
     # Nothing before the first had to be waited for, but a policy that waited by itself.
     first = path[0]
     assert first in gate_of or result.start_ns[first] == graph.release_ns[first]
