@@ -1,0 +1,173 @@
+"""A parameter-server job as it was recorded: what its workers computed, and what its network did.
+
+From the events of a run (``timeline/tables.py``), for all iterations that every worker has from
+begin to end, 1 and on:
+
+    forward     from the end of the layer before to its own end, less the waits in between: what a
+                script does between layers counts to the next one
+    ready       when the first partition of a gradient was offered, from the end of the forward pass
+    backward    from the end of the forward pass to the next iteration, waits left out
+    update      as long as its spans are
+
+A layer belongs to the tensor of its name, else to the first one in its module. The network is
+``measured_network.py``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.graph.measured_network import measure_network
+from byteprophet.graph.ps_job import Compute, Int64Array, PsJob
+from byteprophet.timeline.events import Events, load_run
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind, tensor_of
+from byteprophet.workload.files import parse_table, read_text
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run was. ``start_ns``: shape (workers, iterations + 1), begins of iterations."""
+
+    job: PsJob
+    start_ns: Int64Array
+
+    @property
+    def iteration_ns(self) -> Int64Array:
+        """Of the slowest worker; shape (iterations,)."""
+        slowest: Int64Array = np.diff(self.start_ns, axis=1).max(axis=0)
+        return slowest
+
+
+def measure_run(run_directory: Path) -> Measured:
+    """The job of a run directory; UserError where something is missing."""
+    path = run_directory / "config.toml"
+    config = parse_table(read_text(path), str(path))
+    try:
+        return measure(load_run(run_directory), config)
+    except UserError as error:
+        raise UserError(f"{run_directory}: {error}") from None
+
+
+def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
+    """The job that left ``recorded``; ``config``: as ``config.toml`` of a run has it."""
+    ranks = range(config["workers"])
+    spans = _by_rank(recorded, SPANS, ranks)
+    transfers = _by_rank(recorded, TRANSFERS, ranks)
+    tensors, sizes = _tensors(transfers[0])
+    iterations = min(_iterations(events.rows) for events in spans)
+    if iterations < 1:
+        raise UserError("no iteration was recorded from begin to end")
+    workers = [
+        _Worker(own, sent.rows, tensors, iterations)
+        for own, sent in zip(spans, transfers, strict=True)
+    ]
+    compute = Compute(
+        forward_ns=np.stack([worker.forward_ns for worker in workers]),
+        ready_ns=np.stack([worker.ready_ns for worker in workers]),
+        backward_ns=np.stack([worker.backward_ns for worker in workers]),
+        update_ns=np.stack([worker.update_ns for worker in workers]),
+    )
+    job = PsJob(
+        tensors=tensors,
+        size_bytes=sizes,
+        compute=compute,
+        network=measure_network(recorded, config["servers"]),
+        scheduler=config["scheduler"],
+        partition_bytes=config["partition_bytes"],
+        settings=config["settings"],
+    )
+    return Measured(job, np.stack([worker.start_ns for worker in workers]))
+
+
+def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:
+    """One table per rank; of a job that was suspended, its first life's."""
+    found: dict[int, Events] = {}
+    for events in recorded:
+        if events.table is table:
+            found.setdefault(events.origin.rank, events)
+    missing = [rank for rank in ranks if rank not in found]
+    if missing:
+        raise UserError(f"has no {table.name} of rank {missing[0]}: run the job with --record")
+    return [found[rank] for rank in ranks]
+
+
+def _tensors(transfers: Events) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Names and sizes, in forward order, as they were sent last."""
+    rows = transfers.rows[transfers.rows["priority"] < 0]
+    _, last = np.unique(rows["key"][::-1], return_index=True)
+    rows = rows[::-1][last]
+    places = -1 - rows["priority"]
+    sizes = np.bincount(places, rows["size_bytes"].astype(np.float64)).astype(np.int64)
+    _, first = np.unique(places, return_index=True)
+    if len(first) != len(sizes):
+        raise UserError("transfers: some tensors have no place in the forward order")
+    names = [transfers.names.get(number, "") for number in tensor_of(rows[first]).tolist()]
+    return tuple(names), tuple(sizes.tolist())
+
+
+def _iterations(spans: Rows) -> int:
+    numbers = np.unique(spans["iteration"][spans["kind"] == Kind.ITERATION])
+    expected = np.arange(1, len(numbers) + 1)
+    return int((np.cumprod(numbers == expected)).sum())
+
+
+class _Worker:
+    """One worker's times. Shapes: I iterations, L tensors; ``start_ns`` (I + 1,)."""
+
+    def __init__(
+        self, spans: Events, transfers: Rows, tensors: Sequence[str], iterations: int
+    ) -> None:
+        shape = (iterations, len(tensors))
+        self.forward_ns = np.zeros(shape, np.int64)
+        self.ready_ns = np.zeros(shape, np.int64)
+        self.update_ns = np.zeros(shape, np.int64)
+        self.backward_ns = np.zeros(iterations, np.int64)
+        self.start_ns = np.zeros(iterations + 1, np.int64)
+        self._tensor_of = {index: _place(name, tensors) for index, name in spans.names.items()}
+        rows = np.sort(spans.rows, order="end_ns")
+        self._waits = rows[rows["kind"] == Kind.WAIT]
+        for iteration in range(iterations):
+            own = rows[rows["iteration"] == iteration + 1]
+            sent = transfers[transfers["iteration"] == iteration + 1]
+            self._take(iteration, own, sent[sent["priority"] < 0])
+
+    def _take(self, iteration: int, spans: Rows, sent: Rows) -> None:
+        (whole,) = spans[spans["kind"] == Kind.ITERATION][["begin_ns", "end_ns"]].tolist()
+        self.start_ns[iteration : iteration + 2] = whole
+        since_ns, end_ns = whole
+        for name, until_ns in spans[spans["kind"] == Kind.FORWARD][["name", "end_ns"]].tolist():
+            tensor = self._tensor_of[name]
+            self.forward_ns[iteration, tensor] += self._worked_ns(since_ns, until_ns)
+            since_ns = until_ns
+        self.backward_ns[iteration] = self._worked_ns(since_ns, end_ns)
+        # A gradient that was not sent in this iteration is ready when all are.
+        ready_ns = np.full(self.ready_ns.shape[1], since_ns + self.backward_ns[iteration])
+        first = np.full(len(ready_ns), np.iinfo(np.int64).max)
+        np.minimum.at(first, -1 - sent["priority"], sent["ready_ns"])
+        known = first < np.iinfo(np.int64).max
+        ready_ns[known] = first[known]
+        self.ready_ns[iteration] = np.maximum(0, ready_ns - since_ns)
+        updates = spans[spans["kind"] == Kind.UPDATE]
+        took_ns = updates["end_ns"] - updates["begin_ns"]
+        tensors = np.array([self._tensor_of[name] for name in updates["name"].tolist()], np.int64)
+        np.add.at(self.update_ns[iteration], tensors, took_ns)
+
+    def _worked_ns(self, since_ns: int, until_ns: int) -> int:
+        """The time from the one to the other, less all waits in it."""
+        begin_ns = np.maximum(self._waits["begin_ns"], since_ns)
+        waited_ns = np.maximum(0, np.minimum(self._waits["end_ns"], until_ns) - begin_ns).sum()
+        return max(0, until_ns - since_ns - int(waited_ns))
+
+
+def _place(name: str, tensors: Sequence[str]) -> int:
+    """The tensor that what is called ``name`` belongs to; the first one where nothing fits."""
+    if name in tensors:
+        return tensors.index(name)
+    inside = (place for place, tensor in enumerate(tensors) if tensor.startswith(name + "."))
+    return next(inside, 0)

@@ -1,0 +1,129 @@
+"""Events as a job's roles would have left them, had it run as its graph was replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from byteprophet.graph.ps_graph import PsGraph, build
+from byteprophet.graph.ps_job import PsJob
+from byteprophet.replay import Replayed, replay
+from byteprophet.timeline.events import Events, Origin
+from byteprophet.timeline.tables import (
+    SERVED,
+    SERVED_TABLE,
+    SPAN,
+    SPANS,
+    TRANSFER,
+    TRANSFERS,
+    Kind,
+    Rows,
+)
+
+EPOCH_NS = 10**15
+
+
+def record(job: PsJob) -> tuple[list[Events], Replayed, PsGraph]:
+    """The events of ``job``, and what they come from."""
+    built = build(job)
+    replayed = replay(built.graph)
+    names = dict(enumerate(job.tensors))
+    recorded = []
+    for worker in range(job.workers):
+        origin = Origin(f"worker-{worker}", worker)
+        transfers, spans = _transfers(job, built, replayed, worker), _spans(built, replayed, worker)
+        recorded.append(Events(TRANSFERS, origin, transfers, names))
+        recorded.append(Events(SPANS, origin, spans, {**names, len(names): "other"}))
+    served = _served(job, built, replayed)
+    for server in range(job.servers):
+        rows = served[np.tile(built.partitions.server, len(served) // _partitions(built)) == server]
+        recorded.append(Events(SERVED_TABLE, Origin(f"server-{server}", server), rows, {}))
+    return recorded, replayed, built
+
+
+def config_of(job: PsJob) -> Mapping[str, Any]:
+    """As ``config.toml`` has it."""
+    return {
+        "workers": job.workers,
+        "servers": job.servers,
+        "scheduler": job.scheduler,
+        "partition_bytes": job.partition_bytes,
+        "settings": job.settings,
+    }
+
+
+def _partitions(built: PsGraph) -> int:
+    return len(built.partitions.size_bytes)
+
+
+def _transfers(job: PsJob, built: PsGraph, replayed: Replayed, worker: int) -> Rows:
+    parts, delay_ns = built.partitions, job.network.delay_ns
+    sent_ns = np.zeros(len(built.graph), np.int64)
+    sent_ns[built.graph.gated.operation] = replayed.sent_ns
+    tables = []
+    for iteration in range(job.iterations):
+        at = worker, iteration
+        rows = np.zeros(_partitions(built), TRANSFER)
+        rows["key"], rows["size_bytes"], rows["server"] = parts.key, parts.size_bytes, parts.server
+        rows["iteration"], rows["priority"] = iteration + 1, -1 - parts.tensor
+        rows["ready_ns"] = EPOCH_NS + replayed.end_ns[built.ready[at]][parts.tensor]
+        rows["sent_ns"] = EPOCH_NS + sent_ns[built.push[at]]
+        rows["acked_ns"] = EPOCH_NS + replayed.end_ns[built.push[at]] + 2 * delay_ns
+        rows["pulled_ns"] = EPOCH_NS + replayed.end_ns[built.answer[at]] + delay_ns
+        tables.append(np.sort(rows, order="pulled_ns"))
+    return np.concatenate(tables)
+
+
+def _served(job: PsJob, built: PsGraph, replayed: Replayed) -> Rows:
+    tables = []
+    for worker in range(job.workers):
+        for iteration in range(job.iterations):
+            at = worker, iteration
+            rows = np.zeros(_partitions(built), SERVED)
+            rows["key"], rows["size_bytes"] = built.partitions.key, built.partitions.size_bytes
+            rows["worker"], rows["round"] = worker, iteration + 1
+            rows["arrived_ns"] = replayed.end_ns[built.push[at]] + job.network.delay_ns
+            rows["sum_begin_ns"] = replayed.start_ns[built.sum[at]]
+            rows["sum_end_ns"] = replayed.end_ns[built.sum[at]]
+            rows["asked_ns"] = rows["arrived_ns"]
+            rows["answered_ns"] = replayed.start_ns[built.answer[at]]
+            for name in ("arrived_ns", "sum_begin_ns", "sum_end_ns", "asked_ns", "answered_ns"):
+                rows[name] += EPOCH_NS
+            tables.append(rows)
+    return np.concatenate(tables)
+
+
+def _spans(built: PsGraph, replayed: Replayed, worker: int) -> Rows:
+    rows = np.array([*_each_span(built, replayed, worker)], np.int64)
+    spans = np.zeros(len(rows), SPAN)
+    spans["kind"], spans["iteration"], spans["name"] = rows[:, 0], rows[:, 1], rows[:, 2]
+    spans["begin_ns"], spans["end_ns"] = EPOCH_NS + rows[:, 3], EPOCH_NS + rows[:, 4]
+    return spans
+
+
+def _each_span(
+    built: PsGraph, replayed: Replayed, worker: int
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """Kind, iteration, name, begin, end."""
+    start_ns, end_ns = replayed.start_ns, replayed.end_ns
+    iterations, tensors = built.forward.shape[1:]
+    for iteration in range(iterations):
+        at, number = (worker, iteration), iteration + 1
+        free_ns = int(start_ns[built.begin[at]])
+        yield (
+            Kind.ITERATION,
+            number,
+            tensors,
+            free_ns,
+            int(end_ns[built.backward[at][-1]]),
+        )
+        for tensor, operation in enumerate(built.forward[at].tolist()):
+            begin_ns = int(start_ns[operation])
+            if begin_ns > free_ns:
+                yield Kind.WAIT, number, tensor, free_ns, begin_ns
+            free_ns = int(end_ns[operation])
+            yield Kind.FORWARD, number, tensor, begin_ns, free_ns
+        for tensor, operation in enumerate(built.update[at].tolist()):
+            yield Kind.UPDATE, number, tensor, int(start_ns[operation]), int(end_ns[operation])
