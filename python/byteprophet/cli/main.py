@@ -17,10 +17,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from byteprophet.cli import bench, control, doctor, network, profile, run, timeline, workload
+from byteprophet.cli import (
+    bench,
+    control,
+    doctor,
+    network,
+    profile,
+    replay,
+    run,
+    timeline,
+    workload,
+)
 from byteprophet.errors import JobFailed, UserError
 
-COMMANDS = (run, bench, profile, timeline, network, control, workload, doctor)
+COMMANDS = (run, bench, profile, timeline, replay, network, control, workload, doctor)
 _INTERRUPTED = 130
 
 

@@ -4,6 +4,7 @@ model.py     a graph: arrays of operations and dependencies, tables of devices, 
 builder.py   builds one operation by operation, or block by block
 ps_job.py    a parameter-server job: what it computes when, on which network
 ps_graph.py  its graph
+measured.py, measured_network.py  a recorded job as one
 
 What a graph means, and in which order things happen, is at the top of prophet/graph/graph.h.
 """

@@ -1,6 +1,8 @@
 """Graphs replayed on virtual time.
 
 engine.py   a graph's times, use of devices, links and memory, critical path; parts of graphs
+what_if.py  a measured job with other links, another policy, more workers
+predict.py  its iteration time, beside what was measured and simpler answers
 """
 
 from __future__ import annotations

@@ -1,0 +1,100 @@
+"""``byteprophet replay``: a recorded job once more, as it was, or as it would have been."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from byteprophet.errors import UserError
+from byteprophet.graph.measured import measure_run
+from byteprophet.network import parse_rate
+from byteprophet.replay.predict import Prediction, predict
+from byteprophet.replay.what_if import Changes
+
+_HELP = """Replay a recorded job and say how long its iterations take.
+
+The run must have been recorded (--record). Its layers, gradients, partitions, sums and answers
+become a graph that is replayed under the very policy. Without options the prediction stands beside
+what was measured; with them it says what would have been. The interval holds nine in ten replayed
+iterations, widened by the error of the replay of the unchanged job.
+
+Example: byteprophet replay runs/20261121T224844Z-prophet --bandwidth 3gbit
+
+Example: byteprophet replay runs/20261121T224844Z-prophet --policy fifo --workers 4 --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("replay", help=_HELP)(replay)
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    policy: Annotated[
+        str | None, typer.Option(help="Another scheduler, with its default settings.")
+    ] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option(help="Of each worker's link, as configured.")
+    ] = None,
+    partition_bytes: Annotated[int | None, typer.Option(help="Another partition size.")] = None,
+    workers: Annotated[int | None, typer.Option(help="So many workers.")] = None,
+    servers: Annotated[int | None, typer.Option(help="So many servers.")] = None,
+    compute_scale: Annotated[
+        float | None, typer.Option(help="Compute takes so many times as long.")
+    ] = None,
+    link_latency: Annotated[
+        float | None, typer.Option(metavar="MS", help="One-way delay, in milliseconds.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> int:
+    """See _HELP."""
+    if not run.is_dir():
+        raise UserError(f"{run}: there is no such run directory")
+    changes = Changes(
+        bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
+        scheduler=policy,
+        partition_bytes=partition_bytes,
+        workers=workers,
+        servers=servers,
+        compute_scale=compute_scale,
+        link_latency_ns=None if link_latency is None else round(link_latency * 1e6),
+    )
+    prediction = predict(measure_run(run), changes)
+    if as_json:
+        typer.echo(json.dumps(prediction.as_json(), indent=1))
+    else:
+        Console(width=None if Console().is_terminal else 120).print(_table(prediction))
+    return 0
+
+
+def _table(prediction: Prediction) -> Table:
+    job = prediction.job
+    table = Table(
+        title=f"{job.scheduler}, {job.workers} workers, {job.servers} server(s): an iteration",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        show_header=False,
+    )
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    within = f"{prediction.low_ns / 1e6:.1f} to {prediction.high_ns / 1e6:.1f}"
+    table.add_row("replayed", _ms(prediction.median_ns), within)
+    if prediction.measured_ns is not None:
+        table.add_row("measured", _ms(prediction.measured_ns), f"error {prediction.error:+.1%}")
+    else:
+        table.add_row("", "", f"error of the unchanged job {prediction.replay_error:+.1%}")
+    table.add_row("Daydream", _ms(prediction.daydream_ns), "each tensor alone on the link")
+    table.add_row("bound", _ms(prediction.bound_ns), "no schedule is faster")
+    return table
+
+
+def _ms(time_ns: int) -> str:
+    return f"{time_ns / 1e6:.1f} ms"

@@ -1,0 +1,81 @@
+"""What a recorded job would have been: with other links, another policy, more workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from byteprophet import schedulers
+from byteprophet.errors import UserError
+from byteprophet.graph.ps_job import Compute, PsJob
+from byteprophet.network import payload_bps
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is different; None: as recorded.
+
+    ``bandwidth_bps``: what each worker's link is configured to, per direction. ``link_latency_ns``:
+    one way. ``scheduler`` comes with its own default settings and partition size.
+    """
+
+    bandwidth_bps: int | None = None
+    scheduler: str | None = None
+    partition_bytes: int | None = None
+    workers: int | None = None
+    servers: int | None = None
+    compute_scale: float | None = None
+    link_latency_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bandwidth_bps", "partition_bytes", "workers", "servers", "compute_scale"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UserError(f"{name.replace('_', ' ')} {value}: must be above 0")
+        if self.link_latency_ns is not None and self.link_latency_ns < 0:
+            raise UserError(f"link latency {self.link_latency_ns} ns: must not be negative")
+
+
+def change(job: PsJob, changes: Changes) -> PsJob:
+    """``job`` with ``changes``; UserError where they make no sense."""
+    if changes.compute_scale is not None:
+        scaled = {
+            name: np.rint(times_ns * changes.compute_scale).astype(np.int64)
+            for name, times_ns in vars(job.compute).items()
+        }
+        job = replace(job, compute=Compute(**scaled))
+    if changes.workers is not None:
+        job = _with_workers(job, changes.workers)
+    network = job.network
+    if changes.servers is not None:
+        network = replace(network, server_bps=(0,) * changes.servers)
+    if changes.bandwidth_bps is not None:
+        link_bps = payload_bps(changes.bandwidth_bps) or 0
+        network = replace(network, worker_bps=(link_bps,) * job.workers)
+    if changes.link_latency_ns is not None:
+        network = replace(network, delay_ns=changes.link_latency_ns)
+    job = replace(job, network=network)
+    if changes.scheduler is not None:
+        settings, size = schedulers.resolve(changes.scheduler, {}, changes.partition_bytes)
+        return replace(job, scheduler=changes.scheduler, settings=settings, partition_bytes=size)
+    if changes.partition_bytes is not None:
+        others = {n: v for n, v in job.settings.items() if n != schedulers.PARTITION}
+        settings, size = schedulers.resolve(job.scheduler, others, changes.partition_bytes)
+        return replace(job, settings=settings, partition_bytes=size)
+    return job
+
+
+def _with_workers(job: PsJob, workers: int) -> PsJob:
+    """The first ``workers`` of them; more than there are: the same again.
+
+    A worker that is there twice would never be late or early against itself, so its iterations
+    are taken in another order the second time.
+    """
+    chosen = np.arange(workers)
+    times = {}
+    for name, times_ns in vars(job.compute).items():
+        rows = [np.roll(times_ns[w % job.workers], w // job.workers, axis=0) for w in chosen]
+        times[name] = np.stack(rows)
+    links = tuple(job.network.worker_bps[worker % job.workers] for worker in chosen.tolist())
+    return replace(job, compute=Compute(**times), network=replace(job.network, worker_bps=links))

@@ -1,0 +1,158 @@
+"""Predictions, against jobs whose truth is known: recorded from a replay, changed, replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byteprophet import schedulers
+from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
+from byteprophet.graph.measured import measure
+from byteprophet.graph.ps_graph import build
+from byteprophet.graph.ps_job import PsJob
+from byteprophet.network import payload_bps
+from byteprophet.replay import replay
+from byteprophet.replay.predict import bound_ns, daydream_ns, predict
+from byteprophet.replay.what_if import Changes, change
+from byteprophet.timeline.events import events_path, save_events
+
+from ..graph.recorded_replay import config_of, record
+from ..graph.test_measured import a_job
+
+
+def iteration_ns(job: PsJob) -> float:
+    """The median iteration of the slowest worker, the first five left out."""
+    built = build(job)
+    starts_ns = replay(built.graph).start_ns[built.begin]
+    return float(np.median(np.diff(starts_ns, axis=1).max(axis=0)[5:]))
+
+
+def test_a_job_that_is_not_changed() -> None:
+    job = a_job("prophet", iterations=12)
+    prediction = predict(measure(record(job)[0], config_of(job)), Changes())
+    assert prediction.measured_ns is not None
+    assert abs(prediction.median_ns / prediction.measured_ns - 1) < 0.01
+    assert prediction.error == pytest.approx(prediction.median_ns / prediction.measured_ns - 1)
+    assert prediction.low_ns <= prediction.median_ns <= prediction.high_ns
+    assert prediction.bound_ns <= prediction.median_ns
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        Changes(bandwidth_bps=250_000_000),
+        Changes(bandwidth_bps=1_000_000_000),
+        Changes(scheduler="prophet"),
+        Changes(scheduler="stock"),
+        Changes(partition_bytes=524_288),
+        Changes(workers=4),
+        Changes(servers=2),
+        Changes(compute_scale=2.0),
+        Changes(link_latency_ns=2_000_000),
+    ],
+    ids=str,
+)
+def test_a_changed_job_is_predicted_from_the_one_that_was_recorded(changes: Changes) -> None:
+    job = a_job("bytescheduler", iterations=12)
+    prediction = predict(measure(record(job)[0], config_of(job)), changes)
+    assert prediction.measured_ns is None
+    assert prediction.error is None
+    assert prediction.median_ns == pytest.approx(iteration_ns(change(job, changes)), rel=0.02)
+
+
+def test_what_changes() -> None:
+    job = a_job("p3")
+    changed = change(
+        job,
+        Changes(
+            bandwidth_bps=10**9,
+            scheduler="fifo",
+            partition_bytes=1 << 19,
+            workers=5,
+            servers=3,
+            compute_scale=0.5,
+            link_latency_ns=7,
+        ),
+    )
+    assert changed.network.worker_bps == (payload_bps(10**9),) * 5
+    assert (changed.workers, changed.servers, changed.network.delay_ns) == (5, 3, 7)
+    assert (changed.scheduler, changed.partition_bytes) == ("fifo", 1 << 19)
+    assert changed.settings == schedulers.resolve("fifo", {}, 1 << 19)[0]
+    half = np.rint(job.compute.forward_ns * 0.5)
+    assert np.array_equal(changed.compute.forward_ns[:3], half)
+    # The fourth is the first again, an iteration later.
+    assert np.array_equal(changed.compute.forward_ns[3][1:], half[0][:-1])
+    assert change(job, Changes()) == job
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bandwidth_bps": 0}, "bandwidth bps 0: must be above 0"),
+        ({"compute_scale": float("nan")}, "compute scale nan: must be above 0"),
+        ({"workers": -1}, "workers -1: must be above 0"),
+        ({"link_latency_ns": -1}, "link latency -1 ns: must not be negative"),
+    ],
+)
+def test_changes_that_make_no_sense(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Changes(**changes)
+
+
+def test_simpler_answers() -> None:
+    """One tensor of 6 MB on a link of 48 Mbit/s: a second each way."""
+    job = a_job("fifo", iterations=1)
+    one = change(job, Changes(workers=1))
+    only = slice(0, 1)
+    for times_ns in (one.compute.forward_ns, one.compute.ready_ns, one.compute.backward_ns):
+        times_ns[...] = 10**8
+    one = PsJob(
+        tensors=one.tensors[only],
+        size_bytes=(6_000_000,),
+        compute=type(one.compute)(
+            one.compute.forward_ns[..., only],
+            one.compute.ready_ns[..., only],
+            one.compute.backward_ns,
+            one.compute.update_ns[..., only],
+        ),
+        network=type(one.network)((48_000_000,), (0,)),
+        scheduler="fifo",
+        partition_bytes=4096,
+    )
+    assert daydream_ns(one) == 2_200_000_000  # ready, there and back, forward
+    assert bound_ns(one) == 1_200_000_000  # its answers come while it is sent
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    job = a_job("fifo", iterations=6)
+    for events in record(job)[0]:
+        save_events(events_path(tmp_path, events.table, events.origin.role), events)
+    config = config_of(job)
+    settings = "\n".join(f"{name} = {value}" for name, value in config["settings"].items())
+    lines = [f"{name} = {config[name]!r}" for name in config if name != "settings"]
+    text = "\n".join(lines).replace("'", '"') + f"\n[settings]\n{settings}\n"
+    (tmp_path / "config.toml").write_text(text)
+    return tmp_path
+
+
+def test_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["replay", str(run), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["schema"] == 1
+    assert abs(said["error"]) < 0.01
+    assert said["assumptions"]["scheduler"] == "fifo"
+    assert run_cli(["replay", str(run), "--policy", "prophet", "--bandwidth", "2gbit"]) == 0
+    assert "prophet, 3 workers" in capsys.readouterr().out
+    assert run_cli(["replay", str(run / "nothing")]) == 2
+    assert "there is no such run directory" in capsys.readouterr().err
+    assert run_cli(["replay", str(run), "--policy", "best"]) == 2
+    assert "choose one of" in capsys.readouterr().err
+    next((run / "events").glob("spans-worker-1*")).unlink()
+    assert run_cli(["replay", str(run)]) == 2
+    assert "has no spans of rank 1: run the job with --record" in capsys.readouterr().err
