@@ -9,9 +9,8 @@ from pathlib import Path
 
 def write_whole(path: Path, text: str) -> None:
     """Write ``text`` to ``path``, whose directory exists; until then, the old file stays."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from byteprophet import schedulers
 from byteprophet.engine import Costs, SimulatedJob, simulate
+from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_graph import PsGraph, build
-from byteprophet.graph.ps_job import Compute, Int64Array, Network, PsJob
+from byteprophet.graph.ps_job import Compute, Network, PsJob
 from byteprophet.network import payload_bps
 from byteprophet.replay import replay
 from byteprophet.workload import Workload, load

@@ -24,7 +24,8 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph.measured_network import measure_network
-from byteprophet.graph.ps_job import Compute, Int64Array, PsJob
+from byteprophet.graph.model import Int64Array
+from byteprophet.graph.ps_job import Compute, PsJob
 from byteprophet.timeline.events import Events, load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind, tensor_of
 from byteprophet.workload.files import parse_table, read_text

@@ -26,8 +26,8 @@ import numpy as np
 
 from byteprophet.engine.layout import Partitions, partitions_of
 from byteprophet.graph.builder import GraphBuilder
-from byteprophet.graph.model import Graph
-from byteprophet.graph.ps_job import Int64Array, PsJob
+from byteprophet.graph.model import Graph, Int64Array
+from byteprophet.graph.ps_job import PsJob
 from byteprophet.schedulers import STOCK
 
 _OF_TENSORS = ("forward", "ready", "update")

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-Int64Array = npt.NDArray[np.int64]
+from byteprophet.graph.model import Int64Array
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ import numpy as np
 
 from byteprophet import _core
 from byteprophet.graph.measured import Measured
+from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_graph import build
-from byteprophet.graph.ps_job import Int64Array, PsJob
+from byteprophet.graph.ps_job import PsJob
 from byteprophet.replay.engine import replay
 from byteprophet.replay.what_if import Changes, change
 

@@ -41,9 +41,8 @@ def on_one_clock(events: Sequence[Events], clock: Clock) -> list[Events]:
     moved = []
     for table in events:
         rows = table.rows.copy()
-        for name in table.table.columns:
-            if name.endswith("_ns"):
-                known = rows[name] != 0
-                rows[name][known] = clock(table.origin, rows[name][known])
+        for name in table.table.times:
+            known = rows[name] != 0
+            rows[name][known] = clock(table.origin, rows[name][known])
         moved.append(replace(table, rows=rows))
     return moved

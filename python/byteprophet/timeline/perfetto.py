@@ -83,10 +83,7 @@ def write_perfetto(path: Path, events: Sequence[Events], clock: Clock | None = N
 
 def _earliest_ns(events: Sequence[Events]) -> int | None:
     times = [
-        table.rows[name][table.rows[name] != 0]
-        for table in events
-        for name in table.table.columns
-        if name.endswith("_ns")
+        table.rows[name][table.rows[name] != 0] for table in events for name in table.table.times
     ]
     return min((int(known.min()) for known in times if len(known)), default=None)
 

@@ -16,7 +16,7 @@ def summary(table: Events) -> dict[str, Any]:
     ``iterations``: how many there are rows of. ``kinds``: of spans, how many of each.
     """
     rows = table.rows
-    times = [rows[name] for name in table.table.columns if name.endswith("_ns")]
+    times = [rows[name] for name in table.table.times]
     known = np.concatenate([column[column != 0] for column in times])
     iterations = rows["iteration" if "iteration" in table.table.columns else "round"]
     kinds: dict[str, int] = {}

@@ -122,6 +122,11 @@ class TableKind:
         names = self.dtype.names or ()
         return tuple(name for name in names if name not in ("reserved", "name"))
 
+    @property
+    def times(self) -> tuple[str, ...]:
+        """Those of the columns that are times."""
+        return tuple(name for name in self.columns if name.endswith("_ns"))
+
     def name_indices(self, rows: Rows) -> npt.NDArray[np.uint64]:
         """By which a row's name is found: the tensor's number, or the field ``name``."""
         if self.name == "transfers":
