@@ -7,7 +7,7 @@
 // idle while one waits, and what is under way is not interrupted. On a connection an operation is a
 // flow: its duration, a fixed cost in front of its bytes, then its bytes, which cross all links of
 // the connection's route at once. Flows under way share every link max-min fairly, as fluids, in
-// whole bits per second (as prophet/engine/fabric.h does). Where a connection says so, its first
+// whole bits per second (as prophet/fluid/links.h does). Where a connection says so, its first
 // link bears the cost as it would bear as many bytes as pass in that time; else nothing does.
 //
 // A gate is a policy in front of operations. A gated operation that becomes ready is offered to it
