@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 import byteprophet
 from byteprophet.errors import UserError
+from byteprophet.observe.messages import MessageSource
 from byteprophet.timeline.native_rows import take_all
 from byteprophet.timeline.tables import TRANSFER
 
@@ -54,6 +55,7 @@ class Plugin:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self.messages = MessageSource(library)
         self._starts: deque[tuple[int, int]] = deque(maxlen=_STARTS)
         library.byteprophet_scheduled_partitions.argtypes = []
         library.byteprophet_scheduled_partitions.restype = ctypes.c_uint64

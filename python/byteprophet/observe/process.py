@@ -24,6 +24,7 @@ from types import FrameType
 from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError
 from byteprophet.observe import recording
+from byteprophet.observe.messages import MessageSource
 from byteprophet.observe.observer import Consumer, Job, NoTransfers, Observer
 from byteprophet.observe.span_log import process_spans
 from byteprophet.observe.wanted import make_consumers
@@ -85,16 +86,22 @@ def start(
         _given = saving.given_profile(environment)
         return make_consumers(environment, plugin, job)
 
-    _start(plugin, _job(rank, size, environment, stopwatch), environment, consumers)
+    job = _job(rank, size, environment, stopwatch, plugin.messages)
+    _start(plugin, job, environment, consumers)
 
 
-def start_spans(rank: int, size: int, environment: Mapping[str, str] = os.environ) -> None:
-    """As ``start``, in a process without transfers: it may record spans."""
+def start_spans(
+    rank: int,
+    size: int,
+    messages: MessageSource | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """As ``start``, in a process without transfers: it may record spans, and ``messages``."""
 
     def consumers(job: Job) -> list[Consumer]:
         return recording.wanted(environment, None, job)
 
-    _start(None, _job(rank, size, environment, None), environment, consumers)
+    _start(None, _job(rank, size, environment, None, messages), environment, consumers)
 
 
 def stop() -> None:
@@ -147,9 +154,15 @@ def end(observer: Observer) -> None:
         _running.remove(observer)
 
 
-def _job(rank: int, size: int, environment: Mapping[str, str], stopwatch: Stopwatch | None) -> Job:
+def _job(
+    rank: int,
+    size: int,
+    environment: Mapping[str, str],
+    stopwatch: Stopwatch | None,
+    messages: MessageSource | None,
+) -> Job:
     run = environment.get("BYTEPROPHET_RUN")
-    return Job(rank, size, _names, Path(run) if run else None, stopwatch)
+    return Job(rank, size, _names, Path(run) if run else None, stopwatch, messages)
 
 
 def _start(
