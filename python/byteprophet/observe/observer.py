@@ -79,7 +79,8 @@ class Job:
     """What consumers are told of the process they observe.
 
     ``stopwatch`` measures forward passes, where the front has one. ``messages`` records ps-lite's,
-    in a process that talks to servers.
+    in a process that talks to servers. ``adds_spans`` makes a consumer that does, if spans are
+    recorded.
     ``names``: of tensors, by number (``key >> 16``); it grows as tensors are declared. A gradient
     has its parameter's name. ``run_directory`` is None where no launcher made one.
     """
@@ -90,6 +91,7 @@ class Job:
     run_directory: Path | None
     stopwatch: Stopwatch | None = None
     messages: MessageSource | None = None
+    adds_spans: Callable[[], Consumer] | None = None
     found: Findings = field(default_factory=Findings)
 
 

@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -77,6 +77,7 @@ def start(
     rank: int,
     size: int,
     stopwatch: Stopwatch | None = None,
+    adds_spans: Callable[[], Consumer] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
     """Observe from now on, if anybody wants to. Exits with status 2 for a wrong variable."""
@@ -86,7 +87,8 @@ def start(
         _given = saving.given_profile(environment)
         return make_consumers(environment, plugin, job)
 
-    job = _job(rank, size, environment, stopwatch, plugin.messages)
+    job = _job(rank, size, environment, plugin.messages)
+    job = replace(job, stopwatch=stopwatch, adds_spans=adds_spans)
     _start(plugin, job, environment, consumers)
 
 
@@ -101,7 +103,7 @@ def start_spans(
     def consumers(job: Job) -> list[Consumer]:
         return recording.wanted(environment, None, job)
 
-    _start(None, _job(rank, size, environment, None, messages), environment, consumers)
+    _start(None, _job(rank, size, environment, messages), environment, consumers)
 
 
 def stop() -> None:
@@ -155,14 +157,10 @@ def end(observer: Observer) -> None:
 
 
 def _job(
-    rank: int,
-    size: int,
-    environment: Mapping[str, str],
-    stopwatch: Stopwatch | None,
-    messages: MessageSource | None,
+    rank: int, size: int, environment: Mapping[str, str], messages: MessageSource | None
 ) -> Job:
     run = environment.get("BYTEPROPHET_RUN")
-    return Job(rank, size, _names, Path(run) if run else None, stopwatch, messages)
+    return Job(rank, size, _names, Path(run) if run else None, messages=messages)
 
 
 def _start(

@@ -102,7 +102,8 @@ def make(
     """
     run_directory = directory(environment)
     role = environment.get("BYTEPROPHET_ROLE") or f"worker-{job.rank}"
-    consumers: list[Consumer] = [SpanConsumer(run_directory, role, job.rank, process_spans)]
+    consumers: list[Consumer] = [] if job.adds_spans is None else [job.adds_spans()]
+    consumers.append(SpanConsumer(run_directory, role, job.rank, process_spans))
     process_spans.start(windows, plugin.iteration() if plugin else process_spans.iteration)
     if plugin is not None:
         consumers.append(RecordingConsumer(run_directory, role, plugin, job, windows))
