@@ -11,8 +11,9 @@ of arrays (``engine_stamps.py``) instead, and the observer makes spans of these 
     iteration    from the last gradient of the one before to its own; the first from its begin
 
 Times include what an operation waited for a free thread of the engine; a stamp is late by what its
-own thread waited for a processor. Gradients of one bundle of operations are complete at once. A layer is a block with parameters that the script calls, a
-hybridized one as a whole; it goes by the name of its first parameter.
+own thread waited for a processor. Gradients of one bundle of operations are complete at once. A
+layer is a block with parameters that the script calls, a hybridized one as a whole; it goes by the
+name of its first parameter.
 
 Threads: the script's asks, the observer's takes; a dictionary hands over what each stamp means.
 """
