@@ -1,4 +1,4 @@
-"""An all-reduce job as plain data: what its ranks compute when, which buckets they reduce, over what.
+"""An all-reduce job as plain data: what ranks compute when, which buckets they reduce, over what.
 
 What a graph is built from (``ring_graph.py``): measured, rank by rank and iteration by iteration,
 or assumed. Changing it is asking "what if".
@@ -56,6 +56,11 @@ class RingJob:
     def workers(self) -> int:
         """How many ranks."""
         return len(self.network.worker_bps)
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return f"all-reduce, {self.workers} workers, {len(self.bucket_bytes)} bucket(s)"
 
     @property
     def iterations(self) -> int:
