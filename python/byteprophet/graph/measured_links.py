@@ -9,7 +9,8 @@ bucket at least are not hidden behind another's, so
     duration = bytes / rate + steps * delay
 
 A limiter that has saved up while the link was idle lets some bytes pass at once: then the delay
-would come out negative, and is taken to be 0.
+would come out negative, and is taken to be 0. Where links were limited, what a byte takes longer
+than on them is the host's part, which stays when links change.
 """
 
 from __future__ import annotations
@@ -24,13 +25,20 @@ from byteprophet.graph.ring_job import RingNetwork
 
 _Floats = npt.NDArray[np.float64]
 
+_MOST = 1000  # periods; what follows takes their square
 _UNLIKE = 1.5  # times as many bytes in one period as in another: rate and delay can be told apart
 
 
 def measure_links(
-    began_ns: Int64Array, ended_ns: Int64Array, bucket_bytes: Sequence[int]
+    began_ns: Int64Array,
+    ended_ns: Int64Array,
+    bucket_bytes: Sequence[int],
+    limits_bps: Sequence[int | None],
 ) -> RingNetwork:
-    """The network; times of collectives of shape (ranks, iterations, buckets), on one clock."""
+    """The network; times of collectives of shape (ranks, iterations, buckets), on one clock.
+
+    ``limits_bps``: the payload rates of the ranks' links, as configured; None: not known.
+    """
     ranks = len(began_ns)
     if ranks == 1:
         return RingNetwork((0,))
@@ -43,9 +51,14 @@ def measure_links(
             for period in _busy_periods(began, ended, moved_bytes)
         ]
     )
-    rate_bps, latency_ns = _fit(periods[:, 0], periods[:, 1])
-    delay_ns = round(max(0.0, latency_ns) / (2 * (ranks - 1)))
-    return RingNetwork((round(rate_bps),) * ranks, delay_ns)
+    ns_per_byte, latency_ns = _fit(periods[:, 0], periods[:, 1])
+    delay_ns = round(latency_ns / (2 * (ranks - 1)))
+    known_bps = [limit_bps for limit_bps in limits_bps if limit_bps is not None]
+    if len(known_bps) == ranks:
+        host_ns_per_byte = ns_per_byte - 8e9 / min(known_bps)
+        if host_ns_per_byte >= 0:
+            return RingNetwork(tuple(known_bps), delay_ns, host_ns_per_byte)
+    return RingNetwork((round(8e9 / ns_per_byte),) * ranks, delay_ns)
 
 
 def _busy_periods(
@@ -65,14 +78,13 @@ def _busy_periods(
 
 
 def _fit(size_bytes: _Floats, duration_ns: _Floats) -> tuple[float, float]:
-    """Bits per second, and what a period takes beyond its bytes; robust against outliers."""
+    """What a byte takes, and a period beyond its bytes, in ns; robust against outliers."""
+    from scipy.stats import siegelslopes  # here, as importing it takes half a second
+
     small, large = np.quantile(size_bytes, (0.1, 0.9))
-    per_byte_ns, latency_ns = float(np.median(duration_ns / size_bytes)), 0.0
     if large > _UNLIKE * small:
-        low = size_bytes <= np.median(size_bytes)
-        spread_bytes = np.median(size_bytes[~low]) - np.median(size_bytes[low])
-        slope = (np.median(duration_ns[~low]) - np.median(duration_ns[low])) / spread_bytes
-        rest_ns = float(np.median(duration_ns - slope * size_bytes))
-        if slope > 0 and rest_ns > 0:
-            per_byte_ns, latency_ns = float(slope), rest_ns
-    return 8e9 / per_byte_ns, latency_ns
+        recent = slice(-_MOST, None)
+        ns_per_byte, latency_ns = siegelslopes(duration_ns[recent], size_bytes[recent])
+        if ns_per_byte > 0 and latency_ns > 0:
+            return float(ns_per_byte), float(latency_ns)
+    return float(np.median(duration_ns / size_bytes)), 0.0

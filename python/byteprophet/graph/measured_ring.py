@@ -24,6 +24,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured_links import measure_links
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ring_job import RingCompute, RingJob
+from byteprophet.network import payload_bps
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 
@@ -37,10 +38,8 @@ def measure_ring(
 
     ``config``: as ``config.toml`` of a run has it. UserError where something is missing.
     """
-    ranks = [
-        _Rank(_spans_of(recorded, rank))
-        for rank in range(config["workers"] * config["local_ranks"])
-    ]
+    processes = config["workers"] * config["local_ranks"]
+    ranks = [_Rank(_spans_of(recorded, rank)) for rank in range(processes)]
     numbers = _iterations(ranks)
     layers, bucket_bytes = ranks[0].layers(numbers[-1]), ranks[0].buckets[numbers[-1]]
     measured = [_Times(rank, numbers, layers) for rank in ranks]
@@ -59,9 +58,20 @@ def measure_ring(
             np.stack([times.began_ns for times in measured]),
             np.stack([times.ended_ns for times in measured]),
             bucket_bytes,
+            _limits_bps(config),
         ),
     )
     return job, np.stack([times.start_ns for times in measured])
+
+
+def _limits_bps(config: Mapping[str, Any]) -> list[int | None]:
+    """Of each rank's link, as payload; None: not limited, shared by local ranks, or changed."""
+    processes = config["workers"] * config["local_ranks"]
+    if config["local_ranks"] > 1 or config["steps"]:
+        return [None] * processes
+    own_bps = config["worker_bandwidth_bps"]
+    limits_bps = (own_bps.get(str(w), config.get("bandwidth_bps")) for w in range(processes))
+    return [payload_bps(limit_bps) for limit_bps in limits_bps]
 
 
 def _spans_of(recorded: Sequence[Events], rank: int) -> Events:
@@ -103,18 +113,16 @@ def _iterations(ranks: Sequence[_Rank]) -> list[int]:
     if not common:
         raise UserError("no iteration was recorded from begin to end")
     last = max(common)
+    buckets = ranks[0].buckets[last]
     for rank in ranks:
         if not rank.buckets[last]:
             raise UserError(f"rank {rank.rank} recorded no collectives in iteration {last}")
-        if rank.buckets[last] != ranks[0].buckets[last]:
+        if rank.buckets[last] != buckets:
             raise UserError(f"rank {rank.rank} reduced other buckets than rank 0")
-    chosen: list[int] = []
-    while last in common and all(
-        rank.buckets[last] == ranks[0].buckets[max(common)] for rank in ranks
-    ):
-        chosen.append(last)
-        last -= 1
-    return chosen[::-1]
+    first = last
+    while first - 1 in common and all(rank.buckets[first - 1] == buckets for rank in ranks):
+        first -= 1
+    return [*range(first, last + 1)]
 
 
 class _Times:

@@ -64,7 +64,7 @@ class _Build:
         self.job = job
         self.graph = GraphBuilder()
         ranks, buckets, add = job.workers, len(job.bucket_bytes), self.graph
-        rates_bps = job.network.worker_bps
+        rates_bps = job.network.reduced_bps
         up = [add.link(f"worker {w} up", rates_bps[w] or None) for w in range(ranks)]
         down = [add.link(f"worker {w} down", rates_bps[w] or None) for w in range(ranks)]
         self.computes = [add.serial(f"worker {w} computes") for w in range(ranks)]

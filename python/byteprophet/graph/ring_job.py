@@ -31,11 +31,23 @@ class RingCompute:
 class RingNetwork:
     """Links of ranks. Rates are of payload, per direction; 0: not limited.
 
-    ``delay_ns``: from the end of a message to when its receiver has summed it and goes on.
+    ``host_ns_per_byte``: what a byte takes besides, while it is on no link: a receiver adds it up
+    and copies it. ``delay_ns``: from the end of a message to when its receiver goes on.
     """
 
     worker_bps: tuple[int, ...]
     delay_ns: int = 0
+    host_ns_per_byte: float = 0.0
+
+    @property
+    def reduced_bps(self) -> tuple[int, ...]:
+        """At which bytes pass, on the link and besides; 0: at once."""
+        return tuple(self._reduced_bps(rate_bps) for rate_bps in self.worker_bps)
+
+    def _reduced_bps(self, rate_bps: int) -> int:
+        if not self.host_ns_per_byte:
+            return rate_bps
+        return round(8e9 / ((8e9 / rate_bps if rate_bps else 0) + self.host_ns_per_byte))
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ def assumptions(job: RingJob) -> dict[str, Any]:
         "collectives_at_once": job.at_once,
         "payload_bps": [rate_bps or None for rate_bps in job.network.worker_bps],
         "delay_ns": job.network.delay_ns,
+        "host_ns_per_byte": job.network.host_ns_per_byte,
     }
 
 
