@@ -101,7 +101,7 @@ def _front(config: WorkerConfig) -> DdpFront:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the worker that the environment describes; returns the exit status."""
-    return run_worker(arguments, _front)
+    return run_worker("byteprophet.workload.ddp_worker", arguments, _front)
 
 
 if __name__ == "__main__":

@@ -136,17 +136,19 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
 
 def main(arguments: Sequence[str]) -> int:
     """Run the worker that the environment describes; returns the exit status."""
-    return run_worker(arguments, _import_front)
+    return run_worker("byteprophet.workload.worker", arguments, _import_front)
 
 
-def run_worker(arguments: Sequence[str], make_front: Callable[[WorkerConfig], Any]) -> int:
-    """The whole life of a paced worker process whose front ``make_front`` makes, not initialised.
+def run_worker(
+    module: str, arguments: Sequence[str], make_front: Callable[[WorkerConfig], Any]
+) -> int:
+    """The whole life of a paced worker process: ``python -m module CONFIG.toml``.
 
-    Returns the exit status.
+    ``make_front`` gives its front, not yet initialised. Returns the exit status.
     """
     try:
         if len(arguments) != 1:
-            raise UserError("usage: give a paced worker one CONFIG.toml")
+            raise UserError(f"usage: python -m {module} CONFIG.toml")
         config = read_worker_config(arguments[0])
         config.load_workload()  # refuse a bad one before joining the job
         run_directory = os.environ.get("BYTEPROPHET_RUN")
