@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.launcher import check_job, run_job
 from byteprophet.launcher.environment import JobFacts, RoleName
@@ -110,3 +111,25 @@ def test_what_only_byteps_has_is_refused(
         check_job(make_spec(**{"scheduler": "prophet", **fields, "servers": 0}))
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--monitor"], "--monitor, --probe: with --servers 0"),
+        (["--profile", "profile.json"], "--profile: with --servers 0"),
+        (["--scheduler", "p3"], "scheduler p3: without servers"),
+        (["--controller"], "controller: without servers"),
+    ],
+)
+def test_options_that_do_not_fit(
+    options: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_cli(["run", "--servers", "0", *options, "--", "true"]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
