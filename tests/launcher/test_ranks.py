@@ -41,6 +41,7 @@ def test_a_ranks_environment() -> None:
     role = RoleName("worker", 2, "worker-2.1", local_rank=1)
     assert rank_environment({"A": "1", "RANK": "7"}, _FACTS, role, "eth0") == {
         "A": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
         "RANK": "5",
         "WORLD_SIZE": "6",
         "LOCAL_RANK": "1",
@@ -51,6 +52,8 @@ def test_a_ranks_environment() -> None:
         "BYTEPROPHET_ROLE": "worker-2.1",
         "BYTEPROPHET_RUN": "/runs/x",
     }
+    loud = rank_environment({"TORCH_CPP_LOG_LEVEL": "INFO"}, _FACTS, role, "eth0")
+    assert loud["TORCH_CPP_LOG_LEVEL"] == "INFO"
     stepped = replace(_FACTS, step_updates="3,8")
     assert rank_environment({}, stepped, role, "eth0")["BYTEPROPHET_STEP_UPDATES"] == "3,8"
 

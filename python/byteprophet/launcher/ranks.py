@@ -6,12 +6,16 @@ from collections.abc import Mapping
 
 from byteprophet.launcher.environment import JobFacts, RoleName
 
+# Else PyTorch warns at every connection that a host of namespaces has no name.
+_DEFAULTS = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+
 
 def rank_environment(
     base: Mapping[str, str], facts: JobFacts, role: RoleName, interface: str
 ) -> dict[str, str]:
     """The whole environment of ``role``, a worker. ``interface``: the one that gloo uses."""
     environment = {
+        **_DEFAULTS,
         **base,
         "RANK": str(role.index * facts.local_ranks + role.local_rank),
         "WORLD_SIZE": str(facts.workers * facts.local_ranks),
