@@ -76,7 +76,7 @@ def replay(
 def _table(prediction: Prediction) -> Table:
     job = prediction.job
     table = Table(
-        title=f"{job.scheduler}, {job.workers} workers, {job.servers} server(s): an iteration",
+        title=f"{job.title}: an iteration",
         title_justify="left",
         box=None,
         pad_edge=False,

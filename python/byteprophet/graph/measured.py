@@ -24,8 +24,10 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph.measured_network import measure_network
+from byteprophet.graph.measured_ring import measure_ring
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
+from byteprophet.graph.ring_job import RingJob
 from byteprophet.timeline.events import Events, load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind, tensor_of
 from byteprophet.workload.files import parse_table, read_text
@@ -35,7 +37,7 @@ from byteprophet.workload.files import parse_table, read_text
 class Measured:
     """What a run was. ``start_ns``: shape (workers, iterations + 1), begins of iterations."""
 
-    job: PsJob
+    job: PsJob | RingJob
     start_ns: Int64Array
 
     @property
@@ -50,7 +52,10 @@ def measure_run(run_directory: Path) -> Measured:
     path = run_directory / "config.toml"
     config = parse_table(read_text(path), str(path))
     try:
-        return measure(load_run(run_directory), config)
+        recorded = load_run(run_directory)
+        if config["servers"] == 0:
+            return Measured(*measure_ring(recorded, config))
+        return measure(recorded, config)
     except UserError as error:
         raise UserError(f"{run_directory}: {error}") from None
 

@@ -67,6 +67,11 @@ class PsJob:
         return len(self.network.server_bps)
 
     @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return f"{self.scheduler}, {self.workers} workers, {self.servers} server(s)"
+
+    @property
     def iterations(self) -> int:
         """How many are computed."""
         return int(self.compute.backward_ns.shape[1])
