@@ -1,0 +1,235 @@
+"""A recorded run, made ready to be asked questions: one clock, one entry per worker, rounds joined.
+
+All times are of one clock (``timeline/clocks.py``). What a run does not have is empty, never made
+up: a stock worker has no transfers, an all-reduce job no servers, a job without spans no layers.
+Then ``missing`` says what, for people to read.
+
+An iteration counts if every worker recorded it from begin to end. The first five of a job, in which
+policies do not know job and network yet, are left out, but never more than half of what there is:
+as ``replay/predict.py`` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.errors import UserError
+from byteprophet.timeline.clocks import on_one_clock, wall_clock
+from byteprophet.timeline.events import Events, load_run
+from byteprophet.timeline.joined import served_rows
+from byteprophet.timeline.tables import (
+    SERVED,
+    SERVED_TABLE,
+    SPAN,
+    SPANS,
+    TRANSFER,
+    TRANSFERS,
+    Kind,
+    Rows,
+)
+from byteprophet.workload.files import parse_table, read_text
+
+Ints = npt.NDArray[np.int64]
+
+_WARMUP = 5  # iterations
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What one worker recorded, in all its lives.
+
+    ``spans``: by begin; ``names``: by a span's ``name``. ``transfers``: by ``pulled_ns``;
+    ``served``: per transfer the row of ``Recorded.served``, -1: not known. ``starts_ns``,
+    ``ends_ns``: of the iterations that count, shape (I,).
+    """
+
+    rank: int
+    role: str
+    spans: Rows
+    names: Mapping[int, str]
+    transfers: Rows
+    served: Ints
+    starts_ns: Ints
+    ends_ns: Ints
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run. ``config``: of ``config.toml``, empty where there is none.
+
+    ``iterations``: their numbers, (I,). ``served``: all servers' rows, ``server`` whose, (S,).
+    ``tensors``: names by number. ``lost``: rows; ``cut_off``: roles whose files were.
+    """
+
+    config: Mapping[str, Any]
+    workers: Sequence[Worker]
+    iterations: Ints
+    served: Rows
+    server: Ints
+    tensors: Mapping[int, str]
+    lost: int = 0
+    cut_off: Sequence[str] = ()
+    missing: Sequence[str] = field(default_factory=tuple)
+
+    def tensor(self, key: int) -> str:
+        """The name of a partition's tensor; its number where nobody said it."""
+        return self.tensors.get(key >> 16) or f"tensor {key >> 16}"
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """From the first begin of an iteration that counts to the last end."""
+        begin_ns = min(int(worker.starts_ns[0]) for worker in self.workers)
+        return begin_ns, max(int(worker.ends_ns[-1]) for worker in self.workers)
+
+    @property
+    def iteration_ns(self) -> Ints:
+        """How long each took the slowest worker, (I,)."""
+        took_ns = [worker.ends_ns - worker.starts_ns for worker in self.workers]
+        slowest: Ints = np.max(took_ns, axis=0)
+        return slowest
+
+
+def load_recorded(run_directory: Path) -> Recorded:
+    """The run in a directory; UserError in one line where there is nothing to be said of it."""
+    if not run_directory.is_dir():
+        raise UserError(f"{run_directory}: there is no such run directory")
+    path = run_directory / "config.toml"
+    config = parse_table(read_text(path), str(path)) if path.exists() else {}
+    try:
+        return recorded(load_run(run_directory), config)
+    except UserError as error:
+        text = str(error)
+        raise UserError(
+            text if text.startswith(str(run_directory)) else f"{run_directory}: {text}"
+        ) from None
+
+
+def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
+    """What ``events`` say, on their own clocks or on one."""
+    events = on_one_clock(events, wall_clock(events))
+    served, server, first_row = _served(events)
+    where = served_rows(events)
+    ranks = sorted({e.origin.rank for e in events if e.table is not SERVED_TABLE})
+    lives = {rank: _lives(events, rank) for rank in ranks}
+    bounds = {rank: _bounds(events, mine) for rank, mine in lives.items()}
+    numbers = sorted(set.intersection(*(set(found) for found in bounds.values())) if ranks else ())
+    if not numbers:
+        raise UserError("no iteration was recorded by all workers from begin to end")
+    numbers = numbers[min(sum(number <= _WARMUP for number in numbers), len(numbers) // 2) :]
+    workers = []
+    for rank, mine in lives.items():
+        spans, names = _spans([events[i] for i in mine if events[i].table is SPANS])
+        sent = [i for i in mine if events[i].table is TRANSFERS]
+        transfers = np.concatenate([np.zeros(0, TRANSFER), *(events[i].rows for i in sent)])
+        at = np.concatenate([np.zeros(0, np.int64), *(_rows(where[i], first_row) for i in sent)])
+        order = np.argsort(transfers["pulled_ns"], kind="stable")
+        times = np.array([bounds[rank][number] for number in numbers], np.int64)
+        role = events[mine[0]].origin.role
+        workers.append(
+            Worker(rank, role, spans, names, transfers[order], at[order], times[:, 0], times[:, 1])
+        )
+    tensors = {n: name for e in events if e.table is TRANSFERS for n, name in e.names.items()}
+    return Recorded(
+        config=config,
+        workers=workers,
+        iterations=np.array(numbers, np.int64),
+        served=served,
+        server=server,
+        tensors=tensors,
+        lost=sum(table.lost for table in events),
+        cut_off=sorted({table.origin.role for table in events if not table.whole}),
+        missing=_missing(workers, served),
+    )
+
+
+def _served(events: Sequence[Events]) -> tuple[Rows, Ints, Mapping[int, int]]:
+    """All rows, whose they are, and by the index of a table where its rows begin."""
+    first_row, rows, owners, count = {}, [np.zeros(0, SERVED)], [np.zeros(0, np.int64)], 0
+    for index, table in enumerate(events):
+        if table.table is SERVED_TABLE:
+            first_row[index] = count
+            rows.append(table.rows)
+            owners.append(np.full(len(table.rows), table.origin.rank))
+            count += len(table.rows)
+    return np.concatenate(rows), np.concatenate(owners), first_row
+
+
+def _rows(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
+    """Rows of all servers' together, from indices of tables and rows."""
+    tables, rows = where
+    firsts = np.array([first_row.get(index, 0) for index in tables.tolist()], np.int64)
+    at: Ints = np.where(tables >= 0, firsts + rows, -1)
+    return at
+
+
+def _lives(events: Sequence[Events], rank: int) -> list[int]:
+    """Indices of a worker's tables, in the order of its lives."""
+    mine = [
+        i for i, e in enumerate(events) if e.origin.rank == rank and e.table is not SERVED_TABLE
+    ]
+    return sorted(mine, key=lambda index: events[index].origin.monotonic_ns)
+
+
+def _bounds(events: Sequence[Events], mine: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Begin and end by the number of the iteration; without spans from ready gradients."""
+    spans = [events[index].rows for index in mine if events[index].table is SPANS]
+    found = {}
+    for rows in spans:
+        whole = rows[rows["kind"] == Kind.ITERATION]
+        for number, begin_ns, end_ns in whole[["iteration", "begin_ns", "end_ns"]].tolist():
+            if 0 < begin_ns < end_ns:
+                found[number] = (begin_ns, end_ns)
+    if found:
+        return found
+    first_ns: dict[int, int] = {}
+    for index in mine:
+        rows = events[index].rows
+        if events[index].table is TRANSFERS:
+            known = rows[(rows["iteration"] > 0) & (rows["ready_ns"] > 0)]
+            for number in np.unique(known["iteration"]).tolist():
+                ready_ns = int(known["ready_ns"][known["iteration"] == number].min())
+                first_ns[number] = min(ready_ns, first_ns.get(number, ready_ns))
+    return {
+        number: (begin_ns, first_ns[number + 1])
+        for number, begin_ns in first_ns.items()
+        if first_ns.get(number + 1, 0) > begin_ns
+    }
+
+
+def _spans(tables: Sequence[Events]) -> tuple[Rows, Mapping[int, str]]:
+    """Of all lives, by begin, with one numbering of names."""
+    rows = [np.zeros(0, SPAN)]
+    names: dict[int, str] = {}
+    for table in tables:
+        moved, first = table.rows.copy(), max(names, default=-1) + 1
+        moved["name"] += first
+        names |= {first + index: name for index, name in table.names.items()}
+        rows.append(moved[(moved["begin_ns"] > 0) & (moved["end_ns"] >= moved["begin_ns"])])
+    together = np.concatenate(rows)
+    return together[np.argsort(together["begin_ns"], kind="stable")], names
+
+
+def _missing(workers: Sequence[Worker], served: Rows) -> list[str]:
+    notes = []
+    collectives = any((worker.spans["kind"] == Kind.COLLECTIVE).any() for worker in workers)
+    if not all(len(worker.spans) for worker in workers):
+        notes.append(
+            "no spans: what workers computed is not known; an iteration is from the "
+            "first ready gradient to the next iteration's"
+        )
+    if not collectives and not all(len(worker.transfers) for worker in workers):
+        notes.append(
+            "no transfers: when gradients were sent and came back is not known (stock records none)"
+        )
+    if not collectives and not len(served):
+        notes.append(
+            "servers recorded nothing: pushes end with their acknowledgement, sums and "
+            "the workers that came last are not known"
+        )
+    return notes
