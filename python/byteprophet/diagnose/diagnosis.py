@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from byteprophet.diagnose.breakdown import Breakdown, breakdown
+from byteprophet.diagnose.facts import facts, paced_bound_ns
 from byteprophet.diagnose.gradients import Gradient, gradients
 from byteprophet.diagnose.links import DIRECTIONS
 from byteprophet.diagnose.path import Path as CriticalPath
@@ -24,7 +26,7 @@ from byteprophet.replay.what_if import Changes
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Of the run in ``directory``. ``gradients``: by worker.
+    """Of the run in ``directory``. ``gradients``: by worker. ``bound_ns``: no iteration is shorter.
 
     ``prediction``: of the job as it was recorded, replayed; None where it cannot be replayed, and
     ``not_predicted`` says why.
@@ -37,6 +39,8 @@ class Diagnosis:
     utilisation: Utilisation
     stragglers: Stragglers
     gradients: Sequence[Sequence[Gradient]]
+    facts: Mapping[str, Any]
+    bound_ns: int | None
     prediction: Prediction | None
     not_predicted: str = ""
 
@@ -77,6 +81,8 @@ def diagnose(run_directory: Path) -> Diagnosis:
         utilisation=utilisation(run),
         stragglers=stragglers(run),
         gradients=[gradients(run, worker, found) for worker in range(len(run.workers))],
+        facts=facts(run_directory, run),
+        bound_ns=prediction.bound_ns if prediction else paced_bound_ns(run_directory, run),
         prediction=prediction,
         not_predicted=not_predicted,
     )

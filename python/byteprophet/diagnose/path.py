@@ -24,8 +24,9 @@ Without servers' tables a push ends with its acknowledgement, and what is behind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from byteprophet.diagnose.gates import Gate, Gates
 from byteprophet.diagnose.links import carried
 from byteprophet.diagnose.recorded import Ints, Recorded
 from byteprophet.timeline.tables import Kind
+
+Label = TypeVar("Label", bound=Hashable)
 
 KINDS = (
     "forward",
@@ -94,13 +97,13 @@ def critical_path(run: Recorded) -> Path:
     return Path(walk.steps[::-1], worker)
 
 
-def by_iteration(run: Recorded, path: Path, labels: Sequence[str]) -> dict[str, Ints]:
-    """Time per label and iteration, (I,) each; ``labels``: one per step."""
+def by_iteration(run: Recorded, path: Path, label: Callable[[Step], Label]) -> dict[Label, Ints]:
+    """Time per ``label`` of a step and iteration, (I,) each."""
     own = run.workers[path.worker]
-    found: dict[str, Ints] = {}
-    for label, step in zip(labels, path.steps, strict=True):
+    found: dict[Label, Ints] = {}
+    for step in path.steps:
         inside = np.minimum(own.ends_ns, step.end_ns) - np.maximum(own.starts_ns, step.begin_ns)
-        times_ns = found.setdefault(label, np.zeros(len(own.starts_ns), np.int64))
+        times_ns = found.setdefault(label(step), np.zeros(len(own.starts_ns), np.int64))
         times_ns += np.maximum(0, inside)
     return found
 

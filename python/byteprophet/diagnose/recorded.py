@@ -46,7 +46,8 @@ class Worker:
 
     ``spans``: by begin; ``names``: by a span's ``name``. ``transfers``: by ``pulled_ns``;
     ``served``: per transfer the row of ``Recorded.served``, -1: not known. ``starts_ns``,
-    ``ends_ns``: of the iterations that count, shape (I,).
+    ``ends_ns``: of the iterations that count, shape (I,). ``ahead_ns``: by how much the common
+    clock is ahead of the worker's own.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class Worker:
     served: Ints
     starts_ns: Ints
     ends_ns: Ints
+    ahead_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Recorded:
     """A run. ``config``: of ``config.toml``, empty where there is none.
 
     ``iterations``: their numbers, (I,). ``served``: all servers' rows, ``server`` whose, (S,).
-    ``tensors``: names by number. ``lost``: rows; ``cut_off``: roles whose files were.
+    ``tensors``: names by number. ``lost``: rows; ``cut_off``: roles whose files were. ``machines``: of all tables,
+    as ``Origin`` has them.
     """
 
     config: Mapping[str, Any]
@@ -75,6 +78,7 @@ class Recorded:
     tensors: Mapping[int, str]
     lost: int = 0
     cut_off: Sequence[str] = ()
+    machines: Sequence[str] = ()
     missing: Sequence[str] = field(default_factory=tuple)
 
     def tensor(self, key: int) -> str:
@@ -112,7 +116,8 @@ def load_recorded(run_directory: Path) -> Recorded:
 
 def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
     """What ``events`` say, on their own clocks or on one."""
-    events = on_one_clock(events, wall_clock(events))
+    clock = wall_clock(events)
+    events = on_one_clock(events, clock)
     served, server, first_row = _served(events)
     where = served_rows(events)
     ranks = sorted({e.origin.rank for e in events if e.table is not SERVED_TABLE})
@@ -130,9 +135,20 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
         at = np.concatenate([np.zeros(0, np.int64), *(_rows(where[i], first_row) for i in sent)])
         order = np.argsort(transfers["pulled_ns"], kind="stable")
         times = np.array([bounds[rank][number] for number in numbers], np.int64)
-        role = events[mine[0]].origin.role
+        origin = events[mine[0]].origin
+        here_ns = int(clock(origin, np.array([origin.monotonic_ns]))[0])
         workers.append(
-            Worker(rank, role, spans, names, transfers[order], at[order], times[:, 0], times[:, 1])
+            Worker(
+                rank=rank,
+                role=origin.role,
+                spans=spans,
+                names=names,
+                transfers=transfers[order],
+                served=at[order],
+                starts_ns=times[:, 0],
+                ends_ns=times[:, 1],
+                ahead_ns=here_ns - origin.monotonic_ns,
+            )
         )
     tensors = {n: name for e in events if e.table is TRANSFERS for n, name in e.names.items()}
     return Recorded(
@@ -144,6 +160,7 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
         tensors=tensors,
         lost=sum(table.lost for table in events),
         cut_off=sorted({table.origin.role for table in events if not table.whole}),
+        machines=[table.origin.machine for table in events],
         missing=_missing(workers, served),
     )
 
