@@ -3,13 +3,13 @@
 Each step is what the one after it waited for, as it was recorded:
 
     forward, backward, update, computation     of a layer, in the thread that computes
-    wake           its time between them, and between an update and the thread that waited for it
-    pull           a partition's answer, on the way to the worker: "worker 0 down"
+    other          its time between them, and threads that wake up
+    pull           a partition's answer passed the worker's link: "worker 0 down"
     answer         its turn at the server, behind more urgent answers
     sum, to sum    it was added up; the last push had come, and waited for the sum
-    push           the push that came last, whose worker it is: "worker 1 up"
-    link busy      that push had been offered to the policy, but the link carried this one
-    queued         the same, and the link carried nothing
+    push           the push that came last passed its worker's link: "worker 1 up"
+    link busy      that push was ready, or the answer had left, and the link carried this one
+    queued         the push was ready, and the link carried nothing
     collective     from when the last rank began it
     communication  a wait of which no more is known
 
@@ -32,7 +32,7 @@ import numpy as np
 
 from byteprophet.diagnose.computing import NOTHING, Stretches, computing, updating
 from byteprophet.diagnose.gates import Gate, Gates
-from byteprophet.diagnose.links import carried
+from byteprophet.diagnose.links import DIRECTIONS, carried
 from byteprophet.diagnose.recorded import Ints, Recorded
 from byteprophet.timeline.tables import Kind
 
@@ -43,7 +43,7 @@ KINDS = (
     "backward",
     "update",
     "computation",
-    "wake",
+    "other",
     "queued",
     "link busy",
     "push",
@@ -62,7 +62,7 @@ _COMPUTED = {
     Kind.COMPUTE: "computation",
     Kind.SEND: "communication",
     Kind.RECEIVE: "communication",
-    NOTHING: "wake",
+    NOTHING: "other",
 }
 
 
@@ -118,7 +118,10 @@ class _Walk:
         self._gates = Gates(run)
         self._threads = [computing(worker) for worker in run.workers]
         self._updates = [updating(worker) for worker in run.workers]
-        self._pushes = [carried(run, worker, "push") for worker in range(len(run.workers))]
+        self._links = [
+            {direction: carried(run, worker, direction) for direction in DIRECTIONS}
+            for worker in range(len(run.workers))
+        ]
         self._now_ns = 0
 
     def back_from(self, worker: int, end_ns: int) -> None:
@@ -128,16 +131,16 @@ class _Walk:
             worker = self._behind(worker)
             # Should clocks or recordings be such that nothing leads on, the thread's own past does.
             if self._now_ns == before_ns:
-                self._take("wake", "", self._role(worker), self._begin_ns(worker))
+                self._take("other", "", self._role(worker), self._begin_ns(worker))
                 if self._now_ns == before_ns:
-                    self._take("wake", "", self._role(worker), self._first_ns)
+                    self._take("other", "", self._role(worker), self._first_ns)
 
     def _behind(self, worker: int) -> int:
         """Takes what ``worker`` did until now, and what that waited for; where the path goes on."""
         thread = self._threads[worker]
         index = thread.at(self._now_ns)
         if index < 0:
-            self._take("wake", "", self._role(worker), self._first_ns)
+            self._take("other", "", self._role(worker), self._first_ns)
             return worker
         kind, begin_ns = int(thread.kind[index]), int(thread.begin_ns[index])
         spans, names = self._run.workers[worker].spans, self._run.workers[worker].names
@@ -153,10 +156,10 @@ class _Walk:
         )
         if gate is None or gate.there_ns <= begin_ns:
             # Communication was over before: the wait was for the updater, or nothing is known.
-            kind_of = "communication" if gate is None else "wake"
+            kind_of = "communication" if gate is None else "other"
             self._take_updates(worker, begin_ns, kind_of, name)
             return worker
-        self._take_updates(worker, gate.there_ns, "wake", name)
+        self._take_updates(worker, gate.there_ns, "other", name)
         return self._communicated(worker, name, gate, begin_ns)
 
     def _communicated(self, worker: int, name: str, gate: Gate, begin_ns: int) -> int:
@@ -171,18 +174,21 @@ class _Walk:
         if gate.served < 0:
             row = run.workers[worker].transfers[transfer]
             name = run.tensor(int(row["key"]))
+            self._travelled(worker, "pull", transfer, gate.last_ns)
             self._take("pull", name, f"{self._role(worker)} down", gate.last_ns)
-            self._pushed(worker, transfer, name)
+            self._pushed(worker, transfer)
             return worker
         asked, last = run.served[gate.served], run.served[gate.last_served]
         name, server = run.tensor(int(asked["key"])), f"server {run.server[gate.served]}"
+        if transfer >= 0:
+            self._travelled(worker, "pull", transfer, int(asked["answered_ns"]))
         self._take("pull", name, f"{self._role(worker)} down", int(asked["answered_ns"]))
         self._take("answer", name, server, int(last["sum_end_ns"]))
         self._take("sum", name, server, int(last["sum_begin_ns"]))
         self._take("to sum", name, server, gate.last_ns)
         if gate.last_served in self._gates.transfer_of:
             late, transfer = self._gates.transfer_of[gate.last_served]
-            self._pushed(late, transfer, name)
+            self._pushed(late, transfer)
             return late
         # Nobody knows when it was sent: at the earliest when its worker began to wait.
         late = gate.late if gate.late < len(run.workers) else worker
@@ -192,17 +198,25 @@ class _Walk:
             self._take("push", name, f"{self._role(late)} up", int(thread.begin_ns[index]))
         return late
 
-    def _pushed(self, worker: int, transfer: int, name: str) -> None:
-        rows, link = self._run.workers[worker].transfers, f"{self._role(worker)} up"
-        self._take("push", name, link, int(rows[transfer]["sent_ns"]))
-        ready_ns, pushed = int(rows[transfer]["ready_ns"]), self._pushes[worker]
-        while ready_ns and self._now_ns > max(ready_ns, self._first_ns):
-            other = int(np.searchsorted(pushed.begin_ns, self._now_ns, "left")) - 1
-            free_ns = max(ready_ns, int(pushed.end_ns[other])) if other >= 0 else ready_ns
-            self._take("queued", name, link, free_ns)
-            if self._now_ns > ready_ns:
-                ahead = self._run.tensor(int(rows[pushed.row[other]]["key"]))
-                self._take("link busy", ahead, link, max(ready_ns, int(pushed.begin_ns[other])))
+    def _pushed(self, worker: int, transfer: int) -> None:
+        """Back from a push's arrival to when its gradient was ready."""
+        ready_ns = int(self._run.workers[worker].transfers[transfer]["ready_ns"])
+        self._travelled(worker, "push", transfer, ready_ns)
+
+    def _travelled(self, worker: int, direction: str, transfer: int, since_ns: int) -> None:
+        """Back to ``since_ns``, when a partition could have had the link; others had it before."""
+        keys = self._run.workers[worker].transfers["key"]
+        where = f"{self._role(worker)} {'up' if direction == 'push' else 'down'}"
+        link = self._links[worker][direction]
+        while since_ns and self._now_ns > max(since_ns, self._first_ns):
+            there = int(np.searchsorted(link.begin_ns, self._now_ns, "left")) - 1
+            free_ns = max(since_ns, int(link.end_ns[there])) if there >= 0 else since_ns
+            self._take("queued", self._run.tensor(int(keys[transfer])), where, free_ns)
+            if self._now_ns > since_ns:
+                row = int(link.row[there])
+                kind = direction if row == transfer else "link busy"
+                begin_ns = max(since_ns, int(link.begin_ns[there]))
+                self._take(kind, self._run.tensor(int(keys[row])), where, begin_ns)
 
     def _take_updates(self, worker: int, since_ns: int, otherwise: str, name: str) -> None:
         """Updates back to ``since_ns``; ``otherwise``: what the time between them is."""

@@ -66,8 +66,8 @@ class Recorded:
     """A run. ``config``: of ``config.toml``, empty where there is none.
 
     ``iterations``: their numbers, (I,). ``served``: all servers' rows, ``server`` whose, (S,).
-    ``tensors``: names by number. ``lost``: rows; ``cut_off``: roles whose files were. ``machines``: of all tables,
-    as ``Origin`` has them.
+    ``tensors``: names by number. ``lost``: rows; ``cut_off``: roles whose files were.
+    ``machines``: of all tables, as ``Origin`` has them.
     """
 
     config: Mapping[str, Any]

@@ -41,29 +41,29 @@ def _headline(data: Data) -> str:
     return text
 
 
-def _breakdown(data: Data) -> Table:
+def _breakdown(data: Data) -> Group:
     found = data["breakdown"]
-    table = _table("An iteration, on average, in ms", "worker", *found["parts"], "sum")
+    title, table = _table("An iteration, on average, in ms", "worker", *found["parts"], "sum")
     for role, parts_ns in zip(data["workers"], found["mean_ns"], strict=True):
         table.add_row(role, *map(_ms, parts_ns), _ms(sum(parts_ns)))
-    return table
+    return Group(title, table)
 
 
-def _path(data: Data) -> Table:
+def _path(data: Data) -> Group:
     path = data["path"]
-    title = f"Critical path of {data['workers'][path['worker']]}: " + ", ".join(
+    line = f"Critical path of {data['workers'][path['worker']]}: " + ", ".join(
         f"{row['kind']} {row['share']:.0%}" for row in path["kinds"] if row["share"] >= 0.005
     )
-    table = _table(title, "", "what", "where", "ms", "share")
+    title, table = _table(line, "", "what", "where", "ms", "share")
     for row in path["top"][:_STEPS]:
         values = _ms(row["mean_ns"]), f"{row['share']:.1%}"
         table.add_row(row["kind"], row["name"], row["where"], *values)
-    return table
+    return Group(title, table)
 
 
-def _stragglers(data: Data) -> Table:
+def _stragglers(data: Data) -> Group:
     found = data["stragglers"]
-    table = _table(
+    title, table = _table(
         f"Who came last, in {found['meetings']} {found['source']}",
         *("worker", "last", "by ms", "p90 ms", "others waited ms"),
     )
@@ -75,19 +75,19 @@ def _stragglers(data: Data) -> Table:
             _ms(found["p90_ns"][index]),
             _ms(found["cost_ns"][index] / len(data["iterations"])),
         )
-    return table
+    return Group(title, table)
 
 
-def _comparison(against: Data) -> Table:
-    title = (
+def _comparison(against: Data) -> Group:
+    line = (
         f"Against {against['run']}: {against['ratio']:.3f} x its iteration "
         f"({against['ratio_low']:.3f} to {against['ratio_high']:.3f})"
     )
-    table = _table(title, "", "this run", "other", "change")
+    title, table = _table(line, "", "this run", "other", "change")
     waits = [{**row, "what": f"wait {row['what']}"} for row in against["waits"][:_STEPS]]
     for row in [against["iteration"], *against["parts"], *waits, *against["shares"]]:
         table.add_row(row["what"], *_values(row))
-    return table
+    return Group(title, table)
 
 
 def _values(row: Data) -> tuple[str, str, str]:
@@ -103,12 +103,13 @@ def _values(row: Data) -> tuple[str, str, str]:
     return texts[0], texts[1], f"{change / 1e6:+.1f} ms" if in_ms else f"{change:+.1%}"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+def _table(title: str, *columns: str) -> tuple[str, Table]:
+    """A line above the table, which may be longer than it is wide."""
+    table = Table(box=box.SIMPLE_HEAD)
     texts: Sequence[str] = ("", "what", "where", "worker")
     for column in columns:
         table.add_column(column, justify="left" if column in texts else "right")
-    return table
+    return title, table
 
 
 def _ms(time_ns: float) -> str:

@@ -3,9 +3,9 @@
 The page forbids itself, by its content security policy, to fetch anything. Its data is JSON in a
 script element that browsers do not run; what could end that element, or open another, is escaped.
 
-``page.html`` has the frame, ``page.css`` the style. Of the scripts, in this order: ``draw.js`` makes
-elements, ``charts.js`` pictures of numbers, ``timeline.js`` the timeline, ``panels.js`` says which
-panel shows what, ``main.js`` draws them.
+``page.html`` has the frame, ``page.css`` the style. Of the scripts, in this order: ``draw.js``
+makes elements, ``charts.js`` pictures of numbers, ``timeline.js`` the timeline, ``panels.js`` and
+``more_panels.js`` say what each panel shows, ``main.js`` draws them.
 """
 
 from __future__ import annotations

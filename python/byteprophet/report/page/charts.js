@@ -26,7 +26,7 @@ function clipped(text, most) {
   return text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text;
 }
 
-function xAxis(width, height, most, unit, margin) {
+function xAxis(width, height, most, unit, margin, first = 0) {
   const wide = width - margin.left - margin.right;
   const bottom = height - margin.bottom;
   return [
@@ -34,7 +34,7 @@ function xAxis(width, height, most, unit, margin) {
       const x = margin.left + (wide * value) / most;
       return [
         svg("line", { x1: x, x2: x, y1: margin.top, y2: bottom, stroke: "var(--grid)" }),
-        svg("text", { x, y: bottom + 15, "text-anchor": "middle", class: "soft" }, tidy(value)),
+        svg("text", { x, y: bottom + 15, "text-anchor": "middle", class: "soft" }, tidy(first + value)),
       ];
     }).flat(),
     svg("text", { x: width - margin.right, y: bottom + 30, "text-anchor": "end", class: "soft" }, unit),
@@ -89,9 +89,9 @@ function stackedBars(label, rows, marks = []) {
 
 // Bars with an interval: rows of {label, value, low, high, fill, note}, in ns.
 function intervalBars(label, rows) {
-  const most = 1.18 * Math.max(...rows.map((row) => row.high ?? row.value));
+  const most = Math.max(...rows.map((row) => row.high ?? row.value));
   return figure(label, (width) => {
-    const margin = { ...MARGIN, left: Math.min(width * 0.3, 130) };
+    const margin = { ...MARGIN, left: Math.min(width * 0.3, 130), right: 90 };
     const step = 34;
     const height = margin.top + margin.bottom + step * rows.length;
     const scale = (width - margin.left - margin.right) / most;
@@ -115,7 +115,7 @@ function intervalBars(label, rows) {
 }
 
 // Lines over an x axis. sets: {label, points: [[x, y]], stroke, fill, dash, dots}; marks: x of thin lines.
-function lines(label, sets, { xUnit, yUnit, xMost, yMost, marks = [], height = 180, tips = null }) {
+function lines(label, sets, { xUnit, yUnit, xMost, yMost, xFirst = 0, marks = [], height = 180, tips = null }) {
   const most = { x: xMost, y: 1.08 * Math.max(yMost, 1e-9) };
   return figure(label, (width) => {
     const margin = MARGIN;
@@ -133,7 +133,7 @@ function lines(label, sets, { xUnit, yUnit, xMost, yMost, marks = [], height = 1
     });
     const targets = (tips ?? []).map(([from, to, text]) =>
       svg("rect", { x: x(from), y: margin.top, width: Math.max(1, x(to) - x(from)), height: height - margin.top - margin.bottom, fill: "transparent", "data-tip": text }));
-    return frame(width, height, yAxis(width, height, most.y, yUnit, margin), xAxis(width, height, most.x, xUnit, margin).flat().filter((e) => e.tagName === "text"), starts, drawn.flat(2), targets);
+    return frame(width, height, yAxis(width, height, most.y, yUnit, margin), xAxis(width, height, most.x, xUnit, margin, xFirst).flat().filter((e) => e.tagName === "text"), starts, drawn.flat(2), targets);
   });
 }
 
@@ -167,13 +167,13 @@ function gradientBars(label, rows) {
 
 // Changes to both sides of a line: rows of {label, value}, in ns.
 function changeBars(label, rows) {
-  const most = 1.25 * Math.max(...rows.map((row) => Math.abs(row.value)), 1);
+  const most = Math.max(...rows.map((row) => Math.abs(row.value)), 1);
   return figure(label, (width) => {
     const left = Math.min(width * 0.3, 130);
     const step = 26;
     const height = 8 + step * rows.length;
     const middle = left + (width - left) / 2;
-    const scale = (width - left) / 2 / most;
+    const scale = ((width - left) / 2 - 72) / most; // room for numbers on both sides
     const bars = rows.map((row, place) => {
       const y = 4 + step * place;
       const long = Math.abs(row.value) * scale;

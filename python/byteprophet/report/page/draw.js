@@ -33,7 +33,7 @@ function time(ns) {
 const COLOURS = {
   wait: "communication", link_busy: "communication", collective: "communication",
   computation: "computation", compute: "computation", answer: "sum", to_sum: "sum",
-  wake: "other", send: "push", receive: "pull",
+  send: "push", receive: "pull",
 };
 
 // The colour of a part, step or slice: a CSS variable, so that it follows light and dark.
@@ -46,7 +46,7 @@ function colour(kind) {
 function ticks(most, count) {
   const rough = Math.max(most, 1e-12) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) * power;
   return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, index) => index * step);
 }
 

@@ -45,7 +45,7 @@ function bandwidthPanel(data) {
   return [
     html("p", { class: "soft" }, `Payload in bins of ${step.toFixed(1)} ms, from transfers; dotted lines: iterations. ${series.not_sampled ? `${series.not_sampled}.` : ""}`),
     legend([["push", "var(--push)"], ["pull", "var(--pull)"], ...(series.not_sampled ? [] : [["the monitor's estimate", "var(--forward)"]]), ...(rates.some(Boolean) ? [["the link's rate (payload)", "var(--bound)", true]] : [])]),
-    html("div", { class: "columns" }, pictures),
+    html("div", { class: "columns wide-columns" }, pictures),
     usage(data),
   ];
 }

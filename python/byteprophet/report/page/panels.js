@@ -6,6 +6,20 @@ const KEY = {
   communication: "waiting for communication", others: "waiting for other workers", other: "other",
 };
 
+const STEPS = {
+  "forward, backward, update, computation": "of a layer or parameter, in the worker's threads",
+  push: "passed the link to the server: of the worker whose push came last",
+  "link busy": "a push was ready, or an answer had left, and the link carried the partition that is named",
+  queued: "a push was ready, and the link carried nothing",
+  "to sum": "it had come, and waited for its sum",
+  sum: "it was added up",
+  answer: "the sum waited for its turn to be sent back",
+  pull: "the answer passed the worker's link",
+  collective: "from when the last rank began it",
+  communication: "a wait of which no more was recorded",
+  other: "the script's own time between layers, and threads that wake up",
+};
+
 function summary(data) {
   const times = data.iteration_ns;
   const card = (value, text) => html("div", { class: "card" }, html("b", null, value), html("span", { class: "soft" }, text));
@@ -29,7 +43,7 @@ function summary(data) {
     data.lost || data.cut_off.length ? missing(`${data.lost} rows were lost; cut off: ${data.cut_off.join(", ") || "none"}.`) : null,
     html("h3", null, "Iterations of the slowest worker"),
     legend([["iteration", "var(--forward)"], ...(data.bound_ns ? [["lower bound", "var(--bound)", true]] : [])]),
-    lines("Iteration times over their number", sets, { xUnit: `iteration, from ${first}`, yUnit: "ms", xMost: Math.max(1, last - first), yMost: Math.max(...data.slowest_ns) / 1e6, height: 170, tips }),
+    lines("Iteration times over their number", sets, { xUnit: "number of the iteration", xFirst: first, yUnit: "ms", xMost: Math.max(1, last - first), yMost: Math.max(...data.slowest_ns) / 1e6, height: 170, tips }),
   ];
 }
 
@@ -97,6 +111,7 @@ function pathPanel(data) {
     html("p", { class: "soft" }, `Walked back from the end of ${data.workers[path.worker]}'s last iteration: each step is what the next one waited for. Only what is on the path can make iterations shorter.`),
     legend(path.kinds.filter((row) => row.share > 0.001).map((row) => [`${row.kind} ${percent(row.share)}`, colour(row.kind)])),
     stackedBars("Steps of the critical path", bar),
+    folded("What the steps are", html("dl", null, Object.entries(STEPS).map(([kind, text]) => [html("dt", null, kind), html("dd", null, text)]).flat())),
     html("h3", null, "The operations to blame"), top,
     html("div", { class: "columns" },
       html("div", null, html("h3", null, "By link or role"), shares(path.where.map((row) => ({ ...row, place: row.where })), "place")),

@@ -1,4 +1,4 @@
-"""What the page draws over time: bandwidth, and how busy everything was, in bins; rates as sampled."""
+"""What the page draws over time: bandwidth and use, in bins; rates as they were sampled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _sampled(diagnosis: Diagnosis) -> tuple[dict[str, dict[str, list[list[int]]]
     try:
         workers = read_network(diagnosis.directory)
     except UserError:
-        return {}, "no network samples (--monitor): rates are those of the transfers"
+        return {}, "The network monitor kept no samples"
     used = diagnosis.utilisation
     found: dict[str, dict[str, list[list[int]]]] = {}
     for worker in workers:

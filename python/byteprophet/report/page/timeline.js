@@ -62,7 +62,7 @@ class Timeline {
     this.show(this.from + by, this.to + by);
   }
 
-  get left() { return this.canvas.clientWidth < NARROW ? 84 : 158; }
+  get left() { return this.canvas.clientWidth < NARROW ? 96 : 158; }
   get scale() { return (this.canvas.clientWidth - this.left) / (this.to - this.from); }
 
   listen() {
@@ -195,6 +195,7 @@ class Timeline {
     pen.fillStyle = value("--panel");
     pen.fillRect(0, 0, this.left, this.height);
     const narrow = this.left < 100;
+    const short = (role) => (role === "critical path" ? "path" : role.replace(/^(.)[^-]*-/, "$1"));
     for (const row of this.rows) {
       pen.fillStyle = value("--text");
       pen.font = `${row.first ? "600 " : ""}12px system-ui, 'DejaVu Sans', sans-serif`;
@@ -202,7 +203,7 @@ class Timeline {
       pen.font = "12px system-ui, 'DejaVu Sans', sans-serif";
       pen.textAlign = "right";
       pen.fillStyle = value("--soft");
-      pen.fillText(narrow ? `${row.role.replace(/^(.).*?(-?\d*)$/, "$1$2")} ${row.label.replace("link ", "")}` : row.label, this.left - 6, row.y + 13);
+      pen.fillText(narrow ? `${short(row.role)} ${row.label}` : row.label, this.left - 6, row.y + 13);
       pen.textAlign = "left";
     }
   }

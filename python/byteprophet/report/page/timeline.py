@@ -1,8 +1,8 @@
 """The lanes of the page's timeline: what every role did in the last iterations.
 
     path        the critical path, in one lane
-    worker      what it computes or waits for; updates; its link up and down, one partition at a time
-                (``diagnose/links.py``); collectives
+    worker      what it computes or waits for; updates; its link up and down, one partition at a
+                time (``diagnose/links.py``); collectives
     server      sums, on as many lanes as there were at once
 
 Times are whole numbers of ``UNIT_NS``, from the first shown iteration's begin. So many iterations
