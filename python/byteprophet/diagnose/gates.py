@@ -9,7 +9,7 @@ last worker's did, and when the answer was here:
     there        the answer was here: what follows is the update, or a thread that wakes up
 
 Of a collective the same: this rank began it, the last rank did, it ended. Under ``stock`` nobody
-knows when a worker had an answer, so it is taken to be there when the server handed it over.
+recorded when a worker had an answer, so it is taken to be there when the wait ended.
 
 A wait is for the tensor that it is named after, else for all; what came back last before its end
 ended it. That holds whichever iteration the tensor was of.
@@ -63,7 +63,7 @@ class Gates:
         if (span := self._collectives.last_ended(worker, name, end_ns)) >= 0:
             return self.of_collective(worker, span)
         served = returns.served(end_ns)
-        return self._of_served(worker, served) if served >= 0 else None
+        return self._with_round(served, end_ns, -1) if served >= 0 else None
 
     def of_collective(self, worker: int, span: int) -> Gate:
         """A collective's own."""
@@ -79,9 +79,6 @@ class Gates:
             acked_ns = int(row["acked_ns"]) or there_ns
             return Gate(acked_ns, acked_ns, there_ns, worker, transfer=transfer)
         return self._with_round(served, there_ns, transfer)
-
-    def _of_served(self, worker: int, served: int) -> Gate:
-        return self._with_round(served, int(self._run.served[served]["answered_ns"]), -1)
 
     def _with_round(self, served: int, there_ns: int, transfer: int) -> Gate:
         last = int(self.last_served[served])

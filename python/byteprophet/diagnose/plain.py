@@ -26,7 +26,7 @@ def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -
         "schema": SCHEMA,
         "run": diagnosis.directory.resolve().name,
         "facts": diagnosis.facts,
-        "missing": list(run.missing),
+        "notes": list(run.notes),
         "lost": run.lost,
         "cut_off": list(run.cut_off),
         "workers": [worker.role for worker in run.workers],

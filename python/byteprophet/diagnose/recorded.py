@@ -2,11 +2,12 @@
 
 All times are of one clock (``timeline/clocks.py``). What a run does not have is empty, never made
 up: a stock worker has no transfers, an all-reduce job no servers, a job without spans no layers.
-Then ``missing`` says what, for people to read.
+Then ``notes`` say what, for people to read.
 
-An iteration counts if every worker recorded it from begin to end. The first five of a job, in which
-policies do not know job and network yet, are left out, but never more than half of what there is:
-as ``replay/predict.py`` does it.
+Of a job that was suspended, the life with the most iterations is taken. An iteration counts if
+every worker recorded it from begin to end. The first five of a job, in which policies do not know
+job and network yet, are left out, but never more than half of what there is: as
+``replay/predict.py`` does it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WARMUP = 5  # iterations
 
 @dataclass(frozen=True)
 class Worker:
-    """What one worker recorded, in all its lives.
+    """What one worker recorded.
 
     ``spans``: by begin; ``names``: by a span's ``name``. ``transfers``: by ``pulled_ns``;
     ``served``: per transfer the row of ``Recorded.served``, -1: not known. ``starts_ns``,
@@ -79,7 +80,7 @@ class Recorded:
     lost: int = 0
     cut_off: Sequence[str] = ()
     machines: Sequence[str] = ()
-    missing: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = field(default_factory=tuple)
 
     def tensor(self, key: int) -> str:
         """The name of a partition's tensor; its number where nobody said it."""
@@ -115,38 +116,37 @@ def load_recorded(run_directory: Path) -> Recorded:
 
 
 def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
-    """What ``events`` say, on their own clocks or on one."""
+    """What ``events`` say, each on its own clock."""
+    lives = _lives(events)
+    events = max(lives, key=lambda life: len(_common(life)))  # the first of several such
+    numbers = _common(events)
+    if not numbers:
+        raise UserError("no iteration was recorded by all workers from begin to end")
+    numbers = numbers[min(sum(number <= _WARMUP for number in numbers), len(numbers) // 2) :]
     clock = wall_clock(events)
     events = on_one_clock(events, clock)
     served, server, first_row = _served(events)
     where = served_rows(events)
-    ranks = sorted({e.origin.rank for e in events if e.table is not SERVED_TABLE})
-    lives = {rank: _lives(events, rank) for rank in ranks}
-    bounds = {rank: _bounds(events, mine) for rank, mine in lives.items()}
-    numbers = sorted(set.intersection(*(set(found) for found in bounds.values())) if ranks else ())
-    if not numbers:
-        raise UserError("no iteration was recorded by all workers from begin to end")
-    numbers = numbers[min(sum(number <= _WARMUP for number in numbers), len(numbers) // 2) :]
     workers = []
-    for rank, mine in lives.items():
-        spans, names = _spans([events[i] for i in mine if events[i].table is SPANS])
-        sent = [i for i in mine if events[i].table is TRANSFERS]
+    for mine in _by_worker(events):
+        origin, bounds = events[mine[0]].origin, _bounds([events[index] for index in mine])
+        here_ns = int(clock(origin, np.array([origin.monotonic_ns]))[0])
+        times_ns = np.array([bounds[number] for number in numbers], np.int64)
+        sent = [index for index in mine if events[index].table is TRANSFERS]
         transfers = np.concatenate([np.zeros(0, TRANSFER), *(events[i].rows for i in sent)])
         at = np.concatenate([np.zeros(0, np.int64), *(_rows(where[i], first_row) for i in sent)])
         order = np.argsort(transfers["pulled_ns"], kind="stable")
-        times = np.array([bounds[rank][number] for number in numbers], np.int64)
-        origin = events[mine[0]].origin
-        here_ns = int(clock(origin, np.array([origin.monotonic_ns]))[0])
+        spans = [events[index] for index in mine if events[index].table is SPANS]
         workers.append(
             Worker(
-                rank=rank,
+                rank=origin.rank,
                 role=origin.role,
-                spans=spans,
-                names=names,
+                spans=_in_order(spans),
+                names=spans[0].names if spans else {},
                 transfers=transfers[order],
                 served=at[order],
-                starts_ns=times[:, 0],
-                ends_ns=times[:, 1],
+                starts_ns=times_ns[:, 0],
+                ends_ns=times_ns[:, 1],
                 ahead_ns=here_ns - origin.monotonic_ns,
             )
         )
@@ -161,8 +161,39 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
         lost=sum(table.lost for table in events),
         cut_off=sorted({table.origin.role for table in events if not table.whole}),
         machines=[table.origin.machine for table in events],
-        missing=_missing(workers, served),
+        notes=_notes(workers, served, len(lives)),
     )
+
+
+def _lives(events: Sequence[Events]) -> list[list[Events]]:
+    """Per life of a job that was suspended, its tables: rounds and iterations begin anew."""
+    tables: dict[tuple[str, int], list[Events]] = {}
+    for table in sorted(events, key=lambda table: table.origin.monotonic_ns):
+        tables.setdefault((table.table.name, table.origin.rank), []).append(table)
+    count = max((len(found) for found in tables.values()), default=1)
+    return [
+        [found[life] for _, found in sorted(tables.items()) if life < len(found)]
+        for life in range(count)
+    ]
+
+
+def _by_worker(events: Sequence[Events]) -> list[list[int]]:
+    """Indices of each worker's tables, by rank."""
+    ranks = sorted({table.origin.rank for table in events if table.table is not SERVED_TABLE})
+    return [
+        [
+            index
+            for index, table in enumerate(events)
+            if table.origin.rank == rank and table.table is not SERVED_TABLE
+        ]
+        for rank in ranks
+    ]
+
+
+def _common(events: Sequence[Events]) -> list[int]:
+    """Numbers of the iterations that all workers have."""
+    found = [set(_bounds([events[index] for index in mine])) for mine in _by_worker(events)]
+    return sorted(set.intersection(*found)) if found else []
 
 
 def _served(events: Sequence[Events]) -> tuple[Rows, Ints, Mapping[int, int]]:
@@ -185,54 +216,37 @@ def _rows(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
     return at
 
 
-def _lives(events: Sequence[Events], rank: int) -> list[int]:
-    """Indices of a worker's tables, in the order of its lives."""
-    mine = [
-        i for i, e in enumerate(events) if e.origin.rank == rank and e.table is not SERVED_TABLE
-    ]
-    return sorted(mine, key=lambda index: events[index].origin.monotonic_ns)
-
-
-def _bounds(events: Sequence[Events], mine: Sequence[int]) -> dict[int, tuple[int, int]]:
+def _bounds(tables: Sequence[Events]) -> dict[int, tuple[int, int]]:
     """Begin and end by the number of the iteration; without spans from ready gradients."""
-    spans = [events[index].rows for index in mine if events[index].table is SPANS]
     found = {}
-    for rows in spans:
-        whole = rows[rows["kind"] == Kind.ITERATION]
-        for number, begin_ns, end_ns in whole[["iteration", "begin_ns", "end_ns"]].tolist():
-            if 0 < begin_ns < end_ns:
-                found[number] = (begin_ns, end_ns)
-    if found:
-        return found
     first_ns: dict[int, int] = {}
-    for index in mine:
-        rows = events[index].rows
-        if events[index].table is TRANSFERS:
-            known = rows[(rows["iteration"] > 0) & (rows["ready_ns"] > 0)]
-            for number in np.unique(known["iteration"]).tolist():
-                ready_ns = int(known["ready_ns"][known["iteration"] == number].min())
-                first_ns[number] = min(ready_ns, first_ns.get(number, ready_ns))
-    return {
+    for table in tables:
+        rows = table.rows
+        if table.table is SPANS:
+            whole = rows[(rows["kind"] == Kind.ITERATION) & (rows["begin_ns"] > 0)]
+            for number, begin_ns, end_ns in whole[["iteration", "begin_ns", "end_ns"]].tolist():
+                if begin_ns < end_ns:
+                    found[number] = (begin_ns, end_ns)
+        else:
+            rows = rows[(rows["iteration"] > 0) & (rows["ready_ns"] > 0)]
+            rows = rows[np.lexsort((rows["ready_ns"], rows["iteration"]))]
+            numbers, first = np.unique(rows["iteration"], return_index=True)
+            first_ns = dict(zip(numbers.tolist(), rows["ready_ns"][first].tolist(), strict=True))
+    return found or {
         number: (begin_ns, first_ns[number + 1])
         for number, begin_ns in first_ns.items()
         if first_ns.get(number + 1, 0) > begin_ns
     }
 
 
-def _spans(tables: Sequence[Events]) -> tuple[Rows, Mapping[int, str]]:
-    """Of all lives, by begin, with one numbering of names."""
-    rows = [np.zeros(0, SPAN)]
-    names: dict[int, str] = {}
-    for table in tables:
-        moved, first = table.rows.copy(), max(names, default=-1) + 1
-        moved["name"] += first
-        names |= {first + index: name for index, name in table.names.items()}
-        rows.append(moved[(moved["begin_ns"] > 0) & (moved["end_ns"] >= moved["begin_ns"])])
-    together = np.concatenate(rows)
-    return together[np.argsort(together["begin_ns"], kind="stable")], names
+def _in_order(tables: Sequence[Events]) -> Rows:
+    """Spans whose times are known, by begin."""
+    rows = np.concatenate([np.zeros(0, SPAN), *(table.rows for table in tables)])
+    rows = rows[(rows["begin_ns"] > 0) & (rows["end_ns"] >= rows["begin_ns"])]
+    return rows[np.argsort(rows["begin_ns"], kind="stable")]
 
 
-def _missing(workers: Sequence[Worker], served: Rows) -> list[str]:
+def _notes(workers: Sequence[Worker], served: Rows, lives: int) -> list[str]:
     notes = []
     collectives = any((worker.spans["kind"] == Kind.COLLECTIVE).any() for worker in workers)
     if not all(len(worker.spans) for worker in workers):
@@ -248,5 +262,10 @@ def _missing(workers: Sequence[Worker], served: Rows) -> list[str]:
         notes.append(
             "servers recorded nothing: pushes end with their acknowledgement, sums and "
             "the workers that came last are not known"
+        )
+    if lives > 1:
+        notes.append(
+            f"recorded in {lives} stretches, as after a suspension: this is the one with the most "
+            "iterations"
         )
     return notes

@@ -22,7 +22,7 @@ def diagnosis_tables(data: Data) -> Group:
         parts.append(_stragglers(data))
     if data["against"]:
         parts.append(_comparison(data["against"]))
-    parts += [f"not recorded: {note}" for note in data["missing"]]
+    parts += [f"note: {note}" for note in data["notes"]]
     if data["lost"] or data["cut_off"]:
         parts.append(f"{data['lost']} rows lost; cut off: {', '.join(data['cut_off']) or 'none'}")
     return Group(*parts)

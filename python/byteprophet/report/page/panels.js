@@ -39,7 +39,7 @@ function summary(data) {
   return [
     html("div", { class: "cards" }, cards),
     facts(data),
-    data.missing.map((note) => missing(`Not recorded: ${note}.`)),
+    data.notes.map((note) => missing(`${note[0].toUpperCase()}${note.slice(1)}.`)),
     data.lost || data.cut_off.length ? missing(`${data.lost} rows were lost; cut off: ${data.cut_off.join(", ") || "none"}.`) : null,
     html("h3", null, "Iterations of the slowest worker"),
     legend([["iteration", "var(--forward)"], ...(data.bound_ns ? [["lower bound", "var(--bound)", true]] : [])]),
