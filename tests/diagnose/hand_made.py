@@ -1,4 +1,4 @@
-"""Small recorded jobs, written down by hand in milliseconds, whose diagnosis one can do in the head.
+"""Small recorded jobs, written down in milliseconds, whose diagnosis one can do in the head.
 
 ``ps_job``: two workers, a server, one tensor "w"; iterations 11 to 13 of 100 ms each, all alike:
 
@@ -14,9 +14,12 @@ no transfers, and a wait for all gradients behind backward.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from byteprophet.timeline.events import Events
+import tomli_w
+
+from byteprophet.timeline.events import Events, events_path, save_events
 from byteprophet.timeline.tables import (
     SERVED,
     SERVED_TABLE,
@@ -166,3 +169,11 @@ def stock_job() -> list[Events]:
         for rank, arrived_ms in enumerate([70, 80])
     ]
     return [*tables, table(SERVED_TABLE, "server-0", served)]
+
+
+def save_run(directory: Path, events: Sequence[Events]) -> None:
+    """A run directory with these events, and their ``config.toml``."""
+    directory.mkdir(exist_ok=True)
+    for one in events:
+        save_events(events_path(directory, one.table, one.origin.role), one)
+    (directory / "config.toml").write_text(tomli_w.dumps(CONFIG))

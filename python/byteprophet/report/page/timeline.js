@@ -149,7 +149,8 @@ class Timeline {
     }
     pen.restore();
     this.drawLabels(pen, value);
-    canvas.dataset.painted = String(Timeline.painted(pen, canvas));
+    // Looked at once: reading pixels back makes what is drawn later slow.
+    canvas.dataset.painted ??= String(Timeline.painted(pen, canvas));
   }
 
   drawSlices(pen, row, fills) {
