@@ -26,6 +26,8 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured_network import measure_network
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
+from byteprophet.timeline.aligned import align_events
+from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events, load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind, tensor_of
 from byteprophet.workload.files import parse_table, read_text
@@ -50,7 +52,9 @@ def measure_run(run_directory: Path) -> Measured:
     path = run_directory / "config.toml"
     config = parse_table(read_text(path), str(path))
     try:
-        return measure(load_run(run_directory), config)
+        aligned = align_events(load_run(run_directory))
+        warn_of_clocks(aligned)
+        return measure(aligned.events, config)
     except UserError as error:
         raise UserError(f"{run_directory}: {error}") from None
 
