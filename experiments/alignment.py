@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("recorded", nargs="*", type=Path, metavar="RUN", help="default: record")
     parser.add_argument("--seeds", type=int, default=5, help="sets of clocks per recording")
     parser.add_argument("--workload", default="resnet18")
-    parser.add_argument("--schedulers", default="fifo,prophet")
+    parser.add_argument("--schedulers", default="fifo,p3,prophet")
     parser.add_argument("--bandwidth", default="500mbit", help="of each worker's link")
     parser.add_argument("--iterations", type=int, default=20)
     add_places(parser)
