@@ -8,9 +8,9 @@ so the truth is known. For every seed each role is then given a machine of its o
 up to 50 ms off and gains or loses up to 50 ppm, and its events are written as that machine would
 have (``own_clocks.py``). They are aligned as ``byteprophet timeline`` and ``replay`` do it.
 
-Per role: the error against the reference's clock at begin, middle and end of the recording and of the
-worst event, and whether the truth is in the interval that was stated. Per recording and seed: the
-error of the iteration time that is replayed, by wall clocks as they are, and aligned.
+Printed per role: the error against the reference's clock at the recording's begin, middle and end,
+and of the worst event; whether the truth is in the interval that was stated. Per recording and
+seed: the error of the iteration time that is replayed, by wall clocks as they are, and aligned.
 """
 
 from __future__ import annotations
@@ -140,8 +140,7 @@ def found_of(
         "drift_ppm": (clock.drift_ppb - home.drift_ppb) / 1000,
         "error_ns": error_ns.tolist(),
         "interval_ns": [
-            [int(low), int(high)]
-            for low, high in zip(np.floor(low_ns), np.ceil(high_ns), strict=True)
+            [float(low), float(high)] for low, high in zip(low_ns, high_ns, strict=True)
         ],
         "inside": bool(np.all((low_ns <= -error_ns) & (-error_ns <= high_ns))),
         "contradictions": len(alignment.contradictions),

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import clock_warnings, clocks_json, warn_of_clocks
-from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS
 
-from .own_machines import on_machine, recorded, small_job, with_clocks
+from .own_machines import on_machine, recorded, set_in_mid_run, small_job, with_clocks
 from .true_clocks import TrueClock
 
 CLOCKS = {
@@ -22,18 +20,6 @@ CLOCKS = {
     "server-0": TrueClock(10**12),
     "server-1": TrueClock(0, 1_000),
 }
-
-
-def set_in_mid_run(events: list[Events], role: str, by_ns: int) -> list[Events]:
-    """The clock of ``role`` is set forward in the second half of its events."""
-    changed = []
-    for table in events:
-        rows = table.rows.copy()
-        middle_ns = np.median(np.concatenate([rows[name] for name in table.table.times]))
-        for name in table.table.times if table.origin.role == role else ():
-            rows[name][rows[name] > middle_ns] += by_ns
-        changed.append(replace(table, rows=rows))
-    return changed
 
 
 def test_machines_and_their_clocks() -> None:
