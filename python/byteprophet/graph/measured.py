@@ -28,6 +28,8 @@ from byteprophet.graph.measured_ring import measure_ring
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
 from byteprophet.graph.ring_job import RingJob
+from byteprophet.timeline.aligned import align_events
+from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events, load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind, tensor_of
 from byteprophet.workload.files import parse_table, read_text
@@ -52,10 +54,11 @@ def measure_run(run_directory: Path) -> Measured:
     path = run_directory / "config.toml"
     config = parse_table(read_text(path), str(path))
     try:
-        recorded = load_run(run_directory)
+        aligned = align_events(load_run(run_directory))
+        warn_of_clocks(aligned)
         if config["servers"] == 0:
-            return Measured(*measure_ring(recorded, config))
-        return measure(recorded, config)
+            return Measured(*measure_ring(aligned.events, config))
+        return measure(aligned.events, config)
     except UserError as error:
         raise UserError(f"{run_directory}: {error}") from None
 
