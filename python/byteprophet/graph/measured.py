@@ -9,8 +9,10 @@ begin to end, 1 and on:
     backward    from the end of the forward pass to the next iteration, waits left out
     update      as long as its spans are
 
-A layer belongs to the tensor of its name, else to the first one in its module. The network is
-``measured_network.py``'s.
+A layer belongs to the tensor of its name, else to the first one in its module. Workers under
+"stock" record no transfers; ``measured_stock.py`` tells what they sent. The network is
+``measured_network.py``'s. Where partition sizes or settings changed in mid-run, the job is what it
+was in the end.
 """
 
 from __future__ import annotations
@@ -24,19 +26,26 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph.measured_network import measure_network
+from byteprophet.graph.measured_stock import stock_transfers
+from byteprophet.graph.measured_tensors import measure_tensors
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
+from byteprophet.schedulers import PARTITION, STOCK
 from byteprophet.timeline.events import Events, load_run
-from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind, tensor_of
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind
 from byteprophet.workload.files import parse_table, read_text
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run was. ``start_ns``: shape (workers, iterations + 1), begins of iterations."""
+    """What a run was. ``start_ns``: shape (workers, iterations + 1), begins of iterations.
+
+    ``settled_from``: the iteration, from 0, since which it has been run as ``job`` says.
+    """
 
     job: PsJob
     start_ns: Int64Array
+    settled_from: int = 0
 
     @property
     def iteration_ns(self) -> Int64Array:
@@ -59,13 +68,15 @@ def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
     """The job that left ``recorded``; ``config``: as ``config.toml`` of a run has it."""
     ranks = range(config["workers"])
     spans = _by_rank(recorded, SPANS, ranks)
-    transfers = _by_rank(recorded, TRANSFERS, ranks)
-    tensors, sizes = _tensors(transfers[0])
     iterations = min(_iterations(events.rows) for events in spans)
     if iterations < 1:
         raise UserError("no iteration was recorded from begin to end")
+    if config["scheduler"] == STOCK:
+        recorded = [*recorded, *stock_transfers(recorded, spans)]
+    transfers = _by_rank(recorded, TRANSFERS, ranks)
+    tensors = measure_tensors(transfers[0])
     workers = [
-        _Worker(own, sent.rows, tensors, iterations)
+        _Worker(own, sent.rows, tensors.names, iterations)
         for own, sent in zip(spans, transfers, strict=True)
     ]
     compute = Compute(
@@ -74,16 +85,18 @@ def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
         backward_ns=np.stack([worker.backward_ns for worker in workers]),
         update_ns=np.stack([worker.update_ns for worker in workers]),
     )
+    partition_bytes = tensors.partition_bytes or config["partition_bytes"]
     job = PsJob(
-        tensors=tensors,
-        size_bytes=sizes,
+        tensors=tensors.names,
+        size_bytes=tensors.size_bytes,
         compute=compute,
         network=measure_network(recorded, config["servers"]),
         scheduler=config["scheduler"],
-        partition_bytes=config["partition_bytes"],
-        settings=config["settings"],
+        partition_bytes=partition_bytes,
+        settings={**config["settings"], PARTITION: partition_bytes},
     )
-    return Measured(job, np.stack([worker.start_ns for worker in workers]))
+    starts_ns = np.stack([worker.start_ns for worker in workers])
+    return Measured(job, starts_ns, min(tensors.settled_from, iterations - 1))
 
 
 def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:
@@ -96,20 +109,6 @@ def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list
     if missing:
         raise UserError(f"has no {table.name} of rank {missing[0]}: run the job with --record")
     return [found[rank] for rank in ranks]
-
-
-def _tensors(transfers: Events) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Names and sizes, in forward order, as they were sent last."""
-    rows = transfers.rows[transfers.rows["priority"] < 0]
-    _, last = np.unique(rows["key"][::-1], return_index=True)
-    rows = rows[::-1][last]
-    places = -1 - rows["priority"]
-    sizes = np.bincount(places, rows["size_bytes"].astype(np.float64)).astype(np.int64)
-    _, first = np.unique(places, return_index=True)
-    if len(first) != len(sizes):
-        raise UserError("transfers: some tensors have no place in the forward order")
-    names = [transfers.names.get(number, "") for number in tensor_of(rows[first]).tolist()]
-    return tuple(names), tuple(sizes.tolist())
 
 
 def _iterations(spans: Rows) -> int:

@@ -1,15 +1,19 @@
 """What a recorded job's network did: links, message cost, delay, the servers' sums.
 
 From transfers and, where servers recorded, from what they say: then a push is timed from the worker
-to the server, without its acknowledgement. Times of different machines must be on one clock.
+to the server, without its acknowledgement, and an answer from the server to the worker. Times of
+different machines must be on one clock. What is not known of answers is taken to be as it is with
+pushes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Network
 from byteprophet.network.estimate import DirectionEstimate, Estimate
 from byteprophet.timeline.events import Events
@@ -19,50 +23,81 @@ from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
 _AT_ONCE = 64  # messages
 
 
+@dataclass(frozen=True)
+class _Worker:
+    """``with_arrivals``: the delay is one way."""
+
+    pushes: Estimate
+    answers: Estimate
+    with_arrivals: bool
+
+
 def measure_network(recorded: Sequence[Events], servers: int) -> Network:
     """The network of the job that left ``recorded``; a link of which nothing is known: no limit.
 
     A key's first transfer is left out: the server holds it until all workers have sent theirs.
     """
     where = served_rows(recorded)
-    estimates: list[Estimate] = []
-    with_arrivals = False
-    for index, events in sorted(
-        ((i, e) for i, e in enumerate(recorded) if e.table is TRANSFERS),
-        key=lambda pair: pair[1].origin.rank,
-    ):
-        rows = events.rows
-        tables, places = where[index]
-        finished_ns = rows["acked_ns"].copy()
-        known = tables >= 0
-        if known.any():
-            with_arrivals = True
-            for table in np.unique(tables[known]).tolist():
-                mine = tables == table
-                finished_ns[mine] = recorded[table].rows["arrived_ns"][places[mine]]
-        wanted = (rows["iteration"] > 1) & (known | ~known.any())
-        estimates.append(_estimate(rows[wanted], finished_ns[wanted]))
-    delays_ns = [found.delay_ns for found in estimates if found.delay_ns is not None]
-    costs_ns = [found.message_cost_ns for found in estimates if found.message_cost_ns is not None]
-    delay_ns = int(np.median(delays_ns)) if delays_ns else 0
-    return Network(
-        worker_bps=tuple(found.bandwidth_bps or 0 for found in estimates),
-        server_bps=(0,) * servers,
-        message_cost_ns=int(np.median(costs_ns)) if costs_ns else 0,
+    found = [
+        _measure(recorded, events.rows, *where[index])
+        for index, events in sorted(
+            ((i, e) for i, e in enumerate(recorded) if e.table is TRANSFERS),
+            key=lambda pair: pair[1].origin.rank,
+        )
+    ]
+    up_bps = [worker.pushes.bandwidth_bps or 0 for worker in found]
+    down_bps = [
+        worker.answers.bandwidth_bps or up for worker, up in zip(found, up_bps, strict=True)
+    ]
+    delays_ns = [
         # An acknowledgement is back after two.
-        delay_ns=delay_ns if with_arrivals else delay_ns // 2,
+        worker.pushes.delay_ns // (1 if worker.with_arrivals else 2)
+        for worker in found
+        if worker.pushes.delay_ns is not None
+    ]
+    costs_ns = [
+        worker.pushes.message_cost_ns
+        for worker in found
+        if worker.pushes.message_cost_ns is not None
+    ]
+    return Network(
+        worker_bps=tuple(up_bps),
+        server_bps=(0,) * servers,
+        down_bps=tuple(down_bps),
+        message_cost_ns=int(np.median(costs_ns)) if costs_ns else 0,
+        delay_ns=int(np.median(delays_ns)) if delays_ns else 0,
         sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
     )
 
 
-def _estimate(rows: Rows, finished_ns: np.ndarray) -> Estimate:
+def _measure(
+    recorded: Sequence[Events], rows: Rows, tables: Int64Array, places: Int64Array
+) -> _Worker:
+    """One worker's, whose transfers ``rows`` were served at ``places`` of ``tables``."""
+    arrived_ns, answered_ns = np.zeros((2, len(rows)), np.int64)
+    for table in np.unique(tables[tables >= 0]).tolist():
+        mine = tables == table
+        served = recorded[table].rows[places[mine]]
+        arrived_ns[mine], answered_ns[mine] = served["arrived_ns"], served["answered_ns"]
+    settled = rows["iteration"] > 1
+    with_arrivals = bool((arrived_ns > 0).any())
+    finished_ns = arrived_ns if with_arrivals else rows["acked_ns"]
+    sizes = rows["size_bytes"].astype(np.int64)
+    pushed = settled & (finished_ns > 0)
+    answered = settled & (answered_ns > 0) & (rows["pulled_ns"] > 0)
+    return _Worker(
+        pushes=_estimate(rows["sent_ns"][pushed], finished_ns[pushed], sizes[pushed]),
+        answers=_estimate(answered_ns[answered], rows["pulled_ns"][answered], sizes[answered]),
+        with_arrivals=with_arrivals,
+    )
+
+
+def _estimate(begun_ns: Int64Array, finished_ns: Int64Array, sizes: Int64Array) -> Estimate:
     order = np.argsort(finished_ns, kind="stable")
-    sent_ns, finished_ns = rows["sent_ns"][order], finished_ns[order]
-    sizes = rows["size_bytes"][order].astype(np.int64)
     estimate = DirectionEstimate()
     for first in range(0, len(order), _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
-        estimate.add(sent_ns[part], finished_ns[part], sizes[part])
+        part = order[first : first + _AT_ONCE]
+        estimate.add(begun_ns[part], finished_ns[part], sizes[part])
     return estimate.estimate()
 
 

@@ -71,7 +71,8 @@ class _Build:
         network, add = job.network, self.graph
         workers, servers = range(job.workers), range(job.servers)
         up = [add.link(f"worker {w} up", network.worker_bps[w] or None) for w in workers]
-        down = [add.link(f"worker {w} down", network.worker_bps[w] or None) for w in workers]
+        down_bps = network.down_bps or network.worker_bps
+        down = [add.link(f"worker {w} down", down_bps[w] or None) for w in workers]
         out = [add.link(f"server {s} up", network.server_bps[s] or None) for s in servers]
         into = [add.link(f"server {s} down", network.server_bps[s] or None) for s in servers]
         self.computes = [add.serial(f"worker {w} computes") for w in workers]

@@ -30,8 +30,10 @@ class Compute:
 
 @dataclass(frozen=True)
 class Network:
-    """Links and what passes them. Rates are of payload, per direction; 0: not limited.
+    """Links and what passes them. Rates are of payload; 0: not limited.
 
+    ``worker_bps``: of each worker's link, towards the servers; ``down_bps``: in the other direction
+    (none: the same).
     ``message_cost_ns``: of the sender's link, per message with bytes. ``delay_ns``: one way.
     ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
     """
@@ -42,6 +44,7 @@ class Network:
     delay_ns: int = 0
     sum_ns_per_byte: float = 0.0
     sum_threads: int = 4
+    down_bps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,15 @@ class PsJob:
     scheduler: str
     partition_bytes: int
     settings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def slowest_bps(self) -> tuple[int, ...]:
+        """Of each worker's link, the slower direction; 0: neither is limited."""
+        down_bps = self.network.down_bps or self.network.worker_bps
+        return tuple(
+            min((rate for rate in pair if rate), default=0)
+            for pair in zip(self.network.worker_bps, down_bps, strict=True)
+        )
 
     @property
     def workers(self) -> int:

@@ -51,8 +51,8 @@ def change(job: PsJob, changes: Changes) -> PsJob:
     if changes.servers is not None:
         network = replace(network, server_bps=(0,) * changes.servers)
     if changes.bandwidth_bps is not None:
-        link_bps = payload_bps(changes.bandwidth_bps) or 0
-        network = replace(network, worker_bps=(link_bps,) * job.workers)
+        links = (payload_bps(changes.bandwidth_bps) or 0,) * job.workers
+        network = replace(network, worker_bps=links, down_bps=links)
     if changes.link_latency_ns is not None:
         network = replace(network, delay_ns=changes.link_latency_ns)
     job = replace(job, network=network)
@@ -77,5 +77,9 @@ def _with_workers(job: PsJob, workers: int) -> PsJob:
     for name, times_ns in vars(job.compute).items():
         rows = [np.roll(times_ns[w % job.workers], w // job.workers, axis=0) for w in chosen]
         times[name] = np.stack(rows)
-    links = tuple(job.network.worker_bps[worker % job.workers] for worker in chosen.tolist())
-    return replace(job, compute=Compute(**times), network=replace(job.network, worker_bps=links))
+    network = job.network
+    up_bps, down_bps = (
+        tuple(np.resize(rates, workers).tolist()) for rates in (network.worker_bps, network.down_bps)
+    )
+    network = replace(network, worker_bps=up_bps, down_bps=down_bps)
+    return replace(job, compute=Compute(**times), network=network)

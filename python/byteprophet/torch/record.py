@@ -114,9 +114,9 @@ class Record:
         return {id(parameter): name for name, parameter in self._named}
 
     def _hook(self, name: str, parameter: nn.Parameter) -> Any:
-        def accumulated(_parameter: Tensor) -> None:
+        def accumulated(of: Tensor) -> None:
             if self._layers.installed:
-                self._layers.gradient_ready(name)
+                self._layers.gradient_ready(name, of.nbytes)
 
         return parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
 
