@@ -69,7 +69,7 @@ def _transfers(job: PsJob, built: PsGraph, replayed: Replayed, worker: int) -> R
         rows["key"], rows["size_bytes"], rows["server"] = parts.key, parts.size_bytes, parts.server
         rows["iteration"], rows["priority"] = iteration + 1, -1 - parts.tensor
         rows["ready_ns"] = EPOCH_NS + replayed.end_ns[built.ready[at]][parts.tensor]
-        rows["sent_ns"] = EPOCH_NS + sent_ns[built.push[at]]
+        rows["sent_ns"] = EPOCH_NS + sent_ns[built.sent[at]]
         rows["acked_ns"] = EPOCH_NS + replayed.end_ns[built.push[at]] + 2 * delay_ns
         rows["pulled_ns"] = EPOCH_NS + replayed.end_ns[built.answer[at]] + delay_ns
         tables.append(np.sort(rows, order="pulled_ns"))
@@ -87,7 +87,7 @@ def _served(job: PsJob, built: PsGraph, replayed: Replayed) -> Rows:
             rows["arrived_ns"] = replayed.end_ns[built.push[at]] + job.network.delay_ns
             rows["sum_begin_ns"] = replayed.start_ns[built.sum[at]]
             rows["sum_end_ns"] = replayed.end_ns[built.sum[at]]
-            rows["asked_ns"] = rows["arrived_ns"]
+            rows["asked_ns"] = replayed.end_ns[built.request[at]] + job.network.delay_ns
             rows["answered_ns"] = replayed.start_ns[built.answer[at]]
             for name in ("arrived_ns", "sum_begin_ns", "sum_end_ns", "asked_ns", "answered_ns"):
                 rows[name] += EPOCH_NS

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byteprophet import _core
+from byteprophet.graph.measured_sending import hand_over_ns, request_lag_ns
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Network
 from byteprophet.network.estimate import DirectionEstimate, Estimate
@@ -30,6 +32,8 @@ class _Worker:
     pushes: Estimate
     answers: Estimate
     with_arrivals: bool
+    hand_over_ns: int | None
+    lags_ns: tuple[int, ...]  # of requests, by server
 
 
 def measure_network(recorded: Sequence[Events], servers: int) -> Network:
@@ -60,12 +64,17 @@ def measure_network(recorded: Sequence[Events], servers: int) -> Network:
         for worker in found
         if worker.pushes.message_cost_ns is not None
     ]
+    hand_over = [worker.hand_over_ns for worker in found if worker.hand_over_ns is not None]
+    lags_ns = [lag for worker in found for lag in worker.lags_ns]
     return Network(
         worker_bps=tuple(up_bps),
         server_bps=(0,) * servers,
         down_bps=tuple(down_bps),
         message_cost_ns=int(np.median(costs_ns)) if costs_ns else 0,
         delay_ns=int(np.median(delays_ns)) if delays_ns else 0,
+        hand_over_ns=int(np.median(hand_over)) if hand_over else 0,
+        request_lag_ns=int(np.median(lags_ns)) if lags_ns else None,
+        answers_bytes=_core.ANSWERS_BYTES,
         sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
     )
 
@@ -74,21 +83,35 @@ def _measure(
     recorded: Sequence[Events], rows: Rows, tables: Int64Array, places: Int64Array
 ) -> _Worker:
     """One worker's, whose transfers ``rows`` were served at ``places`` of ``tables``."""
-    arrived_ns, answered_ns = np.zeros((2, len(rows)), np.int64)
+    arrived_ns, asked_ns, answered_ns = np.zeros((3, len(rows)), np.int64)
     for table in np.unique(tables[tables >= 0]).tolist():
         mine = tables == table
         served = recorded[table].rows[places[mine]]
         arrived_ns[mine], answered_ns[mine] = served["arrived_ns"], served["answered_ns"]
+        asked_ns[mine] = served["asked_ns"]
     settled = rows["iteration"] > 1
     with_arrivals = bool((arrived_ns > 0).any())
     finished_ns = arrived_ns if with_arrivals else rows["acked_ns"]
     sizes = rows["size_bytes"].astype(np.int64)
     pushed = settled & (finished_ns > 0)
     answered = settled & (answered_ns > 0) & (rows["pulled_ns"] > 0)
+    # Not "stock", where it is only known when a gradient was ready.
+    sent = rows["sent_ns"] > rows["ready_ns"]
+    own = settled & (rows["priority"] < 0) & sent.any()
+    lags_ns = [
+        request_lag_ns(rows["sent_ns"][mine], arrived_ns[mine], asked_ns[mine])
+        for mine in (
+            own & (arrived_ns > 0) & (asked_ns > 0) & (tables == t) for t in np.unique(tables)
+        )
+    ]
     return _Worker(
         pushes=_estimate(rows["sent_ns"][pushed], finished_ns[pushed], sizes[pushed]),
         answers=_estimate(answered_ns[answered], rows["pulled_ns"][answered], sizes[answered]),
         with_arrivals=with_arrivals,
+        hand_over_ns=hand_over_ns(
+            *(rows[name][own] for name in ("ready_ns", "sent_ns", "acked_ns"))
+        ),
+        lags_ns=tuple(lag for lag in lags_ns if lag is not None),
     )
 
 

@@ -36,6 +36,13 @@ class Network:
     (none: the same).
     ``message_cost_ns``: of the sender's link, per message with bytes. ``delay_ns``: one way.
     ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
+    ``hand_over_ns``: of a worker's one thread that sends, per push that its policy lets go.
+    ``request_lag_ns``: from there until the pull is requested, in the connection of the pushes,
+    behind those that were handed over meanwhile; None: the request arrives with its push.
+    ``answers_bytes``: a server hands answers to a worker's connection, the most urgent first, while
+    less than this and what the link carries in 1 ms is on its way; what was handed over cannot be
+    overtaken, and acknowledgements wait behind it. 0: answers are handed over one at a time, and
+    acknowledgements wait for nothing.
     """
 
     worker_bps: tuple[int, ...]
@@ -45,6 +52,9 @@ class Network:
     sum_ns_per_byte: float = 0.0
     sum_threads: int = 4
     down_bps: tuple[int, ...] = ()
+    hand_over_ns: int = 0
+    request_lag_ns: int | None = None
+    answers_bytes: int = 0
 
 
 @dataclass(frozen=True)
