@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from byteprophet import schedulers
 from byteprophet.bench import Case
+from byteprophet.errors import UserError
 from byteprophet.network import format_rate
 from byteprophet.replay.what_if import Changes
 
@@ -72,3 +73,12 @@ def validation_cases(base: Case, policies: Sequence[str]) -> list[ValidationCase
         ),
     ]
     return cases
+
+
+def select(cases: Sequence[ValidationCase], names: Sequence[str] | None) -> list[ValidationCase]:
+    """The recorded job, and those of ``names`` (None: all); UserError where there is none such."""
+    known = [case.name for case in cases]
+    for name in names or ():
+        if name not in known:
+            raise UserError(f"--cases: {name!r}: choose of {', '.join(known[1:])}")
+    return [case for case in cases if names is None or case.name in (RECORDED, *names)]

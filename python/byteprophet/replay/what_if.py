@@ -79,7 +79,8 @@ def _with_workers(job: PsJob, workers: int) -> PsJob:
         times[name] = np.stack(rows)
     network = job.network
     up_bps, down_bps = (
-        tuple(np.resize(rates, workers).tolist()) for rates in (network.worker_bps, network.down_bps)
+        tuple(np.resize(rates, workers).tolist())
+        for rates in (network.worker_bps, network.down_bps)
     )
     network = replace(network, worker_bps=up_bps, down_bps=down_bps)
     return replace(job, compute=Compute(**times), network=network)
