@@ -92,12 +92,10 @@ def _measure(
     settled = rows["iteration"] > 1
     with_arrivals = bool((arrived_ns > 0).any())
     finished_ns = arrived_ns if with_arrivals else rows["acked_ns"]
-    sizes = rows["size_bytes"].astype(np.int64)
     pushed = settled & (finished_ns > 0)
     answered = settled & (answered_ns > 0) & (rows["pulled_ns"] > 0)
-    # Not "stock", where it is only known when a gradient was ready.
-    sent = rows["sent_ns"] > rows["ready_ns"]
-    own = settled & (rows["priority"] < 0) & sent.any()
+    # Under "stock", nothing is known of acknowledgements, nor when a push was handed over.
+    own = settled & (rows["priority"] < 0) & (rows["acked_ns"] > 0)
     lags_ns = [
         request_lag_ns(rows["sent_ns"][mine], arrived_ns[mine], asked_ns[mine])
         for mine in (
@@ -105,8 +103,8 @@ def _measure(
         )
     ]
     return _Worker(
-        pushes=_estimate(rows["sent_ns"][pushed], finished_ns[pushed], sizes[pushed]),
-        answers=_estimate(answered_ns[answered], rows["pulled_ns"][answered], sizes[answered]),
+        pushes=_estimate(rows[pushed], rows["sent_ns"][pushed], finished_ns[pushed]),
+        answers=_estimate(rows[answered], answered_ns[answered], rows["pulled_ns"][answered]),
         with_arrivals=with_arrivals,
         hand_over_ns=hand_over_ns(
             *(rows[name][own] for name in ("ready_ns", "sent_ns", "acked_ns"))
@@ -115,9 +113,11 @@ def _measure(
     )
 
 
-def _estimate(begun_ns: Int64Array, finished_ns: Int64Array, sizes: Int64Array) -> Estimate:
+def _estimate(rows: Rows, begun_ns: Int64Array, finished_ns: Int64Array) -> Estimate:
     order = np.argsort(finished_ns, kind="stable")
-    estimate = DirectionEstimate()
+    sizes = rows["size_bytes"].astype(np.int64)
+    # Messages of several servers share the link, and end when others have had their part.
+    estimate = DirectionEstimate(one_path=len(np.unique(rows["server"])) < 2)
     for first in range(0, len(order), _AT_ONCE):
         part = order[first : first + _AT_ONCE]
         estimate.add(begun_ns[part], finished_ns[part], sizes[part])

@@ -72,15 +72,16 @@ def _with_workers(job: PsJob, workers: int) -> PsJob:
     A worker that is there twice would never be late or early against itself, so its iterations
     are taken in another order the second time.
     """
-    chosen = np.arange(workers)
     times = {}
     for name, times_ns in vars(job.compute).items():
-        rows = [np.roll(times_ns[w % job.workers], w // job.workers, axis=0) for w in chosen]
+        rows = [
+            np.roll(times_ns[worker % job.workers], worker // job.workers, axis=0)
+            for worker in range(workers)
+        ]
         times[name] = np.stack(rows)
+    chosen = [worker % job.workers for worker in range(workers)]
     network = job.network
-    up_bps, down_bps = (
-        tuple(np.resize(rates, workers).tolist())
-        for rates in (network.worker_bps, network.down_bps)
-    )
+    down_bps = network.down_bps and tuple(network.down_bps[worker] for worker in chosen)
+    up_bps = tuple(network.worker_bps[worker] for worker in chosen)
     network = replace(network, worker_bps=up_bps, down_bps=down_bps)
     return replace(job, compute=Compute(**times), network=network)
