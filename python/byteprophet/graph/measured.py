@@ -26,6 +26,7 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph.measured_network import measure_network
+from byteprophet.graph.measured_settings import Told, read_told
 from byteprophet.graph.measured_stock import stock_transfers
 from byteprophet.graph.measured_tensors import measure_tensors
 from byteprophet.graph.model import Int64Array
@@ -59,13 +60,19 @@ def measure_run(run_directory: Path) -> Measured:
     path = run_directory / "config.toml"
     config = parse_table(read_text(path), str(path))
     try:
-        return measure(load_run(run_directory), config)
+        return measure(load_run(run_directory), config, read_told(run_directory))
     except UserError as error:
         raise UserError(f"{run_directory}: {error}") from None
 
 
-def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
-    """The job that left ``recorded``; ``config``: as ``config.toml`` of a run has it."""
+def measure(
+    recorded: Sequence[Events], config: Mapping[str, Any], told: Told | None = None
+) -> Measured:
+    """The job that left ``recorded``.
+
+    ``config``: as ``config.toml`` of a run has it; ``told``: what its policy was told later.
+    """
+    told = told or Told()
     ranks = range(config["workers"])
     spans = _by_rank(recorded, SPANS, ranks)
     iterations = min(_iterations(events.rows) for events in spans)
@@ -93,10 +100,16 @@ def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
         network=measure_network(recorded, config["servers"]),
         scheduler=config["scheduler"],
         partition_bytes=partition_bytes,
-        settings={**config["settings"], PARTITION: partition_bytes},
+        settings={**config["settings"], **told.settings, PARTITION: partition_bytes},
+        ready_times=tuple(
+            (place, -1 - place, *told.ready[name])
+            for place, name in enumerate(tensors.names)
+            if name in told.ready
+        ),
     )
     starts_ns = np.stack([worker.start_ns for worker in workers])
-    return Measured(job, starts_ns, min(tensors.settled_from, iterations - 1))
+    settled_from = max(tensors.settled_from, told.settled_from)
+    return Measured(job, starts_ns, min(settled_from, iterations - 1))
 
 
 def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:

@@ -106,7 +106,10 @@ class _Build:
         )
         self.gates = []
         if not self.stock:
-            self.gates = [add.gate(f"worker {w}", job.scheduler, job.settings) for w in workers]
+            self.gates = [
+                add.gate(f"worker {w}", job.scheduler, job.settings, job.ready_times)
+                for w in workers
+            ]
         self.windows = [network.answers_bytes + rate * _SLACK_NS // 8 // 10**9 for rate in down_bps]
         self.answer_gates = [
             [self._answer_gate(f"answers of server {s} to worker {w}", window) for s in servers]
@@ -179,14 +182,7 @@ class _Build:
         """Pushes, their acknowledgements, and what the server does with them."""
         graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
         at, connections = (worker, iteration), self.pushes[worker, parts.server]
-        handed_over = self.gates and network.request_lag_ns is not None
-        if handed_over:
-            sent = graph.add_block(
-                len(parts.size_bytes),
-                network.hand_over_ns,
-                device=self.senders[worker],
-                size_bytes=parts.size_bytes,
-            )
+        lag_ns = network.request_lag_ns if self.gates else None
         push = graph.add_block(
             len(parts.size_bytes),
             network.message_cost_ns,
@@ -194,15 +190,9 @@ class _Build:
             size_bytes=parts.size_bytes,
             latency_ns=network.delay_ns,
         )
-        request = push
-        if handed_over:
-            lag = graph.add_block(len(push), network.request_lag_ns)
-            request = graph.add_block(len(push), device=connections, latency_ns=network.delay_ns)
-            graph.depend_each(sent, push)
-            graph.depend_each(sent, lag)
-            graph.depend_each(lag, request)
-        else:
-            sent = push
+        sent, request = push, push
+        if lag_ns is not None:
+            sent, request = self._hand_over(worker, push, lag_ns)
         graph.depend_each(blocks["ready"][at][parts.tensor], sent)
         add = graph.add_block(
             len(push),
@@ -227,6 +217,26 @@ class _Build:
             )
         blocks["sent"][at], blocks["push"][at] = sent, push
         blocks["request"][at], blocks["sum"][at] = request, add
+
+    def _hand_over(
+        self, worker: int, push: Int64Array, lag_ns: int
+    ) -> tuple[Int64Array, Int64Array]:
+        """Operations at whose ends ``push`` are handed over, and the requests of their pulls."""
+        graph, parts, network = self.graph, self.partitions, self.job.network
+        sent = graph.add_block(
+            len(push),
+            network.hand_over_ns,
+            device=self.senders[worker],
+            size_bytes=parts.size_bytes,
+        )
+        lag = graph.add_block(len(push), lag_ns)
+        request = graph.add_block(
+            len(push), device=self.pushes[worker, parts.server], latency_ns=network.delay_ns
+        )
+        graph.depend_each(sent, push)
+        graph.depend_each(sent, lag)
+        graph.depend_each(lag, request)
+        return sent, request
 
     def _answer(self, worker: int, iteration: int) -> None:
         """The sums' way back, and the updates."""

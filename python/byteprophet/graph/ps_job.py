@@ -59,7 +59,10 @@ class Network:
 
 @dataclass(frozen=True)
 class PsJob:
-    """A job. ``scheduler``: a policy or "stock", with all its ``settings``."""
+    """A job. ``scheduler``: a policy or "stock", with all its ``settings``.
+
+    ``ready_times``: what its policy is told of its tensors, as ``Gate.ready_times``.
+    """
 
     tensors: tuple[str, ...]
     size_bytes: tuple[int, ...]
@@ -68,6 +71,7 @@ class PsJob:
     scheduler: str
     partition_bytes: int
     settings: Mapping[str, int] = field(default_factory=dict)
+    ready_times: tuple[tuple[int, int, int, int], ...] = ()
 
     @property
     def slowest_bps(self) -> tuple[int, ...]:
