@@ -26,10 +26,14 @@ namespace prophet::graph {
 class Links {
  public:
   // Valid devices and rates; flows are named by their connection's number among the devices.
-  Links(std::span<const Device> devices, std::span<const int64_t> link_bps);
+  // `burst_bytes`: of each link, or empty.
+  Links(std::span<const Device> devices, std::span<const int64_t> link_bps,
+        std::span<const int64_t> burst_bytes);
 
   // Whether a limited link is on the way; else bytes take no time.
   bool Limits(size_t connection) const { return connections_[connection].limited; }
+  // What is left of so many bytes after what passes at once.
+  int64_t Burst(size_t connection, int64_t bytes, TimeNs now);
   // Begin a phase; both need more than 0, StartBytes a connection that is limited.
   void StartCost(size_t connection, TimeNs cost_ns, TimeNs now);
   void StartBytes(size_t connection, int64_t bytes, TimeNs now);
@@ -81,6 +85,10 @@ class Links {
     int64_t whole = 0;              // its rate by their number
     TimeNs busy_since = 0;
     TimeNs busy_ns = 0;
+    // What may pass at once: `most`, and as it was at `saved_at`; it grows while nobody uses it.
+    Work most = 0;
+    Work saved = 0;
+    TimeNs saved_at = 0;
     // While rates are worked out.
     int64_t left = 0;
     int64_t open = 0;  // flows without a rate
@@ -95,6 +103,7 @@ class Links {
     return link.rate > 0 ? link.rate : engine::kMaxBandwidthBps;
   }
 
+  static Work Saved(const Link& link, TimeNs now);
   void Start(size_t connection, bool cost, Work work, TimeNs now);
   void Enter(Connection& connection, bool cost, TimeNs now);
   void Leave(Connection& connection, TimeNs now);
@@ -114,6 +123,7 @@ class Links {
   std::vector<Slot> slots_;
   std::vector<Connection> connections_;
   std::vector<Link> links_;
+  bool bursts_ = false;
   std::vector<uint32_t> over_;       // connections, some of which may be in use again
   std::vector<uint32_t> touched_;    // links whose flows are others than at the last Settle
   std::vector<uint32_t> component_;  // links whose flows get new rates

@@ -7,7 +7,8 @@ begin to end, 1 and on:
                 script does between layers counts to the next one
     ready       when the first partition of a gradient was offered, from the end of the forward pass
     backward    from the end of the forward pass to the next iteration, waits left out
-    update      as long as its spans are
+    update      as long as its spans are; under "stock", what comes after the wait for all gradients
+                (shared out by size)
 
 A layer belongs to the tensor of its name, else to the first one in its module. Workers under
 "stock" record no transfers; ``measured_stock.py`` tells what they sent. The network is
@@ -28,9 +29,10 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured_network import measure_network
 from byteprophet.graph.measured_settings import Told, read_told
 from byteprophet.graph.measured_stock import stock_transfers
-from byteprophet.graph.measured_tensors import measure_tensors
+from byteprophet.graph.measured_tensors import Tensors, measure_tensors
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
+from byteprophet.network import payload_bps
 from byteprophet.schedulers import PARTITION, STOCK
 from byteprophet.timeline.events import Events, load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind
@@ -83,7 +85,7 @@ def measure(
     transfers = _by_rank(recorded, TRANSFERS, ranks)
     tensors = measure_tensors(transfers[0])
     workers = [
-        _Worker(own, sent.rows, tensors.names, iterations)
+        _Worker(own, sent.rows, tensors, iterations, barrier=config["scheduler"] == STOCK)
         for own, sent in zip(spans, transfers, strict=True)
     ]
     compute = Compute(
@@ -97,7 +99,7 @@ def measure(
         tensors=tensors.names,
         size_bytes=tensors.size_bytes,
         compute=compute,
-        network=measure_network(recorded, config["servers"]),
+        network=measure_network(recorded, config["servers"], _limits_bps(config)),
         scheduler=config["scheduler"],
         partition_bytes=partition_bytes,
         settings={**config["settings"], **told.settings, PARTITION: partition_bytes},
@@ -110,6 +112,17 @@ def measure(
     starts_ns = np.stack([worker.start_ns for worker in workers])
     settled_from = max(tensors.settled_from, told.settled_from)
     return Measured(job, starts_ns, min(settled_from, iterations - 1))
+
+
+def _limits_bps(config: Mapping[str, Any]) -> list[int | None]:
+    """Payload of each worker's link as it was limited; None: it was not, or not all the time."""
+    others = config.get("worker_bandwidth_bps", {})
+    if config.get("steps"):
+        return []
+    return [
+        payload_bps(others.get(str(worker), config.get("bandwidth_bps")))
+        for worker in range(config["workers"])
+    ]
 
 
 def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:
@@ -134,15 +147,19 @@ class _Worker:
     """One worker's times. Shapes: I iterations, L tensors; ``start_ns`` (I + 1,)."""
 
     def __init__(
-        self, spans: Events, transfers: Rows, tensors: Sequence[str], iterations: int
+        self, spans: Events, transfers: Rows, tensors: Tensors, iterations: int, *, barrier: bool
     ) -> None:
-        shape = (iterations, len(tensors))
+        shape = (iterations, len(tensors.names))
+        self._barrier = barrier
+        self._share = np.array(tensors.size_bytes) / sum(tensors.size_bytes)
         self.forward_ns = np.zeros(shape, np.int64)
         self.ready_ns = np.zeros(shape, np.int64)
         self.update_ns = np.zeros(shape, np.int64)
         self.backward_ns = np.zeros(iterations, np.int64)
         self.start_ns = np.zeros(iterations + 1, np.int64)
-        self._tensor_of = {index: _place(name, tensors) for index, name in spans.names.items()}
+        self._tensor_of = {
+            index: _place(name, tensors.names) for index, name in spans.names.items()
+        }
         rows = np.sort(spans.rows, order="end_ns")
         self._waits = rows[rows["kind"] == Kind.WAIT]
         for iteration in range(iterations):
@@ -158,6 +175,13 @@ class _Worker:
             tensor = self._tensor_of[name]
             self.forward_ns[iteration, tensor] += self._worked_ns(since_ns, until_ns)
             since_ns = until_ns
+        if self._barrier:
+            waits = self._waits[
+                (self._waits["end_ns"] > since_ns) & (self._waits["end_ns"] <= end_ns)
+            ]
+            released_ns = int(waits["end_ns"].max()) if len(waits) else end_ns
+            self.update_ns[iteration] = (end_ns - released_ns) * self._share
+            end_ns = released_ns
         self.backward_ns[iteration] = self._worked_ns(since_ns, end_ns)
         # A gradient that was not sent in this iteration is ready when all are.
         ready_ns = np.full(self.ready_ns.shape[1], since_ns + self.backward_ns[iteration])

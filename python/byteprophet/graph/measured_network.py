@@ -17,7 +17,9 @@ from byteprophet import _core
 from byteprophet.graph.measured_sending import hand_over_ns, request_lag_ns
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Network
+from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.network.estimate import DirectionEstimate, Estimate
+from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
@@ -27,18 +29,23 @@ _AT_ONCE = 64  # messages
 
 @dataclass(frozen=True)
 class _Worker:
-    """``with_arrivals``: the delay is one way."""
+    """``with_arrivals``: the delay is one way. ``sent_known``: when pushes were handed over."""
 
     pushes: Estimate
     answers: Estimate
     with_arrivals: bool
+    sent_known: bool
     hand_over_ns: int | None
     lags_ns: tuple[int, ...]  # of requests, by server
 
 
-def measure_network(recorded: Sequence[Events], servers: int) -> Network:
+def measure_network(
+    recorded: Sequence[Events], servers: int, limits_bps: Sequence[int | None] = ()
+) -> Network:
     """The network of the job that left ``recorded``; a link of which nothing is known: no limit.
 
+    ``limits_bps``: payload that our limiter lets through, of each worker that has one for all of
+    the run. A link that seems faster has had bursts after pauses, which such links have.
     A key's first transfer is left out: the server holds it until all workers have sent theirs.
     """
     where = served_rows(recorded)
@@ -49,9 +56,14 @@ def measure_network(recorded: Sequence[Events], servers: int) -> Network:
             key=lambda pair: pair[1].origin.rank,
         )
     ]
-    up_bps = [worker.pushes.bandwidth_bps or 0 for worker in found]
+    limits_bps = [*limits_bps, *[None] * (len(found) - len(limits_bps))]
+    up_bps = [
+        _limited(worker.pushes.bandwidth_bps or 0, limit, worker.sent_known)
+        for worker, limit in zip(found, limits_bps, strict=True)
+    ]
     down_bps = [
-        worker.answers.bandwidth_bps or up for worker, up in zip(found, up_bps, strict=True)
+        _limited(worker.answers.bandwidth_bps or up, limit, worker.sent_known)
+        for worker, up, limit in zip(found, up_bps, limits_bps, strict=True)
     ]
     delays_ns = [
         # An acknowledgement is back after two.
@@ -75,8 +87,16 @@ def measure_network(recorded: Sequence[Events], servers: int) -> Network:
         hand_over_ns=int(np.median(hand_over)) if hand_over else 0,
         request_lag_ns=int(np.median(lags_ns)) if lags_ns else None,
         answers_bytes=_core.ANSWERS_BYTES,
+        burst_bytes=int(BURST_BYTES * PAYLOAD_SHARE) if any(limits_bps) else 0,
         sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
     )
+
+
+def _limited(rate_bps: int, limit_bps: int | None, sent_known: bool) -> int:
+    """Where it is not known when pushes were sent, what was measured has their queues in it."""
+    if not limit_bps:
+        return rate_bps
+    return min(rate_bps or limit_bps, limit_bps) if sent_known else limit_bps
 
 
 def _measure(
@@ -106,6 +126,7 @@ def _measure(
         pushes=_estimate(rows[pushed], rows["sent_ns"][pushed], finished_ns[pushed]),
         answers=_estimate(rows[answered], answered_ns[answered], rows["pulled_ns"][answered]),
         with_arrivals=with_arrivals,
+        sent_known=bool(own.any()),
         hand_over_ns=hand_over_ns(
             *(rows[name][own] for name in ("ready_ns", "sent_ns", "acked_ns"))
         ),

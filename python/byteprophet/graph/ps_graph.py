@@ -15,8 +15,8 @@
   as long as little is on its way (a gate of its own), and acknowledgements, which stand behind
   them.
 - "stock" has no gate: pushes leave as they come; a pull is requested when its push has been
-  acknowledged, behind other pushes; acknowledgements travel behind answers; the next forward waits
-  for all.
+  acknowledged, behind other pushes; acknowledgements travel behind answers; updates, and the next
+  forward, wait for all.
 
 Operations are numbered worker by worker in blocks, so that arrays stay arrays: nothing here loops
 over partitions.
@@ -80,9 +80,10 @@ class _Build:
         self.graph = GraphBuilder()
         network, add = job.network, self.graph
         workers, servers = range(job.workers), range(job.servers)
-        up = [add.link(f"worker {w} up", network.worker_bps[w] or None) for w in workers]
-        down_bps = network.down_bps or network.worker_bps
-        down = [add.link(f"worker {w} down", down_bps[w] or None) for w in workers]
+        burst, up_bps = network.burst_bytes, network.worker_bps
+        down_bps = network.down_bps or up_bps
+        up = [add.link(f"worker {w} up", up_bps[w] or None, burst) for w in workers]
+        down = [add.link(f"worker {w} down", down_bps[w] or None, burst) for w in workers]
         out = [add.link(f"server {s} up", network.server_bps[s] or None) for s in servers]
         into = [add.link(f"server {s} down", network.server_bps[s] or None) for s in servers]
         self.computes = [add.serial(f"worker {w} computes") for w in workers]
@@ -162,7 +163,7 @@ class _Build:
             before = (worker, iteration - 1)
             graph.depend_each(blocks["backward"][before][-1:], begin)
             if self.stock:
-                graph.depend_each(blocks["answer"][before], forward[0])
+                graph.depend_each(blocks["update"][before], forward[0])
             else:
                 graph.depend_each(blocks["update"][before], forward)
         # What is ready at one time: the last in forward order first, as backward goes.
@@ -268,7 +269,11 @@ class _Build:
         update = graph.add_block(
             blocks["update"].shape[2], self.job.compute.update_ns[at], device=self.updates[worker]
         )
-        graph.depend_each(answer, update[parts.tensor])
+        if self.stock:
+            graph.depend_each(answer, barrier := graph.add_block(1))
+            graph.depend_each(barrier, update)
+        else:
+            graph.depend_each(answer, update[parts.tensor])
         blocks["answered"][at] = answered
         blocks["answer"][at], blocks["update"][at] = answer, update
 

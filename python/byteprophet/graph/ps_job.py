@@ -39,6 +39,7 @@ class Network:
     ``hand_over_ns``: of a worker's one thread that sends, per push that its policy lets go.
     ``request_lag_ns``: from there until the pull is requested, in the connection of the pushes,
     behind those that were handed over meanwhile; None: the request arrives with its push.
+    ``burst_bytes``: of each direction of each worker's link, what passes at once after a pause.
     ``answers_bytes``: a server hands answers to a worker's connection, the most urgent first, while
     less than this and what the link carries in 1 ms is on its way; what was handed over cannot be
     overtaken, and acknowledgements wait behind it. 0: answers are handed over one at a time, and
@@ -54,6 +55,7 @@ class Network:
     down_bps: tuple[int, ...] = ()
     hand_over_ns: int = 0
     request_lag_ns: int | None = None
+    burst_bytes: int = 0
     answers_bytes: int = 0
 
 
