@@ -5,8 +5,15 @@
 
 namespace prophet::fluid {
 
-Links::Links(std::span<const int64_t> link_bps) : links_(link_bps.size()) {
-  for (size_t link = 0; link < links_.size(); ++link) links_[link].rate = link_bps[link];
+Links::Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_bytes)
+    : links_(link_bps.size()) {
+  for (size_t link = 0; link < links_.size(); ++link) {
+    links_[link].rate = link_bps[link];
+    if (burst_bytes.empty() || burst_bytes[link] == 0) continue;
+    links_[link].most = static_cast<Work>(burst_bytes[link]) * kWorkPerByte;
+    links_[link].saved = links_[link].most;
+    bursts_ = true;
+  }
 }
 
 void Links::AddConnection(std::span<const int32_t> route) {
@@ -23,6 +30,30 @@ void Links::AddConnection(std::span<const int32_t> route) {
   connection.by_first = connection.by_first && !by_later;
   connection.route_end = static_cast<uint32_t>(slots_.size());
   connection.phase_end = connection.first_slot;
+}
+
+Links::Work Links::Saved(const Link& link, TimeNs now) {
+  if (link.users > 0) return link.saved;
+  return std::min(link.most, link.saved + static_cast<Work>(now - link.saved_at) *
+                                              static_cast<Work>(link.rate));
+}
+
+int64_t Links::Burst(size_t number, int64_t bytes, TimeNs now) {
+  if (!bursts_) return bytes;
+  const Connection& connection = connections_[number];
+  Work at_once = static_cast<Work>(bytes) * kWorkPerByte;
+  for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
+    const Link& link = links_[slots_[slot].link];
+    if (link.rate > 0) at_once = std::min(at_once, Saved(link, now));
+  }
+  const Work passed = at_once / kWorkPerByte;
+  for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
+    Link& link = links_[slots_[slot].link];
+    if (link.most == 0) continue;
+    link.saved = Saved(link, now) - passed * kWorkPerByte;
+    link.saved_at = now;
+  }
+  return bytes - static_cast<int64_t>(passed);
 }
 
 void Links::StartCost(size_t connection, TimeNs cost_ns, TimeNs now) {

@@ -34,13 +34,15 @@ inline constexpr int64_t kMaxBandwidthBps = int64_t{1} << 40;
 
 class Links {
  public:
-  // Rates of the links; 0: not limited.
-  explicit Links(std::span<const int64_t> link_bps);
+  // Rates of the links; 0: not limited. `burst_bytes`: of each link, or empty.
+  explicit Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_bytes = {});
   // Of the next connection, which are numbered from 0: links, each once. Before anything begins.
   void AddConnection(std::span<const int32_t> route);
 
   // Whether a limited link is on the way; else bytes take no time.
   bool Limits(size_t connection) const { return connections_[connection].limited; }
+  // What is left of so many bytes after what passes at once.
+  int64_t Burst(size_t connection, int64_t bytes, TimeNs now);
   // Begin a phase; both need more than 0, StartBytes a connection that is limited.
   void StartCost(size_t connection, TimeNs cost_ns, TimeNs now);
   void StartBytes(size_t connection, int64_t bytes, TimeNs now);
@@ -101,6 +103,10 @@ class Links {
     int64_t whole = 0;              // its rate by their number
     TimeNs busy_since = 0;
     TimeNs busy_ns = 0;
+    // What may pass at once: `most`, and as it was at `saved_at`; it grows while nobody uses it.
+    Work most = 0;
+    Work saved = 0;
+    TimeNs saved_at = 0;
     // While rates are worked out.
     int64_t left = 0;
     int64_t open = 0;  // flows without a rate
@@ -114,6 +120,7 @@ class Links {
 
   int64_t RateOf(const Link& link) const { return link.rate > 0 ? link.rate : kMaxBandwidthBps; }
 
+  static Work Saved(const Link& link, TimeNs now);
   void Start(size_t connection, bool cost, Work work, TimeNs now);
   void Enter(Connection& connection, bool cost, TimeNs now);
   void GoOn(Connection& connection, bool cost, TimeNs now);
@@ -123,7 +130,9 @@ class Links {
     if (link.users++ == 0) link.busy_since = now;
   }
   void Unuse(Link& link, TimeNs now) {
-    if (--link.users == 0) link.busy_ns += now - link.busy_since;
+    if (--link.users > 0) return;
+    link.busy_ns += now - link.busy_since;
+    link.saved_at = now;
   }
   void Touch(uint32_t link);
   void Share(TimeNs now);
@@ -141,6 +150,7 @@ class Links {
   std::vector<Slot> slots_;
   std::vector<Connection> connections_;
   std::vector<Link> links_;
+  bool bursts_ = false;
   std::vector<uint32_t> over_;       // connections, some of which may be in use again
   std::vector<uint32_t> touched_;    // links whose flows are others than at the last Settle
   std::vector<uint32_t> component_;  // links whose flows get new rates

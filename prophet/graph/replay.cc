@@ -40,7 +40,7 @@ class Replayer {
       : graph_(graph),
         gates_(graph, make),
         devices_(graph),
-        links_(graph.link_bps),
+        links_(graph.link_bps, graph.link_burst_bytes),
         memory_(graph),
         flows_(graph.devices.size()),
         operations_(graph.duration_ns.size()),
@@ -171,9 +171,13 @@ class Replayer {
 
   void BeginBytes(int32_t number) {
     const auto connection = static_cast<size_t>(At(number).device);
-    const int64_t bytes =
-        graph_.size_bytes.empty() ? 0 : graph_.size_bytes[static_cast<size_t>(number)];
-    if (bytes == 0 || !links_.Limits(connection)) return Add(now_, Kind::kEnded, number);
+    int64_t bytes = graph_.size_bytes.empty() ? 0 : graph_.size_bytes[static_cast<size_t>(number)];
+    if (bytes > 0 && links_.Limits(connection)) {
+      bytes = links_.Burst(connection, bytes, now_);
+    } else {
+      bytes = 0;
+    }
+    if (bytes == 0) return Add(now_, Kind::kEnded, number);
     links_.StartBytes(connection, bytes, now_);
   }
 

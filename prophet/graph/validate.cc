@@ -67,6 +67,11 @@ void ValidateDevices(const Graph& graph) {
                   std::to_string(fluid::kMinBandwidthBps) + " to 2^40 bits per second, got " +
                   std::to_string(rate));
   }
+  Require(graph.link_burst_bytes.empty() || graph.link_burst_bytes.size() == graph.link_bps.size(),
+          "the columns of links differ in length");
+  for (const int64_t bytes : graph.link_burst_bytes) {
+    Require(bytes >= 0 && bytes <= kMaxBytes, "a link's burst must be from 0 to 2^50 bytes");
+  }
   std::vector<int64_t> connections(graph.link_bps.size());
   for (const Device& device : graph.devices) {
     Require(device.units >= 1 && device.units <= kMaxUnits,

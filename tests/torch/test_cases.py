@@ -1,9 +1,9 @@
 """Real jobs: whatever a script does to its model, scheduling does not change what comes out.
 
-Two ranks, two servers and small partitions (stock: large ones, as it polls for every message). Every
-case runs under every policy and without the plug-in, and must equal, bit for bit, the job whose
-``step()`` waits; where upstream's own optimizer can do the case, that one's job, too. One process
-that averages the gradients of both ranks' batches comes out the same up to rounding.
+Two ranks, two servers and small partitions (stock: large ones, as it polls for every message).
+Every case runs under every policy and without the plug-in, and must equal, bit for bit, the job
+whose ``step()`` waits; where upstream's own optimizer can do the case, that one's job, too. One
+process that averages the gradients of both ranks' batches comes out the same up to rounding.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _MAX_HOSTS = 253
 
 # Four of the largest segments TCP hands to a device at once (64 KiB). With a burst of one, tbf
 # splits each of them into frames, which costs several times the CPU and disturbs what is measured.
-_BURST = "256k"
+BURST_BYTES = 256 << 10
 # How long a full queue takes to drain, on top of the burst. Too short, and TCP loses packets: with
 # 5 ms, one stream to a host at 200 mbit/s retransmitted 60 packets a second; with 20 ms, one or two
 # streams none from 200 mbit/s to 1 gbit/s, at 95.6% of the rate as payload. 50 ms brought no more,
@@ -177,7 +177,7 @@ def _congestion_control(address: str) -> str:
 
 
 def _throttle(device: str, rate_bps: int, verb: str = "add") -> str:
-    limit = f"rate {rate_bps}bit burst {_BURST} latency {_LATENCY}"
+    limit = f"rate {rate_bps}bit burst {BURST_BYTES} latency {_LATENCY}"
     return f"qdisc {verb} dev {device} root tbf {limit}"
 
 

@@ -68,7 +68,7 @@ class Prediction:
 def predict(measured: Measured, changes: Changes) -> Prediction:
     """How long iterations of the measured job take with ``changes``."""
     kind = _kind_of(measured.job)
-    warmup = min(_WARMUP, measured.job.iterations // 2)
+    warmup = max(min(_WARMUP, measured.job.iterations // 2), measured.settled_from)
     # The last iteration's end has nothing after it, in the graph.
     was_ns = int(np.median(measured.iteration_ns[warmup:]))
     same_ns = kind.iterations_ns(measured.job)[warmup:]
@@ -91,11 +91,10 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
 
 def daydream_ns(job: PsJob) -> int:
     """The iteration if every tensor had the link for itself: its size over the bandwidth, twice."""
-    network = job.network
     slowest_ns = 0
     for worker in range(job.workers):
         forward_ns, ready_ns, backward_ns = _medians(job, worker)
-        rate_bps = network.worker_bps[worker]
+        rate_bps = job.slowest_bps[worker]
         travel_ns = np.array(job.size_bytes) * 16e9 / rate_bps if rate_bps else 0 * ready_ns
         there_ns = ready_ns + travel_ns
         end_ns = float(backward_ns)
@@ -108,7 +107,7 @@ def daydream_ns(job: PsJob) -> int:
 def bound_ns(job: PsJob) -> int:
     """The shortest iteration that any schedule gives the slowest worker, at its median times."""
     bounds_ns = []
-    for worker, rate_bps in enumerate(job.network.worker_bps):
+    for worker, rate_bps in enumerate(job.slowest_bps):
         forward_ns, ready_ns, backward_ns = _medians(job, worker)
         bound = _core.iteration_bound_ns(
             list(job.size_bytes),
@@ -142,9 +141,12 @@ def _assumptions(job: PsJob) -> dict[str, Any]:
         "servers": job.servers,
         "iterations": job.iterations,
         "payload_bps": [rate or None for rate in network.worker_bps],
+        "answers_bps": [rate or None for rate in network.down_bps],
         "message_cost_ns": network.message_cost_ns,
         "delay_ns": network.delay_ns,
         "sum_ns_per_byte": network.sum_ns_per_byte,
+        "hand_over_ns": network.hand_over_ns,
+        "request_lag_ns": network.request_lag_ns,
     }
 
 
