@@ -91,11 +91,8 @@ def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
 
 
 def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:
-    """One table per rank; of a job that was suspended, its first life's."""
-    found: dict[int, Events] = {}
-    for events in recorded:
-        if events.table is table:
-            found.setdefault(events.origin.rank, events)
+    """One table per rank, of all its lives."""
+    found = {events.origin.rank: events for events in recorded if events.table is table}
     missing = [rank for rank in ranks if rank not in found]
     if missing:
         raise UserError(f"has no {table.name} of rank {missing[0]}: run the job with --record")

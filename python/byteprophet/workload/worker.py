@@ -33,6 +33,7 @@ from byteprophet.errors import UserError
 from byteprophet.network.steps import announce
 from byteprophet.observe import process as observing
 from byteprophet.observe import recording
+from byteprophet.observe.messages import loaded_source
 from byteprophet.observe.span_log import SpanLog, process_spans
 from byteprophet.schedulers import STOCK
 from byteprophet.timeline.tables import Kind
@@ -151,7 +152,9 @@ def main(arguments: Sequence[str]) -> int:
     process_spans.told_by_model = True  # before anybody puts hooks into it
     front.init()
     if config.scheduler == STOCK:  # the other front does so by itself
-        observing.start_spans(front.rank(), front.size())
+        talks_to_servers = front.local_rank() == front.local_size() - 1
+        messages = loaded_source() if talks_to_servers else None
+        observing.start_spans(front.rank(), front.size(), messages)
     result = work(config, front, spans)
     result.write(Path(run_directory))
     observing.stop()
