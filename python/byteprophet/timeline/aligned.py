@@ -1,7 +1,7 @@
 """Recorded events of several machines, brought onto the clock of one of them.
 
 That one, the reference, is the machine of the server of the lowest rank: every worker talks to it.
-Where all roles are on one machine nothing is done, and costs nothing. Roles that no transfers
+Where all roles are on one machine nothing is done, and costs nothing. Roles that no events
 connect with the reference, and those of no known machine, are as far off as their wall clocks are.
 """
 
