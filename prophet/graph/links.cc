@@ -10,7 +10,7 @@ Links::Links(std::span<const Device> devices, std::span<const int64_t> link_bps,
     : connections_(devices.size()), links_(link_bps.size()) {
   for (size_t link = 0; link < links_.size(); ++link) {
     links_[link].rate = link_bps[link];
-    if (burst_bytes.empty() || burst_bytes[link] == 0) continue;
+    if (burst_bytes.empty() || burst_bytes[link] == 0 || link_bps[link] == 0) continue;
     links_[link].most = static_cast<Work>(burst_bytes[link]) * engine::kWorkPerByte;
     links_[link].saved = links_[link].most;
     bursts_ = true;
@@ -34,7 +34,6 @@ Links::Work Links::Saved(const Link& link, TimeNs now) {
 }
 
 int64_t Links::Burst(size_t number, int64_t bytes, TimeNs now) {
-  if (!bursts_) return bytes;
   const Connection& connection = connections_[number];
   Work at_once = static_cast<Work>(bytes) * engine::kWorkPerByte;
   for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
@@ -90,7 +89,11 @@ void Links::Enter(Connection& connection, bool cost, TimeNs now) {
   connection.phase_end = cost ? connection.first_slot + 1 : connection.route_end;
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     Link& link = links_[slots_[slot].link];
-    if (link.users++ == 0) link.busy_since = now;
+    if (link.users == 0) {
+      link.busy_since = now;
+      if (link.most > 0) link.saved = Saved(link, now);
+    }
+    ++link.users;
     slots_[slot].position = kNotSharing;
     if (!cost && link.rate == 0) continue;  // an unlimited link limits costs only, as in the fabric
     slots_[slot].position = static_cast<uint32_t>(link.sharing.size());
