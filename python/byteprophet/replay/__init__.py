@@ -3,6 +3,7 @@
 engine.py   a graph's times, use of devices, links and memory, critical path; parts of graphs
 what_if.py  a measured job with other links, another policy, more workers
 predict.py  its iteration time, beside what was measured and simpler answers
+validation.py, validation_cases.py, validation_run.py  predictions beside jobs that are then run
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ SPAN = np.dtype(
 )
 """One thing that was done. ``name``: index of its name.
 
-``size_bytes``: moved or reduced; of BACKWARD, of the gradients that are complete at its end; else 0.
+``size_bytes``: moved or reduced; of BACKWARD, of the gradients complete at its end; else 0.
 
 Spans of one ``lane`` (a thread, a stream, a device) of one role follow one another or are nested.
 ``iteration`` as in transfers; 0 where there is none.
