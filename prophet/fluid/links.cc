@@ -9,7 +9,7 @@ Links::Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_b
     : links_(link_bps.size()) {
   for (size_t link = 0; link < links_.size(); ++link) {
     links_[link].rate = link_bps[link];
-    if (burst_bytes.empty() || burst_bytes[link] == 0) continue;
+    if (burst_bytes.empty() || burst_bytes[link] == 0 || link_bps[link] == 0) continue;
     links_[link].most = static_cast<Work>(burst_bytes[link]) * kWorkPerByte;
     links_[link].saved = links_[link].most;
     bursts_ = true;
@@ -39,7 +39,6 @@ Links::Work Links::Saved(const Link& link, TimeNs now) {
 }
 
 int64_t Links::Burst(size_t number, int64_t bytes, TimeNs now) {
-  if (!bursts_) return bytes;
   const Connection& connection = connections_[number];
   Work at_once = static_cast<Work>(bytes) * kWorkPerByte;
   for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {

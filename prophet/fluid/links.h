@@ -41,6 +41,8 @@ class Links {
 
   // Whether a limited link is on the way; else bytes take no time.
   bool Limits(size_t connection) const { return connections_[connection].limited; }
+  // Whether any link has a burst.
+  bool bursts() const { return bursts_; }
   // What is left of so many bytes after what passes at once.
   int64_t Burst(size_t connection, int64_t bytes, TimeNs now);
   // Begin a phase; both need more than 0, StartBytes a connection that is limited.
@@ -127,7 +129,11 @@ class Links {
   void Leave(Connection& connection, TimeNs now);
   void Leave(TimeNs now);
   void Use(Link& link, TimeNs now) {
-    if (link.users++ == 0) link.busy_since = now;
+    if (link.users == 0) {
+      link.busy_since = now;
+      if (link.most > 0) link.saved = Saved(link, now);
+    }
+    ++link.users;
   }
   void Unuse(Link& link, TimeNs now) {
     if (--link.users > 0) return;

@@ -10,7 +10,8 @@
 // whole bits per second (as prophet/fluid/links.h does). Where a connection says so, its first
 // link bears the cost as it would bear as many bytes as pass in that time; else nothing does. A
 // limited link may have a burst, as a token bucket does: what it could have carried while nothing
-// was under way, so many bytes at most (and as many at first), passes at once.
+// was under way, so many bytes at most (and as many at first), passes at once; of flows that begin
+// at one time, the smaller connection's first.
 //
 // A gate is a policy in front of operations. A gated operation that becomes ready is offered to it
 // and goes on to its device when the policy sends it. It is acknowledged when `acked_by` has been
@@ -20,10 +21,10 @@
 // Order. Whatever can happen at one time without a choice happens first: ends, readiness. Then all
 // devices begin what they can; what that brings about at the same time comes next, and so on. Then
 // gates are asked, the first first, one at a time. Thus results do not depend on the history of
-// the program. Ties: of what became ready at one time, the smaller operation begins first, and what
-// gates let go comes behind, in the order in which they did. A policy is told of acknowledgements
-// first, then of all else, in the order of operations. Nothing but integers: the same input gives
-// the same bits.
+// the program (flows over links with bursts begin behind the devices). Ties: of what became ready
+// at one time, the smaller operation begins first, and what gates let go comes behind, in the order
+// in which they did. A policy is told of acknowledgements first, then of all else, in the order of
+// operations. Nothing but integers: the same input gives the same bits.
 //
 // Where this goes beyond serial queues and links: gates stand in front of any device, and any
 // operation may have bytes (they take time on connections only; elsewhere they are counted), so

@@ -55,7 +55,7 @@ class Replayer {
       if (operations_[i].missing == 0) Heard(static_cast<int32_t>(i));
     }
     while (left_ > 0) {
-      if (TakeOne() || BeginOnDevices() || AskOneGate()) continue;
+      if (TakeOne() || BeginOnDevices() || BeginFlows() || AskOneGate()) continue;
       if (!Advance()) RefuseWhatIsLeft();
     }
     memory_.Settle();
@@ -171,14 +171,29 @@ class Replayer {
 
   void BeginBytes(int32_t number) {
     const auto connection = static_cast<size_t>(At(number).device);
-    int64_t bytes = graph_.size_bytes.empty() ? 0 : graph_.size_bytes[static_cast<size_t>(number)];
-    if (bytes > 0 && links_.Limits(connection)) {
-      bytes = links_.Burst(connection, bytes, now_);
-    } else {
-      bytes = 0;
-    }
-    if (bytes == 0) return Add(now_, Kind::kEnded, number);
+    const int64_t bytes =
+        graph_.size_bytes.empty() ? 0 : graph_.size_bytes[static_cast<size_t>(number)];
+    if (bytes == 0 || !links_.Limits(connection)) return Add(now_, Kind::kEnded, number);
+    if (links_.bursts()) return beginning_.push_back(connection);
     links_.StartBytes(connection, bytes, now_);
+  }
+
+  // Those that share what links have saved.
+  bool BeginFlows() {
+    if (beginning_.empty()) return false;
+    std::sort(beginning_.begin(), beginning_.end());
+    for (const size_t connection : beginning_) {
+      const int32_t number = flows_[connection].operation;
+      const int64_t bytes =
+          links_.Burst(connection, graph_.size_bytes[static_cast<size_t>(number)], now_);
+      if (bytes == 0) {
+        Add(now_, Kind::kEnded, number);
+      } else {
+        links_.StartBytes(connection, bytes, now_);
+      }
+    }
+    beginning_.clear();
+    return true;
   }
 
   void Start(int32_t number) {
@@ -257,7 +272,8 @@ class Replayer {
   Devices devices_;
   fluid::Links links_;  // a connection per device; a serial one has no links
   Memory memory_;
-  std::vector<Flow> flows_;  // of each device that is a connection
+  std::vector<Flow> flows_;        // of each device that is a connection
+  std::vector<size_t> beginning_;  // connections whose bytes begin now, where links have bursts
   Events events_;
   std::vector<Event> at_once_;  // events of now_, in no order
   std::vector<Operation> operations_;

@@ -10,6 +10,7 @@ import numpy as np
 from byteprophet.graph.ps_graph import PsGraph, build
 from byteprophet.graph.ps_job import PsJob
 from byteprophet.replay import Replayed, replay
+from byteprophet.schedulers import STOCK
 from byteprophet.timeline.events import Events, Origin
 from byteprophet.timeline.tables import (
     SERVED,
@@ -33,9 +34,11 @@ def record(job: PsJob) -> tuple[list[Events], Replayed, PsGraph]:
     recorded = []
     for worker in range(job.workers):
         origin = Origin(f"worker-{worker}", worker)
-        transfers, spans = _transfers(job, built, replayed, worker), _spans(built, replayed, worker)
-        recorded.append(Events(TRANSFERS, origin, transfers, names))
+        spans = _spans(job, built, replayed, worker)
         recorded.append(Events(SPANS, origin, spans, {**names, len(names): "other"}))
+        if job.scheduler != STOCK:
+            transfers = _transfers(job, built, replayed, worker)
+            recorded.append(Events(TRANSFERS, origin, transfers, names))
     served = _served(job, built, replayed)
     for server in range(job.servers):
         rows = served[np.tile(built.partitions.server, len(served) // _partitions(built)) == server]
@@ -84,11 +87,15 @@ def _transfers(job: PsJob, built: PsGraph, replayed: Replayed, worker: int) -> R
 
 def _served(job: PsJob, built: PsGraph, replayed: Replayed) -> Rows:
     tables = []
+    keys = built.partitions.key
+    if job.scheduler == STOCK:  # declares by name
+        numbers = np.argsort(np.argsort(job.tensors))
+        keys = (numbers[built.partitions.tensor] << 16) + (keys & 0xFFFF)
     for worker in range(job.workers):
         for iteration in range(job.iterations):
             at = worker, iteration
             rows = np.zeros(_partitions(built), SERVED)
-            rows["key"], rows["size_bytes"] = built.partitions.key, built.partitions.size_bytes
+            rows["key"], rows["size_bytes"] = keys, built.partitions.size_bytes
             rows["worker"], rows["round"] = worker, iteration + 1
             rows["arrived_ns"] = replayed.end_ns[built.push[at]] + job.network.delay_ns
             rows["sum_begin_ns"] = replayed.start_ns[built.sum[at]]
@@ -101,18 +108,22 @@ def _served(job: PsJob, built: PsGraph, replayed: Replayed) -> Rows:
     return np.concatenate(tables)
 
 
-def _spans(built: PsGraph, replayed: Replayed, worker: int) -> Rows:
-    rows = np.array([*_each_span(built, replayed, worker)], np.int64)
+def _spans(job: PsJob, built: PsGraph, replayed: Replayed, worker: int) -> Rows:
+    each = _each_stock_span if job.scheduler == STOCK else _each_span
+    rows = np.array([*each(built, replayed, worker)], np.int64)
     spans = np.zeros(len(rows), SPAN)
     spans["kind"], spans["iteration"], spans["name"] = rows[:, 0], rows[:, 1], rows[:, 2]
     spans["begin_ns"], spans["end_ns"] = EPOCH_NS + rows[:, 3], EPOCH_NS + rows[:, 4]
+    backward = spans["kind"] == Kind.BACKWARD
+    spans["size_bytes"][backward] = np.array(job.size_bytes)[spans["name"][backward]]
     return spans
 
 
-def _each_span(
-    built: PsGraph, replayed: Replayed, worker: int
-) -> Iterator[tuple[int, int, int, int, int]]:
-    """Kind, iteration, name, begin, end."""
+_Span = tuple[int, int, int, int, int]
+"""Kind, iteration, name, begin, end."""
+
+
+def _each_span(built: PsGraph, replayed: Replayed, worker: int) -> Iterator[_Span]:
     start_ns, end_ns = replayed.start_ns, replayed.end_ns
     iterations, tensors = built.forward.shape[1:]
     for iteration in range(iterations):
@@ -133,3 +144,20 @@ def _each_span(
             yield Kind.FORWARD, number, tensor, begin_ns, free_ns
         for tensor, operation in enumerate(built.update[at].tolist()):
             yield Kind.UPDATE, number, tensor, int(start_ns[operation]), int(end_ns[operation])
+
+
+def _each_stock_span(built: PsGraph, replayed: Replayed, worker: int) -> Iterator[_Span]:
+    """Iterations end when the barrier has been waited for, and the updates made."""
+    start_ns, end_ns = replayed.start_ns, replayed.end_ns
+    iterations, tensors = built.forward.shape[1:]
+    for iteration in range(iterations):
+        at, number = (worker, iteration), iteration + 1
+        updates = built.update[at]
+        released_ns, ended_ns = int(start_ns[updates].min()), int(end_ns[updates].max())
+        forward, backward = built.forward[at], built.backward[at]
+        yield Kind.ITERATION, number, tensors, int(start_ns[forward[0]]), ended_ns
+        for tensor, operation in enumerate(forward.tolist()):
+            yield Kind.FORWARD, number, tensor, int(start_ns[operation]), int(end_ns[operation])
+        for tensor, operation in enumerate(built.ready[at].tolist()):
+            yield Kind.BACKWARD, number, tensor, int(start_ns[operation]), int(end_ns[operation])
+        yield Kind.WAIT, number, tensors, int(end_ns[backward[-1]]), released_ns

@@ -76,7 +76,9 @@ def test_a_job_is_measured_as_it_was(scheduler: str, servers: int) -> None:
     again = build(found)
     again_ns = np.diff(replay(again.graph).start_ns[again.begin], axis=1).max(axis=0)
     error = np.median(again_ns[2:]) / np.median(measured.iteration_ns[2:-1]) - 1
-    assert abs(error) < 0.02
+    assert abs(error) < 0.03  # with two servers, p3's choices hang on microseconds
+    assert found.network.hand_over_ns == job.network.hand_over_ns
+    assert found.network.request_lag_ns == pytest.approx(job.network.request_lag_ns, rel=0.1)
 
 
 def test_servers_may_have_recorded_nothing() -> None:

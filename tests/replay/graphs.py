@@ -77,7 +77,11 @@ def size_bytes(random: Random) -> int:
 def add_devices(random: Random, builder: GraphBuilder) -> list[int]:
     """Devices over links; -1, for none, is among them."""
     rates = random.choice((FAST, FAST, SLOW))
-    links = [builder.link(f"link {i}", random.choice(rates)) for i in range(random.randint(1, 4))]
+    bursts = random.choice(((0,), (0, 100, 1500)))
+    links = [
+        builder.link(f"link {i}", random.choice(rates), random.choice(bursts))
+        for i in range(random.randint(1, 4))
+    ]
     devices = [-1]
     for number in range(random.randint(1, 5)):
         by_priority = random.random() < 0.5

@@ -21,7 +21,7 @@ COST_BPS = 2**40  # at which a link without limit bears costs
 class Operation:
     number: int
     waits_for: list[int]
-    state: str = "waits"  # waits, offered, queued, cost, bytes, runs, over
+    state: str = "waits"  # waits, offered, queued, cost, begins, bytes, runs, over
     ready: int = -1
     entered: int = -1  # at its device
     start: int = -1
@@ -58,6 +58,7 @@ class Reference:
         self.acked = [False] * len(self.rows)
         self.sends = 0
         self.link_busy = [0] * len(graph.links)
+        self.saved = [link.burst_bytes * WORK_PER_BYTE for link in graph.links]
         self.now = 0
 
     # What is asked again and again.
@@ -135,10 +136,23 @@ class Reference:
             operation.end = self.now + duration
 
     def begin_bytes(self, operation: Operation) -> None:
-        operation.state = "bytes"
+        operation.state = "begins"
         operation.left = int(self.graph.size_bytes[operation.number]) * WORK_PER_BYTE
         if operation.left == 0 or not self.links(operation):
             self.finish(operation)
+
+    def anything_on_links(self) -> bool:
+        """What links have saved passes at once, in whole bytes."""
+        beginning = [operation for operation in self.operations if operation.state == "begins"]
+        for operation in sorted(beginning, key=lambda one: int(self.graph.device[one.number])):
+            at_once = min([operation.left, *(self.saved[link] for link in self.links(operation))])
+            at_once -= at_once % WORK_PER_BYTE
+            for link in self.links(operation):
+                if self.graph.links[link].burst_bytes:
+                    self.saved[link] -= at_once
+            operation.left -= at_once
+            operation.state = "bytes"
+        return bool(beginning)
 
     def finish(self, operation: Operation) -> None:
         operation.state = "over"
@@ -199,7 +213,7 @@ class Reference:
         began = False
         for number, device in enumerate(self.graph.devices):
             units = device.units if isinstance(device, SerialDevice) else 1
-            while len(self.on(number, "runs", "cost", "bytes")) < units:
+            while len(self.on(number, "runs", "cost", "begins", "bytes")) < units:
                 queue = self.on(number, "queued")
                 if not queue:
                     break
@@ -261,6 +275,11 @@ class Reference:
                 for flow in rates
             )
             self.link_busy[link] += (later - self.now) * crossed
+            if not crossed:
+                grown = self.saved[link] + (later - self.now) * (
+                    self.graph.links[link].capacity_bps or 0
+                )
+                self.saved[link] = min(self.graph.links[link].burst_bytes * WORK_PER_BYTE, grown)
         for flow, rate in rates.items():
             operation = self.operations[flow]
             operation.left = max(0, operation.left - rate * (later - self.now))
@@ -271,6 +290,7 @@ class Reference:
             if not (
                 self.anything_without_choice()
                 or self.anything_on_devices()
+                or self.anything_on_links()
                 or self.anything_of_gates()
             ):
                 self.advance()

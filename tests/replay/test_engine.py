@@ -53,6 +53,27 @@ def test_same_as_the_slow_reference(graph: Graph) -> None:
     assert result.makespan_ns == max(operation.end for operation in slow.operations)
 
 
+def test_what_a_link_saved_passes_at_once() -> None:
+    """A byte per microsecond, and up to 1000 bytes at once."""
+    builder = GraphBuilder()
+    link = builder.link("link", 8_000_000, burst_bytes=1000)
+    over = builder.connection("over", (link,))
+    beside = builder.connection("beside", (link,))
+
+    def flow(size_bytes: int, release_us: int, device: int = over) -> int:
+        release_ns = release_us * 1000
+        return builder.add("", size_bytes=size_bytes, device=device, release_ns=release_ns)
+
+    flow(1500, 0)  # 1000 of them at once
+    flow(100, 500)  # nothing saved
+    flow(300, 1000)  # 400 us of rest: there at once
+    flow(300, 1000)  # 100 are left
+    flow(5000, 10_000)  # no more than 1000
+    flow(100, 12_000, beside)  # a link in use saves nothing: 100 take 200 us
+    result = replay(builder.freeze())
+    assert (result.end_ns // 1000).tolist() == [500, 600, 1000, 1200, 14_100, 12_200]
+
+
 @settings(max_examples=300, deadline=None)
 @given(graph=graphs())
 def test_nothing_happens_before_its_causes(graph: Graph) -> None:

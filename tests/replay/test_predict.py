@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,27 @@ def test_what_changes() -> None:
     # The fourth is the first again, an iteration later.
     assert np.array_equal(changed.compute.forward_ns[3][1:], half[0][:-1])
     assert change(job, Changes()) == job
+
+
+def test_a_policy_that_follows_its_link_has_the_partitions_of_the_new_one() -> None:
+    job = a_job("prophet", iterations=2)
+    assert change(job, Changes(bandwidth_bps=10**10)).partition_bytes == 2 << 20  # 2.5 ms of it
+    assert change(job, Changes(bandwidth_bps=10**8)).partition_bytes == 256 << 10
+    given = Changes(bandwidth_bps=10**10, partition_bytes=1 << 19)
+    assert change(job, given).partition_bytes == 1 << 19
+    others = change(a_job("p3", iterations=2), Changes(bandwidth_bps=10**10, scheduler="prophet"))
+    assert others.settings["partition_bytes"] == 2 << 20
+
+
+def test_a_plan_is_made_for_the_new_link() -> None:
+    job = a_job("prophet", iterations=2)
+    settings = {**job.settings, "plan_bandwidth_bps": 480_000_000}
+    job = replace(job, settings=settings, ready_times=((0, -1, 100, 10),))
+    faster = change(job, Changes(bandwidth_bps=10**9, compute_scale=2.0))
+    assert faster.settings["plan_bandwidth_bps"] == payload_bps(10**9)
+    assert faster.ready_times == ((0, -1, 200, 20),)
+    assert change(job, Changes(scheduler="prophet-paper")).ready_times == job.ready_times
+    assert change(job, Changes(scheduler="p3")).ready_times == ()
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,12 @@ import numpy as np
 from byteprophet.engine.layout import Partitions, partitions_of
 from byteprophet.graph.builder import GraphBuilder
 from byteprophet.graph.model import NONE, Graph, Int64Array
+from byteprophet.graph.ps_devices import PsDevices
 from byteprophet.graph.ps_job import PsJob
-from byteprophet.schedulers import PARTITION, STOCK
+from byteprophet.schedulers import STOCK
 
 _OF_TENSORS = ("forward", "ready", "update")
 _OF_PARTITIONS = ("sent", "push", "request", "sum", "answered", "answer")
-_SLACK_NS = 1_000_000  # of native/byteps/answers/flow.h
 
 
 @dataclass(frozen=True)
@@ -78,46 +78,7 @@ class _Build:
         self.stock = job.scheduler == STOCK
         self.partitions = partitions_of(job.size_bytes, job.partition_bytes, job.servers)
         self.graph = GraphBuilder()
-        network, add = job.network, self.graph
-        workers, servers = range(job.workers), range(job.servers)
-        burst, up_bps = network.burst_bytes, network.worker_bps
-        down_bps = network.down_bps or up_bps
-        up = [add.link(f"worker {w} up", up_bps[w] or None, burst) for w in workers]
-        down = [add.link(f"worker {w} down", down_bps[w] or None, burst) for w in workers]
-        out = [add.link(f"server {s} up", network.server_bps[s] or None) for s in servers]
-        into = [add.link(f"server {s} down", network.server_bps[s] or None) for s in servers]
-        self.computes = [add.serial(f"worker {w} computes") for w in workers]
-        self.updates = [add.serial(f"worker {w} updates") for w in workers]
-        self.senders = [add.serial(f"worker {w} hands over") for w in workers]
-        # By worker, then server.
-        self.pushes = np.array(
-            [[self._connection(up[w], into[s]) for s in servers] for w in workers]
-        )
-        # What is urgent goes first, but in BytePS as shipped; by gates, or by the connection.
-        self.windowed = not self.stock and network.answers_bytes > 0
-        first = not self.stock and not self.windowed
-        self.answers = np.array(
-            [[self._connection(out[s], down[w], first) for s in servers] for w in workers]
-        )
-        self.sums = np.array(
-            [
-                [add.serial(f"server {s} sums {n}") for n in range(network.sum_threads)]
-                for s in servers
-            ]
-        )
-        self.gates = []
-        if not self.stock:
-            self.gates = [
-                add.gate(f"worker {w}", job.scheduler, job.settings, job.ready_times)
-                for w in workers
-            ]
-        self.windows = [network.answers_bytes + rate * _SLACK_NS // 8 // 10**9 for rate in down_bps]
-        self.answer_gates = [
-            [self._answer_gate(f"answers of server {s} to worker {w}", window) for s in servers]
-            for w, window in enumerate(self.windows)
-            if self.windowed
-        ]
-
+        self.devices = PsDevices(job, self.graph)
         shape = (job.workers, job.iterations)
         tensors, partitions = len(job.size_bytes), len(self.partitions.size_bytes)
         self.blocks = {
@@ -126,19 +87,6 @@ class _Build:
             **{name: np.zeros((*shape, tensors), np.int64) for name in _OF_TENSORS},
             **{name: np.zeros((*shape, partitions), np.int64) for name in _OF_PARTITIONS},
         }
-
-    def _connection(self, first: int, second: int, by_priority: bool = False) -> int:
-        return self.graph.connection(
-            f"over link {first} and link {second}",
-            (first, second),
-            by_priority=by_priority,
-            cost_on_first_link=True,
-        )
-
-    def _answer_gate(self, name: str, window_bytes: int) -> int:
-        """Hands over, most urgent first, while less than that is on its way."""
-        settings = {PARTITION: self.job.partition_bytes, "credit_bytes": window_bytes}
-        return self.graph.gate(name, "bytescheduler", settings)
 
     def run(self) -> PsGraph:
         """Iteration after iteration; sums need all workers' pushes."""
@@ -153,12 +101,12 @@ class _Build:
     def _compute(self, worker: int, iteration: int) -> None:
         """Forward and backward, after the updates of the iteration before."""
         graph, blocks, compute = self.graph, self.blocks, self.job.compute
-        device, at = self.computes[worker], (worker, iteration)
+        device, at = self.devices.computes[worker], (worker, iteration)
         begin = graph.add_block(1)
         forward = graph.add_block(blocks["forward"].shape[2], compute.forward_ns[at], device=device)
         graph.chain(np.concatenate([begin, forward]))
-        if self.gates:
-            graph.mark_iteration(int(begin[0]), self.gates[worker])
+        if self.devices.gates:
+            graph.mark_iteration(int(begin[0]), self.devices.gates[worker])
         if iteration:
             before = (worker, iteration - 1)
             graph.depend_each(blocks["backward"][before][-1:], begin)
@@ -182,8 +130,8 @@ class _Build:
     def _push(self, worker: int, iteration: int) -> None:
         """Pushes, their acknowledgements, and what the server does with them."""
         graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
-        at, connections = (worker, iteration), self.pushes[worker, parts.server]
-        lag_ns = network.request_lag_ns if self.gates else None
+        at, connections = (worker, iteration), self.devices.pushes[worker, parts.server]
+        lag_ns = network.request_lag_ns if self.devices.gates else None
         push = graph.add_block(
             len(parts.size_bytes),
             network.message_cost_ns,
@@ -198,19 +146,21 @@ class _Build:
         add = graph.add_block(
             len(push),
             np.ceil(parts.size_bytes * network.sum_ns_per_byte).astype(np.int64),
-            device=self.sums[parts.server, np.arange(len(push)) % network.sum_threads],
+            device=self.devices.sums[parts.server, np.arange(len(push)) % network.sum_threads],
         )
         graph.depend_each(push, add)
-        if self.gates:
+        if self.devices.gates:
             acked = graph.add_block(
                 len(push),
-                device=self.answers[worker, parts.server] if self.windowed else NONE,
+                device=self.devices.answers[worker, parts.server]
+                if self.devices.windowed
+                else NONE,
                 latency_ns=network.delay_ns,
             )
             graph.depend_each(push, acked)
             graph.guard_block(
                 sent,
-                self.gates[worker],
+                self.devices.gates[worker],
                 key=parts.key,
                 server=parts.server,
                 priority=-1 - parts.tensor,
@@ -227,12 +177,12 @@ class _Build:
         sent = graph.add_block(
             len(push),
             network.hand_over_ns,
-            device=self.senders[worker],
+            device=self.devices.senders[worker],
             size_bytes=parts.size_bytes,
         )
         lag = graph.add_block(len(push), lag_ns)
         request = graph.add_block(
-            len(push), device=self.pushes[worker, parts.server], latency_ns=network.delay_ns
+            len(push), device=self.devices.pushes[worker, parts.server], latency_ns=network.delay_ns
         )
         graph.depend_each(sent, push)
         graph.depend_each(sent, lag)
@@ -243,8 +193,10 @@ class _Build:
         """The sums' way back, and the updates."""
         graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
         at = worker, iteration
-        connections = self.answers[worker, parts.server]
-        most_bytes = self.windows[worker] if self.windowed else parts.size_bytes.max()
+        connections = self.devices.answers[worker, parts.server]
+        most_bytes = (
+            self.devices.windows[worker] if self.devices.windowed else parts.size_bytes.max()
+        )
         answer = graph.add_block(
             len(parts.size_bytes),
             network.message_cost_ns,
@@ -253,7 +205,7 @@ class _Build:
             latency_ns=network.delay_ns,
             priority=-parts.tensor,
         )
-        answered = self._hand_over_answers(worker, answer) if self.windowed else answer
+        answered = self._hand_over_answers(worker, answer) if self.devices.windowed else answer
         for sums in blocks["sum"][:, iteration]:
             graph.depend_each(sums, answered)
         graph.depend_each(blocks["request"][at], answered)
@@ -261,13 +213,17 @@ class _Build:
             pushes = blocks["push"][at]
             acked = graph.add_block(len(answer), device=connections, latency_ns=network.delay_ns)
             asked = graph.add_block(
-                len(answer), device=self.pushes[worker, parts.server], latency_ns=network.delay_ns
+                len(answer),
+                device=self.devices.pushes[worker, parts.server],
+                latency_ns=network.delay_ns,
             )
             graph.depend_each(pushes, acked)
             graph.depend_each(acked, asked)
             graph.depend_each(asked, answer)
         update = graph.add_block(
-            blocks["update"].shape[2], self.job.compute.update_ns[at], device=self.updates[worker]
+            blocks["update"].shape[2],
+            self.job.compute.update_ns[at],
+            device=self.devices.updates[worker],
         )
         if self.stock:
             graph.depend_each(answer, barrier := graph.add_block(1))
@@ -283,8 +239,8 @@ class _Build:
         What a large one has on its way falls below the window before it is there. So its bytes are
         two flows, the second as large as the window, and the next may go when the first has ended.
         """
-        graph, parts, window = self.graph, self.partitions, self.windows[worker]
-        connections = self.answers[worker, parts.server]
+        graph, parts, window = self.graph, self.partitions, self.devices.windows[worker]
+        connections = self.devices.answers[worker, parts.server]
         answered = graph.add_block(len(answer), size_bytes=parts.size_bytes)
         large = np.flatnonzero(parts.size_bytes > window)
         first = graph.add_block(
@@ -295,7 +251,7 @@ class _Build:
         graph.depend_each(first, answer[large])
         leaves_room = answer.copy()
         leaves_room[large] = first
-        for server, gate in enumerate(self.answer_gates[worker]):
+        for server, gate in enumerate(self.devices.answer_gates[worker]):
             mine = parts.server == server
             graph.guard_block(
                 answered[mine],

@@ -4,6 +4,7 @@ engine.py   a graph's times, use of devices, links and memory, critical path; pa
 what_if.py  a measured job with other links, another policy, more workers
 predict.py  its iteration time, beside what was measured and simpler answers
 kinds.py    what a prediction asks of a kind of job; ring.py answers for all-reduce
+validation.py, validation_cases.py, validation_run.py  predictions beside jobs that are then run
 """
 
 from __future__ import annotations
