@@ -8,6 +8,7 @@
 #include "native/plugin/plugin.h"
 #include "native/plugin/push_gate.h"
 #include "native/plugin/staged_plan.h"
+#include "native/plugin/stamps.h"
 #include "native/plugin/transfers.h"
 #include "prophet/settings_text.h"
 
@@ -61,6 +62,16 @@ int byteprophet_take_transfers(byteprophet::Transfer* out, int capacity) {
 
 // Transfers that were recorded and lost, as nobody took them in time.
 uint64_t byteprophet_lost_transfers() { return byteprophet::TransferRecorder::Get().lost(); }
+
+// An operation for MXNet's engine (its EngineSyncFunc): writes down when it ran.
+void byteprophet_stamp(void* /*run_context*/, void* number) {
+  byteprophet::EngineStamps::Get().Stamp(reinterpret_cast<uint64_t>(number));
+}
+
+// Copies up to `capacity` stamps, each once, and returns how many.
+int byteprophet_take_stamps(byteprophet::EngineStamp* out, int capacity) {
+  return byteprophet::EngineStamps::Get().Take(out, capacity);
+}
 
 // The number of the tensor that BytePS declared under this name, -1 if there is none: the part of
 // its keys above the lowest 16 bits.

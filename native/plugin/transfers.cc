@@ -3,6 +3,12 @@
 #include "native/plugin/clock.h"
 
 namespace byteprophet {
+namespace {
+
+// No longer under way; its round stays.
+void Shut(Transfer& transfer) { transfer.ready_ns = transfer.acked_ns = 0; }
+
+}  // namespace
 
 TransferRecorder& TransferRecorder::Get() {
   static TransferRecorder& recorder = *new TransferRecorder;
@@ -14,7 +20,7 @@ void TransferRecorder::Record(uint32_t every) {
   if (every > 0) {
     complete_.MakeRoom(kRingTransfers);
   } else {
-    open_.clear();
+    for (auto& [key, transfer] : open_) Shut(transfer);
   }
   every_.store(every, std::memory_order_relaxed);
 }
@@ -22,18 +28,21 @@ void TransferRecorder::Record(uint32_t every) {
 void TransferRecorder::Forget() {
   std::lock_guard<std::mutex> lock(mutex_);
   open_.clear();
+  missed_.store(false, std::memory_order_relaxed);
 }
 
 void TransferRecorder::Open(const prophet::Item& item, uint32_t iteration, prophet::TimeNs now) {
   std::lock_guard<std::mutex> lock(mutex_);
   Transfer& transfer = open_[item.key];
   if (transfer.acked_ns != 0) complete_.CountLost();  // its task went on without passing PULL
+  const bool counted = !missed_.load(std::memory_order_relaxed);
   transfer = {.key = item.key,
               .size_bytes = item.bytes,
               .ready_ns = now,
               .server = item.server,
               .iteration = iteration,
-              .priority = item.priority};
+              .priority = item.priority,
+              .round = counted ? transfer.round + 1 : 0};
 }
 
 void TransferRecorder::Stamp(uint64_t key, int64_t Transfer::*time, prophet::TimeNs now) {
@@ -49,7 +58,7 @@ void TransferRecorder::Close(uint64_t key) {
   if (found == open_.end() || found->second.acked_ns == 0) return;
   found->second.pulled_ns = NowNs();
   complete_.Add(found->second);
-  found->second = {};
+  Shut(found->second);
 }
 
 int TransferRecorder::Take(Transfer* out, int capacity) {

@@ -6,6 +6,9 @@
 // observer. One mutex guards everything; it is innermost, nothing is called under it. While nothing
 // is recorded each call is one relaxed load.
 //
+// Rounds are known while nothing was missed since the queues began: from then on every iteration
+// was recorded.
+//
 // Memory is bounded: one open record per key, and a ring of kRingTransfers that are complete.
 //
 // BytePS moves a task on once for the acknowledgement and once for the answer to the pull,
@@ -36,7 +39,7 @@ struct Transfer {
   uint32_t server = 0;
   uint32_t iteration = 0;  // OnIteration calls before it became ready
   int32_t priority = 0;
-  uint32_t reserved = 0;
+  uint32_t round = 0;  // this key's pushes so far, as servers count them; 0: not known
 };
 static_assert(sizeof(Transfer) == 64);
 
@@ -55,7 +58,8 @@ class TransferRecorder {
 
   void Ready(const prophet::Item& item, uint32_t iteration, prophet::TimeNs now) {
     const uint32_t every = every_.load(std::memory_order_relaxed);
-    if (every != 0 && iteration % every == 0) Open(item, iteration, now);
+    if (every != 0 && iteration % every == 0) return Open(item, iteration, now);
+    if (!missed_.load(std::memory_order_relaxed)) missed_.store(true, std::memory_order_relaxed);
   }
   void Sent(uint64_t key, prophet::TimeNs now) {
     if (every_.load(std::memory_order_relaxed) != 0) Stamp(key, &Transfer::sent_ns, now);
@@ -78,6 +82,8 @@ class TransferRecorder {
   void Close(uint64_t key);
 
   std::atomic<uint32_t> every_{0};
+  // Whether a transfer was ready since the queues began that is not counted.
+  std::atomic<bool> missed_{false};
   std::mutex mutex_;
   // Guarded by mutex_. Rows stay, so that recording allocates nothing after the first iteration.
   std::unordered_map<uint64_t, Transfer> open_;

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 import byteprophet
 from byteprophet.errors import UserError
+from byteprophet.observe.messages import MessageSource
 from byteprophet.timeline.native_rows import take_all
 from byteprophet.timeline.tables import TRANSFER
 
@@ -36,6 +37,7 @@ _EXTENSIONS = {"torch": "byteps.torch.c_lib", "mxnet": "byteps.mxnet.ops"}
 _BATCH = 256  # completed handles taken at once
 _ERROR_BYTES = 1024
 _STARTS = 1000  # of iterations, kept for who asks
+_STAMP = np.dtype([("number", np.uint64), ("time_ns", np.int64)])  # byteprophet::EngineStamp
 
 
 class _ReadyTime(ctypes.Structure):
@@ -54,6 +56,7 @@ class Plugin:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
+        self.messages = MessageSource(library)
         self._starts: deque[tuple[int, int]] = deque(maxlen=_STARTS)
         library.byteprophet_scheduled_partitions.argtypes = []
         library.byteprophet_scheduled_partitions.restype = ctypes.c_uint64
@@ -73,6 +76,8 @@ class Plugin:
         library.byteprophet_take_transfers.restype = ctypes.c_int
         library.byteprophet_lost_transfers.argtypes = []
         library.byteprophet_lost_transfers.restype = ctypes.c_uint64
+        library.byteprophet_take_stamps.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        library.byteprophet_take_stamps.restype = ctypes.c_int
         library.byteprophet_tensor.argtypes = [ctypes.c_char_p]
         library.byteprophet_tensor.restype = ctypes.c_int64
         library.byteprophet_stage_plan.argtypes = [
@@ -131,6 +136,15 @@ class Plugin:
     def lost_transfers(self) -> int:
         """Transfers that were recorded but not taken before others needed their place."""
         return int(self._library.byteprophet_lost_transfers())
+
+    @property
+    def stamp_operation(self) -> ctypes.c_void_p:
+        """The address of an operation for MXNet's engine: it writes down when it ran."""
+        return ctypes.cast(self._library.byteprophet_stamp, ctypes.c_void_p)
+
+    def take_stamps(self) -> npt.NDArray[np.void]:
+        """What such operations have written since the last call, in order of time."""
+        return take_all(self._library.byteprophet_take_stamps, _STAMP)
 
     def tensor(self, name: str) -> int:
         """The number of the tensor declared as ``name`` (``key >> 16`` of its keys); -1: none."""

@@ -79,6 +79,24 @@ def train_gluon() -> dict[str, Any]:
     return {"digests": digests, "orders": orders}
 
 
+def train_one(hybrid: bool) -> dict[str, Any]:
+    """One network, from an agreed begin."""
+    net = make_net(hybrid)
+    net(nd.zeros((1, 3, 8, 8)))
+    train(bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.01}), net)
+    return {}
+
+
+def train_imperative() -> dict[str, Any]:
+    """Layer by layer."""
+    return train_one(hybrid=False)
+
+
+def train_hybrid() -> dict[str, Any]:
+    """As one graph."""
+    return train_one(hybrid=True)
+
+
 def other_order() -> dict[str, Any]:
     """Ranks that run their layers in different orders agree on rank 0's."""
     layers = [nn.Dense(4, in_units=4, prefix=f"{name}_") for name in LAYERS]

@@ -207,6 +207,11 @@ def test_a_suspension_ends_one_file_and_begins_another(tmp_path: Path) -> None:
         check_joined(loaded["transfers"], loaded["served"])
         for one in loaded["served"].values():
             assert one.rows["round"].max() == steps
+    joined = load_run(spec.run_directory)
+    assert len(joined) == 2 * WORKERS + 2 * SERVERS + WORKERS  # spans, of nothing
+    served = of_table(spec.run_directory, "served")
+    check_served(served)
+    check_joined(of_table(spec.run_directory, "transfers"), served)
 
 
 @pytest.mark.job

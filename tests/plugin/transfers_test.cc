@@ -80,6 +80,42 @@ TEST(Transfers, EveryNthIteration) {
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(taken[i].iteration, 4 * i);
 }
 
+std::vector<uint32_t> RoundsTaken(TransferRecorder& recorder) {
+  std::vector<uint32_t> rounds;
+  for (const Transfer& transfer : TakeAll(recorder)) rounds.push_back(transfer.round);
+  return rounds;
+}
+
+TEST(Transfers, RoundsCountPerKeyFromWhenTheQueuesBegan) {
+  TransferRecorder recorder;
+  recorder.Record(1);
+  for (const uint64_t key : {1, 2, 1, 1, 2}) Pass(recorder, key, 1, 10);
+  EXPECT_EQ(RoundsTaken(recorder), (std::vector<uint32_t>{1, 1, 2, 3, 2}));
+  recorder.Ready(ItemOf(1), 2, 10);  // its task goes on without passing PULL
+  recorder.Acked(1, 20);
+  Pass(recorder, 1, 2, 30);
+  EXPECT_EQ(RoundsTaken(recorder), std::vector<uint32_t>{5});
+  recorder.Record(0);
+  recorder.Record(1);  // nothing was missed
+  Pass(recorder, 1, 3, 40);
+  EXPECT_EQ(RoundsTaken(recorder), std::vector<uint32_t>{6});
+  recorder.Forget();
+  Pass(recorder, 1, 4, 50);
+  EXPECT_EQ(RoundsTaken(recorder), std::vector<uint32_t>{1});
+}
+
+TEST(Transfers, NoRoundIsKnownWhereOneMayHaveBeenMissed) {
+  TransferRecorder recorder;
+  Pass(recorder, 1, 1, 10);
+  recorder.Record(1);
+  Pass(recorder, 1, 2, 20);
+  EXPECT_EQ(RoundsTaken(recorder), std::vector<uint32_t>{0});
+  recorder.Forget();
+  recorder.Record(2);
+  for (const uint32_t iteration : {0, 1, 2}) Pass(recorder, 1, iteration, 30);
+  EXPECT_EQ(RoundsTaken(recorder), (std::vector<uint32_t>{1, 0}));
+}
+
 TEST(Transfers, TheOldestIsLostAndCounted) {
   TransferRecorder recorder;
   recorder.Record(1);

@@ -64,15 +64,13 @@ def test_as_counted_one_by_one(tables: list[Events]) -> None:
     assert found == one_by_one(tables)
 
 
-def test_local_ranks_and_lives() -> None:
-    """Numbers are among those that talk to servers; after a suspension, counting goes on."""
+def test_local_ranks() -> None:
+    """Numbers are among those that talk to servers."""
     key = {"key": 7 << 16}
     first, other = origin("worker-1"), origin("worker-3")
-    second = replace(first, monotonic_ns=first.monotonic_ns + 1)
     tables = [
-        Events(TRANSFERS, second, rows_of(TRANSFER, [key]), {}),
         Events(TRANSFERS, other, rows_of(TRANSFER, [key]), {}),
-        Events(TRANSFERS, first, rows_of(TRANSFER, [key, key]), {}),
+        Events(TRANSFERS, first, rows_of(TRANSFER, [key, key, key]), {}),
         Events(
             SERVED_TABLE,
             origin("server-0"),
@@ -83,7 +81,20 @@ def test_local_ranks_and_lives() -> None:
         ),
     ]
     found = {index: rows.tolist() for index, (_, rows) in served_rows(tables).items()}
-    assert found == {0: [1], 1: [0], 2: [-1, 2]}
+    assert found == {0: [0], 1: [-1, 2, 1]}
+
+
+def test_rounds_that_were_recorded_are_believed() -> None:
+    """Of a window, or with rows lost; and where one is not known, nothing is."""
+    key = {"key": 7 << 16}
+    sent = [{**key, "round": number} for number in (5, 0, 3)]
+    pushed = [{**key, "worker": 0, "round": number} for number in (0, 1, 2, 3, 4, 5)]
+    tables = [
+        Events(TRANSFERS, origin("worker-0"), rows_of(TRANSFER, sent), {}, lost=7),
+        Events(SERVED_TABLE, origin("server-0"), rows_of(SERVED, pushed), {}),
+    ]
+    (found,) = served_rows(tables).values()
+    assert [column.tolist() for column in found] == [[1, -1, 1], [5, -1, 3]]
 
 
 def test_nothing_served() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import atexit
 import sys
+from functools import partial
 
 import mxnet as mx
 from byteps.mxnet import ops
 
 from byteprophet import _leaving, _plugin
+from byteprophet.mxnet.recording import process_engine
 from byteprophet.mxnet.waiting import wait_for_all
 from byteprophet.observe import process as observing
 
@@ -56,7 +58,8 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
 def _observe() -> None:
     plugin = _plugin.load("mxnet")
     if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
-        observing.start(plugin, int(ops.rank()), int(ops.size()))
+        engine = partial(process_engine.start, plugin)
+        observing.start(plugin, int(ops.rank()), int(ops.size()), adds_spans=engine)
 
 
 def _finish_at_exit() -> None:

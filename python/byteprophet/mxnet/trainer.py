@@ -30,6 +30,7 @@ from byteprophet.mxnet.forward_order import ForwardOrder, agree
 from byteprophet.mxnet.iterations import Iterations
 from byteprophet.mxnet.learning_rate_file import LearningRateFile
 from byteprophet.mxnet.one_by_one import OneByOne
+from byteprophet.mxnet.recording import process_engine
 from byteprophet.mxnet.waiting import wait_for_all
 from byteprophet.observe import process as observing
 from byteprophet.observe.span_log import process_spans
@@ -72,6 +73,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         plugin = _plugin.load("mxnet")
         if plugin is not None:
             observing.declared(plugin, [f"Gradient.{name}" for name in self._names])
+        process_engine.train(self._params)
         self._iterations = Iterations()
         self._recorder: ForwardOrder | None = ForwardOrder(self._params)
         self._forward_order = list(range(len(self._params)))
@@ -86,10 +88,11 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         # Gradients are divided here, so that the optimizer does not do it again.
         self._scale = batch_size
         super().step(batch_size, ignore_stale_grad)
+        process_engine.updated(self._params, self._iterations.number)
         if not self._settings.overlap:
             wait_for_all()
         if process_spans.iteration <= self._iterations.number:  # the first of several trainers
-            process_spans.begin_iteration(self._iterations.number + 1)
+            process_spans.skip_to(self._iterations.number + 1)
 
     def _init_optimizer(self, optimizer: Any, optimizer_params: Any) -> None:
         super()._init_optimizer(optimizer, optimizer_params)
@@ -128,3 +131,4 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
                 is_average=False,
             )
             gradient[:] = compressor.decompress(wire, context, x=parameter._data[0])
+            process_engine.summed(parameter, gradient, self._iterations.number)

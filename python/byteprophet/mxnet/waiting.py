@@ -8,9 +8,7 @@ from typing import Any
 
 import mxnet as mx
 
-from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
-from byteprophet.timeline.tables import Kind
 
 
 def wait_for(wait: Callable[[], Any], what: str) -> None:
@@ -28,9 +26,8 @@ def wait_for(wait: Callable[[], Any], what: str) -> None:
             failure.append(error)
 
     waiter = threading.Thread(target=run, name="byteprophet-waiter", daemon=True)
-    with process_spans.span(Kind.WAIT, what):
-        waiter.start()
-        waiter.join(timeout_s)
+    waiter.start()
+    waiter.join(timeout_s)
     if waiter.is_alive():
         raise RuntimeError(
             f"byteprophet: waited {timeout_s:g} s for {what}; a worker or a server may be gone "

@@ -23,6 +23,7 @@ import numpy as np
 from byteprophet.timeline.tables import TRANSFER, Transfers
 
 if TYPE_CHECKING:
+    from byteprophet.observe.messages import MessageSource
     from byteprophet.profile.model import Profile
     from byteprophet.profile.profiler import Stopwatch
 
@@ -77,7 +78,9 @@ class Findings:
 class Job:
     """What consumers are told of the process they observe.
 
-    ``stopwatch`` measures forward passes, where the front has one.
+    ``stopwatch`` measures forward passes, where the front has one. ``messages`` records ps-lite's,
+    in a process that talks to servers. ``adds_spans`` makes a consumer that does, if spans are
+    recorded.
     ``names``: of tensors, by number (``key >> 16``); it grows as tensors are declared. A gradient
     has its parameter's name. ``run_directory`` is None where no launcher made one.
     """
@@ -87,6 +90,8 @@ class Job:
     names: Mapping[int, str]
     run_directory: Path | None
     stopwatch: Stopwatch | None = None
+    messages: MessageSource | None = None
+    adds_spans: Callable[[], Consumer] | None = None
     found: Findings = field(default_factory=Findings)
 
 

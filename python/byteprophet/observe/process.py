@@ -17,13 +17,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError
 from byteprophet.observe import recording
+from byteprophet.observe.messages import MessageSource
 from byteprophet.observe.observer import Consumer, Job, NoTransfers, Observer
 from byteprophet.observe.span_log import process_spans
 from byteprophet.observe.wanted import make_consumers
@@ -76,6 +77,7 @@ def start(
     rank: int,
     size: int,
     stopwatch: Stopwatch | None = None,
+    adds_spans: Callable[[], Consumer] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
     """Observe from now on, if anybody wants to. Exits with status 2 for a wrong variable."""
@@ -85,16 +87,23 @@ def start(
         _given = saving.given_profile(environment)
         return make_consumers(environment, plugin, job)
 
-    _start(plugin, _job(rank, size, environment, stopwatch), environment, consumers)
+    job = _job(rank, size, environment, plugin.messages)
+    job = replace(job, stopwatch=stopwatch, adds_spans=adds_spans)
+    _start(plugin, job, environment, consumers)
 
 
-def start_spans(rank: int, size: int, environment: Mapping[str, str] = os.environ) -> None:
-    """As ``start``, in a process without transfers: it may record spans."""
+def start_spans(
+    rank: int,
+    size: int,
+    messages: MessageSource | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """As ``start``, in a process without transfers: it may record spans, and ``messages``."""
 
     def consumers(job: Job) -> list[Consumer]:
         return recording.wanted(environment, None, job)
 
-    _start(None, _job(rank, size, environment, None), environment, consumers)
+    _start(None, _job(rank, size, environment, messages), environment, consumers)
 
 
 def stop() -> None:
@@ -147,9 +156,11 @@ def end(observer: Observer) -> None:
         _running.remove(observer)
 
 
-def _job(rank: int, size: int, environment: Mapping[str, str], stopwatch: Stopwatch | None) -> Job:
+def _job(
+    rank: int, size: int, environment: Mapping[str, str], messages: MessageSource | None
+) -> Job:
     run = environment.get("BYTEPROPHET_RUN")
-    return Job(rank, size, _names, Path(run) if run else None, stopwatch)
+    return Job(rank, size, _names, Path(run) if run else None, messages=messages)
 
 
 def _start(

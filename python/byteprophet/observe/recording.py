@@ -1,15 +1,17 @@
-"""BYTEPROPHET_RECORD=1: saves transfers and spans, in the run directory's ``events/``.
+"""BYTEPROPHET_RECORD=1: saves transfers, messages and spans, in the run directory's ``events/``.
 
-``BYTEPROPHET_RECORD_STEPS=10:20`` restricts both to these iterations (``windows.py``).
+``BYTEPROPHET_RECORD_STEPS=10:20`` restricts all to these iterations (``windows.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError
+from byteprophet.observe.messages import MessageConsumer
 from byteprophet.observe.observer import Consumer, Job
 from byteprophet.observe.span_log import process_spans
 from byteprophet.observe.span_recording import SpanConsumer
@@ -57,6 +59,12 @@ class RecordingConsumer:
         self._writer.close()
 
 
+def _is_near(plugin: Plugin | None, windows: Windows) -> bool:
+    """Whether messages may be those of a transfer that is wanted."""
+    iteration = plugin.iteration() if plugin else process_spans.iteration
+    return any(number in windows for number in range(iteration - _LATE + 1, iteration + 2))
+
+
 def check(environment: Mapping[str, str]) -> bool:
     """Whether to record; ``UserError`` for a wrong value of one of the two variables."""
     value = environment.get(VARIABLE, "0")
@@ -94,8 +102,12 @@ def make(
     """
     run_directory = directory(environment)
     role = environment.get("BYTEPROPHET_ROLE") or f"worker-{job.rank}"
-    consumers: list[Consumer] = [SpanConsumer(run_directory, role, job.rank, process_spans)]
+    consumers: list[Consumer] = [] if job.adds_spans is None else [job.adds_spans()]
+    consumers.append(SpanConsumer(run_directory, role, job.rank, process_spans))
     process_spans.start(windows, plugin.iteration() if plugin else process_spans.iteration)
     if plugin is not None:
         consumers.append(RecordingConsumer(run_directory, role, plugin, job, windows))
+    if job.messages is not None:
+        near = partial(_is_near, plugin, windows)
+        consumers.append(MessageConsumer(run_directory, role, job.rank, job.messages, near))
     return consumers

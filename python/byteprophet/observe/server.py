@@ -1,4 +1,4 @@
-"""BYTEPROPHET_RECORD=1 in a server: saves what it served, in the run directory's ``events/``.
+"""BYTEPROPHET_RECORD=1 in a server: saves what it served, and its messages, in ``events/``.
 
 Threads. The main thread is in BytePS' server from ``start`` to ``close``. A thread of ours takes
 what the server has recorded and writes it, every ``PERIOD_S``; everything here is its own but
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from byteprophet.errors import UserError
 from byteprophet.observe import recording
+from byteprophet.observe.messages import MessageConsumer, MessageSource
 from byteprophet.observe.observer import PERIOD_S
 from byteprophet.timeline.events import EventWriter, Origin, new_path
 from byteprophet.timeline.native_rows import take_all
@@ -29,8 +30,8 @@ _CLOSE_S = 5.0
 class ServedRecording:
     """Writes what ``library`` records from ``start`` to ``close``.
 
-    The file is there once the server has joined the job and so knows its rank; after a suspension
-    it is another one.
+    Files are there once the server has joined the job and so knows its rank; after a suspension
+    they are others.
     """
 
     def __init__(self, library: ctypes.CDLL, run_directory: Path, role: str | None) -> None:
@@ -40,6 +41,8 @@ class ServedRecording:
         self._run_directory = run_directory
         self._role = role
         self._writer: EventWriter | None = None
+        self._source = MessageSource(library)
+        self._messages: MessageConsumer | None = None
         self._lost = 0
         self._failed = False
         self._ending = threading.Event()
@@ -48,6 +51,7 @@ class ServedRecording:
     def start(self) -> None:
         """Record, and begin to write."""
         self._library.byteps_record_served(1)
+        self._source.record(True)
         self._thread.start()
 
     def close(self) -> None:
@@ -73,16 +77,23 @@ class ServedRecording:
             role = self._role or f"server-{rank}"
             path = new_path(self._run_directory, SERVED_TABLE, role)
             self._writer = EventWriter(path, SERVED_TABLE, Origin(role, rank))
+            self._messages = MessageConsumer(
+                self._run_directory, role, rank, self._source, lambda: True
+            )
         rows = take_all(self._library.byteps_take_served, SERVED)
         if len(rows):
             lost = self._library.byteps_lost_served()
             self._writer.write(rows, {}, lost - self._lost)
             self._lost = lost
+        if self._messages is not None:
+            self._messages.take()
 
     def _complete(self) -> None:
         self._write()
         if self._writer is not None:
             self._writer.close()
+        if self._messages is not None:
+            self._messages.close()
 
     def _call(self, step: Callable[[], None]) -> None:
         """After an error nothing is recorded any more, and the job goes on."""
@@ -93,6 +104,7 @@ class ServedRecording:
         except Exception as error:  # noqa: BLE001 (whatever it is)
             self._failed = True
             self._library.byteps_record_served(0)
+            self._source.record(False)
             print(
                 "byteprophet: warning: this server stopped recording: "
                 f"{type(error).__name__}: {error}",

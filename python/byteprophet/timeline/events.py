@@ -3,12 +3,13 @@
 A stream can be read up to where it was cut off, so a process that is killed loses what it had not
 handed over, and nothing before. Its schema has, as JSON under ``byteprophet`` in the metadata,
 
-    {"schema": 2, "table": "transfers", "role": "worker-0", "rank": 0,
+    {"schema": 3, "table": "transfers", "role": "worker-0", "rank": 0,
      "machine": "<boot id>", "monotonic_ns": ..., "unix_ns": ...}
 
 ``machine`` tells whose monotonic clock it is (processes on one machine share it), ``monotonic_ns``
-and ``unix_ns`` are one moment on both clocks. A batch may have ``lost`` in its metadata: how many
-rows were recorded and lost in front of it, because nobody took them in time.
+and ``unix_ns`` are one moment on both clocks. A batch has in its metadata ``crc32``, of what it
+says, and may have ``lost``: how many rows were recorded and lost in front of it, because nobody
+took them in time. Schema 2, without checksums and some columns, is read, too.
 
 Columns are the fields of the table's rows (``tables.py``), and their names as text.
 """
@@ -17,8 +18,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
-from byteprophet.timeline.tables import SPANS, TABLES, Kind, Rows, TableKind
+from byteprophet.timeline.lives import join_lives
+from byteprophet.timeline.tables import TABLES, Rows, TableKind
 
-SCHEMA = 2
+SCHEMA = 3
+_OLDER = 2
 SUFFIX = ".arrows"
 
 _METADATA = b"byteprophet"
@@ -109,7 +113,8 @@ class EventWriter:
             indices = self._table.name_indices(rows).tolist()
             columns.append(pa.array([names.get(index, "") for index in indices], pa.string()))
         batch = pa.record_batch(columns, schema=self._schema)
-        self._stream.write_batch(batch, custom_metadata={"lost": str(lost)} if lost else None)
+        about = {"crc32": str(_crc32(batch, lost))} | ({"lost": str(lost)} if lost else {})
+        self._stream.write_batch(batch, custom_metadata=about)
 
     def close(self) -> None:
         """Mark the file as whole and close it; again: nothing happens."""
@@ -129,76 +134,104 @@ def save_events(path: Path, events: Events) -> None:
 def load_events(path: Path) -> Events:
     """The events in the file at ``path``, up to where it was cut off.
 
-    UserError in one line if it is not such a file, or says what cannot be.
+    UserError in one line if it is not such a file, is damaged, or says what cannot be.
     """
     import pyarrow as pa
 
-    batches, lost = [], 0
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             schema = stream.schema
-            try:
-                while True:
-                    batch, metadata = stream.read_next_batch_with_custom_metadata()
-                    batches.append(batch)
-                    lost += int((metadata or {}).get(b"lost", 0))
-            except StopIteration:
-                pass
-            except (OSError, pa.ArrowInvalid):  # cut off in the middle of a batch
-                pass
-            size = file.size()
-            file.seek(max(0, size - len(_END)))
-            whole = file.read() == _END
+            number, table, origin = _header(path, schema.metadata or {})
+            columns = [c for c in table.columns if number == SCHEMA or c not in table.added]
+            _check_columns(path, schema, table, columns)
+            whole = _ends(path)
+            batches, lost = _batches(path, stream, number == SCHEMA, whole)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file") from None
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = (str(error).splitlines() or ["it is empty"])[0]
         raise UserError(f"{path}: is not a file of events: {reason}") from None
-    table, origin = _header(path, schema.metadata or {})
-    _check_columns(path, schema, table)
-    columns = pa.Table.from_batches(batches, schema)
-    rows = np.zeros(len(columns), table.dtype)
-    for name in table.columns:
-        column = columns.column(name)
-        if column.null_count:
+    content = pa.Table.from_batches(batches, schema)
+    rows = np.zeros(len(content), table.dtype)
+    for name in (*columns, table.text) if table.text else columns:
+        if content.column(name).null_count:
             raise UserError(f"{path}: column {name}: has empty values")
-        rows[name] = column.to_numpy()
-    names = _names(columns, table, rows)
+    for name in columns:
+        rows[name] = content.column(name).to_numpy()
+    names = _names(content, table, rows)
     _check_times(path, table, rows)
-    if table is SPANS and (highest := int(rows["kind"].max(initial=0))) >= len(Kind):
-        raise UserError(f"{path}: column kind: {highest}: must be below {len(Kind)}")
+    for name, limit in table.below:
+        if (highest := int(rows[name].max(initial=0))) >= limit:
+            raise UserError(f"{path}: column {name}: {highest}: must be below {limit}")
     return Events(table, origin, rows, names, lost, whole)
+
+
+def _ends(path: Path) -> bool:
+    """Whether the file was closed by who wrote it."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - len(_END)))
+        return file.read() == _END
 
 
 def load_rank(run_directory: Path, table: TableKind, rank: int) -> Events:
     """The events of the process of rank ``rank``, in all its lives; UserError if it has none."""
-    lives = []
-    for path in sorted((run_directory / "events").glob(f"{table.name}-*{SUFFIX}")):
-        events = load_events(path)
-        if events.origin.rank == rank:
-            lives.append(events)
-    if not lives:
+    paths = sorted((run_directory / "events").glob(f"{table.name}-*{SUFFIX}"))
+    files = [events for path in paths if (events := load_events(path)).origin.rank == rank]
+    if not files:
         raise UserError(
             f"{run_directory / 'events'}: has no {table.name} of rank {rank}: run the job with "
             "--record"
         )
-    if len(lives) == 1 or table.text != "tensor":
-        return lives[0]
-    return replace(
-        lives[0],
-        rows=np.concatenate([life.rows for life in lives]),
-        names={index: name for life in lives for index, name in life.names.items()},
-        lost=sum(life.lost for life in lives),
-        whole=all(life.whole for life in lives),
-    )
+    return join_lives(files)[0]
 
 
 def load_run(run_directory: Path) -> list[Events]:
-    """All events of a run, sorted by table and role; UserError if there are none."""
+    """All events of a run, of all lives, sorted by table and role; UserError if there are none."""
     paths = sorted((run_directory / "events").glob(f"*{SUFFIX}"))
     if not paths:
         raise UserError(f"{run_directory}: has no recorded events: run the job with --record")
-    return [load_events(path) for path in paths]
+    return join_lives([load_events(path) for path in paths])
+
+
+def _crc32(batch: Any, lost: int) -> int:
+    """Of all that a batch says."""
+    checksum = zlib.crc32(f"{batch.num_rows} {lost}".encode())
+    for column in batch.columns:
+        for buffer in column.buffers():
+            if buffer is not None:
+                checksum = zlib.crc32(buffer, checksum)
+    return checksum
+
+
+def _batches(path: Path, stream: Any, with_checksums: bool, whole: bool) -> tuple[list[Any], int]:
+    """All batches, and how many rows were lost between them; of a file that is cut off the first.
+
+    UserError for a damaged one.
+    """
+    import pyarrow as pa
+
+    batches: list[Any] = []
+    lost = 0
+    while True:
+        try:
+            batch, metadata = stream.read_next_batch_with_custom_metadata()
+            batch.validate(full=True)
+        except StopIteration:
+            return batches, lost
+        except (OSError, ValueError, pa.ArrowException):
+            if whole:
+                raise _damaged(path, len(batches)) from None
+            return batches, lost  # cut off in the midst of a batch
+        about = metadata or {}
+        lost_here = int(about.get(b"lost", 0))
+        if with_checksums and about.get(b"crc32") != str(_crc32(batch, lost_here)).encode():
+            raise _damaged(path, len(batches))
+        batches.append(batch)
+        lost += lost_here
+
+
+def _damaged(path: Path, batch: int) -> UserError:
+    return UserError(f"{path}: is damaged: batch {batch} is not as it was written")
 
 
 def _arrow_schema(table: TableKind) -> Any:
@@ -210,12 +243,12 @@ def _arrow_schema(table: TableKind) -> Any:
     return pa.schema(fields)
 
 
-def _header(path: Path, metadata: Mapping[bytes, bytes]) -> tuple[TableKind, Origin]:
+def _header(path: Path, metadata: Mapping[bytes, bytes]) -> tuple[int, TableKind, Origin]:
     try:
         header = json.loads(metadata[_METADATA])
         schema, table = header.pop("schema"), header.pop("table")
-        if schema != SCHEMA:
-            raise UserError(f"{path}: schema {schema!r}: this version reads {SCHEMA}")
+        if schema not in (_OLDER, SCHEMA):
+            raise UserError(f"{path}: schema {schema!r}: this version reads {_OLDER} and {SCHEMA}")
         if table not in TABLES:
             raise UserError(f"{path}: table {table!r}: must be one of {', '.join(TABLES)}")
         origin = Origin(**header)
@@ -226,11 +259,13 @@ def _header(path: Path, metadata: Mapping[bytes, bytes]) -> tuple[TableKind, Ori
             raise UserError(f"{path}: {name} {getattr(origin, name)!r}: must be of {kind.__name__}")
     if type(origin.rank) is not int or origin.rank < 0:
         raise UserError(f"{path}: rank {origin.rank!r}: must be an integer from 0")
-    return TABLES[table], origin
+    return schema, TABLES[table], origin
 
 
-def _check_columns(path: Path, schema: Any, table: TableKind) -> None:
+def _check_columns(path: Path, schema: Any, table: TableKind, columns: Sequence[str]) -> None:
     for expected in _arrow_schema(table):
+        if expected.name not in (*columns, table.text):
+            continue
         if expected.name not in schema.names:
             raise UserError(f"{path}: column {expected.name} is missing")
         found = schema.field(expected.name).type

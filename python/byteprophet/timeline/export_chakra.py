@@ -27,7 +27,7 @@ from byteprophet.timeline.chakra_schema import NodeType, attribute, schema, writ
 from byteprophet.timeline.clocks import Clock, on_one_clock, wall_clock
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.read_chakra import OURS
-from byteprophet.timeline.tables import SERVED_TABLE, Kind
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind
 from byteprophet.whole_files import whole_file
 
 VERSION = "0.0.4"
@@ -58,7 +58,7 @@ def write_chakra(name: Path, events: Sequence[Events], clock: Clock | None = Non
     events = on_one_clock(events, clock or wall_clock(events))
     by_rank: dict[int, list[Events]] = {}
     for table in events:
-        if table.table is not SERVED_TABLE and table.origin.role.startswith("worker"):
+        if table.table in (TRANSFERS, SPANS) and table.origin.role.startswith("worker"):
             by_rank.setdefault(table.origin.rank, []).append(table)
     nodes = {rank: nodes_of_worker(tables) for rank, tables in sorted(by_rank.items())}
     if not any(nodes.values()):

@@ -1,8 +1,8 @@
 """Which push at a server belongs to which transfer of a worker.
 
 Both count: the n-th transfer of a key by one worker is round n of that worker and key at the
-server. Transfers are recorded as they complete, and a key's next one begins after that; so no clock
-is needed.
+server, so no clock is needed. The plug-in writes rounds down; files of before it did are counted
+here, as transfers are recorded as they complete, and a key's next one begins after that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Ints = npt.NDArray[np.int64]
 def served_rows(events: Sequence[Events]) -> Mapping[int, Where]:
     """By the index of each table of transfers among ``events``: where its rows were served.
 
-    The transfers of a worker that has lost rows cannot be counted: not known.
+    Each rank has one table (``lives.py``). Where rounds are not known, nothing is.
     """
     tables = [index for index, table in enumerate(events) if table.table is SERVED_TABLE]
     workers, keys, rounds, index_of, row_of = (
@@ -38,30 +38,22 @@ def served_rows(events: Sequence[Events]) -> Mapping[int, Where]:
         )
     )
     found: dict[int, Where] = {}
-    ranks = sorted({table.origin.rank for table in events if table.table is TRANSFERS})
-    for worker, rank in enumerate(ranks):
-        # One that was suspended has a table per life.
-        lives = sorted(
-            (
-                index
-                for index, table in enumerate(events)
-                if table.table is TRANSFERS and table.origin.rank == rank
-            ),
-            key=lambda index: events[index].origin.monotonic_ns,
-        )
-        sent = np.concatenate([events[index].rows["key"].astype(np.int64) for index in lives])
-        at = np.full(len(sent), -1)
-        if not any(events[index].lost for index in lives):
-            mine = np.flatnonzero(workers == worker)
-            matched = _match(sent, _count(sent), keys[mine], rounds[mine])
-            at[matched >= 0] = mine[matched[matched >= 0]]
-        indices = np.where(at >= 0, np.append(index_of, -1)[at], -1)
-        rows = np.where(at >= 0, np.append(row_of, -1)[at], -1)
-        ends = np.cumsum([len(events[index].rows) for index in lives])
-        for index, end in zip(lives, ends.tolist(), strict=True):
-            begin = end - len(events[index].rows)
-            found[index] = (indices[begin:end], rows[begin:end])
+    sent = [index for index, table in enumerate(events) if table.table is TRANSFERS]
+    sent.sort(key=lambda index: events[index].origin.rank)
+    for worker, index in enumerate(sent):
+        mine = np.flatnonzero((workers == worker) & (rounds > 0))
+        own_keys = events[index].rows["key"].astype(np.int64)
+        matched = _match(own_keys, _rounds(events[index]), keys[mine], rounds[mine])
+        at = np.where(matched >= 0, np.append(mine, -1)[matched], -1)
+        found[index] = (np.append(index_of, -1)[at], np.append(row_of, -1)[at])
     return found
+
+
+def _rounds(transfers: Events) -> _Ints:
+    rounds: _Ints = transfers.rows["round"].astype(np.int64)
+    if rounds.any() or transfers.lost:
+        return rounds
+    return _count(transfers.rows["key"].astype(np.int64))
 
 
 def _count(keys: _Ints) -> _Ints:

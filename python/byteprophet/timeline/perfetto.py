@@ -6,6 +6,7 @@ One process per role, workers first. No two slices of a track overlap without be
     forward (lane 0)       spans, one track per lane
     queued, push, pull     of a worker: ready to sent, sent to acknowledged, acknowledged to pulled
     arrived, sum, answer   of a server: arrived to summed, the sum, pull's request to its answer
+    send, receive          messages of both: ps-lite to the kernel; receiving thread to unpacked
 
 What overlaps stands on as many tracks as needed: ``push 0``, ``push 1``. A counter has the bytes
 that a worker has sent and that were not acknowledged. Left out are slices whose begin or end is not
@@ -25,15 +26,14 @@ from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.perfetto_roles import (
     partition_labels,
     show_iterations,
+    show_messages,
     show_served,
     show_spans,
     show_transfers,
 )
 from byteprophet.timeline.perfetto_tracks import Place, Tracks
-from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
+from byteprophet.timeline.tables import MESSAGES, SERVED_TABLE, SPANS, TRANSFERS
 from byteprophet.timeline.trace_file import new_trace_file
-
-_ORDER = {TRANSFERS.name: 0, SPANS.name: 1, SERVED_TABLE.name: 2}
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ def write_perfetto(path: Path, events: Sequence[Events], clock: Clock | None = N
                     places[index] = show_transfers(tracks, pid, table.rows, label)
                 elif table.table is SERVED_TABLE:
                     places[index] = show_served(tracks, pid, table.rows, label)
+                elif table.table is MESSAGES:
+                    show_messages(tracks, pid, table.rows, label)
         _draw_arrows(tracks, events, places)
         file.end(
             {
@@ -92,8 +94,8 @@ def _roles(events: Sequence[Events]) -> list[str]:
     """Workers by rank, servers by rank."""
     places: dict[str, tuple[int, int]] = {}
     for table in events:
-        place = (_ORDER[table.table.name], table.origin.rank)
-        places[table.origin.role] = min(place, places.get(table.origin.role, place))
+        role = table.origin.role
+        places[role] = (int(role.startswith("server")), table.origin.rank)
     return sorted(places, key=lambda role: (places[role], role))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.perfetto_tracks import Place, Text, Times, Tracks
-from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, What
 from byteprophet.timeline.trace_file import quoted
 
 Label = Callable[[int], str]
@@ -58,6 +58,21 @@ def show_served(tracks: Tracks, pid: int, rows: Rows, label: Label) -> Mapping[s
     }
     told = ("size_bytes", "worker", "round", "key")
     return _show_stages(tracks, pid, rows, label, stages, told)
+
+
+def show_messages(tracks: Tracks, pid: int, rows: Rows, label: Label) -> None:
+    """What a role sent and received, each on tracks of its own."""
+    for kind in (Kind.SEND, Kind.RECEIVE):
+        here = rows[rows["kind"] == kind]
+        whats = [What(number).name.lower() for number in here["what"].tolist()]
+        texts = [
+            f'{label(key)[:-1]} {what}"'
+            for key, what in zip(here["key"].tolist(), whats, strict=True)
+        ]
+        arguments = _arguments(here, ("size_bytes", "peer", "request", "key"))
+        begins_ns, ends_ns = here["begin_ns"], here["end_ns"]
+        name = kind.name.lower()
+        tracks.overlapping(pid, name, begins_ns, ends_ns, texts.__getitem__, arguments)
 
 
 def show_spans(tracks: Tracks, pid: int, tables: Sequence[Events]) -> None:

@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.tables import SPANS, Kind
+from byteprophet.timeline.tables import Kind
 
 
 def summary(table: Events) -> dict[str, Any]:
     """Plain data: ``begin_ns`` and ``end_ns`` are on the role's own clock, 0 if there is nothing.
 
-    ``iterations``: how many there are rows of. ``kinds``: of spans, how many of each.
+    ``iterations``: how many there are rows of. ``kinds``: of spans and messages, how many of each.
     """
     rows = table.rows
     times = [rows[name] for name in table.table.times]
     known = np.concatenate([column[column != 0] for column in times])
-    iterations = rows["iteration" if "iteration" in table.table.columns else "round"]
+    counted = next((c for c in ("iteration", "round") if c in table.table.columns), None)
+    iterations = rows[counted] if counted else np.zeros(0, np.uint32)
     kinds: dict[str, int] = {}
-    if table.table is SPANS:
+    if "kind" in table.table.columns:
         numbers, counts = np.unique(rows["kind"], return_counts=True)
         names = [Kind(number).name.lower() for number in numbers.tolist()]
         kinds = dict(zip(names, counts.tolist(), strict=True))

@@ -1,7 +1,8 @@
-"""The three tables of events that roles of a job leave, as numpy rows.
+"""The four tables of events that roles of a job leave, as numpy rows.
 
     transfers   workers: the way of each partition in each iteration, as the plug-in records it
     served      servers: the same partitions, from their arrival to the answer
+    messages    both: what they sent each other, from ps-lite to the wire and back
     spans       anybody: what a thread or device did from when to when: layers, updates, collectives
 
 All times are integer nanoseconds of the role's own monotonic clock (``events.py`` says which
@@ -34,7 +35,7 @@ TRANSFER = np.dtype(
         ("server", np.uint32),
         ("iteration", np.uint32),
         ("priority", np.int32),
-        ("reserved", np.uint32),
+        ("round", np.uint32),
     ]
 )
 """One transfer, 64 bytes, as ``byteprophet::Transfer`` of native/plugin/transfers.h.
@@ -44,7 +45,7 @@ acked_ns   the server has the push         pulled_ns  the answer to the pull is 
 
 ``key`` is the tensor's number << 16, and the partition's. ``iteration`` counts from 1; what was
 ready before the first began (broadcasts of parameters) has 0. A priority from 0 up marks what has
-no place in the forward order.
+no place in the forward order. ``round``: as in ``SERVED``; 0 where it is not known.
 """
 
 SERVED = np.dtype(
@@ -70,6 +71,27 @@ asked_ns      the request of the pull came     answered_ns                the an
 the key's n-th push by this worker, from 1; the key's initialisation is round 0 and is not recorded.
 """
 
+MESSAGE = np.dtype(
+    [
+        ("begin_ns", np.int64),
+        ("end_ns", np.int64),
+        ("key", np.uint64),
+        ("size_bytes", np.uint64),
+        ("request", np.uint32),
+        ("peer", np.uint32),
+        ("what", np.uint8),
+        ("kind", np.uint8),
+        ("reserved", np.uint8, 6),
+    ]
+)
+"""One message of ps-lite, 48 bytes, as ``byteprophet::Message`` of native/byteps/record/messages.h.
+
+Of a SEND (``kind``): handed to ZeroMQ, and given up by it as the kernel had taken the last of it.
+Of a RECEIVE: a receiving thread has it, and it is unpacked. ``size_bytes``: of the payload.
+``request``: the worker's number of the push or pull, by which its messages at both ends belong
+together. ``peer``: the rank of the server, at a server of the worker.
+"""
+
 SPAN = np.dtype(
     [
         ("begin_ns", np.int64),
@@ -82,7 +104,9 @@ SPAN = np.dtype(
         ("reserved", np.uint8, 5),
     ]
 )
-"""One thing that was done. ``name``: index of its name. ``size_bytes``: moved or reduced, else 0.
+"""One thing that was done. ``name``: index of its name.
+
+``size_bytes``: moved or reduced; of BACKWARD, of the gradients complete at its end; else 0.
 
 Spans of one ``lane`` (a thread, a stream, a device) of one role follow one another or are nested.
 ``iteration`` as in transfers; 0 where there is none.
@@ -103,18 +127,30 @@ class Kind(IntEnum):
     RECEIVE = 8
 
 
+class What(IntEnum):
+    """What a message is; the numbers are those in files."""
+
+    PUSH = 0  # of a gradient, to the server
+    ACKNOWLEDGEMENT = 1
+    REQUEST = 2  # of the sum
+    ANSWER = 3
+
+
 @dataclass(frozen=True)
 class TableKind:
     """A table's columns.
 
     ``text``: the column of names in files, "" for none. ``orders``: pairs of times that must not be
-    the other way round, where both are known.
+    the other way round, where both are known. ``added``: columns that schema 2 does not have.
+    ``below``: limits of columns whose numbers stand for something.
     """
 
     name: str
     dtype: np.dtype[np.void]
     text: str
     orders: tuple[tuple[str, str], ...]
+    added: tuple[str, ...] = ()
+    below: tuple[tuple[str, int], ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -140,6 +176,7 @@ TRANSFERS = TableKind(
     TRANSFER,
     "tensor",
     (("ready_ns", "sent_ns"), ("sent_ns", "acked_ns"), ("acked_ns", "pulled_ns")),
+    added=("round",),
 )
 SERVED_TABLE = TableKind(
     "served",
@@ -147,9 +184,16 @@ SERVED_TABLE = TableKind(
     "",
     (("arrived_ns", "sum_begin_ns"), ("sum_begin_ns", "sum_end_ns"), ("asked_ns", "answered_ns")),
 )
-SPANS = TableKind("spans", SPAN, "name", (("begin_ns", "end_ns"),))
+MESSAGES = TableKind(
+    "messages",
+    MESSAGE,
+    "",
+    (("begin_ns", "end_ns"),),
+    below=(("what", len(What)), ("kind", len(Kind))),
+)
+SPANS = TableKind("spans", SPAN, "name", (("begin_ns", "end_ns"),), below=(("kind", len(Kind)),))
 
-TABLES: Mapping[str, TableKind] = {t.name: t for t in (TRANSFERS, SERVED_TABLE, SPANS)}
+TABLES: Mapping[str, TableKind] = {t.name: t for t in (TRANSFERS, SERVED_TABLE, MESSAGES, SPANS)}
 
 
 def tensor_of(rows: Rows) -> npt.NDArray[np.uint64]:

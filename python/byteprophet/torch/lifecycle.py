@@ -11,6 +11,7 @@ from byteps.torch import ops
 
 from byteprophet import _leaving, _plugin
 from byteprophet.observe import process as observing
+from byteprophet.observe.messages import loaded_source
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch import flush_points, probe
 from byteprophet.torch.layer_spans import process_layers
@@ -81,10 +82,11 @@ def stop_recording() -> None:
 def _observe() -> None:
     plugin = _plugin.load()
     rank, size = int(ops.rank()), int(ops.size())
-    if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
+    talks_to_servers = ops.local_rank() == ops.local_size() - 1
+    if plugin is not None and talks_to_servers:
         observing.start(plugin, rank, size, process_stopwatch)
     else:
-        observing.start_spans(rank, size)
+        observing.start_spans(rank, size, loaded_source() if talks_to_servers else None)
     process_layers.restart(process_spans.iteration)
 
 

@@ -1,0 +1,138 @@
+"""Spans of what MXNet's engine did: layers, gradients, updates, and the waits between them.
+
+The script's thread runs ahead of the engine, so its clock says nothing of them. It asks for stamps
+of arrays (``engine_stamps.py``) instead, and the observer makes spans of these as they come:
+
+    forward      a layer: from when what it reads was there (the layer before, its parameters, the
+                 script's call) to its output
+    wait         from the layer before to the layer's parameters, where those came later
+    backward     a parameter: from the gradient complete before, or the last layer, to this one
+    update       a parameter: from its sum, or the update before, to its new value
+    iteration    from the last gradient of the one before to its own; the first from its begin
+
+Times include what an operation waited for a free thread of the engine; a stamp is late by what its
+own thread waited for a processor. Gradients of one bundle of operations are complete at once. A
+layer is a block with parameters that the script calls, a hybridized one as a whole; it goes by the
+name of its first parameter.
+
+Threads: the script's asks, the observer's takes; a dictionary hands over what each stamp means.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from byteprophet.observe.span_log import SpanLog
+from byteprophet.timeline.tables import Kind, Rows, Transfers
+
+
+class Stamps(Protocol):
+    """What is needed of ``EngineStamps``."""
+
+    def push(self, array: Any, number: int) -> None:
+        """Have ``number`` stamped when ``array`` is complete."""
+
+    def take(self) -> Rows:
+        """Stamps since the last call, in order of time."""
+
+
+@dataclass(frozen=True)
+class _Meaning:
+    """Of a stamp. ``kind`` None: the parameter's sum is there. ``needs``: a layer's parameters."""
+
+    kind: Kind | None
+    name: str
+    iteration: int
+    needs: Sequence[str] = ()
+    called_ns: int = 0
+
+
+class EngineSpans:
+    """A consumer of the observer that adds spans to ``log``; before the one that writes them."""
+
+    every = 0  # transfers are not needed
+
+    def __init__(self, log: SpanLog, stamps: Stamps) -> None:
+        self._log = log
+        self._stamps = stamps
+        self._numbers = itertools.count(1)
+        self._meanings: dict[int, _Meaning] = {}
+        self._done_ns = 0  # the last layer or gradient
+        self._begun_ns = 0  # the iteration of that
+        self._iteration = 0
+        self._sums_ns: dict[str, int] = {}
+        self._updates_ns: dict[str, int] = {}
+        self._updated_ns = 0
+
+    @property
+    def on(self) -> bool:
+        """Whether to ask for stamps."""
+        return self._log.on
+
+    def layer(self, parameters: Sequence[str], output: Any, called_ns: int) -> None:
+        """A layer with ``parameters`` was called, and ``output`` will be there."""
+        iteration = max(1, self._log.iteration)
+        self._ask(output, _Meaning(Kind.FORWARD, parameters[0], iteration, parameters, called_ns))
+
+    def gradient(self, name: str, gradient: Any) -> None:
+        """A backward pass was asked for, and ``gradient`` will be there."""
+        self._ask(gradient, _Meaning(Kind.BACKWARD, name, max(1, self._log.iteration)))
+
+    def sum(self, name: str, gradient: Any, iteration: int) -> None:
+        """The sum of all workers' gradients will be there."""
+        self._ask(gradient, _Meaning(None, name, iteration))
+
+    def update(self, name: str, parameter: Any, iteration: int) -> None:
+        """An update was asked for, and the new value will be there."""
+        self._ask(parameter, _Meaning(Kind.UPDATE, name, iteration))
+
+    def take(self, _transfers: Transfers | None = None) -> None:
+        """Make spans of the stamps since the last call."""
+        for number, time_ns in self._stamps.take().tolist():
+            meaning = self._meanings.pop(number)
+            if meaning.kind is Kind.FORWARD:
+                self._forward(meaning, time_ns)
+            elif meaning.kind is Kind.BACKWARD:
+                self._add(Kind.BACKWARD, meaning, self._done_ns or time_ns, time_ns)
+                self._done_ns = time_ns
+            elif meaning.kind is Kind.UPDATE:
+                self._update(meaning, time_ns)
+            else:
+                self._sums_ns[meaning.name] = time_ns
+
+    def close(self) -> None:
+        """Make spans of what is left."""
+        self.take()
+
+    def _ask(self, array: Any, meaning: _Meaning) -> None:
+        number = next(self._numbers)
+        self._meanings[number] = meaning
+        self._stamps.push(array, number)
+
+    def _forward(self, layer: _Meaning, time_ns: int) -> None:
+        free_ns = max(self._done_ns, layer.called_ns)
+        fresh_ns = max((self._updates_ns.get(name, 0) for name in layer.needs), default=0)
+        begin_ns = min(max(free_ns, fresh_ns), time_ns)
+        if layer.iteration != self._iteration:
+            goes_on = layer.iteration == self._iteration + 1 and self._begun_ns
+            if goes_on:
+                whole = _Meaning(Kind.ITERATION, "iteration", self._iteration)
+                self._add(Kind.ITERATION, whole, self._begun_ns, self._done_ns)
+            self._begun_ns = self._done_ns if goes_on else begin_ns
+            self._iteration = layer.iteration
+        if begin_ns > free_ns:
+            self._add(Kind.WAIT, layer, free_ns, begin_ns)
+        self._add(Kind.FORWARD, layer, begin_ns, time_ns)
+        self._done_ns = time_ns
+
+    def _update(self, parameter: _Meaning, time_ns: int) -> None:
+        begin_ns = max(self._sums_ns.pop(parameter.name, time_ns), self._updated_ns)
+        self._add(Kind.UPDATE, parameter, min(begin_ns, time_ns), time_ns)
+        self._updates_ns[parameter.name] = self._updated_ns = time_ns
+
+    def _add(self, kind: Kind, meaning: _Meaning, begin_ns: int, end_ns: int) -> None:
+        lane = self._log.lane("updates" if kind is Kind.UPDATE else "engine")
+        self._log.add(kind, meaning.name, begin_ns, end_ns, iteration=meaning.iteration, lane=lane)
