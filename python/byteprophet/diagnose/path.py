@@ -149,6 +149,10 @@ class _Walk:
         if kind in _COMPUTED:
             self._take(_COMPUTED[kind], name, self._role(worker), begin_ns)
             return worker
+        if kind == Kind.COLLECTIVE and int(spans["end_ns"][row]) > self._now_ns:
+            # The thread went on before it ended: it was not what was waited for.
+            self._take("other", "", self._role(worker), begin_ns)
+            return worker
         gate = (
             self._gates.of_wait(worker, name, self._now_ns)
             if kind == Kind.WAIT
