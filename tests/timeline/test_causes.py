@@ -9,7 +9,16 @@ import numpy as np
 from byteprophet.timeline.alignment_evidence import Evidence
 from byteprophet.timeline.causes import evidence_of
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.tables import SERVED, SERVED_TABLE, TRANSFER, TRANSFERS
+from byteprophet.timeline.tables import (
+    MESSAGE,
+    MESSAGES,
+    SERVED,
+    SERVED_TABLE,
+    TRANSFER,
+    TRANSFERS,
+    Kind,
+    What,
+)
 
 from .made_up import origin, rows_of
 from .own_machines import DELAY_NS, recorded, small_job
@@ -69,3 +78,64 @@ def test_no_effect_of_a_real_order_is_before_its_cause() -> None:
     pushes = sum(len(table.rows) for table in events if table.table is TRANSFERS)
     for kind in ("push", "acknowledgement", "answer"):
         assert sum(len(each) for each in evidence if each.kind == kind) == pushes
+
+
+Row = tuple[What, Kind, int, int, int]
+
+
+def messages(role: str, machine: str, *rows: Row) -> Events:
+    """Each: what, sent or received, the number of the request, the other end's rank, when."""
+    fields = [
+        {"what": what, "kind": kind, "request": request, "peer": peer, "begin_ns": begin_ns}
+        | {"end_ns": begin_ns + 1000, "size_bytes": 5000 * (what in (What.PUSH, What.ANSWER))}
+        for what, kind, request, peer, begin_ns in rows
+    ]
+    return Events(MESSAGES, origin(role, machine), rows_of(MESSAGE, fields), {})
+
+
+def test_messages_have_both_their_ends() -> None:
+    """Numbers of requests are a worker's own; servers know workers by place, not by rank."""
+    sent, received = Kind.SEND, Kind.RECEIVE
+    evidence = evidence_of(
+        [
+            messages(
+                "worker-3",
+                "late",
+                (What.PUSH, sent, 4, 0, 10),
+                (What.PUSH, sent, 5, 1, 11),
+                (What.PUSH, sent, 6, 0, 12),  # never received
+                (What.REQUEST, sent, 7, 0, 13),
+                (What.ANSWER, received, 7, 0, 99),
+                (What.ACKNOWLEDGEMENT, received, 4, 0, 60),
+            ),
+            messages("worker-1", "early", (What.PUSH, sent, 4, 0, 20)),
+            messages(
+                "server-0",
+                "there",
+                (What.PUSH, received, 4, 0, 41),
+                (What.PUSH, received, 4, 1, 40),
+                (What.PUSH, received, 5, 1, 42),  # of that number, but to the other server
+                (What.REQUEST, received, 7, 1, 43),
+                (What.ACKNOWLEDGEMENT, sent, 4, 1, 50),
+                (What.ANSWER, sent, 7, 1, 70),
+            ),
+        ]
+    )
+    assert told(evidence) == [
+        ("push from early to there", [20], [41], [5000]),
+        ("push from late to there", [10], [40], [5000]),
+        ("acknowledgement from there to late", [50], [60], [0]),
+        ("request from late to there", [13], [43], [0]),
+        ("answer from there to late", [70], [99], [5000]),
+    ]
+
+
+def test_messages_stand_in_for_transfers_where_both_ends_have_them() -> None:
+    ends = [
+        messages("worker-0", "here", (What.PUSH, Kind.SEND, 1, 0, 20)),
+        messages("server-0", "there", (What.PUSH, Kind.RECEIVE, 1, 0, 30)),
+    ]
+    of_messages = [("push from here to there", [20], [30], [5000])]
+    assert told(evidence_of([*one_push(), *ends])) == of_messages
+    for end in ends:
+        assert len(evidence_of([*one_push(), end])) == 3

@@ -38,6 +38,7 @@ RESULT = WorkerResult(
         CONFIG,
         replace(CONFIG, compute_ns=None, scheduler="stock", tune_iterations=300),
         replace(CONFIG, next_batch_size=32, next_batch_at=9),
+        replace(CONFIG, scheduler=None, settings={"bucket_cap_mb": 4}),
     ],
 )
 def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
@@ -60,6 +61,8 @@ def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
             "next_batch_at = 3\nidle_s",
             "next_batch_size and next_batch_at belong together",
         ),
+        ("idle_s", "settings = 3\nidle_s", "settings must be a table, got 3"),
+        ("idle_s", "settings = {a = 1.5}\nidle_s", "settings.a must be an integer, got 1.5"),
     ],
 )
 def test_config_errors_name_file_and_field(

@@ -87,4 +87,9 @@ def _fit(size_bytes: _Floats, duration_ns: _Floats) -> tuple[float, float]:
         ns_per_byte, latency_ns = siegelslopes(duration_ns[recent], size_bytes[recent])
         if ns_per_byte > 0 and latency_ns > 0:
             return float(ns_per_byte), float(latency_ns)
-    return float(np.median(duration_ns / size_bytes)), 0.0
+    # The median byte's, as half of all periods may be short ones with hardly any bytes.
+    ns_per_byte = duration_ns / size_bytes
+    order = np.argsort(ns_per_byte)
+    passed_bytes = np.cumsum(size_bytes[order])
+    middle = np.searchsorted(passed_bytes, passed_bytes[-1] / 2)
+    return float(ns_per_byte[order[middle]]), 0.0

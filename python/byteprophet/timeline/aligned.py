@@ -1,7 +1,7 @@
 """Recorded events of several machines, brought onto the clock of one of them.
 
 That one, the reference, is the machine of the server of the lowest rank: every worker talks to it.
-Where all roles are on one machine nothing is done, and costs nothing. Roles that no transfers
+Where all roles are on one machine nothing is done, and costs nothing. Roles that no events
 connect with the reference, and those of no known machine, are as far off as their wall clocks are.
 """
 
@@ -40,9 +40,9 @@ class Machine:
 class Aligned:
     """``events`` on one clock, and how they came there.
 
-    ``alignment`` is None if nothing was aligned: there is one machine, or no transfers connect any
-    two. Then ``events`` are as they were. Else they are all on the reference's clock and say that
-    they are of its machine: aligned again, they stay as they are.
+    With one machine ``events`` are as they were. With several they are all on the reference's clock
+    and say that they are of its machine: aligned again, they stay as they are. ``alignment`` is
+    None if nothing was aligned, as there is one machine, or none that events connect with another.
     """
 
     events: list[Events]
@@ -61,15 +61,18 @@ class Aligned:
 def align_events(events: Sequence[Events]) -> Aligned:
     """All ``events`` on one clock: times of every table, and what their origins say."""
     machines = _machines(events)
-    evidence = evidence_of(events) if len(machines) > 1 else []
-    connected = _connected(events, evidence)
-    if len(connected) < 2:
+    if len(machines) < 2:
         return Aligned(list(events), machines, None)
-    from byteprophet.timeline.alignment import align
+    evidence = evidence_of(events)
+    reference = _reference(events, evidence) or machines[0].name
+    connected = _connected(reference, evidence)
+    alignment = None
+    if len(connected) > 1:
+        from byteprophet.timeline.alignment import align
 
-    usable = [each for each in evidence if each.cause_machine in connected]
-    alignment = align(connected, usable)
-    return Aligned(_on_reference(events, alignment), machines, alignment)
+        usable = [each for each in evidence if each.cause_machine in connected]
+        alignment = align(connected, usable)
+    return Aligned(_on_reference(events, reference, alignment), machines, alignment)
 
 
 def _machines(events: Sequence[Events]) -> tuple[Machine, ...]:
@@ -84,17 +87,20 @@ def _machines(events: Sequence[Events]) -> tuple[Machine, ...]:
     return tuple(Machine(name, tuple(sorted(of)), wall_ns[name]) for name, of in roles.items())
 
 
-def _connected(events: Sequence[Events], evidence: Sequence[Evidence]) -> list[str]:
-    """The reference, and all machines that evidence connects with it; [] without evidence."""
+def _reference(events: Sequence[Events], evidence: Sequence[Evidence]) -> str | None:
+    """That of the server of the lowest rank which evidence connects with anybody."""
     seen = {name for each in evidence for name in (each.cause_machine, each.effect_machine)}
     servers = [
         (table.origin.rank, table.origin.machine)
         for table in events
         if table.table is SERVED_TABLE and table.origin.machine in seen
     ]
-    if not servers:
-        return []
-    found = [min(servers)[1]]
+    return min(servers)[1] if servers else None
+
+
+def _connected(reference: str, evidence: Sequence[Evidence]) -> list[str]:
+    """The reference, and all machines that evidence connects with it."""
+    found = [reference]
     for name in found:  # grows meanwhile
         for each in evidence:
             pair = (each.cause_machine, each.effect_machine)
@@ -103,20 +109,22 @@ def _connected(events: Sequence[Events], evidence: Sequence[Evidence]) -> list[s
     return found
 
 
-def _on_reference(events: Sequence[Events], alignment: Alignment) -> list[Events]:
+def _on_reference(
+    events: Sequence[Events], reference: str, alignment: Alignment | None
+) -> list[Events]:
     """Whoever was not aligned comes there by the wall clocks."""
     wall = wall_clock(events)
-    home = next(t.origin for t in events if t.origin.machine == alignment.reference)
+    home = next(t.origin for t in events if t.origin.machine == reference)
     ahead_ns = int(wall(home, np.zeros(1, np.int64))[0])
 
     def clock(origin: Origin, times_ns: Times) -> Times:
-        if origin.machine in alignment.clocks:
+        if alignment and origin.machine in alignment.clocks:
             return alignment.to_reference(origin.machine, times_ns)
         return wall(origin, times_ns) - ahead_ns
 
     def moved(origin: Origin) -> Origin:
         now_ns = int(clock(origin, np.array([origin.monotonic_ns]))[0])
-        machine = origin.machine and alignment.reference
+        machine = origin.machine and reference
         return replace(origin, machine=machine, monotonic_ns=now_ns, unix_ns=now_ns + ahead_ns)
 
     return [replace(table, origin=moved(table.origin)) for table in on_one_clock(events, clock)]

@@ -61,7 +61,7 @@ def clock_warnings(aligned: Aligned) -> list[str]:
     if aligned.apart:
         who = "; ".join(f"{machine}" for machine in aligned.apart)
         lines.append(
-            f"the clocks of {who} are not aligned: no recorded transfers connect them with the "
+            f"the clocks of {who} are not aligned: no recorded messages connect them with the "
             "others, so they are taken to be as far apart as the wall clocks are"
         )
     return lines

@@ -1,16 +1,19 @@
 """What roles of a job say about one another's clocks: which event at one caused which at another.
 
-    kind              cause                      effect
-    push              sent_ns at the worker      arrived_ns at the server
-    acknowledgement   arrived_ns at the server   acked_ns at the worker
-    answer            answered_ns at the server  pulled_ns at the worker
+    of messages        cause                      effect
+    each of the four   begin_ns of its SEND       begin_ns of its RECEIVE
+
+    of transfers       cause                      effect
+    push               sent_ns at the worker      arrived_ns at the server
+    acknowledgement    arrived_ns at the server   acked_ns at the worker
+    answer             answered_ns at the server  pulled_ns at the worker
 
 Recorders take the time of a cause before it can have its effect, and that of an effect after it has
-come (native/plugin/transfers.h, native/byteps/record/served.h). ``acked_ns`` is the first of
-acknowledgement and answer, and both come after the arrival; ``pulled_ns`` is the second, and so not
-before the answer. The request of a pull (``asked_ns``) follows its push through the same socket, so
-it says nothing that the arrival does not. Which rows belong together is known without any clock
-(``joined.py``).
+come (native/byteps/record/messages.h, served.h, native/plugin/transfers.h). Between a worker and a
+server that recorded messages, transfers say nothing that these do not say better: they were stamped
+further from the wire. ``acked_ns`` is the first of acknowledgement and answer, and both come after
+the arrival; ``pulled_ns`` is the second, and so not before the answer. Which rows belong together
+is known without any clock: by the worker's number of the message, by key and round.
 """
 
 from __future__ import annotations
@@ -22,24 +25,59 @@ import numpy as np
 from byteprophet.timeline.alignment_evidence import Evidence
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows
-from byteprophet.timeline.tables import Rows
+from byteprophet.timeline.tables import MESSAGES, Kind, Rows, What
 
 
 def evidence_of(events: Sequence[Events]) -> list[Evidence]:
     """All causes and effects among ``events`` of known machines; none of it is empty."""
+    events = [table for table in events if table.origin.machine]
     found = []
+    pairs = set()
+    for worker, server, number in _both_ends(events):
+        of_messages = _messages(worker, server, number)
+        if of_messages:
+            pairs.add((worker.origin.role, server.origin.role))
+            found += of_messages
     for index, (tables, places) in served_rows(events).items():
         worker = events[index]
         for table in np.unique(tables[tables >= 0]).tolist():
             server = events[table]
-            if worker.origin.machine and server.origin.machine:
+            if (worker.origin.role, server.origin.role) not in pairs:
                 mine = tables == table
-                pair = worker.origin.machine, server.origin.machine
-                found += _between(*pair, worker.rows[mine], server.rows[places[mine]])
+                machines = worker.origin.machine, server.origin.machine
+                found += _transfers(*machines, worker.rows[mine], server.rows[places[mine]])
     return found
 
 
-def _between(worker: str, server: str, sent: Rows, served: Rows) -> list[Evidence]:
+def _both_ends(events: Sequence[Events]) -> list[tuple[Events, Events, int]]:
+    """Messages of each worker, those of each server, and which worker it is there."""
+    tables = [table for table in events if table.table is MESSAGES]
+    servers = [table for table in tables if table.origin.role.startswith("server")]
+    workers = [table for table in tables if table.origin.role.startswith("worker")]
+    workers.sort(key=lambda table: table.origin.rank)
+    return [(worker, server, n) for n, worker in enumerate(workers) for server in servers]
+
+
+def _messages(worker: Events, server: Events, number: int) -> list[Evidence]:
+    found = []
+    at_worker = worker.rows[worker.rows["peer"] == server.origin.rank]
+    at_server = server.rows[server.rows["peer"] == number]
+    for what in What:
+        pair = (worker.origin.machine, at_worker), (server.origin.machine, at_server)
+        if what in (What.ACKNOWLEDGEMENT, What.ANSWER):
+            pair = pair[1], pair[0]
+        (sender, sent), (receiver, received) = pair
+        sent = sent[(sent["what"] == what) & (sent["kind"] == Kind.SEND)]
+        received = received[(received["what"] == what) & (received["kind"] == Kind.RECEIVE)]
+        _, one, other = np.intersect1d(sent["request"], received["request"], return_indices=True)
+        if len(one):
+            times = sent["begin_ns"][one], received["begin_ns"][other]
+            size_bytes = sent["size_bytes"][one].astype(np.int64)
+            found.append(Evidence(sender, receiver, what.name.lower(), *times, size_bytes))
+    return found
+
+
+def _transfers(worker: str, server: str, sent: Rows, served: Rows) -> list[Evidence]:
     """Row by row, a worker's transfers and the same pushes at a server; both as machines."""
     size_bytes = sent["size_bytes"].astype(np.int64)
     nothing = np.zeros(len(sent), np.int64)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from byteprophet.errors import UserError
 
 DEFAULTS: Mapping[str, int] = {
-    "bucket_cap_mb": 4,
+    "bucket_cap_mb": 1,
     "gradient_as_bucket_view": 1,
     "static_graph": 1,
 }
