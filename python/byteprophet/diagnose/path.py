@@ -38,23 +38,6 @@ from byteprophet.timeline.tables import Kind
 
 Label = TypeVar("Label", bound=Hashable)
 
-KINDS = (
-    "forward",
-    "backward",
-    "update",
-    "computation",
-    "other",
-    "queued",
-    "link busy",
-    "push",
-    "to sum",
-    "sum",
-    "answer",
-    "pull",
-    "collective",
-    "communication",
-)
-
 _COMPUTED = {
     Kind.FORWARD: "forward",
     Kind.BACKWARD: "backward",
