@@ -13,7 +13,7 @@ no transfers, and a wait for all gradients behind backward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +171,9 @@ def stock_job() -> list[Events]:
     return [*tables, table(SERVED_TABLE, "server-0", served)]
 
 
-def save_run(directory: Path, events: Sequence[Events]) -> None:
+def save_run(directory: Path, events: Sequence[Events], config: Mapping[str, Any] = CONFIG) -> None:
     """A run directory with these events, and their ``config.toml``."""
     directory.mkdir(exist_ok=True)
     for one in events:
         save_events(events_path(directory, one.table, one.origin.role), one)
-    (directory / "config.toml").write_text(tomli_w.dumps(CONFIG))
+    (directory / "config.toml").write_text(tomli_w.dumps(config))

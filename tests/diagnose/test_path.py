@@ -9,11 +9,11 @@ import numpy as np
 from byteprophet.diagnose.path import by_iteration, critical_path
 from byteprophet.diagnose.recorded import recorded
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.tables import SERVED_TABLE
+from byteprophet.timeline.tables import SERVED_TABLE, SPANS, Kind
 
 from ..graph.recorded_replay import config_of, record
 from ..graph.test_measured import a_job
-from .hand_made import CONFIG, MS, NUMBERS, at, collective_job, ps_job, stock_job
+from .hand_made import CONFIG, MS, NUMBERS, at, collective_job, ps_job, span, stock_job, table
 
 
 def steps(events: list[Events], iteration: int) -> list[tuple[str, str, str, float, float]]:
@@ -94,6 +94,28 @@ def test_collectives_begin_with_the_last_rank() -> None:
         ("other", "", "worker 1", 98, 100),
     ]
     assert steps(collective_job(), 13)[-1] == ("other", "", "worker 0", 98, 100)
+
+
+def test_a_collective_that_nobody_waited_for_is_not_on_the_path() -> None:
+    """Bucket 0 is under way in a pause of the script, from 60 to 62; bucket 1 is what ends last."""
+    tables = []
+    for rank in range(2):
+        spans = []
+        for number in NUMBERS:
+            spans += [
+                span(number, Kind.ITERATION, 0, 0, 100),
+                span(number, Kind.BACKWARD, 1, 0, 60),
+                {**span(number, Kind.COLLECTIVE, 2, 40, 80), "lane": 1},
+                {**span(number, Kind.COLLECTIVE, 3, 62, 90), "lane": 2},
+            ]
+        names = ["iteration", "layer", "bucket 0", "bucket 1"]
+        tables.append(table(SPANS, f"worker-{rank}", spans, names))
+    assert [step[0::3] for step in steps(tables, 12)] == [
+        ("backward", 0),
+        ("other", 60),
+        ("collective", 62),
+        ("other", 90),
+    ]
 
 
 def test_stock() -> None:

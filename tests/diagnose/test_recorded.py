@@ -12,6 +12,7 @@ from byteprophet.errors import UserError
 from byteprophet.timeline.events import Events, events_path, save_events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
 
+from ..timeline.made_up import SECOND
 from .hand_made import CONFIG, MS, NUMBERS, collective_job, ps_job, stock_job
 
 
@@ -54,15 +55,22 @@ def test_notes() -> None:
     assert [note.split(":")[0] for note in recorded(stock_job(), CONFIG).notes] == ["no transfers"]
 
 
-def test_the_longest_life_of_a_suspended_job() -> None:
-    short = [replace(t, rows=t.rows[t.rows["iteration"] < 12]) for t in collective_job()]
-    later = [
-        replace(table, origin=replace(table.origin, monotonic_ns=table.origin.monotonic_ns + MS))
-        for table in collective_job()
-    ]
-    run = recorded([*short, *later], CONFIG)
-    assert run.iterations.tolist() == list(NUMBERS)
-    assert "in 2 stretches" in run.notes[0]
+def test_machines_whose_clocks_are_apart() -> None:
+    """Worker 1's clock is an hour ahead: its pushes and answers say by how much, nearly."""
+    hour_ns = 3600 * SECOND
+    events = []
+    for one in ps_job():
+        if one.origin.role != "worker-1":
+            events.append(one)
+            continue
+        rows = one.rows.copy()
+        for name in one.table.times:
+            rows[name] += hour_ns
+        events.append(replace(one, rows=rows, origin=replace(one.origin, machine="elsewhere")))
+    run = recorded(events, CONFIG)
+    apart_ns = run.workers[1].starts_ns - run.workers[0].starts_ns
+    assert (abs(apart_ns) < 10 * MS).all()  # less than a round trip
+    assert abs(run.workers[1].ahead_ns - run.workers[0].ahead_ns + hour_ns) < 10 * MS
 
 
 def test_what_cannot_be_diagnosed(tmp_path: Path) -> None:

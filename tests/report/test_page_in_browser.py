@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,10 @@ from matplotlib.image import imread
 
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
-from byteprophet.graph.ps_job import PsJob
 from byteprophet.report.page import write_page
 
-from ..diagnose.hand_made import collective_job, ps_job, save_run, stock_job
-from ..graph.recorded_replay import record
+from ..diagnose.hand_made import CONFIG, collective_job, ps_job, save_run, stock_job
+from ..graph.recorded_replay import config_of, record
 from ..graph.test_measured import a_job
 from .test_page import EVIL, renamed
 
@@ -92,9 +91,14 @@ class Drawn(HTMLParser):
                 assert not re.search(r"NaN|undefined|Infinity", " ".join(map(str, one.values())))
 
 
-def write(directory: Path, events: Any, against: Path | None = None) -> Path:
-    """A run and its page."""
-    save_run(directory, events)
+def write(
+    directory: Path,
+    events: Any,
+    against: Path | None = None,
+    config: Mapping[str, Any] = CONFIG,
+) -> Path:
+    """The page of a run with these events."""
+    save_run(directory, events, config)
     found = diagnose(directory)
     comparison = compare(found, diagnose(against)) if against else None
     page = directory / "report.html"
@@ -102,21 +106,10 @@ def write(directory: Path, events: Any, against: Path | None = None) -> Path:
     return page
 
 
-def replayed(directory: Path, job: PsJob) -> Path:
-    """The page of a job that can be replayed, with networks as large as they are."""
-    page = write(directory, record(job)[0])
-    config = {"workers": job.workers, "scheduler": job.scheduler}
-    text = (directory / "config.toml").read_text()
-    for name, value in config.items():
-        text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value!r}".replace("'", '"'), text)
-    (directory / "config.toml").write_text(text)
-    found = diagnose(directory)
-    write_page(page, found, as_json(found, compare(found, found), "itself"))
-    return page
-
-
 def test_all_panels_of_a_whole_job(tmp_path: Path, browser: Browser) -> None:
-    page = replayed(tmp_path / "run", a_job("fifo"))
+    other = write(tmp_path / "other", stock_job()).parent
+    job = a_job("fifo", iterations=6)
+    page = write(tmp_path / "run", record(job)[0], other, config_of(job))
     drawn = Drawn(browser(page, "--dump-dom"))
     drawn.check()
     assert drawn.empty() == []
@@ -125,7 +118,6 @@ def test_all_panels_of_a_whole_job(tmp_path: Path, browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("job", "empty"),
     [
-        (ps_job, ["prediction", "comparison"]),
         (collective_job, ["gradients", "prediction", "comparison"]),
         (stock_job, ["gradients", "prediction", "comparison"]),
     ],
@@ -138,26 +130,22 @@ def test_panels_without_data_say_so(
     assert drawn.empty() == empty
 
 
-def test_a_comparison_and_names_that_are_markup(tmp_path: Path, browser: Browser) -> None:
-    other = write(tmp_path / "other", stock_job()).parent
-    page = write(tmp_path / "run", renamed(ps_job(), EVIL), other)
-    drawn = Drawn(browser(page, "--dump-dom"))
+def test_names_that_are_markup(tmp_path: Path, browser: Browser) -> None:
+    drawn = Drawn(browser(write(tmp_path / "run", renamed(ps_job(), EVIL)), "--dump-dom"))
     drawn.check()
-    assert drawn.empty() == ["prediction"]
+    assert drawn.empty() == ["prediction", "comparison"]
     assert len(drawn.of("script")) == 3
 
 
-@pytest.mark.parametrize("width", [500, 1280])
-def test_light_and_dark(tmp_path: Path, browser: Browser, width: int) -> None:
-    """Pictures of it: of the ground's colour at most in part, and dark if that is asked for."""
+@pytest.mark.parametrize(("width", "dark"), [(500, True), (1280, False)])
+def test_pictures(tmp_path: Path, browser: Browser, width: int, dark: bool) -> None:
+    """It has the ground's colour that was asked for, and much else."""
+    picture = tmp_path / "page.png"
+    scheme = [DARK] if dark else []
     page = write(tmp_path / "run", ps_job())
-    grounds = []
-    for scheme in ((), (DARK,)):
-        picture = tmp_path / f"{len(scheme)}.png"
-        browser(page, *scheme, f"--window-size={width},1600", f"--screenshot={picture}")
-        pixels = imread(picture)[..., :3]
-        assert pixels.shape[1] == width
-        grounds.append(float(pixels[4:8, 4:8].mean()))
-        assert len(np.unique((pixels * 255).astype(np.uint8).reshape(-1, 3), axis=0)) > 50
-    assert grounds[0] > 0.9
-    assert grounds[1] < 0.2
+    browser(page, *scheme, f"--window-size={width},1600", f"--screenshot={picture}")
+    pixels = imread(picture)[..., :3]
+    assert pixels.shape[1] == width
+    ground = float(pixels[4:8, 4:8].mean())
+    assert ground < 0.2 if dark else ground > 0.9
+    assert len(np.unique((pixels * 255).astype(np.uint8).reshape(-1, 3), axis=0)) > 50

@@ -89,10 +89,13 @@ def diagnose(run_directory: Path) -> Diagnosis:
 
 
 def _prediction(run_directory: Path, run: Recorded) -> tuple[Prediction | None, str]:
-    if not all(len(worker.transfers) and len(worker.spans) for worker in run.workers):
-        return None, "a replay needs the spans and the transfers of all workers"
     if not run.config:
         return None, "a replay needs config.toml, which this directory does not have"
+    if run.config.get("workers") != len(run.workers):
+        return None, (
+            f"config.toml speaks of {run.config.get('workers')} workers, {len(run.workers)} were "
+            "recorded: a replay knows one process per worker"
+        )
     try:
         return predict(measure_run(run_directory), Changes()), ""
     except UserError as error:

@@ -38,23 +38,6 @@ from byteprophet.timeline.tables import Kind
 
 Label = TypeVar("Label", bound=Hashable)
 
-KINDS = (
-    "forward",
-    "backward",
-    "update",
-    "computation",
-    "other",
-    "queued",
-    "link busy",
-    "push",
-    "to sum",
-    "sum",
-    "answer",
-    "pull",
-    "collective",
-    "communication",
-)
-
 _COMPUTED = {
     Kind.FORWARD: "forward",
     Kind.BACKWARD: "backward",
@@ -148,6 +131,10 @@ class _Walk:
         name = names.get(int(spans["name"][row]), "") if row >= 0 else ""
         if kind in _COMPUTED:
             self._take(_COMPUTED[kind], name, self._role(worker), begin_ns)
+            return worker
+        if kind == Kind.COLLECTIVE and int(spans["end_ns"][row]) > self._now_ns:
+            # The thread went on before it ended: it was not what was waited for.
+            self._take("other", "", self._role(worker), begin_ns)
             return worker
         gate = (
             self._gates.of_wait(worker, name, self._now_ns)

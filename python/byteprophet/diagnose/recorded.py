@@ -1,13 +1,12 @@
 """A recorded run, made ready to be asked questions: one clock, one entry per worker, rounds joined.
 
-All times are of one clock (``timeline/clocks.py``). What a run does not have is empty, never made
+All times are of one clock (``timeline/aligned.py``). What a run does not have is empty, never made
 up: a stock worker has no transfers, an all-reduce job no servers, a job without spans no layers.
 Then ``notes`` say what, for people to read.
 
-Of a job that was suspended, the life with the most iterations is taken. An iteration counts if
-every worker recorded it from begin to end. The first five of a job, in which policies do not know
-job and network yet, are left out, but never more than half of what there is: as
-``replay/predict.py`` does it.
+An iteration counts if every worker recorded it from begin to end. The first five of a job, in
+which policies do not know job and network yet, are left out, but never more than half of what
+there is: as ``replay/predict.py`` does it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
+from byteprophet.timeline.aligned import align_events
+from byteprophet.timeline.aligned_summary import clock_warnings
 from byteprophet.timeline.clocks import on_one_clock, wall_clock
 from byteprophet.timeline.events import Events, load_run
 from byteprophet.timeline.joined import served_rows
@@ -117,20 +118,17 @@ def load_recorded(run_directory: Path) -> Recorded:
 
 def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
     """What ``events`` say, each on its own clock."""
-    lives = _lives(events)
-    events = max(lives, key=lambda life: len(_common(life)))  # the first of several such
     numbers = _common(events)
     if not numbers:
         raise UserError("no iteration was recorded by all workers from begin to end")
     numbers = numbers[min(sum(number <= _WARMUP for number in numbers), len(numbers) // 2) :]
-    clock = wall_clock(events)
-    events = on_one_clock(events, clock)
+    own_clocks, aligned = events, align_events(events)
+    events = on_one_clock(aligned.events, wall_clock(aligned.events))
     served, server, first_row = _served(events)
     where = served_rows(events)
     workers = []
     for mine in _by_worker(events):
         origin, bounds = events[mine[0]].origin, _bounds([events[index] for index in mine])
-        here_ns = int(clock(origin, np.array([origin.monotonic_ns]))[0])
         times_ns = np.array([bounds[number] for number in numbers], np.int64)
         sent = [index for index in mine if events[index].table is TRANSFERS]
         transfers = np.concatenate([np.zeros(0, TRANSFER), *(events[i].rows for i in sent)])
@@ -147,7 +145,8 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
                 served=at[order],
                 starts_ns=times_ns[:, 0],
                 ends_ns=times_ns[:, 1],
-                ahead_ns=here_ns - origin.monotonic_ns,
+                ahead_ns=int(times_ns[0, 0])
+                - _bounds([own_clocks[i] for i in mine])[numbers[0]][0],
             )
         )
     tensors = {n: name for e in events if e.table is TRANSFERS for n, name in e.names.items()}
@@ -160,34 +159,18 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
         tensors=tensors,
         lost=sum(table.lost for table in events),
         cut_off=sorted({table.origin.role for table in events if not table.whole}),
-        machines=[table.origin.machine for table in events],
-        notes=_notes(workers, served, len(lives)),
+        machines=[table.origin.machine for table in own_clocks],
+        notes=[*_notes(workers, served), *clock_warnings(aligned)],
     )
-
-
-def _lives(events: Sequence[Events]) -> list[list[Events]]:
-    """Per life of a job that was suspended, its tables: rounds and iterations begin anew."""
-    tables: dict[tuple[str, int], list[Events]] = {}
-    for table in sorted(events, key=lambda table: table.origin.monotonic_ns):
-        tables.setdefault((table.table.name, table.origin.rank), []).append(table)
-    count = max((len(found) for found in tables.values()), default=1)
-    return [
-        [found[life] for _, found in sorted(tables.items()) if life < len(found)]
-        for life in range(count)
-    ]
 
 
 def _by_worker(events: Sequence[Events]) -> list[list[int]]:
     """Indices of each worker's tables, by rank."""
-    ranks = sorted({table.origin.rank for table in events if table.table is not SERVED_TABLE})
-    return [
-        [
-            index
-            for index, table in enumerate(events)
-            if table.origin.rank == rank and table.table is not SERVED_TABLE
-        ]
-        for rank in ranks
-    ]
+    found: dict[int, list[int]] = {}
+    for index, table in enumerate(events):
+        if table.table in (SPANS, TRANSFERS):
+            found.setdefault(table.origin.rank, []).append(index)
+    return [mine for _, mine in sorted(found.items())]
 
 
 def _common(events: Sequence[Events]) -> list[int]:
@@ -246,7 +229,7 @@ def _in_order(tables: Sequence[Events]) -> Rows:
     return rows[np.argsort(rows["begin_ns"], kind="stable")]
 
 
-def _notes(workers: Sequence[Worker], served: Rows, lives: int) -> list[str]:
+def _notes(workers: Sequence[Worker], served: Rows) -> list[str]:
     notes = []
     collectives = any((worker.spans["kind"] == Kind.COLLECTIVE).any() for worker in workers)
     if not all(len(worker.spans) for worker in workers):
@@ -262,10 +245,5 @@ def _notes(workers: Sequence[Worker], served: Rows, lives: int) -> list[str]:
         notes.append(
             "servers recorded nothing: pushes end with their acknowledgement, sums and "
             "the workers that came last are not known"
-        )
-    if lives > 1:
-        notes.append(
-            f"recorded in {lives} stretches, as after a suspension: this is the one with the most "
-            "iterations"
         )
     return notes

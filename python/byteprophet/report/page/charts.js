@@ -26,11 +26,12 @@ function clipped(text, most) {
   return text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text;
 }
 
-function xAxis(width, height, most, unit, margin, first = 0) {
+// first: what counts from a number, in whole steps, as iterations do.
+function xAxis(width, height, most, unit, margin, first = null) {
   const wide = width - margin.left - margin.right;
   const bottom = height - margin.bottom;
   return [
-    ticks(most, width < NARROW ? 4 : 8).map((value) => {
+    ticks(most, width < NARROW ? 4 : 8).filter((value) => first === null || Number.isInteger(value)).map((value) => {
       const x = margin.left + (wide * value) / most;
       return [
         svg("line", { x1: x, x2: x, y1: margin.top, y2: bottom, stroke: "var(--grid)" }),
@@ -115,7 +116,7 @@ function intervalBars(label, rows) {
 }
 
 // Lines over an x axis. sets: {label, points: [[x, y]], stroke, fill, dash, dots}; marks: x of thin lines.
-function lines(label, sets, { xUnit, yUnit, xMost, yMost, xFirst = 0, marks = [], height = 180, tips = null }) {
+function lines(label, sets, { xUnit, yUnit, xMost, yMost, xFirst = null, marks = [], height = 180, tips = null }) {
   const most = { x: xMost, y: 1.08 * Math.max(yMost, 1e-9) };
   return figure(label, (width) => {
     const margin = MARGIN;

@@ -1,0 +1,79 @@
+"""``byteprophet report``: tables, JSON and a page; one line for what cannot be reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from byteprophet.cli.main import run_cli
+
+from ..diagnose.hand_made import MS, ps_job, save_run, stock_job
+from ..graph.recorded_replay import config_of, record
+from ..graph.test_measured import a_job
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    directory = tmp_path / "recorded"
+    save_run(directory, ps_job())
+    return directory
+
+
+def test_tables_and_page(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["report", str(run)]) == 0
+    said, noted = capsys.readouterr()
+    assert "recorded: 3 iterations of 100.0 ms" in said
+    assert "Critical path of worker-0: backward 40%, forward 20%" in said
+    assert "Who came last, in 2 pushes at servers" in said
+    assert noted == f"page: {run / 'report.html'}\n"
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<title>byteprophet: recorded</title>" in page
+
+
+def test_json_against_another_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_run(tmp_path / "other", stock_job())
+    out = tmp_path / "page.html"
+    options = ["--against", str(tmp_path / "other"), "--out", str(out), "--json"]
+    assert run_cli(["report", str(run), *options]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["against"]["run"] == "other"
+    assert data["against"]["iteration"]["this"] == 100 * MS
+    assert out.exists()
+    assert not (run / "report.html").exists()
+    assert run_cli(["report", str(run), *options[:-1]]) == 0
+    said = capsys.readouterr().out
+    assert "Against other: 1.000 x its iteration (1.000 to 1.000)" in said
+    assert "wait all gradients" in said
+
+
+def test_the_replay_stands_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = a_job("fifo", iterations=6)
+    save_run(tmp_path / "run", record(job)[0], config_of(job))
+    assert run_cli(["report", str(tmp_path / "run"), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert abs(data["prediction"]["error"]) < 0.02
+    assert data["bound_ns"] == data["prediction"]["bound_ns"] < data["iteration_ns"]["median"]
+
+
+def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*arguments: str) -> str:
+        assert run_cli(["report", *arguments]) == 2
+        said, line = capsys.readouterr()
+        assert not said
+        assert line.count("\n") == 1
+        return line
+
+    assert "there is no such run directory" in refused(str(tmp_path / "nothing"))
+    (tmp_path / "empty").mkdir()
+    assert "has no recorded events: run the job with --record" in refused(str(tmp_path / "empty"))
+    assert "there is no such run" in refused(str(run), "--against", str(tmp_path / "nothing"))
+    where = str(tmp_path / "nowhere" / "page.html")
+    assert f"{where}: cannot be written: No such file" in refused(str(run), "--out", where)
+    path = next((run / "events").glob("spans-worker-1*"))
+    path.write_bytes(path.read_bytes()[:20])
+    assert f"{path}: is not a file of events" in refused(str(run))
