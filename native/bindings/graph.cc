@@ -47,6 +47,7 @@ class Owned {
     Read("allocated_bytes", graph_.allocated_bytes);
     Read("freed_bytes", graph_.freed_bytes);
     Read("link_bps", graph_.link_bps);
+    Read("link_burst_bytes", graph_.link_burst_bytes);
     Read("gated_operation", graph_.gated_operation);
     Read("gated_gate", graph_.gated_gate);
     Read("gated_key", graph_.gated_key);

@@ -2,6 +2,7 @@
 #include "prophet/policy.h"
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -74,6 +75,7 @@ void DefinePolicy(nb::module_& module) {
       .def("next", &Next, "now_ns"_a)
       .def("set_ready_times", &SetReadyTimes, "times"_a)
       .def("reconfigure", &Policy::Reconfigure, "overrides"_a)
+      .def_prop_ro("preferred_partition_bytes", &Policy::PreferredPartitionBytes)
       .def_prop_ro("settings", &Policy::settings)
       .def_prop_ro("pending", &Policy::pending)
       .def_prop_ro("name", &Policy::name);

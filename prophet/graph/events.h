@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "prophet/engine/fabric.h"
+#include "prophet/fluid/links.h"
 #include "prophet/item.h"
 
 namespace prophet::graph {
@@ -30,7 +30,7 @@ class Events {
  public:
   size_t size() const { return heap_.size(); }
   // kNever if there is none.
-  TimeNs next_ns() const { return heap_.empty() ? engine::kNever : heap_.front().time; }
+  TimeNs next_ns() const { return heap_.empty() ? fluid::kNever : heap_.front().time; }
 
   void Add(const Event& event) {
     heap_.push_back(event);

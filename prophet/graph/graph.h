@@ -7,8 +7,10 @@
 // idle while one waits, and what is under way is not interrupted. On a connection an operation is a
 // flow: its duration, a fixed cost in front of its bytes, then its bytes, which cross all links of
 // the connection's route at once. Flows under way share every link max-min fairly, as fluids, in
-// whole bits per second (as prophet/engine/fabric.h does). Where a connection says so, its first
-// link bears the cost as it would bear as many bytes as pass in that time; else nothing does.
+// whole bits per second (as prophet/fluid/links.h does). Where a connection says so, its first
+// link bears the cost as it would bear as many bytes as pass in that time; else nothing does. A
+// limited link may have a burst, as a token bucket does: what it could have carried while nothing
+// was under way, so many bytes at most (and as many at first), passes at once.
 //
 // A gate is a policy in front of operations. A gated operation that becomes ready is offered to it
 // and goes on to its device when the policy sends it. It is acknowledged when `acked_by` has been
@@ -71,7 +73,8 @@ struct Graph {
   int32_t pools = 0;
 
   std::span<const Device> devices{};
-  std::span<const int64_t> link_bps{};  // of each link; 0: not limited
+  std::span<const int64_t> link_bps{};          // of each link; 0: not limited
+  std::span<const int64_t> link_burst_bytes{};  // as many; may be empty
 
   // Gated operations, in any order.
   std::span<const int32_t> gated_operation{};

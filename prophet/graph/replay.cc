@@ -12,18 +12,18 @@
 #include <utility>
 #include <vector>
 
+#include "prophet/fluid/links.h"
 #include "prophet/graph/devices.h"
 #include "prophet/graph/events.h"
 #include "prophet/graph/gates.h"
 #include "prophet/graph/graph.h"
-#include "prophet/graph/links.h"
 #include "prophet/graph/memory.h"
 #include "prophet/graph/operation.h"
 
 namespace prophet::graph {
 namespace {
 
-using engine::kNever;
+using fluid::kNever;
 
 // How often in a row, while nothing else is to come, policies may say that they will send later.
 constexpr int64_t kPatience = 100'000;
@@ -40,11 +40,12 @@ class Replayer {
       : graph_(graph),
         gates_(graph, make),
         devices_(graph),
-        links_(graph.devices, graph.link_bps),
+        links_(graph.link_bps, graph.link_burst_bytes),
         memory_(graph),
         flows_(graph.devices.size()),
         operations_(graph.duration_ns.size()),
         left_(operations_.size()) {
+    for (const Device& device : graph.devices) links_.AddConnection(device.route);
     for (size_t i = 0; i < operations_.size(); ++i) Read(i);
     for (const int32_t successor : graph_.successor) ++At(successor).missing;
   }
@@ -170,9 +171,13 @@ class Replayer {
 
   void BeginBytes(int32_t number) {
     const auto connection = static_cast<size_t>(At(number).device);
-    const int64_t bytes =
-        graph_.size_bytes.empty() ? 0 : graph_.size_bytes[static_cast<size_t>(number)];
-    if (bytes == 0 || !links_.Limits(connection)) return Add(now_, Kind::kEnded, number);
+    int64_t bytes = graph_.size_bytes.empty() ? 0 : graph_.size_bytes[static_cast<size_t>(number)];
+    if (bytes > 0 && links_.Limits(connection)) {
+      bytes = links_.Burst(connection, bytes, now_);
+    } else {
+      bytes = 0;
+    }
+    if (bytes == 0) return Add(now_, Kind::kEnded, number);
     links_.StartBytes(connection, bytes, now_);
   }
 
@@ -250,7 +255,7 @@ class Replayer {
   const Graph& graph_;
   Gates gates_;
   Devices devices_;
-  Links links_;
+  fluid::Links links_;  // a connection per device; a serial one has no links
   Memory memory_;
   std::vector<Flow> flows_;  // of each device that is a connection
   Events events_;

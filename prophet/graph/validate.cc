@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "prophet/engine/fabric.h"
+#include "prophet/fluid/links.h"
 #include "prophet/graph/graph.h"
 
 namespace prophet::graph {
@@ -62,11 +62,15 @@ void ValidateShapes(const Graph& graph) {
 
 void ValidateDevices(const Graph& graph) {
   for (const int64_t rate : graph.link_bps) {
-    if (rate == 0 || (rate >= engine::kMinBandwidthBps && rate <= engine::kMaxBandwidthBps))
-      continue;
+    if (rate == 0 || (rate >= fluid::kMinBandwidthBps && rate <= fluid::kMaxBandwidthBps)) continue;
     throw Refused("a link's rate must be 0 (not limited) or from " +
-                  std::to_string(engine::kMinBandwidthBps) + " to 2^40 bits per second, got " +
+                  std::to_string(fluid::kMinBandwidthBps) + " to 2^40 bits per second, got " +
                   std::to_string(rate));
+  }
+  Require(graph.link_burst_bytes.empty() || graph.link_burst_bytes.size() == graph.link_bps.size(),
+          "the columns of links differ in length");
+  for (const int64_t bytes : graph.link_burst_bytes) {
+    Require(bytes >= 0 && bytes <= kMaxBytes, "a link's burst must be from 0 to 2^50 bytes");
   }
   std::vector<int64_t> connections(graph.link_bps.size());
   for (const Device& device : graph.devices) {
@@ -94,7 +98,7 @@ void ValidateDevices(const Graph& graph) {
 
 // Also that it ends before 2^60 ns: one thing after another takes longer than any schedule.
 void ValidateOperations(const Graph& graph) {
-  int64_t slowest_bps = engine::kMaxBandwidthBps;
+  int64_t slowest_bps = fluid::kMaxBandwidthBps;
   for (const int64_t rate : graph.link_bps) {
     if (rate > 0) slowest_bps = std::min(slowest_bps, rate);
   }
@@ -134,7 +138,7 @@ void ValidateOperations(const Graph& graph) {
   // Rounding down may leave half of a link unused, and a phase ends at a whole nanosecond. A cost
   // that a link bears is twice as long then.
   total_ns += total_ns;
-  total_ns += 2 * total_bytes * static_cast<Wide>(engine::kWorkPerByte) / slowest_bps;
+  total_ns += 2 * total_bytes * static_cast<Wide>(fluid::kWorkPerByte) / slowest_bps;
   total_ns += 2 * static_cast<Wide>(graph.duration_ns.size());
   Require(total_ns <= kMaxNs, "it may last longer than 2^60 ns");
 }

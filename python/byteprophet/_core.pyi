@@ -59,6 +59,10 @@ class Policy:
         """Change some settings, with items pending and in flight; ``ValueError`` changes none."""
 
     @property
+    def preferred_partition_bytes(self) -> int | None:
+        """The partition size that suits the link best, as far as it is known; None: no wish."""
+
+    @property
     def settings(self) -> dict[str, int]: ...
     @property
     def pending(self) -> int:

@@ -61,7 +61,10 @@ def _partitions(built: PsGraph) -> int:
 def _transfers(job: PsJob, built: PsGraph, replayed: Replayed, worker: int) -> Rows:
     parts, delay_ns = built.partitions, job.network.delay_ns
     sent_ns = np.zeros(len(built.graph), np.int64)
-    sent_ns[built.graph.gated.operation] = replayed.sent_ns
+    gated = built.graph.gated
+    sent_ns[gated.operation] = replayed.sent_ns
+    acked = np.zeros(len(built.graph), np.int64)
+    acked[gated.operation] = gated.acked_by
     tables = []
     for iteration in range(job.iterations):
         at = worker, iteration
@@ -69,8 +72,11 @@ def _transfers(job: PsJob, built: PsGraph, replayed: Replayed, worker: int) -> R
         rows["key"], rows["size_bytes"], rows["server"] = parts.key, parts.size_bytes, parts.server
         rows["iteration"], rows["priority"] = iteration + 1, -1 - parts.tensor
         rows["ready_ns"] = EPOCH_NS + replayed.end_ns[built.ready[at]][parts.tensor]
-        rows["sent_ns"] = EPOCH_NS + sent_ns[built.push[at]]
-        rows["acked_ns"] = EPOCH_NS + replayed.end_ns[built.push[at]] + 2 * delay_ns
+        taken = built.sent[at] != built.push[at]  # by a thread that hands over one at a time
+        rows["sent_ns"] = EPOCH_NS + np.where(
+            taken, replayed.start_ns[built.sent[at]], sent_ns[built.sent[at]]
+        )
+        rows["acked_ns"] = EPOCH_NS + replayed.end_ns[acked[built.sent[at]]] + delay_ns
         rows["pulled_ns"] = EPOCH_NS + replayed.end_ns[built.answer[at]] + delay_ns
         tables.append(np.sort(rows, order="pulled_ns"))
     return np.concatenate(tables)
@@ -87,8 +93,8 @@ def _served(job: PsJob, built: PsGraph, replayed: Replayed) -> Rows:
             rows["arrived_ns"] = replayed.end_ns[built.push[at]] + job.network.delay_ns
             rows["sum_begin_ns"] = replayed.start_ns[built.sum[at]]
             rows["sum_end_ns"] = replayed.end_ns[built.sum[at]]
-            rows["asked_ns"] = rows["arrived_ns"]
-            rows["answered_ns"] = replayed.start_ns[built.answer[at]]
+            rows["asked_ns"] = replayed.end_ns[built.request[at]] + job.network.delay_ns
+            rows["answered_ns"] = replayed.start_ns[built.answered[at]]
             for name in ("arrived_ns", "sum_begin_ns", "sum_end_ns", "asked_ns", "answered_ns"):
                 rows[name] += EPOCH_NS
             tables.append(rows)

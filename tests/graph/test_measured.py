@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from byteprophet import schedulers
+from byteprophet._core import ANSWERS_BYTES
 from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure
 from byteprophet.graph.ps_graph import build
@@ -41,7 +42,16 @@ def a_job(scheduler: str, servers: int = 1, iterations: int = 8) -> PsJob:
             backward_ns=ready_ns.max(axis=2) + noise.integers(0, 10**6, shape[:2]),
             update_ns=about(np.full(shape[2], 10**5)),
         ),
-        network=Network((LINK_BPS,) * 3, (0,) * servers, 20_000, 150_000, 0.5),
+        network=Network(
+            (LINK_BPS,) * 3,
+            (0,) * servers,
+            message_cost_ns=20_000,
+            delay_ns=150_000,
+            sum_ns_per_byte=0.5,
+            hand_over_ns=20_000,
+            request_lag_ns=150_000,
+            answers_bytes=ANSWERS_BYTES,
+        ),
         scheduler=scheduler,
         partition_bytes=partition_bytes,
         settings=known,

@@ -105,7 +105,7 @@ def layers(log: SpanLog, model: Model) -> Iterator[LayerSpans]:
     made.restart(0)
     for name, parameter in model.named_parameters():
         parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-            lambda _, name=name: made.gradient_ready(name)
+            lambda of, name=name: made.gradient_ready(name, of.nbytes)
         )
     yield made
     log.stop()

@@ -13,6 +13,7 @@ from torch import nn
 
 import byteprophet.torch as bps
 from byteprophet.errors import UserError
+from byteprophet.graph.measured_ring import measure_ring
 from byteprophet.timeline.events import Events, load_events
 from byteprophet.timeline.tables import Kind, Rows
 
@@ -75,7 +76,10 @@ def test_distributed_data_parallel(tmp_path: Path, size: int) -> None:
                 assert names(recording, Kind.FORWARD, iteration) == [name for name, _ in layers]
                 assert sorted(names(recording, Kind.BACKWARD, iteration)) == sorted(parameters)
                 assert names(recording, Kind.UPDATE, iteration) == ["optimizer"]
+                ((_, wait),) = of(recording, Kind.WAIT, iteration)
                 reduced = of(recording, Kind.COLLECTIVE, iteration)
+                assert wait["begin_ns"] == max(row["begin_ns"] for _, row in reduced)
+                assert wait["end_ns"] == max(row["end_ns"] for _, row in reduced)
                 moved = sum(int(row["size_bytes"]) for _, row in reduced)
                 assert moved == 4 * sum(elements for _, elements in layers)
                 buckets = 1 if recording is events and iteration == 1 else 2  # 1: not yet rebuilt
@@ -89,6 +93,14 @@ def test_distributed_data_parallel(tmp_path: Path, size: int) -> None:
             for name, _ in of(events, Kind.COLLECTIVE)
         }
         assert len(set().union(*lanes.values())) == len(lanes)  # they overlap: one lane each
+    job, _ = measure_ring(
+        [load_events(folder / f"spans-worker-{rank}.arrows") for rank in range(size)],
+        {"workers": size, "local_ranks": 1, "steps": [], "worker_bandwidth_bps": {}},
+    )
+    assert job.layers == tuple(name for name, _ in layers)
+    assert job.size_bytes == tuple(4 * elements for _, elements in layers)
+    assert sum(job.bucket_bytes) == sum(job.size_bytes)
+    assert 4 <= job.iterations <= 6  # those with the buckets that stay
 
 
 def test_started_and_stopped_by_hand(tmp_path: Path) -> None:
@@ -111,6 +123,17 @@ def test_started_and_stopped_by_hand(tmp_path: Path) -> None:
         kinds = [Kind(kind) for kind in events.rows["kind"].tolist()]
         assert kinds == [Kind.FORWARD, Kind.BACKWARD, Kind.BACKWARD, Kind.ITERATION]
         assert names(events, Kind.FORWARD, 1) == ["Linear"]
+
+
+def test_the_job_says_which_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTEPROPHET_RUN", str(tmp_path))
+    monkeypatch.setenv("BYTEPROPHET_RECORD_STEPS", "2:4")
+    model = nn.Linear(3, 2)
+    with bps.record(model):
+        for _ in range(5):
+            model(torch.ones(1, 3)).sum().backward()
+    events = load_events(tmp_path / "events" / "spans-worker-0.arrows")
+    assert set(events.rows["iteration"].tolist()) == {2, 3}
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,6 +179,8 @@ def test_takes_other_times_and_tells_its_spans() -> None:
             *((Kind.BACKWARD, t.name, t.backward_ns, iteration) for t in times.tensors[::-1]),
         ]
         assert len({span.lane for span in layers}) == 1
+        handed_over = [s.size_bytes for s in layers if s.kind == Kind.BACKWARD]
+        assert handed_over == [t.size_bytes for t in times.tensors[::-1]]
         edges = [began_ns, *(ns for s in layers for ns in (s.begin_ns, s.end_ns)), ended_ns]
         assert edges == sorted(edges)
 

@@ -1,6 +1,7 @@
 """Compares schedulers on paced workloads: jobs run in turn, results side by side.
 
 case.py      what is compared, as plain data
+runtimes.py  what reduces gradients: BytePS, or something beside it
 execute.py   runs the jobs, policies in turn, round after round
 result.py    from what workers measured to one row per case
 machine.py   the machine beside the figures

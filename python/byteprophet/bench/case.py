@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from byteprophet import schedulers
+from byteprophet.bench.runtimes import BYTEPS, runtime_of
 from byteprophet.errors import UserError
 from byteprophet.network import Step
 from byteprophet.tune.request import Request
@@ -19,7 +20,7 @@ barriered because the order is not agreed, then policies that learn have seen so
 
 @dataclass(frozen=True)
 class Case:
-    """One workload under one scheduler on one kind of link.
+    """One workload under one scheduler on one kind of link, or under another runtime than BytePS.
 
     ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
     (None: not limited), which ``steps`` change in mid-run; a worker in ``worker_bandwidth_bps``, by
@@ -27,6 +28,8 @@ class Case:
     own; ``environment`` is added to all roles'.
     ``tune_iterations``, 0 or at least 100: after warm-up, all settings that the scheduler can tune
     and that are not given are tuned in so many iterations; then the measured ones begin.
+    ``runtime``: see ``runtimes.py``. A collective one has no servers and no scheduler, and
+    ``settings`` are its own; ``all_reduce_case`` makes such a case.
     """
 
     workload: str
@@ -41,6 +44,12 @@ class Case:
     environment: Mapping[str, str] = field(default_factory=dict)
     worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     tune_iterations: int = 0
+    runtime: str = BYTEPS
+
+    @property
+    def name(self) -> str:
+        """What is compared: the scheduler, or the runtime that has none."""
+        return self.runtime if runtime_of(self.runtime).collective else self.scheduler
 
     @property
     def slowest_bps(self) -> int | None:
@@ -59,6 +68,19 @@ class Case:
         pinned = [*self.settings, *([] if self.partition_bytes is None else ["partition_bytes"])]
         free = free_settings(self.scheduler, pinned)
         return Request(self.scheduler, settings, self.tune_iterations, free)
+
+
+def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Case:
+    """``case`` under a collective runtime."""
+    return replace(
+        case,
+        runtime=runtime,
+        scheduler=schedulers.DEFAULT,
+        servers=0,
+        partition_bytes=None,
+        settings=settings,
+        tune_iterations=0,
+    )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
+from byteprophet.bench.runtimes import runtime_of
 from byteprophet.launcher import JobResult, JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
@@ -71,13 +72,15 @@ def run_case(case: Case, plan: Plan, workload: Workload, runs: Path, namespaces:
 
 
 def _label(case: Case, workload: Workload) -> str:
-    return f"{workload.name}-{case.scheduler}-{format_rate(case.bandwidth_bps)}"
+    return f"{workload.name}-{case.name}-{format_rate(case.bandwidth_bps)}"
 
 
 def _config(case: Case, plan: Plan) -> WorkerConfig:
+    resolve = runtime_of(case.runtime).resolve
     return WorkerConfig(
         workload=case.workload,
-        scheduler=case.scheduler,
+        scheduler=case.scheduler if resolve is None else None,
+        settings={} if resolve is None else resolve(case.settings),
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations_per_job,
         compute_ns=case.compute_ns,
@@ -90,26 +93,27 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
     rates_bps = [case.slowest_bps, *(step.rate_bps for step in case.steps)]
     slowest_bps = min((rate for rate in rates_bps if rate is not None), default=None)
     wire_s = 0.0 if slowest_bps is None else workload.size_bytes * 16 / slowest_bps
+    runtime = runtime_of(case.runtime)
     iteration_s = (workload.forward_ns + workload.backward_ns) / 1e9 + wire_s
     return JobSpec(
         command=(
             sys.executable,
             "-m",
-            "byteprophet.workload.worker",
+            runtime.worker,
             str((directory / CONFIG).absolute()),
         ),
         run_directory=directory,
         workers=case.workers,
         servers=case.servers,
         scheduler=case.scheduler,
-        settings=case.settings,
+        settings={} if runtime.collective else case.settings,
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
         worker_bandwidth_bps=case.worker_bandwidth_bps,
         steps=case.steps,
         environment=_environment(case, plan),
         namespaces=namespaces,
-        controller=plan.controller and case.scheduler in PLANNED,
+        controller=plan.controller and case.scheduler in PLANNED and not runtime.collective,
         timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )
 

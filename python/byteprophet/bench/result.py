@@ -10,13 +10,14 @@ import numpy as np
 
 from byteprophet import schedulers
 from byteprophet.bench.case import Case, Plan
+from byteprophet.bench.runtimes import runtime_of
 from byteprophet.errors import JobFailed
 from byteprophet.network import payload_bps
 from byteprophet.tune.journal import NAME as JOURNAL
 from byteprophet.tune.journal import read_journal
 from byteprophet.tune.request import TRIALS
 from byteprophet.workload import Workload
-from byteprophet.workload.bound import iteration_bound_ns
+from byteprophet.workload.bound import all_reduce_bound_ns, iteration_bound_ns
 from byteprophet.workload.worker_config import WorkerResult, read_worker_result
 
 
@@ -60,6 +61,10 @@ def bound_ns(workload: Workload, case: Case) -> int:
 
     Every worker needs the sums, and so the pushes, of the one with the slowest link.
     """
+    if runtime_of(case.runtime).collective:
+        return all_reduce_bound_ns(
+            workload, bandwidth_bps=payload_bps(case.slowest_bps), workers=case.workers
+        )
     return iteration_bound_ns(
         workload,
         bandwidth_bps=payload_bps(case.slowest_bps),
@@ -101,15 +106,20 @@ def summarize(
     """One row. ``jobs``: per round, the run directory and its workers' results."""
     hashes = {result.parameters_sha256 for _, results in jobs for result in results}
     if len(hashes) != 1:
-        raise JobFailed(f"{case.scheduler}: rounds ended with different parameters")
+        raise JobFailed(f"{case.name}: rounds ended with different parameters")
     times_ns = [[result.iteration_ns for result in results] for _, results in jobs]
     workers = [result for _, results in jobs for result in results]
-    settings, partition_bytes = schedulers.resolve(
-        case.scheduler, case.settings, case.partition_bytes
-    )
+    resolve, partition_bytes = runtime_of(case.runtime).resolve, 0
+    if resolve is None:
+        settings, partition_bytes = schedulers.resolve(
+            case.scheduler, case.settings, case.partition_bytes
+        )
+    else:
+        settings = resolve(case.settings)
     return {
         "workload": workload.name,
-        "scheduler": case.scheduler,
+        "runtime": case.runtime,
+        "scheduler": case.scheduler if resolve is None else None,
         "bandwidth_bps": case.bandwidth_bps,
         "steps": [str(step) for step in case.steps],
         "worker_bandwidth_bps": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,10 @@ from rich.console import Console
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
+from byteprophet.bench.case import all_reduce_case
 from byteprophet.bench.grid import built_in_grids
 from byteprophet.bench.grid_phases import PHASES
+from byteprophet.bench.runtimes import BYTEPS, RUNTIMES, runtime_of
 from byteprophet.cli.grid import bench_grid
 from byteprophet.cli.lists import split
 from byteprophet.cli.run import parse_settings, parse_worker_rates
@@ -27,6 +30,7 @@ _DEFAULT_SCHEDULERS = "stock,fifo,p3,bytescheduler,prophet"
 
 _OF_A_WORKLOAD = (
     "workload",
+    "runtime",
     "bandwidth",
     "workers",
     "servers",
@@ -38,6 +42,7 @@ _OF_A_WORKLOAD = (
     "tune",
     "runs",
 )
+_OF_BYTEPS = ("schedulers_", "servers", "partition_bytes", "controller", "tune")
 _OF_A_GRID = ("phase", "out", "report")
 
 _HELP = f"""Compare schedulers on a paced workload: timed compute, real bytes through BytePS.
@@ -48,6 +53,8 @@ With --grid, a grid of workloads, links and roles is measured phase by phase, go
 stopped, and reports every figure with its target. Grids: {", ".join(built_in_grids())}.
 
 Example: byteprophet bench --workload resnet50 --schedulers stock,prophet --bandwidth 1gbit
+
+Example: byteprophet bench --workload resnet50 --runtime byteps,ddp --schedulers prophet
 
 Example: byteprophet bench --grid default --phase base
 """
@@ -73,6 +80,13 @@ def bench(
     bandwidth: Annotated[
         str, typer.Option(help="Rates of each worker's link, separated by commas.")
     ] = "1gbit",
+    runtime: Annotated[
+        str,
+        typer.Option(
+            help=f"What reduces gradients, separated by commas: {', '.join(RUNTIMES)}; schedulers"
+            " and servers are BytePS'."
+        ),
+    ] = BYTEPS,
     step: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,36 +162,50 @@ def bench(
     _refuse(context, _OF_A_GRID, "needs --grid")
     if workload is None:
         raise UserError("--workload or --grid: say what to run, e.g. --workload resnet50")
-    names = split(schedulers_ or _DEFAULT_SCHEDULERS, "--schedulers")
+    runtimes = split(runtime, "--runtime")
+    collective = [name for name in runtimes if runtime_of(name).collective]
+    if BYTEPS in runtimes:
+        names = split(schedulers_ or _DEFAULT_SCHEDULERS, "--schedulers")
+    else:
+        _refuse(context, _OF_BYTEPS, f"belongs to --runtime {BYTEPS}")
+        names = []
     rates_bps = [parse_rate(text, "--bandwidth") for text in split(bandwidth, "--bandwidth")]
     steps = tuple(parse_step(text) for text in step or [])
-    if settings and len(names) != 1:
-        raise UserError("--set: settings belong to one scheduler, give exactly one in --schedulers")
+    if settings and len(names) + len(collective) != 1:
+        raise UserError(
+            "--set: settings belong to one scheduler or runtime: give exactly one in --schedulers,"
+            " or in --runtime one without schedulers"
+        )
     worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
     if tune and not set(names) & set(SPACES):
         raise UserError(f"--tune {tune}: only {' and '.join(SPACES)} can be tuned")
-    cases = tuple(
-        Case(
+    chosen = parse_settings(settings or [])
+    cases: list[Case] = []
+    for rate_bps in rates_bps:
+        case = Case(
             workload=workload,
-            scheduler=name,
+            scheduler=schedulers.DEFAULT,
             bandwidth_bps=rate_bps,
             workers=workers,
             servers=servers,
             compute_ns=compute_ns,
             partition_bytes=partition_bytes,
-            settings=parse_settings(settings or []),
+            settings=chosen,
             steps=steps,
             worker_bandwidth_bps=worker_bandwidth_bps,
-            tune_iterations=tune if name in SPACES else 0,
         )
-        for rate_bps in rates_bps
-        for name in names
-    )
+        cases += [
+            replace(case, scheduler=name, tune_iterations=tune if name in SPACES else 0)
+            for name in names
+        ]
+        cases += [all_reduce_case(case, name, chosen) for name in collective]
     # Without a limit, hosts of their own are still the better likeness, but not a must.
     limited = any(steps) or any(case.slowest_bps is not None for case in cases)
     namespaces = limited or why_not_permitted() is None
     progress = Console(stderr=True)
-    plan = Plan(cases, iterations, min(rounds, iterations), controller=controller, record=record)
+    plan = Plan(
+        tuple(cases), iterations, min(rounds, iterations), controller=controller, record=record
+    )
     results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
     saved = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
     if json_file is not None:
@@ -192,5 +220,5 @@ def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
-            option = "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+            option = "--set" if name == "settings" else f"--{name.strip('_').replace('_', '-')}"
             raise UserError(f"{option} {why}")

@@ -24,13 +24,14 @@ from byteprophet.cli import (
     network,
     profile,
     replay,
+    report,
     run,
     timeline,
     workload,
 )
 from byteprophet.errors import JobFailed, UserError
 
-COMMANDS = (run, bench, profile, timeline, replay, network, control, workload, doctor)
+COMMANDS = (run, bench, profile, timeline, replay, report, network, control, workload, doctor)
 _INTERRUPTED = 130
 
 

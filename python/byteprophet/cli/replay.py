@@ -10,11 +10,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from byteprophet.bench import Case
+from byteprophet.cli.lists import split
+from byteprophet.cli.validate import POLICIES, validate
 from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import Changes
+from byteprophet.schedulers import DEFAULT
 
 _HELP = """Replay a recorded job and say how long its iterations take.
 
@@ -26,7 +30,16 @@ iterations, widened by the error of the replay of the unchanged job.
 Example: byteprophet replay runs/20261121T224844Z-prophet --bandwidth 3gbit
 
 Example: byteprophet replay runs/20261121T224844Z-prophet --policy fifo --workers 4 --json
+
+With --validate there is no RUN: a paced job, as these options describe it, is recorded, others are
+predicted from it (half and twice the bandwidth, other policies, another partition size, one worker
+and one server more), then run, and compared. It goes on where it was stopped.
+
+Example: byteprophet replay --validate --workload resnet18 --bandwidth 500mbit
 """
+
+_OF_VALIDATION = ("workload", "schedulers_", "cases", "iterations", "rounds", "out")
+_OF_A_RUN = ("run", "compute_scale", "link_latency")
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +48,8 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    context: typer.Context,
+    run: Annotated[Path | None, typer.Argument(help="A run directory.")] = None,
     policy: Annotated[
         str | None, typer.Option(help="Another scheduler, with its default settings.")
     ] = None,
@@ -52,8 +66,43 @@ def replay(
         float | None, typer.Option(metavar="MS", help="One-way delay, in milliseconds.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    validation: Annotated[
+        bool, typer.Option("--validate", help="Record, predict, run and compare.")
+    ] = False,
+    workload: Annotated[
+        str, typer.Option(help="To validate: built in, random:SEED, or a workload file.")
+    ] = "resnet50",
+    schedulers_: Annotated[
+        str, typer.Option("--schedulers", help="To validate: policies, separated by commas.")
+    ] = ",".join(POLICIES),
+    cases: Annotated[
+        str | None, typer.Option(help="To validate: only these cases, separated by commas.")
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option(help="To validate: measured ones of each job, after warm-up.")
+    ] = 20,
+    rounds: Annotated[int, typer.Option(help="To validate: jobs of each case, in turn.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="To validate: where jobs are kept; default: in runs/.")
+    ] = None,
 ) -> int:
     """See _HELP."""
+    if validation:
+        _refuse(context, _OF_A_RUN, "does not belong to --validate")
+        base = Case(
+            workload=workload,
+            scheduler=policy or DEFAULT,
+            bandwidth_bps=parse_rate(bandwidth or "1gbit", "--bandwidth"),
+            workers=workers or 2,
+            servers=servers or 1,
+            partition_bytes=partition_bytes,
+        )
+        names = None if cases is None else split(cases, "--cases")
+        policies = split(schedulers_, "--schedulers")
+        return validate(base, policies, names, iterations, rounds, out, as_json)
+    _refuse(context, _OF_VALIDATION, "needs --validate")
+    if run is None:
+        raise UserError("RUN: name a run directory, or --validate")
     if not run.is_dir():
         raise UserError(f"{run}: there is no such run directory")
     changes = Changes(
@@ -73,10 +122,19 @@ def replay(
     return 0
 
 
+def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
+    """UserError where one of the options was given."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            option = "RUN" if name == "run" else f"--{name.strip('_').replace('_', '-')}"
+            raise UserError(f"{option} {why}")
+
+
 def _table(prediction: Prediction) -> Table:
     job = prediction.job
     table = Table(
-        title=f"{job.scheduler}, {job.workers} workers, {job.servers} server(s): an iteration",
+        title=f"{job.title}: an iteration",
         title_justify="left",
         box=None,
         pad_edge=False,

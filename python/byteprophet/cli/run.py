@@ -30,13 +30,16 @@ from byteprophet.profile import read_profile, saving
 
 SCHEMA = 1
 
-_HELP = f"""Run a command as the workers of a BytePS job on this machine.
+_HELP = f"""Run a command as the workers of a BytePS job, or of an all-reduce job, on this machine.
 
 Starts the scheduler, the servers and the workers, shows what they print, and ends them together.
 With a bandwidth, each gets a host of its own out of network namespaces, and the workers' links are
 limited in both directions. Schedulers: {", ".join(schedulers.names)} (stock is BytePS as shipped).
+With --servers 0 there is no BytePS: workers find each other as torchrun would have it.
 
 Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.py --epochs 2
+
+Example: byteprophet run --servers 0 --workers 3 --bandwidth 1gbit -- python train_ddp.py
 """
 
 
@@ -91,7 +94,9 @@ def run(
     local_ranks: Annotated[
         int, typer.Option(help="Processes per worker that share its link, one per GPU.")
     ] = 1,
-    servers: Annotated[int, typer.Option(help="Number of servers.")] = 1,
+    servers: Annotated[
+        int, typer.Option(help="Number of servers; 0: all-reduce by torch.distributed.")
+    ] = 1,
     bandwidth: Annotated[
         str | None,
         typer.Option(help="Rate of each worker's link, e.g. 500mbit, 1gbit, unlimited."),
@@ -162,6 +167,7 @@ def run(
     steps = tuple(parse_step(text) for text in step or [])
     if any(step.at_update is not None for step in steps):
         raise UserError("--step: only a bench knows when an update begins; use e.g. 3gbit@20s")
+    _check_all_reduce(servers, monitor or probe, profile)
     environment = _watching(scheduler, monitor or probe, probe)
     environment |= _recording(record, record_steps)
     if profile is not None:
@@ -185,11 +191,14 @@ def run(
         timeout_s=timeout,
         port=port,
         interface=interface,
-        controller=scheduler in schedulers.PLANNED if controller is None else controller,
+        controller=scheduler in schedulers.PLANNED and servers > 0
+        if controller is None
+        else controller,
     )
     # Wrong input must not leave an empty run directory behind.
     check_job(spec)
-    spec = dataclasses.replace(spec, run_directory=make_run_directory(runs, scheduler))
+    label = "allreduce" if spec.all_reduce else scheduler
+    spec = dataclasses.replace(spec, run_directory=make_run_directory(runs, label))
     print(f"byteprophet: run {spec.run_directory}", file=sys.stderr)
     output = sys.stderr if as_json else sys.stdout
 
@@ -211,6 +220,14 @@ def run(
         raise JobFailed(result.failed)
     print(f"byteprophet: done after {result.wall_s:.1f} s", file=sys.stderr)
     return 0
+
+
+def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None:
+    """UserError for options that nobody would follow; the launcher knows the others."""
+    if servers == 0 and monitor:
+        raise UserError("--monitor, --probe: with --servers 0 there is no BytePS to be watched")
+    if servers == 0 and profile is not None:
+        raise UserError("--profile: with --servers 0 there is no BytePS to start from it")
 
 
 def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:

@@ -11,7 +11,10 @@ import typer
 from rich.console import Console
 
 from byteprophet.errors import UserError
+from byteprophet.report.clocks import clocks_table
 from byteprophet.report.timeline import timeline_table
+from byteprophet.timeline.aligned import align_events
+from byteprophet.timeline.aligned_summary import clocks_json, warn_of_clocks
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.export_chakra import write_chakra
 from byteprophet.timeline.perfetto import write_perfetto
@@ -29,6 +32,9 @@ Reads run directories of jobs with --record, their single files, and traces of o
 comm.json, torch.profiler's, MLCommons Chakra's. Without --format, says what is in them. perfetto: a
 file for https://ui.perfetto.dev, gzipped if its name ends in .gz; chakra: OUT.<rank>.et per worker.
 A foreign file that does not say its worker's rank gets its place among the files of its kind.
+
+Roles of several machines are brought onto one clock, by what one's events caused at another; how
+far the clocks were apart is shown, too.
 
 Example: byteprophet timeline runs/20261121T224844Z-prophet --format perfetto
 
@@ -63,14 +69,22 @@ def timeline(
         raise UserError("--out: say with --format what to write")
     target = None if to is None else out or _default_target(sources, to)
     events = load_sources(sources)
-    report: dict[str, Any] = {"schema": SCHEMA, "sources": [summary(table) for table in events]}
+    aligned = align_events(events)
+    warn_of_clocks(aligned)
+    report: dict[str, Any] = {
+        "schema": SCHEMA,
+        "sources": [summary(table) for table in events],
+        "clocks": clocks_json(aligned),
+    }
     if to is not None and target is not None:
-        report |= _write(to, target, sources, events)
+        report |= _write(to, target, sources, aligned.events)
     if as_json:
         typer.echo(json.dumps(report, indent=1))
     elif to is None:
         console = Console(width=None if Console().is_terminal else 120)
         console.print(timeline_table(report["sources"]))
+        if len(aligned.machines) > 1:
+            console.print(clocks_table(report["clocks"]))
     else:
         typer.echo(f"written: {', '.join(report['written'])}")
     return 0

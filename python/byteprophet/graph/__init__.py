@@ -5,6 +5,8 @@ builder.py   builds one operation by operation, or block by block
 ps_job.py    a parameter-server job: what it computes when, on which network
 ps_graph.py  its graph
 measured.py, measured_network.py  a recorded job as one
+ring_job.py, ring_graph.py  an all-reduce job, and its graph
+measured_ring.py, measured_links.py  a recorded job as one
 
 What a graph means, and in which order things happen, is at the top of prophet/graph/graph.h.
 """

@@ -57,9 +57,9 @@ class GraphBuilder:
         """How many operations there are."""
         return len(self._names)
 
-    def link(self, name: str, capacity_bps: int | None) -> int:
+    def link(self, name: str, capacity_bps: int | None, burst_bytes: int = 0) -> int:
         """A link; None: not limited."""
-        self._links.append(Link(name, capacity_bps))
+        self._links.append(Link(name, capacity_bps, burst_bytes))
         return len(self._links) - 1
 
     def serial(self, name: str, *, units: int = 1, by_priority: bool = False) -> int:

@@ -7,10 +7,13 @@ begin to end, 1 and on:
                 script does between layers counts to the next one
     ready       when the first partition of a gradient was offered, from the end of the forward pass
     backward    from the end of the forward pass to the next iteration, waits left out
-    update      as long as its spans are
+    update      as long as its spans are; under "stock", what comes after the wait for all gradients
+                (shared out by size)
 
-A layer belongs to the tensor of its name, else to the first one in its module. The network is
-``measured_network.py``'s.
+A layer belongs to the tensor of its name, else to the first one in its module. Workers under
+"stock" record no transfers; ``measured_stock.py`` tells what they sent. The network is
+``measured_network.py``'s. Where partition sizes or settings changed in mid-run, the job is what it
+was in the end.
 """
 
 from __future__ import annotations
@@ -24,19 +27,32 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph.measured_network import measure_network
+from byteprophet.graph.measured_ring import measure_ring
+from byteprophet.graph.measured_settings import Told, read_told
+from byteprophet.graph.measured_stock import stock_transfers
+from byteprophet.graph.measured_tensors import Tensors, measure_tensors
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
+from byteprophet.graph.ring_job import RingJob
+from byteprophet.network import payload_bps
+from byteprophet.schedulers import PARTITION, STOCK
+from byteprophet.timeline.aligned import align_events
+from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events, load_run
-from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind, tensor_of
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind
 from byteprophet.workload.files import parse_table, read_text
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run was. ``start_ns``: shape (workers, iterations + 1), begins of iterations."""
+    """What a run was. ``start_ns``: shape (workers, iterations + 1), begins of iterations.
 
-    job: PsJob
+    ``settled_from``: the iteration, from 0, since which it has been run as ``job`` says.
+    """
+
+    job: PsJob | RingJob
     start_ns: Int64Array
+    settled_from: int = 0
 
     @property
     def iteration_ns(self) -> Int64Array:
@@ -50,22 +66,34 @@ def measure_run(run_directory: Path) -> Measured:
     path = run_directory / "config.toml"
     config = parse_table(read_text(path), str(path))
     try:
-        return measure(load_run(run_directory), config)
+        aligned = align_events(load_run(run_directory))
+        warn_of_clocks(aligned)
+        if config["servers"] == 0:
+            return Measured(*measure_ring(aligned.events, config))
+        return measure(aligned.events, config, read_told(run_directory))
     except UserError as error:
         raise UserError(f"{run_directory}: {error}") from None
 
 
-def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
-    """The job that left ``recorded``; ``config``: as ``config.toml`` of a run has it."""
+def measure(
+    recorded: Sequence[Events], config: Mapping[str, Any], told: Told | None = None
+) -> Measured:
+    """The job that left ``recorded``.
+
+    ``config``: as ``config.toml`` of a run has it; ``told``: what its policy was told later.
+    """
+    told = told or Told()
     ranks = range(config["workers"])
     spans = _by_rank(recorded, SPANS, ranks)
-    transfers = _by_rank(recorded, TRANSFERS, ranks)
-    tensors, sizes = _tensors(transfers[0])
     iterations = min(_iterations(events.rows) for events in spans)
     if iterations < 1:
         raise UserError("no iteration was recorded from begin to end")
+    if config["scheduler"] == STOCK:
+        recorded = [*recorded, *stock_transfers(recorded, spans)]
+    transfers = _by_rank(recorded, TRANSFERS, ranks)
+    tensors = measure_tensors(transfers[0])
     workers = [
-        _Worker(own, sent.rows, tensors, iterations)
+        _Worker(own, sent.rows, tensors, iterations, barrier=config["scheduler"] == STOCK)
         for own, sent in zip(spans, transfers, strict=True)
     ]
     compute = Compute(
@@ -74,16 +102,35 @@ def measure(recorded: Sequence[Events], config: Mapping[str, Any]) -> Measured:
         backward_ns=np.stack([worker.backward_ns for worker in workers]),
         update_ns=np.stack([worker.update_ns for worker in workers]),
     )
+    partition_bytes = tensors.partition_bytes or config["partition_bytes"]
     job = PsJob(
-        tensors=tensors,
-        size_bytes=sizes,
+        tensors=tensors.names,
+        size_bytes=tensors.size_bytes,
         compute=compute,
-        network=measure_network(recorded, config["servers"]),
+        network=measure_network(recorded, config["servers"], _limits_bps(config)),
         scheduler=config["scheduler"],
-        partition_bytes=config["partition_bytes"],
-        settings=config["settings"],
+        partition_bytes=partition_bytes,
+        settings={**config["settings"], **told.settings, PARTITION: partition_bytes},
+        ready_times=tuple(
+            (place, -1 - place, *told.ready[name])
+            for place, name in enumerate(tensors.names)
+            if name in told.ready
+        ),
     )
-    return Measured(job, np.stack([worker.start_ns for worker in workers]))
+    starts_ns = np.stack([worker.start_ns for worker in workers])
+    settled_from = max(tensors.settled_from, told.settled_from)
+    return Measured(job, starts_ns, min(settled_from, iterations - 1))
+
+
+def _limits_bps(config: Mapping[str, Any]) -> list[int | None]:
+    """Payload of each worker's link as it was limited; None: it was not, or not all the time."""
+    others = config.get("worker_bandwidth_bps", {})
+    if config.get("steps"):
+        return []
+    return [
+        payload_bps(others.get(str(worker), config.get("bandwidth_bps")))
+        for worker in range(config["workers"])
+    ]
 
 
 def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:
@@ -93,20 +140,6 @@ def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list
     if missing:
         raise UserError(f"has no {table.name} of rank {missing[0]}: run the job with --record")
     return [found[rank] for rank in ranks]
-
-
-def _tensors(transfers: Events) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Names and sizes, in forward order, as they were sent last."""
-    rows = transfers.rows[transfers.rows["priority"] < 0]
-    _, last = np.unique(rows["key"][::-1], return_index=True)
-    rows = rows[::-1][last]
-    places = -1 - rows["priority"]
-    sizes = np.bincount(places, rows["size_bytes"].astype(np.float64)).astype(np.int64)
-    _, first = np.unique(places, return_index=True)
-    if len(first) != len(sizes):
-        raise UserError("transfers: some tensors have no place in the forward order")
-    names = [transfers.names.get(number, "") for number in tensor_of(rows[first]).tolist()]
-    return tuple(names), tuple(sizes.tolist())
 
 
 def _iterations(spans: Rows) -> int:
@@ -119,15 +152,19 @@ class _Worker:
     """One worker's times. Shapes: I iterations, L tensors; ``start_ns`` (I + 1,)."""
 
     def __init__(
-        self, spans: Events, transfers: Rows, tensors: Sequence[str], iterations: int
+        self, spans: Events, transfers: Rows, tensors: Tensors, iterations: int, *, barrier: bool
     ) -> None:
-        shape = (iterations, len(tensors))
+        shape = (iterations, len(tensors.names))
+        self._barrier = barrier
+        self._share = np.array(tensors.size_bytes) / sum(tensors.size_bytes)
         self.forward_ns = np.zeros(shape, np.int64)
         self.ready_ns = np.zeros(shape, np.int64)
         self.update_ns = np.zeros(shape, np.int64)
         self.backward_ns = np.zeros(iterations, np.int64)
         self.start_ns = np.zeros(iterations + 1, np.int64)
-        self._tensor_of = {index: _place(name, tensors) for index, name in spans.names.items()}
+        self._tensor_of = {
+            index: _place(name, tensors.names) for index, name in spans.names.items()
+        }
         rows = np.sort(spans.rows, order="end_ns")
         self._waits = rows[rows["kind"] == Kind.WAIT]
         for iteration in range(iterations):
@@ -143,6 +180,13 @@ class _Worker:
             tensor = self._tensor_of[name]
             self.forward_ns[iteration, tensor] += self._worked_ns(since_ns, until_ns)
             since_ns = until_ns
+        if self._barrier:
+            waits = self._waits[
+                (self._waits["end_ns"] > since_ns) & (self._waits["end_ns"] <= end_ns)
+            ]
+            released_ns = int(waits["end_ns"].max()) if len(waits) else end_ns
+            self.update_ns[iteration] = (end_ns - released_ns) * self._share
+            end_ns = released_ns
         self.backward_ns[iteration] = self._worked_ns(since_ns, end_ns)
         # A gradient that was not sent in this iteration is ready when all are.
         ready_ns = np.full(self.ready_ns.shape[1], since_ns + self.backward_ns[iteration])

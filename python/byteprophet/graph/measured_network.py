@@ -1,17 +1,25 @@
 """What a recorded job's network did: links, message cost, delay, the servers' sums.
 
 From transfers and, where servers recorded, from what they say: then a push is timed from the worker
-to the server, without its acknowledgement. Times of different machines must be on one clock.
+to the server, without its acknowledgement, and an answer from the server to the worker. Times of
+different machines must be on one clock. What is not known of answers is taken to be as it is with
+pushes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from byteprophet import _core
+from byteprophet.graph.measured_sending import hand_over_ns, request_lag_ns
+from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Network
+from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.network.estimate import DirectionEstimate, Estimate
+from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
@@ -19,50 +27,121 @@ from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
 _AT_ONCE = 64  # messages
 
 
-def measure_network(recorded: Sequence[Events], servers: int) -> Network:
+@dataclass(frozen=True)
+class _Worker:
+    """``with_arrivals``: the delay is one way. ``sent_known``: when pushes were handed over."""
+
+    pushes: Estimate
+    answers: Estimate
+    with_arrivals: bool
+    sent_known: bool
+    hand_over_ns: int | None
+    lags_ns: tuple[int, ...]  # of requests, by server
+
+
+def measure_network(
+    recorded: Sequence[Events], servers: int, limits_bps: Sequence[int | None] = ()
+) -> Network:
     """The network of the job that left ``recorded``; a link of which nothing is known: no limit.
 
+    ``limits_bps``: payload that our limiter lets through, of each worker that has one for all of
+    the run. A link that seems faster has had bursts after pauses, which such links have.
     A key's first transfer is left out: the server holds it until all workers have sent theirs.
     """
     where = served_rows(recorded)
-    estimates: list[Estimate] = []
-    with_arrivals = False
-    for index, events in sorted(
-        ((i, e) for i, e in enumerate(recorded) if e.table is TRANSFERS),
-        key=lambda pair: pair[1].origin.rank,
-    ):
-        rows = events.rows
-        tables, places = where[index]
-        finished_ns = rows["acked_ns"].copy()
-        known = tables >= 0
-        if known.any():
-            with_arrivals = True
-            for table in np.unique(tables[known]).tolist():
-                mine = tables == table
-                finished_ns[mine] = recorded[table].rows["arrived_ns"][places[mine]]
-        wanted = (rows["iteration"] > 1) & (known | ~known.any())
-        estimates.append(_estimate(rows[wanted], finished_ns[wanted]))
-    delays_ns = [found.delay_ns for found in estimates if found.delay_ns is not None]
-    costs_ns = [found.message_cost_ns for found in estimates if found.message_cost_ns is not None]
-    delay_ns = int(np.median(delays_ns)) if delays_ns else 0
-    return Network(
-        worker_bps=tuple(found.bandwidth_bps or 0 for found in estimates),
-        server_bps=(0,) * servers,
-        message_cost_ns=int(np.median(costs_ns)) if costs_ns else 0,
+    found = [
+        _measure(recorded, events.rows, *where[index])
+        for index, events in sorted(
+            ((i, e) for i, e in enumerate(recorded) if e.table is TRANSFERS),
+            key=lambda pair: pair[1].origin.rank,
+        )
+    ]
+    limits_bps = [*limits_bps, *[None] * (len(found) - len(limits_bps))]
+    up_bps = [
+        _limited(worker.pushes.bandwidth_bps or 0, limit, worker.sent_known)
+        for worker, limit in zip(found, limits_bps, strict=True)
+    ]
+    down_bps = [
+        _limited(worker.answers.bandwidth_bps or up, limit, worker.sent_known)
+        for worker, up, limit in zip(found, up_bps, limits_bps, strict=True)
+    ]
+    delays_ns = [
         # An acknowledgement is back after two.
-        delay_ns=delay_ns if with_arrivals else delay_ns // 2,
+        worker.pushes.delay_ns // (1 if worker.with_arrivals else 2)
+        for worker in found
+        if worker.pushes.delay_ns is not None
+    ]
+    costs_ns = [
+        worker.pushes.message_cost_ns
+        for worker in found
+        if worker.pushes.message_cost_ns is not None
+    ]
+    hand_over = [worker.hand_over_ns for worker in found if worker.hand_over_ns is not None]
+    lags_ns = [lag for worker in found for lag in worker.lags_ns]
+    return Network(
+        worker_bps=tuple(up_bps),
+        server_bps=(0,) * servers,
+        down_bps=tuple(down_bps),
+        message_cost_ns=int(np.median(costs_ns)) if costs_ns else 0,
+        delay_ns=int(np.median(delays_ns)) if delays_ns else 0,
+        hand_over_ns=int(np.median(hand_over)) if hand_over else 0,
+        request_lag_ns=int(np.median(lags_ns)) if lags_ns else None,
+        answers_bytes=_core.ANSWERS_BYTES,
+        burst_bytes=int(BURST_BYTES * PAYLOAD_SHARE) if any(limits_bps) else 0,
         sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
     )
 
 
-def _estimate(rows: Rows, finished_ns: np.ndarray) -> Estimate:
+def _limited(rate_bps: int, limit_bps: int | None, sent_known: bool) -> int:
+    """Where it is not known when pushes were sent, what was measured has their queues in it."""
+    if not limit_bps:
+        return rate_bps
+    return min(rate_bps or limit_bps, limit_bps) if sent_known else limit_bps
+
+
+def _measure(
+    recorded: Sequence[Events], rows: Rows, tables: Int64Array, places: Int64Array
+) -> _Worker:
+    """One worker's, whose transfers ``rows`` were served at ``places`` of ``tables``."""
+    arrived_ns, asked_ns, answered_ns = np.zeros((3, len(rows)), np.int64)
+    for table in np.unique(tables[tables >= 0]).tolist():
+        mine = tables == table
+        served = recorded[table].rows[places[mine]]
+        arrived_ns[mine], answered_ns[mine] = served["arrived_ns"], served["answered_ns"]
+        asked_ns[mine] = served["asked_ns"]
+    settled = rows["iteration"] > 1
+    with_arrivals = bool((arrived_ns > 0).any())
+    finished_ns = arrived_ns if with_arrivals else rows["acked_ns"]
+    pushed = settled & (finished_ns > 0)
+    answered = settled & (answered_ns > 0) & (rows["pulled_ns"] > 0)
+    # Under "stock", nothing is known of acknowledgements, nor when a push was handed over.
+    own = settled & (rows["priority"] < 0) & (rows["acked_ns"] > 0)
+    lags_ns = [
+        request_lag_ns(rows["sent_ns"][mine], arrived_ns[mine], asked_ns[mine])
+        for mine in (
+            own & (arrived_ns > 0) & (asked_ns > 0) & (tables == t) for t in np.unique(tables)
+        )
+    ]
+    return _Worker(
+        pushes=_estimate(rows[pushed], rows["sent_ns"][pushed], finished_ns[pushed]),
+        answers=_estimate(rows[answered], answered_ns[answered], rows["pulled_ns"][answered]),
+        with_arrivals=with_arrivals,
+        sent_known=bool(own.any()),
+        hand_over_ns=hand_over_ns(
+            *(rows[name][own] for name in ("ready_ns", "sent_ns", "acked_ns"))
+        ),
+        lags_ns=tuple(lag for lag in lags_ns if lag is not None),
+    )
+
+
+def _estimate(rows: Rows, begun_ns: Int64Array, finished_ns: Int64Array) -> Estimate:
     order = np.argsort(finished_ns, kind="stable")
-    sent_ns, finished_ns = rows["sent_ns"][order], finished_ns[order]
-    sizes = rows["size_bytes"][order].astype(np.int64)
-    estimate = DirectionEstimate()
+    sizes = rows["size_bytes"].astype(np.int64)
+    # Messages of several servers share the link, and end when others have had their part.
+    estimate = DirectionEstimate(one_path=len(np.unique(rows["server"])) < 2)
     for first in range(0, len(order), _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
-        estimate.add(sent_ns[part], finished_ns[part], sizes[part])
+        part = order[first : first + _AT_ONCE]
+        estimate.add(begun_ns[part], finished_ns[part], sizes[part])
     return estimate.estimate()
 
 

@@ -54,10 +54,15 @@ Device: TypeAlias = SerialDevice | Connection
 
 @dataclass(frozen=True)
 class Link:
-    """Shared max-min fairly by the connections that cross it. None or 0: not limited."""
+    """Shared max-min fairly by the connections that cross it. None or 0: not limited.
+
+    ``burst_bytes``: what it could have carried while it had nothing to carry, so much at most,
+    passes at once, as through a token bucket.
+    """
 
     name: str
     capacity_bps: int | None
+    burst_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,14 @@
 - A partition's push passes its worker's policy (the gate), is a flow over the worker's and the
   server's link, and is acknowledged one delay after it arrived. A server's threads add pushes up;
   when all workers' are, the sum travels back to each as a flow, the most urgent of a connection
-  first. Requests of pulls travel with the pushes, and have no size.
+  first. Requests of pulls have no size. They travel with the pushes, or in line with them: a
+  thread hands over what the policy lets go, another requests a moment later, and what the first
+  has handed over meanwhile is in front of the request. So do answers, which a server hands over
+  as long as little is on its way (a gate of its own), and acknowledgements, which stand behind
+  them.
 - "stock" has no gate: pushes leave as they come; a pull is requested when its push has been
-  acknowledged, behind other pushes; acknowledgements travel behind answers; the next forward waits
-  for all.
+  acknowledged, behind other pushes; acknowledgements travel behind answers; updates, and the next
+  forward, wait for all.
 
 Operations are numbered worker by worker in blocks, so that arrays stay arrays: nothing here loops
 over partitions.
@@ -26,12 +30,13 @@ import numpy as np
 
 from byteprophet.engine.layout import Partitions, partitions_of
 from byteprophet.graph.builder import GraphBuilder
-from byteprophet.graph.model import Graph, Int64Array
+from byteprophet.graph.model import NONE, Graph, Int64Array
 from byteprophet.graph.ps_job import PsJob
-from byteprophet.schedulers import STOCK
+from byteprophet.schedulers import PARTITION, STOCK
 
 _OF_TENSORS = ("forward", "ready", "update")
-_OF_PARTITIONS = ("push", "sum", "answer")
+_OF_PARTITIONS = ("sent", "push", "request", "sum", "answered", "answer")
+_SLACK_NS = 1_000_000  # of native/byteps/answers/flow.h
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,9 @@ class PsGraph:
 
     ``begin`` (W, I): iterations. ``forward``, ``update`` (W, I, L). ``backward`` (W, I, L + 1): in
     order of readiness, behind the last gradient what remains. ``ready`` (W, I, L): those of
-    ``backward`` at whose ends gradients are ready. ``push``, ``sum``, ``answer`` (W, I, P).
+    ``backward`` at whose ends gradients are ready. ``sent`` (handed over: what gates let go),
+    ``push``, ``request`` (of the pull), ``sum``, ``answered`` (handed over), ``answer`` (W, I, P);
+    one operation may be several.
     """
 
     graph: Graph
@@ -50,8 +57,11 @@ class PsGraph:
     backward: Int64Array
     ready: Int64Array
     update: Int64Array
+    sent: Int64Array
     push: Int64Array
+    request: Int64Array
     sum: Int64Array
+    answered: Int64Array
     answer: Int64Array
 
 
@@ -70,18 +80,22 @@ class _Build:
         self.graph = GraphBuilder()
         network, add = job.network, self.graph
         workers, servers = range(job.workers), range(job.servers)
-        up = [add.link(f"worker {w} up", network.worker_bps[w] or None) for w in workers]
-        down = [add.link(f"worker {w} down", network.worker_bps[w] or None) for w in workers]
+        burst, up_bps = network.burst_bytes, network.worker_bps
+        down_bps = network.down_bps or up_bps
+        up = [add.link(f"worker {w} up", up_bps[w] or None, burst) for w in workers]
+        down = [add.link(f"worker {w} down", down_bps[w] or None, burst) for w in workers]
         out = [add.link(f"server {s} up", network.server_bps[s] or None) for s in servers]
         into = [add.link(f"server {s} down", network.server_bps[s] or None) for s in servers]
         self.computes = [add.serial(f"worker {w} computes") for w in workers]
         self.updates = [add.serial(f"worker {w} updates") for w in workers]
+        self.senders = [add.serial(f"worker {w} hands over") for w in workers]
         # By worker, then server.
         self.pushes = np.array(
             [[self._connection(up[w], into[s]) for s in servers] for w in workers]
         )
-        # What is urgent goes first, but in BytePS as shipped.
-        first = not self.stock
+        # What is urgent goes first, but in BytePS as shipped; by gates, or by the connection.
+        self.windowed = not self.stock and network.answers_bytes > 0
+        first = not self.stock and not self.windowed
         self.answers = np.array(
             [[self._connection(out[s], down[w], first) for s in servers] for w in workers]
         )
@@ -93,7 +107,16 @@ class _Build:
         )
         self.gates = []
         if not self.stock:
-            self.gates = [add.gate(f"worker {w}", job.scheduler, job.settings) for w in workers]
+            self.gates = [
+                add.gate(f"worker {w}", job.scheduler, job.settings, job.ready_times)
+                for w in workers
+            ]
+        self.windows = [network.answers_bytes + rate * _SLACK_NS // 8 // 10**9 for rate in down_bps]
+        self.answer_gates = [
+            [self._answer_gate(f"answers of server {s} to worker {w}", window) for s in servers]
+            for w, window in enumerate(self.windows)
+            if self.windowed
+        ]
 
         shape = (job.workers, job.iterations)
         tensors, partitions = len(job.size_bytes), len(self.partitions.size_bytes)
@@ -111,6 +134,11 @@ class _Build:
             by_priority=by_priority,
             cost_on_first_link=True,
         )
+
+    def _answer_gate(self, name: str, window_bytes: int) -> int:
+        """Hands over, most urgent first, while less than that is on its way."""
+        settings = {PARTITION: self.job.partition_bytes, "credit_bytes": window_bytes}
+        return self.graph.gate(name, "bytescheduler", settings)
 
     def run(self) -> PsGraph:
         """Iteration after iteration; sums need all workers' pushes."""
@@ -135,7 +163,7 @@ class _Build:
             before = (worker, iteration - 1)
             graph.depend_each(blocks["backward"][before][-1:], begin)
             if self.stock:
-                graph.depend_each(blocks["answer"][before], forward[0])
+                graph.depend_each(blocks["update"][before], forward[0])
             else:
                 graph.depend_each(blocks["update"][before], forward)
         # What is ready at one time: the last in forward order first, as backward goes.
@@ -154,15 +182,19 @@ class _Build:
     def _push(self, worker: int, iteration: int) -> None:
         """Pushes, their acknowledgements, and what the server does with them."""
         graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
-        at = worker, iteration
+        at, connections = (worker, iteration), self.pushes[worker, parts.server]
+        lag_ns = network.request_lag_ns if self.gates else None
         push = graph.add_block(
             len(parts.size_bytes),
             network.message_cost_ns,
-            device=self.pushes[worker, parts.server],
+            device=connections,
             size_bytes=parts.size_bytes,
             latency_ns=network.delay_ns,
         )
-        graph.depend_each(blocks["ready"][at][parts.tensor], push)
+        sent, request = push, push
+        if lag_ns is not None:
+            sent, request = self._hand_over(worker, push, lag_ns)
+        graph.depend_each(blocks["ready"][at][parts.tensor], sent)
         add = graph.add_block(
             len(push),
             np.ceil(parts.size_bytes * network.sum_ns_per_byte).astype(np.int64),
@@ -170,33 +202,61 @@ class _Build:
         )
         graph.depend_each(push, add)
         if self.gates:
-            acked = graph.add_block(len(push), duration_ns=network.delay_ns)
+            acked = graph.add_block(
+                len(push),
+                device=self.answers[worker, parts.server] if self.windowed else NONE,
+                latency_ns=network.delay_ns,
+            )
             graph.depend_each(push, acked)
             graph.guard_block(
-                push,
+                sent,
                 self.gates[worker],
                 key=parts.key,
                 server=parts.server,
                 priority=-1 - parts.tensor,
                 acked_by=acked,
             )
-        blocks["push"][at], blocks["sum"][at] = push, add
+        blocks["sent"][at], blocks["push"][at] = sent, push
+        blocks["request"][at], blocks["sum"][at] = request, add
+
+    def _hand_over(
+        self, worker: int, push: Int64Array, lag_ns: int
+    ) -> tuple[Int64Array, Int64Array]:
+        """Operations at whose ends ``push`` are handed over, and the requests of their pulls."""
+        graph, parts, network = self.graph, self.partitions, self.job.network
+        sent = graph.add_block(
+            len(push),
+            network.hand_over_ns,
+            device=self.senders[worker],
+            size_bytes=parts.size_bytes,
+        )
+        lag = graph.add_block(len(push), lag_ns)
+        request = graph.add_block(
+            len(push), device=self.pushes[worker, parts.server], latency_ns=network.delay_ns
+        )
+        graph.depend_each(sent, push)
+        graph.depend_each(sent, lag)
+        graph.depend_each(lag, request)
+        return sent, request
 
     def _answer(self, worker: int, iteration: int) -> None:
         """The sums' way back, and the updates."""
         graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
         at = worker, iteration
         connections = self.answers[worker, parts.server]
+        most_bytes = self.windows[worker] if self.windowed else parts.size_bytes.max()
         answer = graph.add_block(
             len(parts.size_bytes),
             network.message_cost_ns,
             device=connections,
-            size_bytes=parts.size_bytes,
+            size_bytes=np.minimum(parts.size_bytes, most_bytes),
             latency_ns=network.delay_ns,
             priority=-parts.tensor,
         )
+        answered = self._hand_over_answers(worker, answer) if self.windowed else answer
         for sums in blocks["sum"][:, iteration]:
-            graph.depend_each(sums, answer)
+            graph.depend_each(sums, answered)
+        graph.depend_each(blocks["request"][at], answered)
         if self.stock:
             pushes = blocks["push"][at]
             acked = graph.add_block(len(answer), device=connections, latency_ns=network.delay_ns)
@@ -209,5 +269,40 @@ class _Build:
         update = graph.add_block(
             blocks["update"].shape[2], self.job.compute.update_ns[at], device=self.updates[worker]
         )
-        graph.depend_each(answer, update[parts.tensor])
+        if self.stock:
+            graph.depend_each(answer, barrier := graph.add_block(1))
+            graph.depend_each(barrier, update)
+        else:
+            graph.depend_each(answer, update[parts.tensor])
+        blocks["answered"][at] = answered
         blocks["answer"][at], blocks["update"][at] = answer, update
+
+    def _hand_over_answers(self, worker: int, answer: Int64Array) -> Int64Array:
+        """Operations at whose ends ``answer`` are handed over.
+
+        What a large one has on its way falls below the window before it is there. So its bytes are
+        two flows, the second as large as the window, and the next may go when the first has ended.
+        """
+        graph, parts, window = self.graph, self.partitions, self.windows[worker]
+        connections = self.answers[worker, parts.server]
+        answered = graph.add_block(len(answer), size_bytes=parts.size_bytes)
+        large = np.flatnonzero(parts.size_bytes > window)
+        first = graph.add_block(
+            len(large), device=connections[large], size_bytes=parts.size_bytes[large] - window
+        )
+        graph.depend_each(answered, answer)
+        graph.depend_each(answered[large], first)
+        graph.depend_each(first, answer[large])
+        leaves_room = answer.copy()
+        leaves_room[large] = first
+        for server, gate in enumerate(self.answer_gates[worker]):
+            mine = parts.server == server
+            graph.guard_block(
+                answered[mine],
+                gate,
+                key=parts.key[mine],
+                server=0,
+                priority=-1 - parts.tensor[mine],
+                acked_by=leaves_room[mine],
+            )
+        return answered

@@ -30,10 +30,20 @@ class Compute:
 
 @dataclass(frozen=True)
 class Network:
-    """Links and what passes them. Rates are of payload, per direction; 0: not limited.
+    """Links and what passes them. Rates are of payload; 0: not limited.
 
+    ``worker_bps``: of each worker's link, towards the servers; ``down_bps``: in the other direction
+    (none: the same).
     ``message_cost_ns``: of the sender's link, per message with bytes. ``delay_ns``: one way.
     ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
+    ``hand_over_ns``: of a worker's one thread that sends, per push that its policy lets go.
+    ``request_lag_ns``: from there until the pull is requested, in the connection of the pushes,
+    behind those that were handed over meanwhile; None: the request arrives with its push.
+    ``burst_bytes``: of each direction of each worker's link, what passes at once after a pause.
+    ``answers_bytes``: a server hands answers to a worker's connection, the most urgent first, while
+    less than this and what the link carries in 1 ms is on its way; what was handed over cannot be
+    overtaken, and acknowledgements wait behind it. 0: answers are handed over one at a time, and
+    acknowledgements wait for nothing.
     """
 
     worker_bps: tuple[int, ...]
@@ -42,11 +52,19 @@ class Network:
     delay_ns: int = 0
     sum_ns_per_byte: float = 0.0
     sum_threads: int = 4
+    down_bps: tuple[int, ...] = ()
+    hand_over_ns: int = 0
+    request_lag_ns: int | None = None
+    burst_bytes: int = 0
+    answers_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class PsJob:
-    """A job. ``scheduler``: a policy or "stock", with all its ``settings``."""
+    """A job. ``scheduler``: a policy or "stock", with all its ``settings``.
+
+    ``ready_times``: what its policy is told of its tensors, as ``Gate.ready_times``.
+    """
 
     tensors: tuple[str, ...]
     size_bytes: tuple[int, ...]
@@ -55,6 +73,16 @@ class PsJob:
     scheduler: str
     partition_bytes: int
     settings: Mapping[str, int] = field(default_factory=dict)
+    ready_times: tuple[tuple[int, int, int, int], ...] = ()
+
+    @property
+    def slowest_bps(self) -> tuple[int, ...]:
+        """Of each worker's link, the slower direction; 0: neither is limited."""
+        down_bps = self.network.down_bps or self.network.worker_bps
+        return tuple(
+            min((rate for rate in pair if rate), default=0)
+            for pair in zip(self.network.worker_bps, down_bps, strict=True)
+        )
 
     @property
     def workers(self) -> int:
@@ -65,6 +93,11 @@ class PsJob:
     def servers(self) -> int:
         """How many."""
         return len(self.network.server_bps)
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return f"{self.scheduler}, {self.workers} workers, {self.servers} server(s)"
 
     @property
     def iterations(self) -> int:

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 
 from byteprophet.errors import UserError
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.schedulers import PLANNED
+from byteprophet.schedulers import DEFAULT, PLANNED
 
 LOOPBACK = "127.0.0.1"
+LOOPBACK_INTERFACE = "lo"
 # Below the range from which Linux gives ports to outgoing connections, which come and go.
 _FREE_PORTS = range(20000, 32000)
 _MOST_LOCAL_RANKS = 64  # of the host device (native/byteps/host_device/local_group.h)
@@ -31,10 +32,13 @@ _BROKEN_MODES = {
 
 def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     """UserError unless ``spec`` makes sense and its command can be started."""
-    counts = {"workers": spec.workers, "servers": spec.servers, "local ranks": spec.local_ranks}
-    for name, count in counts.items():
+    for name, count in {"workers": spec.workers, "local ranks": spec.local_ranks}.items():
         if count < 1:
             raise UserError(f"{name} {count}: a job needs at least one")
+    if spec.servers < 0:
+        raise UserError(f"servers {spec.servers}: must be 0 (all-reduce without BytePS) or more")
+    if spec.all_reduce:
+        _check_all_reduce(spec)
     if math.isnan(spec.timeout_s) or spec.timeout_s <= 0:
         raise UserError(f"timeout {spec.timeout_s:g}: must be a positive number of seconds")
     if spec.partition_bytes is not None and not 0 < spec.partition_bytes < 2**31:
@@ -61,6 +65,17 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
             raise UserError(f"{name}={environment[name]}: {what}; unset it")
     _check_local_ranks(spec.local_ranks, environment)
     _check_command(spec, environment)
+
+
+def _check_all_reduce(spec: JobSpec) -> None:
+    """UserError for what only BytePS has."""
+    without = "without servers there is no BytePS"
+    if spec.scheduler != DEFAULT:
+        raise UserError(f"scheduler {spec.scheduler}: {without}, and nothing to schedule")
+    if spec.settings or spec.partition_bytes is not None:
+        raise UserError(f"settings of a scheduler: {without}, and nothing to schedule")
+    if spec.controller:
+        raise UserError(f"controller: {without}, and nothing to plan")
 
 
 def _check_local_ranks(local_ranks: int, environment: Mapping[str, str]) -> None:

@@ -64,7 +64,10 @@ class RoleName:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What all roles of one job are told: ``settings_text`` is "name=value,..."."""
+    """What all roles of one job are told: ``settings_text`` is "name=value,...".
+
+    Without servers, ``root_address`` is rank 0's, and nothing is said of BytePS (``ranks.py``).
+    """
 
     root_address: str
     root_port: int

@@ -11,7 +11,12 @@ from pathlib import Path
 from byteprophet import schedulers
 from byteprophet.control.keys import make_keys
 from byteprophet.errors import UserError
-from byteprophet.launcher.checks import check_spec, interface_address, root_port
+from byteprophet.launcher.checks import (
+    LOOPBACK_INTERFACE,
+    check_spec,
+    interface_address,
+    root_port,
+)
 from byteprophet.launcher.deadlines import dead_after_s
 from byteprophet.launcher.environment import (
     JobFacts,
@@ -19,9 +24,11 @@ from byteprophet.launcher.environment import (
     base_environment,
     role_environment,
 )
+from byteprophet.launcher.ranks import rank_environment
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.network import Host, HostSpec, why_not_permitted
+from byteprophet.network.namespaces import INTERFACE
 from byteprophet.network.tools import require
 from byteprophet.tune.request import VARIABLE, parse_request
 
@@ -37,14 +44,14 @@ class ResolvedJob:
     names: tuple[RoleName, ...]
     environment: dict[str, str]
     settings: dict[str, int]
-    partition_bytes: int
+    partition_bytes: int | None  # None: nothing is scheduled
     address: str
     port: int
     dead_after_s: float | None  # silence after which the heartbeats give a role up; None: never
     controller_port: int | None  # None: there is no controller
 
     def host_specs(self) -> list[HostSpec]:
-        """The scheduler's first; only the workers' links are limited."""
+        """The scheduler's (or rank 0's) first; only the workers' links are limited."""
         spec = self.spec
         rates = {
             role.host: spec.worker_bandwidth_bps.get(role.index, spec.bandwidth_bps)
@@ -66,10 +73,13 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     environment = base_environment(os.environ, spec.environment)
     check_spec(spec, environment)
     silence_s = dead_after_s(environment)
-    settings, partition_bytes = schedulers.resolve(
-        spec.scheduler, spec.settings, spec.partition_bytes
-    )
-    parse_request(environment.get(VARIABLE, ""), spec.scheduler, settings)
+    settings: dict[str, int] = {}
+    partition_bytes = None
+    if not spec.all_reduce:
+        settings, partition_bytes = schedulers.resolve(
+            spec.scheduler, spec.settings, spec.partition_bytes
+        )
+        parse_request(environment.get(VARIABLE, ""), spec.scheduler, settings)
     address = interface_address(spec.interface)
     if spec.namespaces:
         reason = why_not_permitted()
@@ -98,8 +108,9 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
 
 
 def _role_names(spec: JobSpec) -> Iterator[RoleName]:
-    # The scheduler is the first: the others look for it.
-    yield RoleName("scheduler", 0, "scheduler")
+    # The first is the one that the others look for.
+    if not spec.all_reduce:
+        yield RoleName("scheduler", 0, "scheduler")
     for index in range(spec.servers):
         yield RoleName("server", index, f"server-{index}")
     for index in range(spec.workers):
@@ -135,7 +146,7 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         servers=spec.servers,
         scheduler=None if spec.scheduler == schedulers.STOCK else spec.scheduler,
         settings_text=",".join(f"{name}={value}" for name, value in job.settings.items()),
-        partition_bytes=job.partition_bytes,
+        partition_bytes=job.partition_bytes or 0,
         run_directory=str(run_directory),
         local_ranks=spec.local_ranks,
         controller=controller,
@@ -144,6 +155,7 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
             str(step.at_update) for step in spec.steps if step.at_update is not None
         ),
     )
+    interface = (spec.interface or LOOPBACK_INTERFACE) if hosts is None else INTERFACE
     host_of = {} if hosts is None else {host.name: host for host in hosts}
     plans = []
     for role in job.names:
@@ -158,7 +170,10 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         if hosts is not None:
             address = host_of[role.host].address
             argv = host_of[role.host].enter(argv, directory)
-        environment = role_environment(job.environment, facts, role, address, str(sockets))
+        if spec.all_reduce:
+            environment = rank_environment(job.environment, facts, role, interface)
+        else:
+            environment = role_environment(job.environment, facts, role, address, str(sockets))
         log = run_directory / "logs" / f"{role.name}.log"
         plans.append(RolePlan(role.name, role.kind, argv, environment, directory, log))
     return plans

@@ -49,7 +49,7 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "workers": spec.workers,
         "local_ranks": spec.local_ranks,
         "servers": spec.servers,
-        "scheduler": spec.scheduler,
+        "scheduler": None if spec.all_reduce else spec.scheduler,
         "namespaces": spec.namespaces,
         "bandwidth_bps": spec.bandwidth_bps,
         "worker_bandwidth_bps": {

@@ -43,7 +43,9 @@ class JobSpec:
     ``settings`` are the scheduler's, where they differ from its defaults; ``partition_bytes`` None
     means the scheduler's own. ``environment`` is added to this process' environment, and wins over
     everything but what the launcher itself must set. ``directory`` is where workers start.
-    A worker is ``local_ranks`` processes, of which one talks to the servers for all.
+    A worker is ``local_ranks`` processes, of which one talks to the servers for all. Without
+    ``servers``, the job is one of torch.distributed: workers only, each told its rank and where
+    rank 0 is as torchrun would, and no ``scheduler``, ``settings`` and ``partition_bytes``.
     ``bandwidth_bps`` limits each worker's link; a worker in ``worker_bandwidth_bps`` (by its index)
     has that rate instead. ``steps`` change the others' while the job runs. All need ``namespaces``,
     which gives each server and worker a host of its own (network.Cluster); without, all share this
@@ -72,6 +74,11 @@ class JobSpec:
     controller: bool = False
     roles: RoleCommands = RoleCommands()
     limits: Limits = Limits()
+
+    @property
+    def all_reduce(self) -> bool:
+        """Whether the ranks reduce among themselves, without BytePS."""
+        return self.servers == 0
 
 
 @dataclass(frozen=True)

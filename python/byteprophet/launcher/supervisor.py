@@ -187,8 +187,8 @@ class Supervisor:
         """
         if ended.verdict is None:
             return ended.obituary()
-        scheduler = next(role for role in self._roles if role.plan.kind == "scheduler")
-        verdict = scheduler.verdict or ended.verdict
+        verdicts = (role.verdict for role in self._roles if role.plan.kind == "scheduler")
+        verdict = next(verdicts, None) or ended.verdict
         named = next((role for role in self._roles if verdict.startswith(f"{role.name} ")), ended)
         others = [r for r in self._roles if r.plan.kind == "worker" and r is not named]
         self._wait_for(others, self._limits.last_words_s)

@@ -26,12 +26,14 @@ from byteprophet.network import tools
 from byteprophet.network.holder import Holder
 from byteprophet.network.permission import enter_command, unshare_command, why_not_permitted
 
+INTERFACE = "eth0"
+"""Of every host."""
 _SUBNET = "10.87.0"
 _MAX_HOSTS = 253
 
 # Four of the largest segments TCP hands to a device at once (64 KiB). With a burst of one, tbf
 # splits each of them into frames, which costs several times the CPU and disturbs what is measured.
-_BURST = "256k"
+BURST_BYTES = 256 << 10
 # How long a full queue takes to drain, on top of the burst. Too short, and TCP loses packets: with
 # 5 ms, one stream to a host at 200 mbit/s retransmitted 60 packets a second; with 20 ms, one or two
 # streams none from 200 mbit/s to 1 gbit/s, at 95.6% of the rate as payload. 50 ms brought no more,
@@ -113,7 +115,7 @@ class Cluster:
         _batch([*enter_command(self._switch_pid), "--net", "--"], "tc", ports)
         for _, host in chosen:
             inside = [*enter_command(host.pid), "--net", "--"]
-            _batch(inside, "tc", [_throttle("eth0", rate_bps, "replace")])
+            _batch(inside, "tc", [_throttle(INTERFACE, rate_bps, "replace")])
 
     def _hold(
         self, undo: ExitStack, name: str, unshare: Sequence[str], *setup: Sequence[str]
@@ -150,7 +152,9 @@ class Cluster:
         links = ["link add name bridge0 type bridge", "link set dev bridge0 up"]
         queues = []
         for index, host in enumerate(self.hosts):
-            links.append(f"link add name port{index} type veth peer name eth0 netns {host.pid}")
+            links.append(
+                f"link add name port{index} type veth peer name {INTERFACE} netns {host.pid}"
+            )
             links.append(f"link set dev port{index} master bridge0 up")
             rate_bps = self._specs[index].rate_bps
             if rate_bps is not None:
@@ -158,20 +162,22 @@ class Cluster:
         _batch(inside(switch_pid), "ip", links)
         _batch(inside(switch_pid), "tc", queues)
         for spec, host in zip(self._specs, self.hosts, strict=True):
-            addresses = ["link set dev lo up", f"addr add {host.address}/24 dev eth0"]
+            addresses = ["link set dev lo up", f"addr add {host.address}/24 dev {INTERFACE}"]
             if spec.rate_bps is not None:
-                _batch(inside(host.pid), "tc", [_throttle("eth0", spec.rate_bps)])
-            up = ["link set dev eth0 up", _congestion_control(host.address)]
+                _batch(inside(host.pid), "tc", [_throttle(INTERFACE, spec.rate_bps)])
+            up = [f"link set dev {INTERFACE} up", _congestion_control(host.address)]
             _batch(inside(host.pid), "ip", [*addresses, *up])
 
 
 def _congestion_control(address: str) -> str:
     """The route to the other hosts, anew, with TCP's usual algorithm."""
-    return f"route replace {_SUBNET}.0/24 dev eth0 src {address} congctl {_CONGESTION_CONTROL}"
+    return (
+        f"route replace {_SUBNET}.0/24 dev {INTERFACE} src {address} congctl {_CONGESTION_CONTROL}"
+    )
 
 
 def _throttle(device: str, rate_bps: int, verb: str = "add") -> str:
-    limit = f"rate {rate_bps}bit burst {_BURST} latency {_LATENCY}"
+    limit = f"rate {rate_bps}bit burst {BURST_BYTES} latency {_LATENCY}"
     return f"qdisc {verb} dev {device} root tbf {limit}"
 
 

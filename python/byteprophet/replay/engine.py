@@ -153,6 +153,7 @@ def _tables(graph: Graph) -> dict[str, Any]:
         "device_first_route": np.cumsum([0, *map(len, routes)], dtype=np.int64),
         "device_route": np.array([link for route in routes for link in route], dtype=np.int32),
         "link_bps": np.array([link.capacity_bps or 0 for link in graph.links], dtype=np.int64),
+        "link_burst_bytes": np.array([link.burst_bytes for link in graph.links], dtype=np.int64),
         "pools": len(graph.pools),
         "gates": len(graph.gates),
     }

@@ -18,7 +18,10 @@ from byteprophet.graph.measured import Measured
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_graph import build
 from byteprophet.graph.ps_job import PsJob
+from byteprophet.graph.ring_job import RingJob
 from byteprophet.replay.engine import replay
+from byteprophet.replay.kinds import Kind
+from byteprophet.replay.ring import RING
 from byteprophet.replay.what_if import Changes, change
 
 _WARMUP = 5  # iterations, but at most half of them
@@ -34,7 +37,7 @@ class Prediction:
     Daydream (Zhu et al., ATC 2020) has it. ``bound_ns``: no schedule is faster.
     """
 
-    job: PsJob
+    job: PsJob | RingJob
     median_ns: int
     low_ns: int
     high_ns: int
@@ -50,7 +53,6 @@ class Prediction:
 
     def as_json(self) -> dict[str, Any]:
         """As ``byteprophet replay --json`` prints it (docs/formats.md)."""
-        job, network = self.job, self.job.network
         return {
             "schema": 1,
             "iteration_ns": {"median": self.median_ns, "low": self.low_ns, "high": self.high_ns},
@@ -59,30 +61,20 @@ class Prediction:
             "replay_error": self.replay_error,
             "daydream_ns": self.daydream_ns,
             "bound_ns": self.bound_ns,
-            "assumptions": {
-                "scheduler": job.scheduler,
-                "settings": dict(job.settings),
-                "partition_bytes": job.partition_bytes,
-                "workers": job.workers,
-                "servers": job.servers,
-                "iterations": job.iterations,
-                "payload_bps": [rate or None for rate in network.worker_bps],
-                "message_cost_ns": network.message_cost_ns,
-                "delay_ns": network.delay_ns,
-                "sum_ns_per_byte": network.sum_ns_per_byte,
-            },
+            "assumptions": _kind_of(self.job).assumptions(self.job),
         }
 
 
 def predict(measured: Measured, changes: Changes) -> Prediction:
     """How long iterations of the measured job take with ``changes``."""
-    warmup = min(_WARMUP, measured.job.iterations // 2)
+    kind = _kind_of(measured.job)
+    warmup = max(min(_WARMUP, measured.job.iterations // 2), measured.settled_from)
     # The last iteration's end has nothing after it, in the graph.
     was_ns = int(np.median(measured.iteration_ns[warmup:]))
-    same_ns = _iterations_ns(measured.job)[warmup:]
+    same_ns = kind.iterations_ns(measured.job)[warmup:]
     replay_error = float(np.median(same_ns)) / was_ns - 1
-    job = change(measured.job, changes)
-    times_ns = same_ns if changes == Changes() else _iterations_ns(job)[warmup:]
+    job = kind.change(measured.job, changes)
+    times_ns = same_ns if changes == Changes() else kind.iterations_ns(job)[warmup:]
     low_ns, high_ns = np.quantile(times_ns, (_LOW, _HIGH))
     unsure = abs(replay_error)
     return Prediction(
@@ -92,18 +84,17 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
         high_ns=int(high_ns * (1 + unsure)),
         measured_ns=was_ns if changes == Changes() else None,
         replay_error=replay_error,
-        daydream_ns=daydream_ns(job),
-        bound_ns=bound_ns(job),
+        daydream_ns=kind.daydream_ns(job),
+        bound_ns=kind.bound_ns(job),
     )
 
 
 def daydream_ns(job: PsJob) -> int:
     """The iteration if every tensor had the link for itself: its size over the bandwidth, twice."""
-    network = job.network
     slowest_ns = 0
     for worker in range(job.workers):
         forward_ns, ready_ns, backward_ns = _medians(job, worker)
-        rate_bps = network.worker_bps[worker]
+        rate_bps = job.slowest_bps[worker]
         travel_ns = np.array(job.size_bytes) * 16e9 / rate_bps if rate_bps else 0 * ready_ns
         there_ns = ready_ns + travel_ns
         end_ns = float(backward_ns)
@@ -116,7 +107,7 @@ def daydream_ns(job: PsJob) -> int:
 def bound_ns(job: PsJob) -> int:
     """The shortest iteration that any schedule gives the slowest worker, at its median times."""
     bounds_ns = []
-    for worker, rate_bps in enumerate(job.network.worker_bps):
+    for worker, rate_bps in enumerate(job.slowest_bps):
         forward_ns, ready_ns, backward_ns = _medians(job, worker)
         bound = _core.iteration_bound_ns(
             list(job.size_bytes),
@@ -140,6 +131,25 @@ def _medians(job: PsJob, worker: int) -> tuple[Int64Array, Int64Array, int]:
     return forward_ns, ready_ns, int(np.median(compute.backward_ns[worker]))
 
 
+def _assumptions(job: PsJob) -> dict[str, Any]:
+    network = job.network
+    return {
+        "scheduler": job.scheduler,
+        "settings": dict(job.settings),
+        "partition_bytes": job.partition_bytes,
+        "workers": job.workers,
+        "servers": job.servers,
+        "iterations": job.iterations,
+        "payload_bps": [rate or None for rate in network.worker_bps],
+        "answers_bps": [rate or None for rate in network.down_bps],
+        "message_cost_ns": network.message_cost_ns,
+        "delay_ns": network.delay_ns,
+        "sum_ns_per_byte": network.sum_ns_per_byte,
+        "hand_over_ns": network.hand_over_ns,
+        "request_lag_ns": network.request_lag_ns,
+    }
+
+
 def _iterations_ns(job: PsJob) -> Int64Array:
     """Of the slowest worker, shape (iterations,)."""
     built = build(job)
@@ -148,3 +158,10 @@ def _iterations_ns(job: PsJob) -> Int64Array:
     ends_ns = replayed.end_ns[built.backward[..., -1]]
     slowest: Int64Array = (ends_ns - starts_ns).max(axis=0)
     return slowest
+
+
+_PS = Kind(change, _iterations_ns, daydream_ns, bound_ns, _assumptions)
+
+
+def _kind_of(job: PsJob | RingJob) -> Kind[Any]:
+    return RING if isinstance(job, RingJob) else _PS

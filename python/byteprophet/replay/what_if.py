@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from byteprophet import schedulers
+from byteprophet import _core, schedulers
 from byteprophet.errors import UserError
 from byteprophet.graph.ps_job import Compute, PsJob
 from byteprophet.network import payload_bps
+
+_BANDWIDTH, _PLANNED_FOR = "bandwidth_bps", "plan_bandwidth_bps"  # settings
 
 
 @dataclass(frozen=True)
@@ -44,26 +46,60 @@ def change(job: PsJob, changes: Changes) -> PsJob:
             name: np.rint(times_ns * changes.compute_scale).astype(np.int64)
             for name, times_ns in vars(job.compute).items()
         }
-        job = replace(job, compute=Compute(**scaled))
+        ready_times = tuple(
+            (
+                tensor,
+                priority,
+                round(ready_ns * changes.compute_scale),
+                round(spread_ns * changes.compute_scale),
+            )
+            for tensor, priority, ready_ns, spread_ns in job.ready_times
+        )
+        job = replace(job, compute=Compute(**scaled), ready_times=ready_times)
     if changes.workers is not None:
         job = _with_workers(job, changes.workers)
     network = job.network
     if changes.servers is not None:
         network = replace(network, server_bps=(0,) * changes.servers)
     if changes.bandwidth_bps is not None:
-        link_bps = payload_bps(changes.bandwidth_bps) or 0
-        network = replace(network, worker_bps=(link_bps,) * job.workers)
+        links = (payload_bps(changes.bandwidth_bps) or 0,) * job.workers
+        network = replace(network, worker_bps=links, down_bps=links)
     if changes.link_latency_ns is not None:
         network = replace(network, delay_ns=changes.link_latency_ns)
-    job = replace(job, network=network)
-    if changes.scheduler is not None:
-        settings, size = schedulers.resolve(changes.scheduler, {}, changes.partition_bytes)
-        return replace(job, scheduler=changes.scheduler, settings=settings, partition_bytes=size)
-    if changes.partition_bytes is not None:
-        others = {n: v for n, v in job.settings.items() if n != schedulers.PARTITION}
-        settings, size = schedulers.resolve(job.scheduler, others, changes.partition_bytes)
-        return replace(job, settings=settings, partition_bytes=size)
-    return job
+    job = _with_policy(replace(job, network=network), changes)
+    return job if changes == Changes() else _on_its_link(job)
+
+
+def _with_policy(job: PsJob, changes: Changes) -> PsJob:
+    name, kept = changes.scheduler, {}
+    if name is None:
+        if changes.partition_bytes is None:
+            return job
+        given = (schedulers.PARTITION, schedulers.LARGEST_PARTITION)
+        name, kept = job.scheduler, {n: v for n, v in job.settings.items() if n not in given}
+    settings, size = schedulers.resolve(name, kept, changes.partition_bytes)
+    return replace(
+        job,
+        scheduler=name,
+        settings=settings,
+        partition_bytes=size,
+        ready_times=job.ready_times if name in schedulers.PLANNED else (),
+    )
+
+
+def _on_its_link(job: PsJob) -> PsJob:
+    """With the partition size that the policy would choose there, and the plan of that link."""
+    slowest_bps = min(job.slowest_bps)
+    if job.settings.get(_PLANNED_FOR) and slowest_bps:
+        job = replace(job, settings={**job.settings, _PLANNED_FOR: slowest_bps})
+    if job.scheduler == schedulers.STOCK or not slowest_bps or _BANDWIDTH not in job.settings:
+        return job
+    link_bps = job.settings[_BANDWIDTH] or slowest_bps
+    policy = _core.Policy(job.scheduler, {**job.settings, _BANDWIDTH: link_bps})
+    size = policy.preferred_partition_bytes
+    if size is None:
+        return job
+    return replace(job, settings={**job.settings, schedulers.PARTITION: size}, partition_bytes=size)
 
 
 def _with_workers(job: PsJob, workers: int) -> PsJob:
@@ -72,10 +108,16 @@ def _with_workers(job: PsJob, workers: int) -> PsJob:
     A worker that is there twice would never be late or early against itself, so its iterations
     are taken in another order the second time.
     """
-    chosen = np.arange(workers)
     times = {}
     for name, times_ns in vars(job.compute).items():
-        rows = [np.roll(times_ns[w % job.workers], w // job.workers, axis=0) for w in chosen]
+        rows = [
+            np.roll(times_ns[worker % job.workers], worker // job.workers, axis=0)
+            for worker in range(workers)
+        ]
         times[name] = np.stack(rows)
-    links = tuple(job.network.worker_bps[worker % job.workers] for worker in chosen.tolist())
-    return replace(job, compute=Compute(**times), network=replace(job.network, worker_bps=links))
+    chosen = [worker % job.workers for worker in range(workers)]
+    network = job.network
+    down_bps = network.down_bps and tuple(network.down_bps[worker] for worker in chosen)
+    up_bps = tuple(network.worker_bps[worker] for worker in chosen)
+    network = replace(network, worker_bps=up_bps, down_bps=down_bps)
+    return replace(job, compute=Compute(**times), network=network)

@@ -11,13 +11,20 @@ from rich.table import Table
 from byteprophet.network import format_rate
 
 
+def _name(result: Mapping[str, Any]) -> str:
+    """The scheduler, or the runtime that has none."""
+    name: str = result["scheduler"] or result["runtime"]
+    return f"{name} (tuned)" if result.get("tuned") else name
+
+
 def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """One line per result; "vs stock" is the rate over stock's on the same link, if it was run."""
     first = results[0]
     kind = "paced compute, real bytes" if first["paced"] else "real training"
     if first["paced"] and not first["real_time"]:
         kind += "; compute waited for cores (SCHED_RR not permitted)"
-    title = f"{first['workload']}: {first['workers']} workers, {first['servers']} server(s), {kind}"
+    servers = max(result["servers"] for result in results)
+    title = f"{first['workload']}: {first['workers']} workers, {servers} server(s), {kind}"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("link")
     table.add_column("scheduler")
@@ -32,8 +39,9 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
         ratio = result["bound_ratio"]
         table.add_row(
             format_rate(result["bandwidth_bps"]),
-            result["scheduler"] + (" (tuned)" if result.get("tuned") else ""),
-            str(result["partition_bytes"]),
+            (result["scheduler"] or result["runtime"])
+            + (" (tuned)" if result.get("tuned") else ""),
+            str(result["partition_bytes"] or ""),
             f"{iteration['median'] / 1e6:.1f}",
             f"{iteration['p10'] / 1e6:.0f}-{iteration['p90'] / 1e6:.0f}",
             f"{result['samples_per_s']:.1f}",

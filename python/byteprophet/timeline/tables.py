@@ -104,7 +104,9 @@ SPAN = np.dtype(
         ("reserved", np.uint8, 5),
     ]
 )
-"""One thing that was done. ``name``: index of its name. ``size_bytes``: moved or reduced, else 0.
+"""One thing that was done. ``name``: index of its name.
+
+``size_bytes``: moved or reduced; of BACKWARD, of the gradients complete at its end; else 0.
 
 Spans of one ``lane`` (a thread, a stream, a device) of one role follow one another or are nested.
 ``iteration`` as in transfers; 0 where there is none.

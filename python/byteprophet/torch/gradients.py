@@ -226,7 +226,7 @@ class Gradients:
                 "accumulate gradients locally"
             )
         if process_layers.installed:
-            process_layers.gradient_ready(slot.name)
+            process_layers.gradient_ready(slot.name, slot.parameter.nbytes)
         slot.averaged = False
         slot.passes_left -= 1
         if slot.passes_left <= 0:

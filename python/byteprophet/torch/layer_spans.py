@@ -14,7 +14,7 @@ FORWARD
     them, run before ours. Layers called by a layer are nested in it; so is a wait in its midst.
 BACKWARD
     Named by parameter: from the gradient complete before to this one complete, in autograd's
-    thread. The first begins where backward reaches the model's output.
+    thread; with the gradient's bytes. The first begins where backward reaches the model's output.
 
 Left out: evaluation (no gradients), forwards in other threads than the first, and what runs again
 inside backward (checkpointing), which is part of BACKWARD. Times are the host's: on an accelerator,
@@ -112,13 +112,14 @@ class LayerSpans:
         if root not in self._names:
             self._learn_names(root)
 
-    def gradient_ready(self, name: str) -> None:
-        """The gradient of parameter ``name`` is complete."""
+    def gradient_ready(self, name: str, size_bytes: int) -> None:
+        """The gradient of parameter ``name``, of so many bytes, is complete."""
         now_ns, thread = self._log.clock(), threading.get_ident()
         begin_ns = max(self._ready_ns.get(thread, 0), self._ended_ns) or now_ns
         self._ready_ns[thread] = now_ns
         self._passes[thread] = torch._C._current_graph_task_id()
-        self._log.add(Kind.BACKWARD, name, min(begin_ns, now_ns), now_ns)
+        begin_ns = min(begin_ns, now_ns)
+        self._log.add(Kind.BACKWARD, name, begin_ns, now_ns, size_bytes=size_bytes)
 
     def _remove(self) -> None:
         for handle in self._handles:

@@ -30,6 +30,7 @@ from torch.optim.optimizer import (
 )
 
 from byteprophet.observe import process as observing
+from byteprophet.observe import recording
 from byteprophet.observe.observer import NoTransfers, Observer
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.span_recording import SpanConsumer
@@ -114,9 +115,9 @@ class Record:
         return {id(parameter): name for name, parameter in self._named}
 
     def _hook(self, name: str, parameter: nn.Parameter) -> Any:
-        def accumulated(_parameter: Tensor) -> None:
+        def accumulated(of: Tensor) -> None:
             if self._layers.installed:
-                self._layers.gradient_ready(name)
+                self._layers.gradient_ready(name, of.nbytes)
 
         return parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
 
@@ -142,11 +143,14 @@ def record(
     """Record the training of ``model``: ``<directory>/events/spans-worker-<rank>.arrows``.
 
     ``directory``: default: the run directory that ``byteprophet run`` gave. ``steps``: the first
-    iteration, from 1, and the one to stop before; default: all. ``ValueError`` where there is no
-    directory; ``UserError`` for steps that are no window.
+    iteration, from 1, and the one to stop before; default: those of ``--record-steps``, else all.
+    ``ValueError`` where there is no directory; ``UserError`` for steps that are no window.
     """
     place = directory or os.environ.get("BYTEPROPHET_RUN")
     if not place:
         raise ValueError("record(model): give a directory to save to, e.g. directory='runs/mine'")
-    windows = "" if steps is None else f"{steps[0]}:{steps[1]}"
-    return Record(model, Path(place), Windows.parse(windows, "steps"))
+    if steps is None:
+        windows = Windows.parse(os.environ.get(recording.STEPS, ""), recording.STEPS)
+    else:
+        windows = Windows.parse(f"{steps[0]}:{steps[1]}", "steps")
+    return Record(model, Path(place), windows)

@@ -12,6 +12,7 @@
     pacing.py     timed waits without drift
     paced.py      a workload as a ``torch.nn.Module``          (needs torch)
     worker.py     the paced worker process of a job            (needs torch, a front)
+    ddp_worker.py ddp_settings.py   the same under DistributedDataParallel
 
 This module imports neither torch nor a front.
 """

@@ -134,14 +134,23 @@ class PacedLayer(nn.Module):
         result: torch.Tensor = _Paced.apply(signal, self, *parameters)  # type: ignore[no-untyped-call]
         ran = self.pacer.end()
         if torch.is_grad_enabled():
-            self.record(Kind.FORWARD, ran, self.maker.iteration)
+            self.record(Kind.FORWARD, ran, self.maker.iteration, 0)
         return result
 
-    def record(self, kind: Kind, ran: tuple[int, int], iteration: int) -> None:
-        """The device ran this layer in ``iteration``, which counts from 0."""
+    def record(self, kind: Kind, ran: tuple[int, int], iteration: int, size_bytes: int) -> None:
+        """The device ran this layer in ``iteration``, which counts from 0.
+
+        ``size_bytes``: of the gradients that it handed over.
+        """
         if self.spans is not None:
-            lane = self.spans.lane(_LANE)
-            self.spans.add(kind, self.tensor.name, *ran, iteration=iteration + 1, lane=lane)
+            self.spans.add(
+                kind,
+                self.tensor.name,
+                *ran,
+                iteration=iteration + 1,
+                size_bytes=size_bytes,
+                lane=self.spans.lane(_LANE),
+            )
 
 
 class _Paced(torch.autograd.Function):
@@ -167,5 +176,6 @@ class _Paced(torch.autograd.Function):
         maker, backward_order = layer.maker, reversed(layer.burst)
         gradients = [maker.take(member.position, ctx.iteration) for member in backward_order]
         layer.pacer.wait(layer.tensor.backward_ns, maker.make_piece)
-        layer.record(Kind.BACKWARD, layer.pacer.end(), ctx.iteration)
+        size_bytes = sum(gradient.nbytes for gradient in gradients)
+        layer.record(Kind.BACKWARD, layer.pacer.end(), ctx.iteration, size_bytes)
         return (*outputs, None, *gradients[::-1])

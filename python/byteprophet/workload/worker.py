@@ -69,15 +69,18 @@ class _Usage:
 def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> WorkerResult:
     """Train and measure. ``front`` is a module like ``byteps.torch``, initialised.
 
-    ``spans``, if given, are told of iterations, layers and the waits of "stock".
+    It may have ``wrap``: what it makes of the model is trained in place of it. ``spans``, if given,
+    are told of iterations, layers and the waits of "stock".
     """
     workload = config.load_workload()
     model = PacedModel(workload, front.rank())
     if spans is not None:
         model.record_spans(spans)
+    trained: torch.nn.Module = front.wrap(model, spans) if hasattr(front, "wrap") else model
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     named = list(model.named_tensors())
-    extra = {} if config.scheduler == STOCK else {"model": model}
+    scheduled = config.scheduler not in (None, STOCK)
+    extra = {"model": model} if scheduled else {}
     optimizer = front.DistributedOptimizer(optimizer, named_parameters=named, **extra)
     if spans is not None and config.scheduler == STOCK:
         optimizer.synchronize = _recorded(optimizer.synchronize, spans)
@@ -104,7 +107,7 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
             model.take_times_of(workload)
             signal = torch.zeros(workload.batch_size, 0)
         optimizer.zero_grad()
-        model(signal).sum().backward()
+        trained(signal).sum().backward()
         optimizer.step()
         starts_ns.append(time.monotonic_ns())
     ended = _Usage.now()
@@ -123,27 +126,37 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
         idle_cpu_fraction=idle_from.cpu_fraction_until(idle_until) if config.idle_s else 0.0,
         parameters_sha256=parameters_sha256(tensors),
         updates=config.updates,
-        scheduled_partitions=0 if config.scheduler == STOCK else front.scheduled_partitions(),
+        scheduled_partitions=front.scheduled_partitions() if scheduled else 0,
         first_monotonic_ns=starts_ns[0],
         last_monotonic_ns=starts_ns[-1],
         tuning_ns=tuple(tuning_ns),
         real_time=real_time,
-        partition_bytes=0 if config.scheduler == STOCK else front.partition_bytes(),
+        partition_bytes=front.partition_bytes() if scheduled else 0,
     )
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the worker that the environment describes; returns the exit status."""
+    return run_worker("byteprophet.workload.worker", arguments, _import_front)
+
+
+def run_worker(
+    module: str, arguments: Sequence[str], make_front: Callable[[WorkerConfig], Any]
+) -> int:
+    """The whole life of a paced worker process: ``python -m module CONFIG.toml``.
+
+    ``make_front`` gives its front, not yet initialised. Returns the exit status.
+    """
     try:
         if len(arguments) != 1:
-            raise UserError("usage: python -m byteprophet.workload.worker CONFIG.toml")
+            raise UserError(f"usage: python -m {module} CONFIG.toml")
         config = read_worker_config(arguments[0])
         config.load_workload()  # refuse a bad one before joining the job
         run_directory = os.environ.get("BYTEPROPHET_RUN")
         if not run_directory:
             raise UserError("BYTEPROPHET_RUN is not set: the launcher sets it to the run directory")
         spans = process_spans if recording.check(os.environ) else None
-        front = _import_front(config.scheduler)
+        front = make_front(config)
     except UserError as error:
         print(f"byteprophet: error: {error}", file=sys.stderr)
         return 2
@@ -151,10 +164,9 @@ def main(arguments: Sequence[str]) -> int:
     _keep_freed_memory()
     process_spans.told_by_model = True  # before anybody puts hooks into it
     front.init()
-    if config.scheduler == STOCK:  # the other front does so by itself
-        talks_to_servers = front.local_rank() == front.local_size() - 1
-        messages = loaded_source() if talks_to_servers else None
-        observing.start_spans(front.rank(), front.size(), messages)
+    if config.scheduler in (None, STOCK):  # the front of other schedulers does so by itself
+        pushes = config.scheduler == STOCK and front.local_rank() == front.local_size() - 1
+        observing.start_spans(front.rank(), front.size(), loaded_source() if pushes else None)
     result = work(config, front, spans)
     result.write(Path(run_directory))
     observing.stop()
@@ -162,7 +174,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _import_front(scheduler: str) -> Any:
+def _import_front(config: WorkerConfig) -> Any:
+    scheduler = config.scheduler
+    if scheduler is None:
+        raise UserError("scheduler is missing: this worker is one of BytePS")
     name = "byteps.torch" if scheduler == STOCK else "byteprophet.torch"
     try:
         return importlib.import_module(name)

@@ -2,13 +2,15 @@
 
     workload = "resnet50"          # a built-in name, or the path of a workload file
     compute_ns = 900000000         # optional: forward and backward together; else the workload's
-    scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front
+    scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front; none
+                                   # where a worker has no BytePS
     warmup_iterations = 3
     iterations = 20
     idle_s = 2.0                   # optional: how long the process is left idle at the end
     tune_iterations = 250          # optional: iterations between, in which settings change
     next_batch_size = 32           # optional: so many samples from update next_batch_at on; compute
     next_batch_at = 25             # changes in proportion (updates count from 0)
+    settings = {bucket_cap_mb = 4} # optional: integers, of a worker without BytePS
 
 A path is relative to the directory in which the workers run.
 """
@@ -16,7 +18,8 @@ A path is relative to the directory in which the workers run.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,7 @@ class WorkerConfig:
     """What a paced worker process is to do; the same for all workers of a job."""
 
     workload: str
-    scheduler: str
+    scheduler: str | None
     warmup_iterations: int
     iterations: int
     compute_ns: int | None = None
@@ -47,29 +50,37 @@ class WorkerConfig:
     tune_iterations: int = 0
     next_batch_size: int | None = None
     next_batch_at: int | None = None
+    settings: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for field in ("workload", "scheduler"):
-            value = getattr(self, field)
+        for name in ("workload", "scheduler"):
+            value = getattr(self, name)
+            if name == "scheduler" and value is None:
+                continue
             if type(value) is not str or not value:
-                raise UserError(f"{field} must be a text that is not empty, got {value!r}")
-        for field, smallest in (
+                raise UserError(f"{name} must be a text that is not empty, got {value!r}")
+        for name, smallest in (
             ("warmup_iterations", 0),
             ("iterations", 1),
             ("tune_iterations", 0),
             ("next_batch_size", 1),
             ("next_batch_at", 1),
         ):
-            value = getattr(self, field)
-            if field.startswith("next_batch") and value is None:
+            value = getattr(self, name)
+            if name.startswith("next_batch") and value is None:
                 continue
             if type(value) is not int or value < smallest:
-                raise UserError(f"{field} must be an integer from {smallest}, got {value!r}")
+                raise UserError(f"{name} must be an integer from {smallest}, got {value!r}")
 
         if (self.next_batch_size is None) != (self.next_batch_at is None):
             raise UserError("next_batch_size and next_batch_at belong together: give both or none")
         if type(self.idle_s) not in (int, float) or not 0 <= self.idle_s <= 3600:
             raise UserError(f"idle_s must be a number from 0 to 3600, got {self.idle_s!r}")
+        if not isinstance(self.settings, Mapping):
+            raise UserError(f"settings must be a table, got {self.settings!r}")
+        for name, value in self.settings.items():
+            if type(value) is not int:
+                raise UserError(f"settings.{name} must be an integer, got {value!r}")
 
     def load_workload(self) -> Workload:
         """The workload, at the speed asked for."""
@@ -91,7 +102,7 @@ class WorkerConfig:
     def to_toml(self) -> str:
         """The text of a file from which ``read_worker_config`` gives an equal configuration."""
         fields = asdict(self)
-        return tomli_w.dumps({name: fields[name] for name in fields if fields[name] is not None})
+        return tomli_w.dumps({name: v for name, v in fields.items() if v not in (None, {})})
 
 
 def read_worker_config(path: str | Path) -> WorkerConfig:
@@ -100,10 +111,18 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
     try:
         check_fields(
             table,
-            ("workload", "scheduler", "warmup_iterations", "iterations"),
-            ("compute_ns", "idle_s", "tune_iterations", "next_batch_size", "next_batch_at"),
+            ("workload", "warmup_iterations", "iterations"),
+            (
+                "scheduler",
+                "compute_ns",
+                "idle_s",
+                "tune_iterations",
+                "next_batch_size",
+                "next_batch_at",
+                "settings",
+            ),
         )
-        return WorkerConfig(**table)
+        return WorkerConfig(**{"scheduler": None, **table})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 

@@ -3,33 +3,46 @@
 // A connection has at most one phase under way: a cost on its first link, or bytes on all links of
 // its route at once. Rates are max-min fair in whole bits per second, rounded down: of all links
 // the one whose even share is smallest (of several the first) fixes its flows' rates, then the
-// same for the others. A phase ends at the first whole nanosecond at which its work is done. This
-// is the fluid of prophet/engine/fabric.h, on arbitrary routes.
+// same for the others. A phase ends at the first whole nanosecond at which its work is done. A link
+// that is not limited constrains no bytes; costs on it share its time evenly.
 //
 // Rates are worked out once per time at which anything has changed (Settle), and only for the flows
-// that the change can concern: those joined to it by links that they share. Nothing is worked out
-// where a flow has its links to itself, or takes the place of one that ended on its connection at
-// the same time. No allocation per flow once lists have grown.
+// that the change can concern: those joined to it by links that they share. Little is worked out
+// where flows share one link only or have theirs to themselves, nothing where a flow takes the
+// place of one that ended on its connection at the same time and is limited by the same links. No
+// allocation per flow once lists have grown.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
-#include "prophet/engine/fabric.h"
-#include "prophet/graph/graph.h"
 #include "prophet/item.h"
 
-namespace prophet::graph {
+namespace prophet::fluid {
+
+inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
+// Work is counted in bits times nanoseconds per second: at r bits per second, r of it are done per
+// ns.
+inline constexpr uint64_t kWorkPerByte = 8'000'000'000;
+// Of a limited link: with these no share of a link is 0.
+inline constexpr int64_t kMinBandwidthBps = 8'000;
+inline constexpr int64_t kMaxBandwidthBps = int64_t{1} << 40;
 
 class Links {
  public:
-  // Valid devices and rates; flows are named by their connection's number among the devices.
-  Links(std::span<const Device> devices, std::span<const int64_t> link_bps);
+  // Rates of the links; 0: not limited. `burst_bytes`: of each link, or empty.
+  explicit Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_bytes = {});
+  // Of the next connection, which are numbered from 0: links, each once. Before anything begins.
+  void AddConnection(std::span<const int32_t> route);
 
   // Whether a limited link is on the way; else bytes take no time.
   bool Limits(size_t connection) const { return connections_[connection].limited; }
+  // What is left of so many bytes after what passes at once.
+  int64_t Burst(size_t connection, int64_t bytes, TimeNs now);
   // Begin a phase; both need more than 0, StartBytes a connection that is limited.
   void StartCost(size_t connection, TimeNs cost_ns, TimeNs now);
   void StartBytes(size_t connection, int64_t bytes, TimeNs now);
@@ -40,10 +53,17 @@ class Links {
     if (!touched_.empty()) Share(now);
   }
   // When the next phase ends, as of the last Settle; kNever if none is under way.
-  TimeNs next_ns() const { return ends_.empty() ? engine::kNever : ends_.front().time; }
+  TimeNs next_ns() const { return ends_.empty() ? kNever : ends_.front().time; }
+  // Its connection; of several that of the smallest number.
+  size_t next_connection() const { return ends_.front().connection; }
   // Ends that phase. Its connection.
   size_t Take();
 
+  // As of the last Settle; 0: no phase.
+  int64_t rate_bps(size_t connection) const {
+    const Connection& of = connections_[connection];
+    return of.phase_end == of.first_slot ? 0 : of.rate;
+  }
   TimeNs busy_ns(size_t link) const { return links_[link].busy_ns; }
 
  private:
@@ -62,9 +82,11 @@ class Links {
     uint32_t first_slot = 0;
     uint32_t route_end = 0;  // slots
     uint32_t phase_end = 0;  // slots of the phase; first_slot: none
+    uint32_t limits = 0;     // links that the phase shares
     bool limited = false;
-    bool cost = false;  // the phase is one
-    bool over = false;  // the phase has ended since the last Settle, and no other has begun
+    bool by_first = false;  // its first link limits it, and no other does
+    bool cost = false;      // the phase is one
+    bool over = false;      // the phase has ended since the last Settle, and no other has begun
     int64_t rate = 0;
     Work work = 0;  // left at `settled`
     TimeNs settled = 0;
@@ -81,6 +103,10 @@ class Links {
     int64_t whole = 0;              // its rate by their number
     TimeNs busy_since = 0;
     TimeNs busy_ns = 0;
+    // What may pass at once: `most`, and as it was at `saved_at`; it grows while nobody uses it.
+    Work most = 0;
+    Work saved = 0;
+    TimeNs saved_at = 0;
     // While rates are worked out.
     int64_t left = 0;
     int64_t open = 0;  // flows without a rate
@@ -89,18 +115,28 @@ class Links {
   struct End {
     TimeNs time = 0;
     uint32_t connection = 0;
+    friend auto operator<=>(const End&, const End&) = default;
   };
 
-  int64_t RateOf(const Link& link) const {
-    return link.rate > 0 ? link.rate : engine::kMaxBandwidthBps;
-  }
+  int64_t RateOf(const Link& link) const { return link.rate > 0 ? link.rate : kMaxBandwidthBps; }
 
+  static Work Saved(const Link& link, TimeNs now);
   void Start(size_t connection, bool cost, Work work, TimeNs now);
   void Enter(Connection& connection, bool cost, TimeNs now);
+  void GoOn(Connection& connection, bool cost, TimeNs now);
   void Leave(Connection& connection, TimeNs now);
   void Leave(TimeNs now);
+  void Use(Link& link, TimeNs now) {
+    if (link.users++ == 0) link.busy_since = now;
+  }
+  void Unuse(Link& link, TimeNs now) {
+    if (--link.users > 0) return;
+    link.busy_ns += now - link.busy_since;
+    link.saved_at = now;
+  }
   void Touch(uint32_t link);
   void Share(TimeNs now);
+  bool ShareByItself(const Link& link, TimeNs now);
   bool Alone(const Connection& connection, int64_t& rate) const;
   void Gather(uint32_t link);
   void Fill(TimeNs now);
@@ -114,6 +150,7 @@ class Links {
   std::vector<Slot> slots_;
   std::vector<Connection> connections_;
   std::vector<Link> links_;
+  bool bursts_ = false;
   std::vector<uint32_t> over_;       // connections, some of which may be in use again
   std::vector<uint32_t> touched_;    // links whose flows are others than at the last Settle
   std::vector<uint32_t> component_;  // links whose flows get new rates
@@ -121,4 +158,4 @@ class Links {
   std::vector<End> ends_;
 };
 
-}  // namespace prophet::graph
+}  // namespace prophet::fluid

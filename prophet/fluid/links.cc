@@ -1,23 +1,59 @@
-#include "prophet/graph/links.h"
+#include "prophet/fluid/links.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace prophet::graph {
+namespace prophet::fluid {
 
-Links::Links(std::span<const Device> devices, std::span<const int64_t> link_bps)
-    : connections_(devices.size()), links_(link_bps.size()) {
-  for (size_t link = 0; link < links_.size(); ++link) links_[link].rate = link_bps[link];
-  for (size_t number = 0; number < devices.size(); ++number) {
-    Connection& connection = connections_[number];
-    connection.first_slot = static_cast<uint32_t>(slots_.size());
-    for (const int32_t link : devices[number].route) {
-      slots_.push_back({static_cast<uint32_t>(link), static_cast<uint32_t>(number), 0});
-      connection.limited |= link_bps[static_cast<size_t>(link)] > 0;
-    }
-    connection.route_end = static_cast<uint32_t>(slots_.size());
-    connection.phase_end = connection.first_slot;
+Links::Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_bytes)
+    : links_(link_bps.size()) {
+  for (size_t link = 0; link < links_.size(); ++link) {
+    links_[link].rate = link_bps[link];
+    if (burst_bytes.empty() || burst_bytes[link] == 0) continue;
+    links_[link].most = static_cast<Work>(burst_bytes[link]) * kWorkPerByte;
+    links_[link].saved = links_[link].most;
+    bursts_ = true;
   }
+}
+
+void Links::AddConnection(std::span<const int32_t> route) {
+  const auto number = static_cast<uint32_t>(connections_.size());
+  Connection& connection = connections_.emplace_back();
+  connection.first_slot = static_cast<uint32_t>(slots_.size());
+  bool by_later = false;
+  for (const int32_t link : route) {
+    const bool is_first = slots_.size() == connection.first_slot;
+    slots_.push_back({static_cast<uint32_t>(link), number, 0});
+    (is_first ? connection.by_first : by_later) |= links_[static_cast<size_t>(link)].rate > 0;
+  }
+  connection.limited = connection.by_first || by_later;
+  connection.by_first = connection.by_first && !by_later;
+  connection.route_end = static_cast<uint32_t>(slots_.size());
+  connection.phase_end = connection.first_slot;
+}
+
+Links::Work Links::Saved(const Link& link, TimeNs now) {
+  if (link.users > 0) return link.saved;
+  return std::min(link.most, link.saved + static_cast<Work>(now - link.saved_at) *
+                                              static_cast<Work>(link.rate));
+}
+
+int64_t Links::Burst(size_t number, int64_t bytes, TimeNs now) {
+  if (!bursts_) return bytes;
+  const Connection& connection = connections_[number];
+  Work at_once = static_cast<Work>(bytes) * kWorkPerByte;
+  for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
+    const Link& link = links_[slots_[slot].link];
+    if (link.rate > 0) at_once = std::min(at_once, Saved(link, now));
+  }
+  const Work passed = at_once / kWorkPerByte;
+  for (uint32_t slot = connection.first_slot; slot < connection.route_end; ++slot) {
+    Link& link = links_[slots_[slot].link];
+    if (link.most == 0) continue;
+    link.saved = Saved(link, now) - passed * kWorkPerByte;
+    link.saved_at = now;
+  }
+  return bytes - static_cast<int64_t>(passed);
 }
 
 void Links::StartCost(size_t connection, TimeNs cost_ns, TimeNs now) {
@@ -26,18 +62,21 @@ void Links::StartCost(size_t connection, TimeNs cost_ns, TimeNs now) {
 }
 
 void Links::StartBytes(size_t connection, int64_t bytes, TimeNs now) {
-  Start(connection, false, static_cast<Work>(bytes) * engine::kWorkPerByte, now);
+  Start(connection, false, static_cast<Work>(bytes) * kWorkPerByte, now);
 }
 
 void Links::Start(size_t number, bool cost, Work work, TimeNs now) {
   Connection& connection = connections_[number];
   connection.work = work;
   connection.settled = now;
-  const End end{engine::kNever, static_cast<uint32_t>(number)};
+  const End end{kNever, static_cast<uint32_t>(number)};
   ends_.push_back(end);
-  Place(ends_.size() - 1, end);
+  Lift(ends_.size() - 1, end);
   if (std::exchange(connection.over, false)) {
-    if (connection.cost == cost) return SetEnd(connection);
+    if (connection.cost == cost || connection.by_first) {
+      GoOn(connection, cost, now);
+      return SetEnd(connection);
+    }
     Leave(connection, now);
   }
   connection.rate = 0;
@@ -57,21 +96,34 @@ size_t Links::Take() {
 void Links::Enter(Connection& connection, bool cost, TimeNs now) {
   connection.cost = cost;
   connection.phase_end = cost ? connection.first_slot + 1 : connection.route_end;
+  connection.limits = 0;
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     Link& link = links_[slots_[slot].link];
-    if (link.users++ == 0) link.busy_since = now;
+    Use(link, now);
     slots_[slot].position = kNotSharing;
-    if (!cost && link.rate == 0) continue;  // an unlimited link limits costs only, as in the fabric
+    if (!cost && link.rate == 0) continue;
+    ++connection.limits;
     slots_[slot].position = static_cast<uint32_t>(link.sharing.size());
     link.sharing.push_back(slot);
     Touch(slots_[slot].link);
   }
 }
 
+// With the rate that the phase before had.
+void Links::GoOn(Connection& connection, bool cost, TimeNs now) {
+  if (std::exchange(connection.cost, cost) == cost) return;
+  for (uint32_t slot = connection.first_slot + 1; slot < connection.route_end; ++slot) {
+    Link& link = links_[slots_[slot].link];
+    slots_[slot].position = kNotSharing;
+    cost ? Unuse(link, now) : Use(link, now);
+  }
+  connection.phase_end = cost ? connection.first_slot + 1 : connection.route_end;
+}
+
 void Links::Leave(Connection& connection, TimeNs now) {
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     Link& link = links_[slots_[slot].link];
-    if (--link.users == 0) link.busy_ns += now - link.busy_since;
+    Unuse(link, now);
     const uint32_t position = slots_[slot].position;
     if (position == kNotSharing) continue;
     link.sharing[position] = link.sharing.back();
@@ -105,7 +157,7 @@ void Links::Share(TimeNs now) {
   }
   for (const uint32_t number : touched_) {
     const Link& link = links_[number];
-    if (link.gathered == round_ || link.sharing.empty()) continue;
+    if (link.gathered == round_ || link.sharing.empty() || ShareByItself(link, now)) continue;
     if (link.sharing.size() == 1) {
       Connection& connection = connections_[slots_[link.sharing.front()].connection];
       if (int64_t rate = 0; Alone(connection, rate)) {
@@ -120,9 +172,20 @@ void Links::Share(TimeNs now) {
   touched_.clear();
 }
 
+// Whether nothing on the link shares another one; its flows' rates are set then.
+bool Links::ShareByItself(const Link& link, TimeNs now) {
+  for (const uint32_t shared : link.sharing) {
+    if (connections_[slots_[shared].connection].limits > 1) return false;
+  }
+  for (const uint32_t shared : link.sharing) {
+    SetRate(connections_[slots_[shared].connection], link.whole, now);
+  }
+  return true;
+}
+
 // Whether the phase has its links to itself, and then its rate.
 bool Links::Alone(const Connection& connection, int64_t& rate) const {
-  rate = engine::kMaxBandwidthBps;
+  rate = kMaxBandwidthBps;
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     if (slots_[slot].position == kNotSharing) continue;
     const Link& link = links_[slots_[slot].link];
@@ -210,7 +273,7 @@ void Links::SetEnd(const Connection& connection) {
   }
   const size_t at = connection.in_ends;
   const End end{connection.settled + static_cast<TimeNs>(left_ns), ends_[at].connection};
-  if (end.time < ends_[at].time) {
+  if (end < ends_[at]) {
     Lift(at, end);
   } else {
     Sink(at, end);
@@ -225,7 +288,7 @@ void Links::Place(size_t at, const End& end) {
 void Links::Lift(size_t at, End end) {
   while (at > 0) {
     const size_t parent = (at - 1) / 2;
-    if (ends_[parent].time <= end.time) break;
+    if (ends_[parent] < end) break;
     Place(at, ends_[parent]);
     at = parent;
   }
@@ -236,12 +299,12 @@ void Links::Sink(size_t at, End end) {
   for (;;) {
     size_t child = 2 * at + 1;
     if (child >= ends_.size()) break;
-    if (child + 1 < ends_.size() && ends_[child + 1].time < ends_[child].time) ++child;
-    if (ends_[child].time >= end.time) break;
+    if (child + 1 < ends_.size() && ends_[child + 1] < ends_[child]) ++child;
+    if (end < ends_[child]) break;
     Place(at, ends_[child]);
     at = child;
   }
   Place(at, end);
 }
 
-}  // namespace prophet::graph
+}  // namespace prophet::fluid

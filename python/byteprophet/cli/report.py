@@ -1,0 +1,63 @@
+"""``byteprophet report``: what made a recorded run's iterations as long as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from byteprophet.diagnose import compare, diagnose
+from byteprophet.diagnose.plain import as_json
+from byteprophet.errors import UserError
+from byteprophet.report.diagnosis import diagnosis_tables
+from byteprophet.report.page import write_page
+
+NAME = "report.html"
+
+_HELP = """Say where the time of a recorded run went, and write a page about it.
+
+The run must have been recorded (--record). Prints what iterations are made of, their critical path
+and who came last, and writes RUN/report.html: one file that needs no network, with a timeline,
+waits per gradient, bandwidth, and the replay's prediction. --against: beside another run.
+
+Example: byteprophet report runs/20261121T224844Z-prophet
+
+Example: byteprophet report runs/20261121T224844Z-prophet --against runs/20261121T224911Z-fifo
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("report", help=_HELP)(report)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    against: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Another run to compare with.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help=f"The page; {NAME} in the run if not given.")
+    ] = None,
+    as_data: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> int:
+    """See _HELP."""
+    found = diagnose(run)
+    other = None if against is None else diagnose(against)
+    comparison = None if other is None else compare(found, other)
+    data = as_json(found, comparison, other.directory.resolve().name if other else "")
+    target = out or run / NAME
+    try:
+        write_page(target, found, data)
+    except OSError as error:
+        raise UserError(f"--out {target}: cannot be written: {error.strerror or error}") from None
+    if as_data:
+        typer.echo(json.dumps(data, indent=1))
+    else:
+        console = Console(width=None if Console().is_terminal else 140)
+        console.print(diagnosis_tables(data))
+    typer.echo(f"page: {target}", err=True)
+    return 0

@@ -1,0 +1,74 @@
+"""Two runs side by side: what changed, where.
+
+Times of parts are means over iterations and workers, so that their changes sum to the change of
+the mean iteration. The ratio of the medians comes with the interval that iterations' spread gives
+it (``bench/spread.py``): of two single runs it knows nothing of what differs from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from byteprophet.bench.spread import ratio
+from byteprophet.diagnose.breakdown import PARTS
+from byteprophet.diagnose.diagnosis import Diagnosis
+
+
+@dataclass(frozen=True)
+class Change:
+    """Values of ``this`` run and the ``other``; None: not known. ``unit``: "ns" or "share"."""
+
+    what: str
+    unit: str
+    this: float | None
+    other: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``ratio``: this run's median iteration over the other's; in 95 of 100 cases within the rest.
+
+    ``parts`` sum to ``iteration``; ``waits``: of the computing threads, by tensor, the largest
+    changes first; ``shares``: how busy everything was.
+    """
+
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    iteration: Change
+    parts: Sequence[Change]
+    waits: Sequence[Change]
+    shares: Sequence[Change]
+
+
+def compare(this: Diagnosis, other: Diagnosis) -> Comparison:
+    """What is different in ``this`` from ``other``."""
+    both = this, other
+    over = ratio([(this.run.iteration_ns.tolist(), other.run.iteration_ns.tolist())])
+    means_ns = [found.breakdown.parts_ns.mean(axis=(0, 1)) for found in both]
+    parts = [
+        Change(part, "ns", float(means_ns[0][i]), float(means_ns[1][i]))
+        for i, part in enumerate(PARTS)
+    ]
+    waited_ns = [
+        {name: float(times_ns.mean()) for name, times_ns in found.breakdown.waits_ns.items()}
+        for found in both
+    ]
+    waits = [
+        Change(name, "ns", waited_ns[0].get(name, 0.0), waited_ns[1].get(name, 0.0))
+        for name in dict.fromkeys([*waited_ns[0], *waited_ns[1]])
+    ]
+    shares = [dict(found.mean_shares()) for found in both]
+    return Comparison(
+        ratio=over.value,
+        ratio_low=over.interval[0],
+        ratio_high=over.interval[1],
+        iteration=Change("iteration", "ns", *(float(means.sum()) for means in means_ns)),
+        parts=parts,
+        waits=sorted(waits, key=lambda c: -abs((c.this or 0) - (c.other or 0))),
+        shares=[
+            Change(name, "share", shares[0].get(name), shares[1].get(name))
+            for name in dict.fromkeys([*shares[0], *shares[1]])
+        ],
+    )

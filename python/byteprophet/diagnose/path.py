@@ -1,0 +1,248 @@
+"""The critical path: from the last iteration's end back to the first one's begin, step by step.
+
+Each step is what the one after it waited for, as it was recorded:
+
+    forward, backward, update, computation     of a layer, in the thread that computes
+    other          its time between them, and threads that wake up
+    pull           a partition's answer passed the worker's link: "worker 0 down"
+    answer         its turn at the server, behind more urgent answers
+    sum, to sum    it was added up; the last push had come, and waited for the sum
+    push           the push that came last passed its worker's link: "worker 1 up"
+    link busy      that push was ready, or the answer had left, and the link carried this one
+    queued         the push was ready, and the link carried nothing
+    collective     from when the last rank began it
+    communication  a wait of which no more is known
+
+From a gradient that was queued the path goes on where it was made: in the backward pass of the
+worker that pushed last. So it can leave an iteration before its begin, and jump over what another
+path would have had: what is not on the path could be shorter without an iteration being shorter.
+Steps follow one another without gaps, so those of an iteration sum to it: of the worker on which
+the path ends, the one that was last.
+
+Without servers' tables a push ends with its acknowledgement, and what is behind it is "pull".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from byteprophet.diagnose.computing import NOTHING, Stretches, computing, updating
+from byteprophet.diagnose.gates import Gate, Gates
+from byteprophet.diagnose.links import DIRECTIONS, carried
+from byteprophet.diagnose.recorded import Ints, Recorded
+from byteprophet.timeline.tables import Kind
+
+Label = TypeVar("Label", bound=Hashable)
+
+KINDS = (
+    "forward",
+    "backward",
+    "update",
+    "computation",
+    "other",
+    "queued",
+    "link busy",
+    "push",
+    "to sum",
+    "sum",
+    "answer",
+    "pull",
+    "collective",
+    "communication",
+)
+
+_COMPUTED = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.UPDATE: "update",
+    Kind.COMPUTE: "computation",
+    Kind.SEND: "communication",
+    Kind.RECEIVE: "communication",
+    NOTHING: "other",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step; ``name``: of its layer, tensor or collective; ``where``: role, or link of it."""
+
+    kind: str
+    name: str
+    where: str
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Path:
+    """``steps``: from first to last, each begins where the one before ends.
+
+    ``worker``: index of the one on which it ends, whose iterations it is cut into.
+    """
+
+    steps: Sequence[Step]
+    worker: int
+
+
+def critical_path(run: Recorded) -> Path:
+    """Of all iterations that count."""
+    ends_ns = [int(worker.ends_ns[-1]) for worker in run.workers]
+    worker = int(np.argmax(ends_ns))
+    walk = _Walk(run, int(run.workers[worker].starts_ns[0]))
+    walk.back_from(worker, ends_ns[worker])
+    return Path(walk.steps[::-1], worker)
+
+
+def by_iteration(run: Recorded, path: Path, label: Callable[[Step], Label]) -> dict[Label, Ints]:
+    """Time per ``label`` of a step and iteration, (I,) each."""
+    own = run.workers[path.worker]
+    found: dict[Label, Ints] = {}
+    for step in path.steps:
+        inside = np.minimum(own.ends_ns, step.end_ns) - np.maximum(own.starts_ns, step.begin_ns)
+        times_ns = found.setdefault(label(step), np.zeros(len(own.starts_ns), np.int64))
+        times_ns += np.maximum(0, inside)
+    return found
+
+
+class _Walk:
+    """Goes back in time, down to ``first_ns``; ``steps`` are latest first."""
+
+    def __init__(self, run: Recorded, first_ns: int) -> None:
+        self.steps: list[Step] = []
+        self._run = run
+        self._first_ns = first_ns
+        self._gates = Gates(run)
+        self._threads = [computing(worker) for worker in run.workers]
+        self._updates = [updating(worker) for worker in run.workers]
+        self._links = [
+            {direction: carried(run, worker, direction) for direction in DIRECTIONS}
+            for worker in range(len(run.workers))
+        ]
+        self._now_ns = 0
+
+    def back_from(self, worker: int, end_ns: int) -> None:
+        self._now_ns = end_ns
+        while self._now_ns > self._first_ns:
+            before_ns = self._now_ns
+            worker = self._behind(worker)
+            # Should clocks or recordings be such that nothing leads on, the thread's own past does.
+            if self._now_ns == before_ns:
+                self._take("other", "", self._role(worker), self._begin_ns(worker))
+                if self._now_ns == before_ns:
+                    self._take("other", "", self._role(worker), self._first_ns)
+
+    def _behind(self, worker: int) -> int:
+        """Takes what ``worker`` did until now, and what that waited for; where the path goes on."""
+        thread = self._threads[worker]
+        index = thread.at(self._now_ns)
+        if index < 0:
+            self._take("other", "", self._role(worker), self._first_ns)
+            return worker
+        kind, begin_ns = int(thread.kind[index]), int(thread.begin_ns[index])
+        spans, names = self._run.workers[worker].spans, self._run.workers[worker].names
+        row = int(thread.row[index])
+        name = names.get(int(spans["name"][row]), "") if row >= 0 else ""
+        if kind in _COMPUTED:
+            self._take(_COMPUTED[kind], name, self._role(worker), begin_ns)
+            return worker
+        gate = (
+            self._gates.of_wait(worker, name, self._now_ns)
+            if kind == Kind.WAIT
+            else self._gates.of_collective(worker, row)
+        )
+        if gate is None or gate.there_ns <= begin_ns:
+            # Communication was over before: the wait was for the updater, or nothing is known.
+            kind_of = "communication" if gate is None else "other"
+            self._take_updates(worker, begin_ns, kind_of, name)
+            return worker
+        self._take_updates(worker, gate.there_ns, "other", name)
+        return self._communicated(worker, name, gate, begin_ns)
+
+    def _communicated(self, worker: int, name: str, gate: Gate, begin_ns: int) -> int:
+        """From the answer back to the gradient that was last."""
+        run = self._run
+        if gate.span >= 0:
+            spans, names = run.workers[worker].spans, run.workers[worker].names
+            name = names.get(int(spans["name"][gate.span]), name)
+            self._take("collective", name, "all ranks", gate.last_ns)
+            return gate.late
+        transfer = gate.transfer
+        if gate.served < 0:
+            row = run.workers[worker].transfers[transfer]
+            name = run.tensor(int(row["key"]))
+            self._travelled(worker, "pull", transfer, gate.last_ns)
+            self._take("pull", name, f"{self._role(worker)} down", gate.last_ns)
+            self._pushed(worker, transfer)
+            return worker
+        asked, last = run.served[gate.served], run.served[gate.last_served]
+        name, server = run.tensor(int(asked["key"])), f"server {run.server[gate.served]}"
+        if transfer >= 0:
+            self._travelled(worker, "pull", transfer, int(asked["answered_ns"]))
+        self._take("pull", name, f"{self._role(worker)} down", int(asked["answered_ns"]))
+        self._take("answer", name, server, int(last["sum_end_ns"]))
+        self._take("sum", name, server, int(last["sum_begin_ns"]))
+        self._take("to sum", name, server, gate.last_ns)
+        if gate.last_served in self._gates.transfer_of:
+            late, transfer = self._gates.transfer_of[gate.last_served]
+            self._pushed(late, transfer)
+            return late
+        # Nobody knows when it was sent: at the earliest when its worker began to wait.
+        late = gate.late if gate.late < len(run.workers) else worker
+        thread = self._threads[late]
+        index = thread.at(self._now_ns)
+        if index >= 0 and thread.kind[index] == Kind.WAIT:
+            self._take("push", name, f"{self._role(late)} up", int(thread.begin_ns[index]))
+        return late
+
+    def _pushed(self, worker: int, transfer: int) -> None:
+        """Back from a push's arrival to when its gradient was ready."""
+        ready_ns = int(self._run.workers[worker].transfers[transfer]["ready_ns"])
+        self._travelled(worker, "push", transfer, ready_ns)
+
+    def _travelled(self, worker: int, direction: str, transfer: int, since_ns: int) -> None:
+        """Back to ``since_ns``, when a partition could have had the link; others had it before."""
+        keys = self._run.workers[worker].transfers["key"]
+        where = f"{self._role(worker)} {'up' if direction == 'push' else 'down'}"
+        link = self._links[worker][direction]
+        while since_ns and self._now_ns > max(since_ns, self._first_ns):
+            there = int(np.searchsorted(link.begin_ns, self._now_ns, "left")) - 1
+            free_ns = max(since_ns, int(link.end_ns[there])) if there >= 0 else since_ns
+            self._take("queued", self._run.tensor(int(keys[transfer])), where, free_ns)
+            if self._now_ns > since_ns:
+                row = int(link.row[there])
+                kind = direction if row == transfer else "link busy"
+                begin_ns = max(since_ns, int(link.begin_ns[there]))
+                self._take(kind, self._run.tensor(int(keys[row])), where, begin_ns)
+
+    def _take_updates(self, worker: int, since_ns: int, otherwise: str, name: str) -> None:
+        """Updates back to ``since_ns``; ``otherwise``: what the time between them is."""
+        updates, spans = self._updates[worker], self._run.workers[worker].spans
+        names = self._run.workers[worker].names
+        while self._now_ns > max(since_ns, self._first_ns):
+            index = updates.at(self._now_ns)
+            if index < 0 or updates.row[index] < 0:
+                begin_ns = int(updates.begin_ns[index]) if index >= 0 else since_ns
+                self._take(otherwise, name, self._role(worker), max(since_ns, begin_ns))
+                continue
+            of = names.get(int(spans["name"][updates.row[index]]), "")
+            begin_ns = max(since_ns, int(updates.begin_ns[index]))
+            self._take("update", of, self._role(worker), begin_ns)
+
+    def _take(self, kind: str, name: str, where: str, begin_ns: int) -> None:
+        """A step from ``begin_ns`` until now; none where the time is not known, or later."""
+        begin_ns = max(begin_ns, self._first_ns)
+        if begin_ns < self._now_ns and begin_ns > 0:
+            self.steps.append(Step(kind, name, where, begin_ns, self._now_ns))
+            self._now_ns = begin_ns
+
+    def _begin_ns(self, worker: int) -> int:
+        thread: Stretches = self._threads[worker]
+        index = thread.at(self._now_ns)
+        return int(thread.begin_ns[index]) if index >= 0 else self._first_ns
+
+    def _role(self, worker: int) -> str:
+        return f"worker {self._run.workers[worker].rank}"

@@ -1,0 +1,271 @@
+"""A recorded run, made ready to be asked questions: one clock, one entry per worker, rounds joined.
+
+All times are of one clock (``timeline/clocks.py``). What a run does not have is empty, never made
+up: a stock worker has no transfers, an all-reduce job no servers, a job without spans no layers.
+Then ``notes`` say what, for people to read.
+
+Of a job that was suspended, the life with the most iterations is taken. An iteration counts if
+every worker recorded it from begin to end. The first five of a job, in which policies do not know
+job and network yet, are left out, but never more than half of what there is: as
+``replay/predict.py`` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.errors import UserError
+from byteprophet.timeline.clocks import on_one_clock, wall_clock
+from byteprophet.timeline.events import Events, load_run
+from byteprophet.timeline.joined import served_rows
+from byteprophet.timeline.tables import (
+    SERVED,
+    SERVED_TABLE,
+    SPAN,
+    SPANS,
+    TRANSFER,
+    TRANSFERS,
+    Kind,
+    Rows,
+)
+from byteprophet.workload.files import parse_table, read_text
+
+Ints = npt.NDArray[np.int64]
+
+_WARMUP = 5  # iterations
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What one worker recorded.
+
+    ``spans``: by begin; ``names``: by a span's ``name``. ``transfers``: by ``pulled_ns``;
+    ``served``: per transfer the row of ``Recorded.served``, -1: not known. ``starts_ns``,
+    ``ends_ns``: of the iterations that count, shape (I,). ``ahead_ns``: by how much the common
+    clock is ahead of the worker's own.
+    """
+
+    rank: int
+    role: str
+    spans: Rows
+    names: Mapping[int, str]
+    transfers: Rows
+    served: Ints
+    starts_ns: Ints
+    ends_ns: Ints
+    ahead_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run. ``config``: of ``config.toml``, empty where there is none.
+
+    ``iterations``: their numbers, (I,). ``served``: all servers' rows, ``server`` whose, (S,).
+    ``tensors``: names by number. ``lost``: rows; ``cut_off``: roles whose files were.
+    ``machines``: of all tables, as ``Origin`` has them.
+    """
+
+    config: Mapping[str, Any]
+    workers: Sequence[Worker]
+    iterations: Ints
+    served: Rows
+    server: Ints
+    tensors: Mapping[int, str]
+    lost: int = 0
+    cut_off: Sequence[str] = ()
+    machines: Sequence[str] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    def tensor(self, key: int) -> str:
+        """The name of a partition's tensor; its number where nobody said it."""
+        return self.tensors.get(key >> 16) or f"tensor {key >> 16}"
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """From the first begin of an iteration that counts to the last end."""
+        begin_ns = min(int(worker.starts_ns[0]) for worker in self.workers)
+        return begin_ns, max(int(worker.ends_ns[-1]) for worker in self.workers)
+
+    @property
+    def iteration_ns(self) -> Ints:
+        """How long each took the slowest worker, (I,)."""
+        took_ns = [worker.ends_ns - worker.starts_ns for worker in self.workers]
+        slowest: Ints = np.max(took_ns, axis=0)
+        return slowest
+
+
+def load_recorded(run_directory: Path) -> Recorded:
+    """The run in a directory; UserError in one line where there is nothing to be said of it."""
+    if not run_directory.is_dir():
+        raise UserError(f"{run_directory}: there is no such run directory")
+    path = run_directory / "config.toml"
+    config = parse_table(read_text(path), str(path)) if path.exists() else {}
+    try:
+        return recorded(load_run(run_directory), config)
+    except UserError as error:
+        text = str(error)
+        raise UserError(
+            text if text.startswith(str(run_directory)) else f"{run_directory}: {text}"
+        ) from None
+
+
+def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
+    """What ``events`` say, each on its own clock."""
+    lives = _lives(events)
+    events = max(lives, key=lambda life: len(_common(life)))  # the first of several such
+    numbers = _common(events)
+    if not numbers:
+        raise UserError("no iteration was recorded by all workers from begin to end")
+    numbers = numbers[min(sum(number <= _WARMUP for number in numbers), len(numbers) // 2) :]
+    clock = wall_clock(events)
+    events = on_one_clock(events, clock)
+    served, server, first_row = _served(events)
+    where = served_rows(events)
+    workers = []
+    for mine in _by_worker(events):
+        origin, bounds = events[mine[0]].origin, _bounds([events[index] for index in mine])
+        here_ns = int(clock(origin, np.array([origin.monotonic_ns]))[0])
+        times_ns = np.array([bounds[number] for number in numbers], np.int64)
+        sent = [index for index in mine if events[index].table is TRANSFERS]
+        transfers = np.concatenate([np.zeros(0, TRANSFER), *(events[i].rows for i in sent)])
+        at = np.concatenate([np.zeros(0, np.int64), *(_rows(where[i], first_row) for i in sent)])
+        order = np.argsort(transfers["pulled_ns"], kind="stable")
+        spans = [events[index] for index in mine if events[index].table is SPANS]
+        workers.append(
+            Worker(
+                rank=origin.rank,
+                role=origin.role,
+                spans=_in_order(spans),
+                names=spans[0].names if spans else {},
+                transfers=transfers[order],
+                served=at[order],
+                starts_ns=times_ns[:, 0],
+                ends_ns=times_ns[:, 1],
+                ahead_ns=here_ns - origin.monotonic_ns,
+            )
+        )
+    tensors = {n: name for e in events if e.table is TRANSFERS for n, name in e.names.items()}
+    return Recorded(
+        config=config,
+        workers=workers,
+        iterations=np.array(numbers, np.int64),
+        served=served,
+        server=server,
+        tensors=tensors,
+        lost=sum(table.lost for table in events),
+        cut_off=sorted({table.origin.role for table in events if not table.whole}),
+        machines=[table.origin.machine for table in events],
+        notes=_notes(workers, served, len(lives)),
+    )
+
+
+def _lives(events: Sequence[Events]) -> list[list[Events]]:
+    """Per life of a job that was suspended, its tables: rounds and iterations begin anew."""
+    tables: dict[tuple[str, int], list[Events]] = {}
+    for table in sorted(events, key=lambda table: table.origin.monotonic_ns):
+        tables.setdefault((table.table.name, table.origin.rank), []).append(table)
+    count = max((len(found) for found in tables.values()), default=1)
+    return [
+        [found[life] for _, found in sorted(tables.items()) if life < len(found)]
+        for life in range(count)
+    ]
+
+
+def _by_worker(events: Sequence[Events]) -> list[list[int]]:
+    """Indices of each worker's tables, by rank."""
+    ranks = sorted({table.origin.rank for table in events if table.table is not SERVED_TABLE})
+    return [
+        [
+            index
+            for index, table in enumerate(events)
+            if table.origin.rank == rank and table.table is not SERVED_TABLE
+        ]
+        for rank in ranks
+    ]
+
+
+def _common(events: Sequence[Events]) -> list[int]:
+    """Numbers of the iterations that all workers have."""
+    found = [set(_bounds([events[index] for index in mine])) for mine in _by_worker(events)]
+    return sorted(set.intersection(*found)) if found else []
+
+
+def _served(events: Sequence[Events]) -> tuple[Rows, Ints, Mapping[int, int]]:
+    """All rows, whose they are, and by the index of a table where its rows begin."""
+    first_row, rows, owners, count = {}, [np.zeros(0, SERVED)], [np.zeros(0, np.int64)], 0
+    for index, table in enumerate(events):
+        if table.table is SERVED_TABLE:
+            first_row[index] = count
+            rows.append(table.rows)
+            owners.append(np.full(len(table.rows), table.origin.rank))
+            count += len(table.rows)
+    return np.concatenate(rows), np.concatenate(owners), first_row
+
+
+def _rows(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
+    """Rows of all servers' together, from indices of tables and rows."""
+    tables, rows = where
+    firsts = np.array([first_row.get(index, 0) for index in tables.tolist()], np.int64)
+    at: Ints = np.where(tables >= 0, firsts + rows, -1)
+    return at
+
+
+def _bounds(tables: Sequence[Events]) -> dict[int, tuple[int, int]]:
+    """Begin and end by the number of the iteration; without spans from ready gradients."""
+    found = {}
+    first_ns: dict[int, int] = {}
+    for table in tables:
+        rows = table.rows
+        if table.table is SPANS:
+            whole = rows[(rows["kind"] == Kind.ITERATION) & (rows["begin_ns"] > 0)]
+            for number, begin_ns, end_ns in whole[["iteration", "begin_ns", "end_ns"]].tolist():
+                if begin_ns < end_ns:
+                    found[number] = (begin_ns, end_ns)
+        else:
+            rows = rows[(rows["iteration"] > 0) & (rows["ready_ns"] > 0)]
+            rows = rows[np.lexsort((rows["ready_ns"], rows["iteration"]))]
+            numbers, first = np.unique(rows["iteration"], return_index=True)
+            first_ns = dict(zip(numbers.tolist(), rows["ready_ns"][first].tolist(), strict=True))
+    return found or {
+        number: (begin_ns, first_ns[number + 1])
+        for number, begin_ns in first_ns.items()
+        if first_ns.get(number + 1, 0) > begin_ns
+    }
+
+
+def _in_order(tables: Sequence[Events]) -> Rows:
+    """Spans whose times are known, by begin."""
+    rows = np.concatenate([np.zeros(0, SPAN), *(table.rows for table in tables)])
+    rows = rows[(rows["begin_ns"] > 0) & (rows["end_ns"] >= rows["begin_ns"])]
+    return rows[np.argsort(rows["begin_ns"], kind="stable")]
+
+
+def _notes(workers: Sequence[Worker], served: Rows, lives: int) -> list[str]:
+    notes = []
+    collectives = any((worker.spans["kind"] == Kind.COLLECTIVE).any() for worker in workers)
+    if not all(len(worker.spans) for worker in workers):
+        notes.append(
+            "no spans: what workers computed is not known; an iteration is from the "
+            "first ready gradient to the next iteration's"
+        )
+    if not collectives and not all(len(worker.transfers) for worker in workers):
+        notes.append(
+            "no transfers: when gradients were sent and came back is not known (stock records none)"
+        )
+    if not collectives and not len(served):
+        notes.append(
+            "servers recorded nothing: pushes end with their acknowledgement, sums and "
+            "the workers that came last are not known"
+        )
+    if lives > 1:
+        notes.append(
+            f"recorded in {lives} stretches, as after a suspension: this is the one with the most "
+            "iterations"
+        )
+    return notes

@@ -1,0 +1,147 @@
+"""How busy workers, links and servers were, over time: in bins of equal width.
+
+A bin's value is exact: time of a busy stretch that reaches over several bins is shared out by its
+overlap with each, and bytes as if they passed evenly in their stretch (``links.py``). So bins sum
+to the busy time and the bytes of the window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.diagnose.computing import computing
+from byteprophet.diagnose.links import DIRECTIONS, carried
+from byteprophet.diagnose.recorded import Ints, Recorded
+from byteprophet.network import payload_bps
+from byteprophet.timeline.tables import Kind
+
+Floats = npt.NDArray[np.float64]
+
+_COMPUTES = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE, Kind.COMPUTE)
+_MOST_BINS = 400
+_SHORTEST_NS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """Shapes: W workers, S servers, B bins from ``begin_ns`` on, each ``bin_ns`` long.
+
+    ``compute`` (W, B): busy share. ``link_busy``, ``link_bytes``: by direction, (W, B): share of
+    the time in which anything was under way, and the bytes. ``sums`` (S, B): threads of a server
+    that add up, on average. Empty along W or S where nothing was recorded. ``link_bps``: (W,), of
+    payload as configured; 0: not limited, or not known.
+    """
+
+    begin_ns: int
+    end_ns: int
+    bin_ns: int
+    compute: Floats
+    link_busy: dict[str, Floats]
+    link_bytes: dict[str, Floats]
+    sums: Floats
+    link_bps: Ints
+
+    def mean_rate_bps(self, direction: str) -> Floats:
+        """Over the window, (W,)."""
+        rates: Floats = self.link_bytes[direction].sum(axis=1) * 8e9 / self._window_ns
+        return rates
+
+    def busy_rate_bps(self, direction: str) -> Floats:
+        """While anything was under way, (W,)."""
+        busy_ns = self.link_busy[direction].sum(axis=1) * self.bin_ns
+        rates: Floats = self.link_bytes[direction].sum(axis=1) * 8e9 / np.maximum(1, busy_ns)
+        return rates
+
+    def mean(self, shares: Floats) -> Floats:
+        """Of one of the shares above, over the window: of shape (n, B) to (n,)."""
+        means: Floats = shares.sum(axis=1) * self.bin_ns / self._window_ns
+        return means
+
+    @property
+    def _window_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
+    """Over all iterations that count; ``bin_ns`` None: as fits a picture."""
+    begin_ns, end_ns = run.window_ns
+    width_ns = bin_ns or max(_SHORTEST_NS, -(-(end_ns - begin_ns) // _MOST_BINS))
+    edges_ns = np.arange(begin_ns, end_ns + width_ns, width_ns)
+    inside_ns = np.minimum(edges_ns, end_ns)
+    with_spans = all(len(worker.spans) for worker in run.workers)
+    compute = np.zeros((len(run.workers) if with_spans else 0, len(edges_ns) - 1))
+    for worker in range(len(compute)):
+        thread = computing(run.workers[worker])
+        busy = np.isin(thread.kind, _COMPUTES)
+        compute[worker] = shared_out(thread.begin_ns[busy], thread.end_ns[busy], edges_ns)
+    busy_ns, link_bytes = {}, {}
+    for direction in DIRECTIONS:
+        found = [
+            carried(run, w, direction) for w, own in enumerate(run.workers) if len(own.transfers)
+        ]
+        shape = len(found), len(edges_ns) - 1
+        busy_ns[direction], link_bytes[direction] = np.zeros(shape), np.zeros(shape)
+        for worker, link in enumerate(found):
+            busy_ns[direction][worker] = shared_out(link.begin_ns, link.end_ns, inside_ns)
+            link_bytes[direction][worker] = shared_out(
+                link.begin_ns, link.end_ns, inside_ns, link.size_bytes.astype(np.float64)
+            )
+    return Utilisation(
+        begin_ns=begin_ns,
+        end_ns=end_ns,
+        bin_ns=width_ns,
+        compute=compute / width_ns,
+        link_busy={name: times / width_ns for name, times in busy_ns.items()},
+        link_bytes=link_bytes,
+        sums=_sums(run, inside_ns) / width_ns,
+        link_bps=link_rates_bps(run),
+    )
+
+
+def shared_out(
+    begins_ns: Ints, ends_ns: Ints, edges_ns: Ints, amounts: Floats | None = None
+) -> Floats:
+    """Per bin what falls into it of each stretch's ``amounts``, by default its length.
+
+    What is outside of the edges is left out.
+    """
+    amounts = (ends_ns - begins_ns).astype(np.float64) if amounts is None else amounts
+    bins = np.zeros(len(edges_ns) - 1)
+    last = np.searchsorted(edges_ns, ends_ns, "left") - 1
+    first = np.minimum(last, np.searchsorted(edges_ns, begins_ns, "right") - 1)
+    within = (first == last) & (first >= 0) & (last < len(bins))
+    np.add.at(bins, first[within], amounts[within])
+    across = (first < last) & (first < len(bins)) & (last >= 0)
+    columns = (begins_ns, ends_ns, amounts, first, last)
+    for begin_ns, end_ns, amount, low, high in zip(
+        *(column[across].tolist() for column in columns), strict=True
+    ):
+        edges = edges_ns[max(0, low) : high + 2]
+        passed = (np.clip(edges, begin_ns, end_ns) - begin_ns) / (end_ns - begin_ns)
+        bins[max(0, low) : high + 1] += amount * np.diff(passed)
+    return bins
+
+
+def link_rates_bps(run: Recorded) -> Ints:
+    """Of payload, as configured, (W,); 0: not limited, not known, or changed in mid-run."""
+    config = run.config
+    if config.get("steps"):
+        return np.zeros(len(run.workers), np.int64)
+    own = config.get("worker_bandwidth_bps") or {}
+    rates = [own.get(str(index), config.get("bandwidth_bps")) for index in range(len(run.workers))]
+    return np.array([payload_bps(rate) or 0 for rate in rates], np.int64)
+
+
+def _sums(run: Recorded, edges_ns: Ints) -> Floats:
+    """Time of summing per server and bin; one pass may sum two pushes."""
+    servers = np.unique(run.server)
+    bins = np.zeros((len(servers), len(edges_ns) - 1))
+    for place, server in enumerate(servers.tolist()):
+        rows = run.served[run.server == server]
+        passes = np.unique(rows[["key", "sum_begin_ns", "sum_end_ns"]])
+        known = passes[(passes["sum_begin_ns"] > 0) & (passes["sum_end_ns"] > 0)]
+        bins[place] = shared_out(known["sum_begin_ns"], known["sum_end_ns"], edges_ns)
+    return bins

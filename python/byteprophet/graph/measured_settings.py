@@ -1,0 +1,55 @@
+"""What a recorded job's policy was told while it ran: by a controller's plan, or by a tuner.
+
+The last plan (plan.json) and the settings that tuning chose (tuning.jsonl) count; iterations before
+they were taken over belong to another job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from byteprophet.control.log import PLAN_NAME
+from byteprophet.control.messages import Plan
+from byteprophet.errors import UserError
+from byteprophet.tune.journal import NAME as JOURNAL
+from byteprophet.tune.journal import read_journal
+
+
+@dataclass(frozen=True)
+class Told:
+    """``settings`` over those of the start. ``ready``: by tensor, when it is ready and its spread.
+
+    ``settled_from``: the iteration, from 0, since which all of it held.
+    """
+
+    settings: Mapping[str, int] = field(default_factory=dict)
+    ready: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    settled_from: int = 0
+
+
+def read_told(run_directory: Path) -> Told:
+    """What the job in ``run_directory`` was told; nothing where nobody told it anything."""
+    told = Told()
+    if (run_directory / JOURNAL).exists():
+        for entry in read_journal(run_directory):
+            if "chosen" in entry:
+                # After this step, from 0, all ranks take them over.
+                told = Told(entry["chosen"], {}, entry["iteration"] + 1)
+    path = run_directory / PLAN_NAME
+    if not path.exists():
+        return told
+    try:
+        plan = Plan.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path}: {where}: {first['msg']}") from None
+    return Told(
+        settings={**told.settings, **plan.settings},
+        ready={ready.name: (ready.ready_ns, ready.spread_ns) for ready in plan.ready},
+        settled_from=max(told.settled_from, plan.at_iteration - 1),
+    )

@@ -1,0 +1,116 @@
+"""A diagnosis on the terminal: where the time went, what to blame, who came last, what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+_STEPS = 8
+
+Data = Mapping[str, Any]
+"""As ``byteprophet report --json`` has it."""
+
+
+def diagnosis_tables(data: Data) -> Group:
+    """All tables, with notes on what the run does not have."""
+    parts: list[RenderableType] = [_headline(data), _breakdown(data), _path(data)]
+    if data["stragglers"]["meetings"]:
+        parts.append(_stragglers(data))
+    if data["against"]:
+        parts.append(_comparison(data["against"]))
+    parts += [f"note: {note}" for note in data["notes"]]
+    if data["lost"] or data["cut_off"]:
+        parts.append(f"{data['lost']} rows lost; cut off: {', '.join(data['cut_off']) or 'none'}")
+    return Group(*parts)
+
+
+def _headline(data: Data) -> str:
+    times = data["iteration_ns"]
+    text = (
+        f"{data['run']}: {len(data['iterations'])} iterations of {_ms(times['median'])} ms "
+        f"({_ms(times['p10'])} to {_ms(times['p90'])})"
+    )
+    if data["bound_ns"]:
+        text += f", {times['median'] / data['bound_ns']:.3f} x the bound"
+    if data["prediction"]:
+        text += f", replayed with an error of {data['prediction']['error']:+.1%}"
+    return text
+
+
+def _breakdown(data: Data) -> Group:
+    found = data["breakdown"]
+    title, table = _table("An iteration, on average, in ms", "worker", *found["parts"], "sum")
+    for role, parts_ns in zip(data["workers"], found["mean_ns"], strict=True):
+        table.add_row(role, *map(_ms, parts_ns), _ms(sum(parts_ns)))
+    return Group(title, table)
+
+
+def _path(data: Data) -> Group:
+    path = data["path"]
+    line = f"Critical path of {data['workers'][path['worker']]}: " + ", ".join(
+        f"{row['kind']} {row['share']:.0%}" for row in path["kinds"] if row["share"] >= 0.005
+    )
+    title, table = _table(line, "", "what", "where", "ms", "share")
+    for row in path["top"][:_STEPS]:
+        values = _ms(row["mean_ns"]), f"{row['share']:.1%}"
+        table.add_row(row["kind"], row["name"], row["where"], *values)
+    return Group(title, table)
+
+
+def _stragglers(data: Data) -> Group:
+    found = data["stragglers"]
+    title, table = _table(
+        f"Who came last, in {found['meetings']} {found['source']}",
+        *("worker", "last", "by ms", "p90 ms", "others waited ms"),
+    )
+    for index, role in enumerate(data["workers"]):
+        table.add_row(
+            role,
+            f"{found['last'][index] / found['meetings']:.0%}",
+            _ms(found["behind_ns"][index]),
+            _ms(found["p90_ns"][index]),
+            _ms(found["cost_ns"][index] / len(data["iterations"])),
+        )
+    return Group(title, table)
+
+
+def _comparison(against: Data) -> Group:
+    line = (
+        f"Against {against['run']}: {against['ratio']:.3f} x its iteration "
+        f"({against['ratio_low']:.3f} to {against['ratio_high']:.3f})"
+    )
+    title, table = _table(line, "", "this run", "other", "change")
+    waits = [{**row, "what": f"wait {row['what']}"} for row in against["waits"][:_STEPS]]
+    for row in [against["iteration"], *against["parts"], *waits, *against["shares"]]:
+        table.add_row(row["what"], *_values(row))
+    return Group(title, table)
+
+
+def _values(row: Data) -> tuple[str, str, str]:
+    this, other = row["this"], row["other"]
+    in_ms = row["unit"] == "ns"
+    texts = [
+        "" if value is None else (f"{_ms(value)} ms" if in_ms else f"{value:.1%}")
+        for value in (this, other)
+    ]
+    if this is None or other is None:
+        return texts[0], texts[1], ""
+    change = this - other
+    return texts[0], texts[1], f"{change / 1e6:+.1f} ms" if in_ms else f"{change:+.1%}"
+
+
+def _table(title: str, *columns: str) -> tuple[str, Table]:
+    """A line above the table, which may be longer than it is wide."""
+    table = Table(box=box.SIMPLE_HEAD)
+    texts: Sequence[str] = ("", "what", "where", "worker")
+    for column in columns:
+        table.add_column(column, justify="left" if column in texts else "right")
+    return title, table
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:.1f}"

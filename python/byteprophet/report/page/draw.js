@@ -1,0 +1,99 @@
+// Elements, numbers and colours: what all pictures are made with. No text is ever parsed as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function make(namespace, tag, attributes, children) {
+  const element = namespace ? document.createElementNS(namespace, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const html = (tag, attributes, ...children) => make(null, tag, attributes, children);
+const svg = (tag, attributes, ...children) => make(SVG, tag, attributes, children);
+
+const ms = (ns, digits = 1) => `${(ns / 1e6).toFixed(digits)} ms`;
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+const signed = (text, value) => (value > 0 ? `+${text}` : text);
+const mbit = (bps) => `${(bps / 1e6).toFixed(bps < 1e7 ? 2 : 0)} Mbit/s`;
+
+function bytes(count) {
+  if (count < 1e3) return `${count} B`;
+  return count < 1e6 ? `${(count / 1e3).toFixed(1)} kB` : `${(count / 1e6).toFixed(2)} MB`;
+}
+
+// A duration in the unit that suits it.
+function time(ns) {
+  if (Math.abs(ns) >= 1e9) return `${(ns / 1e9).toFixed(3)} s`;
+  return Math.abs(ns) >= 1e6 ? ms(ns, 2) : `${(ns / 1e3).toFixed(1)} µs`;
+}
+
+const COLOURS = {
+  wait: "communication", link_busy: "communication", collective: "communication",
+  computation: "computation", compute: "computation", answer: "sum", to_sum: "sum",
+  send: "push", receive: "pull",
+};
+
+// The colour of a part, step or slice: a CSS variable, so that it follows light and dark.
+function colour(kind) {
+  const name = kind.replaceAll(" ", "_");
+  return `var(--${COLOURS[name] ?? name})`;
+}
+
+// Round numbers from 0 to at least most, about count of them.
+function ticks(most, count) {
+  const rough = Math.max(most, 1e-12) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) * power;
+  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, index) => index * step);
+}
+
+const tidy = (value) => String(Number(value.toPrecision(6)));
+
+function legend(entries) {
+  const row = ([label, fill, dash]) => {
+    const key = dash ? html("i", { class: "dash", style: `border-color:${fill}` }) : html("i", { style: `background:${fill}` });
+    return html("li", null, key, label);
+  };
+  return html("ul", { class: "legend" }, entries.map(row));
+}
+
+// Rows of texts or elements; columns: [heading, class].
+function table(columns, rows) {
+  const head = html("tr", null, columns.map(([label, kind]) => html("th", { class: kind, scope: "col" }, label)));
+  const body = rows.map((row) => html("tr", null, row.map((cell, place) => html("td", { class: columns[place][1] }, cell))));
+  return html("div", { class: "scroll" }, html("table", null, html("thead", null, head), html("tbody", null, body)));
+}
+
+const folded = (label, ...children) => html("details", null, html("summary", null, label), ...children);
+const missing = (text) => html("p", { class: "missing" }, text);
+
+const shareBar = (share, fill) =>
+  html("span", { class: "share", style: `width:${(100 * Math.min(1, share)).toFixed(2)}%;background:${fill ?? "var(--accent)"}` });
+
+function chooser(label, options, chosen, change) {
+  const select = html("select", { "aria-label": label }, options.map((text, index) => html("option", { value: index }, text)));
+  select.value = String(chosen);
+  select.addEventListener("change", () => change(Number(select.value)));
+  return html("label", null, `${label} `, select);
+}
+
+// One tooltip for the page: of whatever is under the pointer and has data-tip.
+const tip = document.getElementById("tip");
+
+function showTip(text, x, y) {
+  tip.textContent = text;
+  tip.hidden = !text;
+  if (!text) return;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - box.width - 4))}px`;
+  tip.style.top = `${y + 18 + box.height > innerHeight ? y - box.height - 10 : y + 18}px`;
+}
+
+document.addEventListener("pointermove", (event) => {
+  if (event.target instanceof HTMLCanvasElement) return; // the timeline finds its own
+  const marked = event.target instanceof Element ? event.target.closest("[data-tip]") : null;
+  showTip(marked ? marked.getAttribute("data-tip") : "", event.clientX, event.clientY);
+});

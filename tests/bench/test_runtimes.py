@@ -1,0 +1,119 @@
+"""Runtimes beside BytePS: what they are told, their bound, and a real job that is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from byteprophet.bench import Case, Plan, run_bench
+from byteprophet.bench.case import all_reduce_case
+from byteprophet.bench.result import bound_ns
+from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
+from byteprophet.graph.measured import measure_run
+from byteprophet.graph.ring_graph import build
+from byteprophet.graph.ring_job import RingJob
+from byteprophet.replay import replay
+from byteprophet.replay.predict import predict
+from byteprophet.replay.what_if import Changes
+from byteprophet.timeline.events import load_run
+from byteprophet.timeline.tables import Kind
+from byteprophet.workload import Tensor, Workload
+from byteprophet.workload.check import expected_parameters, parameters_sha256
+
+from .test_execute import RATE_BPS, mixed_workload, write
+
+CASE = Case("resnet50", "prophet", None)
+
+
+@pytest.mark.job
+def test_distributed_data_parallel_recorded_and_replayed(tmp_path: Path) -> None:
+    workload = mixed_workload()
+    case = all_reduce_case(
+        Case(write(workload, tmp_path), "prophet", RATE_BPS), "ddp", {"bucket_cap_mb": 1}
+    )
+    plan = Plan((case,), iterations=6, rounds=1, record=True, idle_s=0.0)
+    (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
+    expected = parameters_sha256(expected_parameters(workload, 2, plan.updates))
+    assert row["parameters_sha256"] == expected
+    assert (row["runtime"], row["scheduler"], row["servers"]) == ("ddp", None, 0)
+    assert row["settings"]["bucket_cap_mb"] == 1
+    assert row["settings"]["gradient_as_bucket_view"] == 1
+    assert row["iteration_ns"]["median"] >= row["bound_ns"]
+
+    run = Path(row["run"])
+    for events in load_run(run):
+        assert events.whole
+        last = events.rows[events.rows["iteration"] == plan.updates - 1]
+        kinds = [Kind(kind) for kind in last["kind"].tolist()]
+        for kind, count in (
+            (Kind.ITERATION, 1),
+            (Kind.FORWARD, len(workload.tensors)),
+            (Kind.BACKWARD, len(workload.tensors)),
+            (Kind.UPDATE, 1),
+            (Kind.WAIT, 1),
+        ):
+            assert kinds.count(kind) == count
+        collectives = last[last["kind"] == Kind.COLLECTIVE]
+        assert collectives["size_bytes"].sum() == workload.size_bytes
+        (wait,) = last[last["kind"] == Kind.WAIT]
+        assert wait["begin_ns"] == collectives["begin_ns"].max()
+        assert wait["end_ns"] == collectives["end_ns"].max()
+
+    measured = measure_run(run)
+    assert isinstance(measured.job, RingJob)
+    assert sum(measured.job.bucket_bytes) == workload.size_bytes
+    assert sum(measured.job.size_bytes) == workload.size_bytes
+    assert measured.job.layers == tuple(tensor.name for tensor in workload.tensors)
+    replayed = replay(build(measured.job).graph)
+    # Two ranks send each other half of everything, twice, in every iteration.
+    assert replayed.link_bytes.sum() == 4 * measured.job.iterations * workload.size_bytes
+    prediction = predict(measured, Changes())
+    assert prediction.error is not None
+    assert abs(prediction.error) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("runtime", "settings", "says"),
+    [
+        ("fastest", {}, "runtime 'fastest': choose one of byteps, ddp"),
+        ("ddp", {"bucket_mb": 4}, "setting 'bucket_mb': of ddp there are bucket_cap_mb, "),
+        ("ddp", {"bucket_cap_mb": 0}, "setting bucket_cap_mb=0: must be from 1 to"),
+        ("ddp", {"static_graph": 2}, "setting static_graph=2: must be from 0 to 1"),
+    ],
+)
+def test_bad_runtimes_are_refused_before_anything_starts(
+    runtime: str, settings: dict[str, int], says: str, tmp_path: Path
+) -> None:
+    case = all_reduce_case(CASE, runtime, settings)
+    with pytest.raises(UserError, match=says):
+        run_bench(Plan((case,), 2, 1), tmp_path / "runs", False, print)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_the_bound_of_all_reduce(workers: int) -> None:
+    """One tensor: every rank sends 2 (P - 1) / P of it, after backward and before forward."""
+    workload = Workload("one", 8, (Tensor("a", 24_000_000, 10_000_000, 20_000_000),))
+    case = replace(all_reduce_case(CASE, "ddp", {}), workers=workers, bandwidth_bps=10**9)
+    sent_ns = 24_000_000 * 2 * (workers - 1) / workers * 8 / 0.9564
+    assert bound_ns(workload, case) == pytest.approx(30_000_000 + sent_ns, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--runtime", "ddp", "--schedulers", "p3"], "--schedulers belongs to --runtime byteps"),
+        (["--runtime", "ddp", "--servers", "2"], "--servers belongs to --runtime byteps"),
+        (["--runtime", "ddp", "--tune", "100"], "--tune belongs to --runtime byteps"),
+        (["--runtime", "mpi"], "runtime 'mpi': choose one of byteps, ddp"),
+        (["--runtime", "byteps,ddp", "--set", "a=1"], "--set: settings belong to one scheduler"),
+    ],
+)
+def test_options_that_do_not_fit(
+    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["bench", "--workload", "resnet18", *options]) == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""Two runs beside each other, and what is said of them as plain data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from byteprophet.diagnose import Diagnosis, compare, diagnose
+from byteprophet.diagnose.plain import as_json
+
+from .hand_made import MS, collective_job, ps_job, save_run, stock_job
+
+
+def saved(directory: Path, events: object) -> Diagnosis:
+    save_run(directory, events)  # type: ignore[arg-type]
+    return diagnose(directory)
+
+
+def test_changes_sum_up(tmp_path: Path) -> None:
+    this, other = saved(tmp_path / "this", ps_job()), saved(tmp_path / "other", stock_job())
+    found = compare(this, other)
+    assert (found.ratio, found.ratio_low, found.ratio_high) == pytest.approx((1, 1, 1))
+    parts = {row.what: ((row.this or 0) / MS, (row.other or 0) / MS) for row in found.parts}
+    # Of worker 0: 30, 18, 18 of communication; of worker 1: 30, 20, 20.
+    assert parts["communication"] == pytest.approx((136 / 6, 35))
+    assert parts["others"] == pytest.approx((2, 5))
+    assert parts["backward"] == pytest.approx((40, 40))
+    assert sum(this_ms for this_ms, _ in parts.values()) == pytest.approx(100)
+    assert found.iteration.this == found.iteration.other == 100 * MS
+    waits = {row.what: (row.this, row.other) for row in found.waits}
+    assert waits == {"w": (30 * MS, 0), "all gradients": (0, 40 * MS)}
+    assert found.waits[0].what == "all gradients"
+    shares = {row.what: (row.this, row.other) for row in found.shares}
+    assert shares["worker 0 push"][1] is None
+    assert shares["worker 0 computes"] == pytest.approx((0.6, 0.6))
+
+
+def test_plain_data(tmp_path: Path) -> None:
+    this, other = saved(tmp_path / "this", ps_job()), saved(tmp_path / "other", stock_job())
+    data = json.loads(json.dumps(as_json(this, compare(this, other), "other"), allow_nan=False))
+    assert (data["schema"], data["run"], data["against"]["run"]) == (1, "this", "other")
+    assert data["iteration_ns"] == {"median": 100 * MS, "p10": 100 * MS, "p90": 100 * MS}
+    for mean_ns in data["breakdown"]["mean_ns"]:
+        assert sum(mean_ns) == pytest.approx(100 * MS, abs=10)
+    assert sum(row["share"] for row in data["path"]["kinds"]) == pytest.approx(1)
+    assert sum(row["share"] for row in data["path"]["where"]) == pytest.approx(1)
+    assert data["path"]["top"][0].keys() == {"kind", "name", "where", "mean_ns", "share"}
+    assert data["stragglers"]["cost_ns"] == [0, 12 * MS]
+    (gradient,) = data["gradients"][0]
+    assert gradient == {
+        "name": "w",
+        "size_bytes": 1_200_000,
+        "wait_ns": 2 * MS,
+        "transfer_ns": 32 * MS,
+        "exposed_ns": 30 * MS,
+    }
+    assert data["facts"]["scheduler"] == "fifo"
+    assert data["facts"]["machine"] is None  # not this one
+    assert data["prediction"] is None  # a replay begins with iteration 1
+    assert "no iteration was recorded" in data["not_predicted"]
+
+
+def test_a_directory_without_config(tmp_path: Path) -> None:
+    found = saved(tmp_path, collective_job())
+    (tmp_path / "config.toml").unlink()
+    data = as_json(diagnose(tmp_path), None)
+    assert found.prediction is None
+    assert data["facts"]["scheduler"] is None
+    assert data["bound_ns"] is data["prediction"] is data["against"] is None
+    assert data["not_predicted"].startswith("a replay needs")

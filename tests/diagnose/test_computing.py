@@ -1,0 +1,56 @@
+"""What counts where spans overlap, against a look at every single instant."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byteprophet.diagnose.computing import NOTHING, stretches
+from byteprophet.timeline.tables import SPAN, Kind, Rows
+
+from ..timeline.made_up import rows_of
+
+ORDER = (Kind.WAIT, Kind.FORWARD, Kind.UPDATE)
+
+spans = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 12), st.sampled_from(list(Kind))), max_size=12
+).map(
+    lambda rows: rows_of(
+        SPAN,
+        [{"begin_ns": b, "end_ns": b + length, "kind": kind} for b, length, kind in sorted(rows)],
+    )
+)
+
+
+def slow(rows: Rows, instant: int) -> int:
+    """The row that counts from ``instant`` to the next."""
+    there = [
+        (ORDER.index(row["kind"]), -int(row["begin_ns"]), place)
+        for place, row in enumerate(rows)
+        if row["kind"] in ORDER and row["begin_ns"] <= instant < row["end_ns"]
+    ]
+    return min(there)[2] if there else -1
+
+
+@given(rows=spans, begin=st.integers(0, 20), length=st.integers(1, 25))
+@settings(max_examples=300, deadline=None)
+def test_every_instant_belongs_to_one(rows: Rows, begin: int, length: int) -> None:
+    found = stretches(rows, ORDER, begin, begin + length)
+    assert found.begin_ns[0] == begin
+    assert found.end_ns[-1] == begin + length
+    assert (found.begin_ns[1:] == found.end_ns[:-1]).all()
+    assert (found.begin_ns < found.end_ns).all()
+    for instant in range(begin, begin + length):
+        index = found.at(instant + 1)
+        assert found.row[index] == slow(rows, instant)
+        expected = rows["kind"][found.row[index]] if found.row[index] >= 0 else NOTHING
+        assert found.kind[index] == expected
+    assert found.at(begin) == -1
+
+
+@given(rows=spans)
+@settings(max_examples=100, deadline=None)
+def test_overlaps(rows: Rows) -> None:
+    found = stretches(rows, ORDER, 0, 45)
+    assert found.overlaps_ns(10, 20).sum() == 10
+    assert found.overlaps_ns(0, 45).tolist() == (found.end_ns - found.begin_ns).tolist()

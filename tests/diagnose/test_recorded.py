@@ -1,0 +1,84 @@
+"""Which iterations of a run count, and what is said of one that lacks something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from byteprophet.diagnose.recorded import load_recorded, recorded
+from byteprophet.errors import UserError
+from byteprophet.timeline.events import Events, events_path, save_events
+from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
+
+from .hand_made import CONFIG, MS, NUMBERS, collective_job, ps_job, stock_job
+
+
+def renumbered(events: list[Events], less: int) -> list[Events]:
+    """Iterations that count from another number."""
+    for table in events:
+        if table.table is not SERVED_TABLE:
+            table.rows["iteration"] -= less
+    return events
+
+
+def test_iterations() -> None:
+    run = recorded(ps_job(), CONFIG)
+    assert run.iterations.tolist() == list(NUMBERS)
+    assert run.iteration_ns.tolist() == [100 * MS] * 3
+    assert run.window_ns[1] - run.window_ns[0] == 300 * MS
+    # Warm-up is left out, but not more than half.
+    assert recorded(renumbered(ps_job(), 10), CONFIG).iterations.tolist() == [2, 3]
+    assert recorded(renumbered(ps_job(), 6), CONFIG).iterations.tolist() == [6, 7]
+
+
+def test_rounds_are_joined() -> None:
+    run = recorded(ps_job(), CONFIG)
+    for rank, worker in enumerate(run.workers):
+        assert (worker.served >= 0).all()
+        assert (run.served["worker"][worker.served] == rank).all()
+        assert (run.served["arrived_ns"][worker.served] < worker.transfers["pulled_ns"]).all()
+
+
+def test_without_spans_iterations_are_from_ready_to_ready() -> None:
+    run = recorded([table for table in ps_job() if table.table is TRANSFERS], CONFIG)
+    assert run.iterations.tolist() == [11, 12]
+    assert run.iteration_ns.tolist() == [100 * MS] * 2
+    assert [note.split(":")[0] for note in run.notes] == ["no spans", "servers recorded nothing"]
+
+
+def test_notes() -> None:
+    assert not recorded(ps_job(), CONFIG).notes
+    assert not recorded(collective_job(), {}).notes
+    assert [note.split(":")[0] for note in recorded(stock_job(), CONFIG).notes] == ["no transfers"]
+
+
+def test_the_longest_life_of_a_suspended_job() -> None:
+    short = [replace(t, rows=t.rows[t.rows["iteration"] < 12]) for t in collective_job()]
+    later = [
+        replace(table, origin=replace(table.origin, monotonic_ns=table.origin.monotonic_ns + MS))
+        for table in collective_job()
+    ]
+    run = recorded([*short, *later], CONFIG)
+    assert run.iterations.tolist() == list(NUMBERS)
+    assert "in 2 stretches" in run.notes[0]
+
+
+def test_what_cannot_be_diagnosed(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing: there is no such run directory"):
+        load_recorded(tmp_path / "nothing")
+    with pytest.raises(UserError, match=r"has no recorded events: run the job with --record"):
+        load_recorded(tmp_path)
+    for table in ps_job():
+        if table.table is SPANS:
+            save_events(
+                events_path(tmp_path, SPANS, table.origin.role),
+                replace(table, rows=table.rows[table.rows["kind"] != 0]),
+            )
+    with pytest.raises(UserError, match=f"^{tmp_path}: no iteration was recorded by all workers"):
+        load_recorded(tmp_path)
+    path = events_path(tmp_path, SPANS, "worker-0")
+    path.write_bytes(b"something else")
+    with pytest.raises(UserError, match=f"^{path}: is not a file of events"):
+        load_recorded(tmp_path)

@@ -1,0 +1,76 @@
+"""Bins against a look at every nanosecond; links and servers of a job whose times are known."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byteprophet.diagnose.links import carried
+from byteprophet.diagnose.recorded import recorded
+from byteprophet.diagnose.utilisation import shared_out, utilisation
+from byteprophet.network import payload_bps
+
+from ..graph.recorded_replay import config_of, record
+from ..graph.test_measured import a_job
+from .hand_made import CONFIG, MS, SIZE_BYTES, ps_job, stock_job
+
+
+@given(
+    stretches=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=8),
+    begin=st.integers(0, 20),
+    width=st.integers(1, 20),
+    bins=st.integers(1, 5),
+)
+@settings(max_examples=300, deadline=None)
+def test_bins(stretches: list[tuple[int, int]], begin: int, width: int, bins: int) -> None:
+    begins = np.array([b for b, _ in stretches], np.int64)
+    ends = begins + np.array([length for _, length in stretches], np.int64)
+    edges = begin + width * np.arange(bins + 1)
+    expected = [
+        sum(max(0, min(e, high) - max(b, low)) for b, e in zip(begins, ends, strict=True))
+        for low, high in pairwise(edges)
+    ]
+    assert shared_out(begins, ends, edges) == pytest.approx(expected)
+    # Over edges that hold everything, amounts are all there.
+    amounts = np.arange(1.0, len(begins) + 1)
+    whole = shared_out(begins, ends, np.arange(-width, 91 + width, width), amounts)
+    assert whole.sum() == pytest.approx(amounts.sum())
+
+
+def test_links_servers_and_compute() -> None:
+    run = recorded(ps_job(), CONFIG)
+    used = utilisation(run, bin_ns=100 * MS)
+    assert used.compute == pytest.approx(np.full((2, 3), 0.6))  # updates are inside waits
+    # Worker 0 pushes from 92 to 104, and its last one ends after the last iteration.
+    assert used.link_busy["push"][0] == pytest.approx([0.08, 0.12, 0.12])
+    assert used.link_bytes["push"][0] == pytest.approx([2 / 3 * SIZE_BYTES, SIZE_BYTES, SIZE_BYTES])
+    assert used.link_busy["pull"][1] == pytest.approx([0, 0.04, 0.04])
+    assert used.sums == pytest.approx(np.array([[0, 0.02, 0.02]]))  # both pushes in one pass
+    assert used.link_bps.tolist() == [payload_bps(10**9)] * 2
+    assert used.mean(used.compute) == pytest.approx([0.6, 0.6])
+    assert used.busy_rate_bps("push")[0] == pytest.approx(SIZE_BYTES * 8e9 / (12 * MS))
+
+
+def test_what_stock_knows() -> None:
+    used = utilisation(recorded(stock_job(), CONFIG))
+    assert used.link_bytes["push"].shape[0] == 0
+    assert used.mean(used.compute) == pytest.approx([0.6, 0.6])
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "prophet"])
+def test_a_link_carries_one_partition_at_a_time(scheduler: str) -> None:
+    """As fast as it is, and no faster: of a replayed job, whose links' rate is known."""
+    job = a_job(scheduler)
+    run = recorded(record(job)[0], config_of(job))
+    for worker, own in enumerate(run.workers):
+        link = carried(run, worker, "push")
+        assert len(link.row) == len(own.transfers)
+        assert (link.begin_ns <= link.end_ns).all()
+        assert (link.end_ns[:-1] <= link.begin_ns[1:]).all()
+        rate_bps = link.size_bytes.sum() * 8e9 / (link.end_ns - link.begin_ns).sum()
+        # Messages have a cost, and the first of a busy period a delay.
+        assert 0.9 * job.network.worker_bps[worker] < rate_bps < job.network.worker_bps[worker]
