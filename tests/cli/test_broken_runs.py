@@ -124,7 +124,9 @@ def test_a_file_that_was_cut_off_is_read_and_marked(
         assert not part.whole
         assert len(part.rows) < len(whole.rows)
         some += len(part.rows)
-        assert part.rows.tolist() == whole.rows[: len(part.rows)].tolist()
+        for column in whole.table.columns:
+            same = part.rows[column] == whole.rows[column][: len(part.rows)]
+            assert same.all()
     assert some
     status, line = said(("timeline", "RUN"), copy, tmp_path, capsys)
     assert (status, line) == (0, "")
