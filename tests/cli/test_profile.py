@@ -67,7 +67,8 @@ def run(tmp_path: Path) -> Path:
         Events(TRANSFERS, Origin("worker-0", 0), transfers, {}),
     )
     (tmp_path / "config.toml").write_text(
-        'scheduler = "p3"\nservers = 1\npartition_bytes = 100000\nbandwidth_bps = 1000000000\n'
+        'scheduler = "p3"\nworkers = 2\nservers = 1\n'
+        "partition_bytes = 100000\nbandwidth_bps = 1000000000\n"
         "[settings]\npartition_bytes = 100000\noutstanding_messages = 2\n"
     )
     return tmp_path

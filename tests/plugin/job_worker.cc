@@ -6,7 +6,8 @@
 //
 // With `abandon` it shuts down with operations under way, as a script does that fails; with
 // `suspend` it suspends and resumes after half of the iterations; with `repartition` tensors have
-// another partition size in each iteration, and neighbours never the same.
+// another partition size in each iteration, and neighbours never the same. Its messages are
+// recorded.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +20,9 @@
 
 #include "byteps/common/operations.h"
 #include "byteps/torch/handle_manager.h"
+#include "native/byteps/record/messages.h"
 #include "native/plugin/plugin.h"
+#include "tests/plugin/record_taker.h"
 
 namespace byteps {
 namespace common {
@@ -143,6 +146,8 @@ int main(int count, char** arguments) {
   if (count < 2) return 2;
   const int iterations = std::atoi(arguments[1]);
   const std::string mode = count > 2 ? arguments[2] : "";
+  byteps_record_messages(1);
+  const byteprophet::RecordTaker<byteprophet::Message> messages(byteps_take_messages);
   byteps_init();
   Worker worker;
   int first = 0;  // iteration since the last start

@@ -21,7 +21,7 @@ from byteprophet.report.profile import draw_profile, profile_tables
 from byteprophet.timeline.events import load_rank
 from byteprophet.timeline.tables import TRANSFERS
 from byteprophet.workload import to_toml
-from byteprophet.workload.files import parse_table, read_text
+from byteprophet.workload.run_config import read_run_config
 
 _WARMUP = 5  # iterations in which a policy does not know the link yet
 
@@ -83,7 +83,9 @@ def profile(
 
 def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
     """The 99th percentile of the waits, and what it may be."""
-    config = parse_table(read_text(run / "config.toml"), str(run / "config.toml"))
+    config = read_run_config(run)
+    if not config["servers"]:
+        raise UserError(f"{run}: it had no servers: nothing waited for one")
     recorded = load_rank(run, TRANSFERS, rank).rows
     recorded = recorded[recorded["iteration"] > _WARMUP]
     waits_ns = waits.urgent_waits_ns(recorded)

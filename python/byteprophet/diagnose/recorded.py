@@ -35,7 +35,7 @@ from byteprophet.timeline.tables import (
     Kind,
     Rows,
 )
-from byteprophet.workload.files import parse_table, read_text
+from byteprophet.workload.run_config import read_run_config
 
 Ints = npt.NDArray[np.int64]
 
@@ -105,8 +105,7 @@ def load_recorded(run_directory: Path) -> Recorded:
     """The run in a directory; UserError in one line where there is nothing to be said of it."""
     if not run_directory.is_dir():
         raise UserError(f"{run_directory}: there is no such run directory")
-    path = run_directory / "config.toml"
-    config = parse_table(read_text(path), str(path)) if path.exists() else {}
+    config = read_run_config(run_directory) if (run_directory / "config.toml").exists() else {}
     try:
         return recorded(load_run(run_directory), config)
     except UserError as error:

@@ -40,7 +40,7 @@ from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events, load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind
-from byteprophet.workload.files import parse_table, read_text
+from byteprophet.workload.run_config import read_run_config
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ class Measured:
 
 def measure_run(run_directory: Path) -> Measured:
     """The job of a run directory; UserError where something is missing."""
-    path = run_directory / "config.toml"
-    config = parse_table(read_text(path), str(path))
+    config = read_run_config(run_directory)
     try:
         aligned = align_events(load_run(run_directory))
         warn_of_clocks(aligned)

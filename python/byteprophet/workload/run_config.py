@@ -1,0 +1,64 @@
+"""``config.toml`` of a run, checked for those who read a run that is over.
+
+The launcher writes it (``launcher/rundir.py``). Checked are the fields by which a recorded job is
+understood; others are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from byteprophet import schedulers
+from byteprophet.errors import UserError
+from byteprophet.workload.files import parse_table, read_text
+
+_LARGEST = 1 << 62
+_MOST_ROLES = 1 << 16
+# Field: least, most, and what it is where it is missing; None: it must be there.
+_WHOLE: Mapping[str, tuple[int, int, int | None]] = {
+    "workers": (1, _MOST_ROLES, None),
+    "servers": (0, _MOST_ROLES, None),
+    "local_ranks": (1, _MOST_ROLES, 1),
+    "partition_bytes": (0, _LARGEST, 0),
+}
+
+
+def read_run_config(run_directory: Path) -> dict[str, Any]:
+    """The table in a run's ``config.toml``; UserError in one line that names the file."""
+    path = run_directory / "config.toml"
+    config = parse_table(read_text(path), str(path))
+    try:
+        return _checked(config)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _checked(config: dict[str, Any]) -> dict[str, Any]:
+    for name, (least, most, usual) in _WHOLE.items():
+        if usual is not None:
+            config.setdefault(name, usual)
+        if name not in config:
+            raise UserError(f"{name} is missing")
+        _check_whole(name, config[name], least, most)
+    for name in ("settings", "worker_bandwidth_bps"):
+        table = config.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise UserError(f"{name} must be a table, got {table!r}")
+        for key, value in table.items():
+            _check_whole(f"{name}.{key}", value, -_LARGEST, _LARGEST)
+    if not isinstance(config.setdefault("steps", []), list):
+        raise UserError(f"steps must be a list, got {config['steps']!r}")
+    if "bandwidth_bps" in config:
+        _check_whole("bandwidth_bps", config["bandwidth_bps"], 1, _LARGEST)
+    if config["servers"]:  # else it reduced among its workers, and has neither
+        if not isinstance(config.get("scheduler"), str):
+            raise UserError(f"scheduler must be text, got {config.get('scheduler')!r}")
+        schedulers.resolve(config["scheduler"], config["settings"])
+    return config
+
+
+def _check_whole(name: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise UserError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
