@@ -90,7 +90,7 @@ bench-native: build
 	build/benchmarks/benchmarks/prophet_benchmarks
 
 test-python: build
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=30
 
 test-mxnet:
 	@if $(MXNET_POSSIBLE); then \

@@ -115,7 +115,7 @@ def _run(config: WorkerConfig, rate_bps: int, options: argparse.Namespace) -> di
         command=(sys.executable, "-m", "byteprophet.workload.worker", str(path)),
         run_directory=directory,
         workers=WORKERS,
-        scheduler=config.scheduler,
+        scheduler=schedulers.DEFAULT,
         bandwidth_bps=rate_bps,
         namespaces=True,
         controller=True,
