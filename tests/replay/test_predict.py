@@ -18,8 +18,9 @@ from byteprophet.graph.ps_graph import build
 from byteprophet.graph.ps_job import PsJob
 from byteprophet.network import payload_bps
 from byteprophet.replay import replay
-from byteprophet.replay.predict import bound_ns, daydream_ns, predict
-from byteprophet.replay.what_if import Changes, change
+from byteprophet.replay.predict import predict
+from byteprophet.replay.ps import bound_ns, change, daydream_ns
+from byteprophet.replay.what_if import Changes
 from byteprophet.timeline.events import events_path, save_events
 
 from ..graph.recorded_replay import config_of, record

@@ -1,9 +1,9 @@
 """Graphs replayed on virtual time.
 
 engine.py   a graph's times, use of devices, links and memory, critical path; parts of graphs
-what_if.py  a measured job with other links, another policy, more workers
+what_if.py  what is to be different about a recorded job
 predict.py  its iteration time, beside what was measured and simpler answers
-kinds.py    what a prediction asks of a kind of job; ring.py answers for all-reduce
+kinds.py    what a prediction asks of a kind of job; ps.py and ring.py answer
 validation.py, validation_cases.py, validation_run.py  predictions beside jobs that are then run
 """
 

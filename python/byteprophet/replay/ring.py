@@ -11,11 +11,11 @@ from byteprophet import _core
 from byteprophet.errors import UserError
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ring_graph import build
-from byteprophet.graph.ring_job import RingCompute, RingJob, RingNetwork
+from byteprophet.graph.ring_job import RingJob
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import Kind
-from byteprophet.replay.what_if import Changes
+from byteprophet.replay.what_if import Changes, of_workers, scaled
 
 _OF_BYTEPS = {
     "scheduler": "--policy",
@@ -29,15 +29,12 @@ def change(job: RingJob, changes: Changes) -> RingJob:
     for name, option in _OF_BYTEPS.items():
         if getattr(changes, name) is not None:
             raise UserError(f"{option}: this job all-reduces without BytePS, which alone has that")
-    compute, network = job.compute, job.network
-    if changes.compute_scale is not None:
-        scaled = {
-            name: np.rint(times_ns * changes.compute_scale).astype(np.int64)
-            for name, times_ns in vars(compute).items()
-        }
-        compute = RingCompute(**scaled)
+    compute, network = scaled(job.compute, changes.compute_scale), job.network
     if changes.workers is not None:
-        compute, network = _with_workers(job, compute, changes.workers)
+        compute = of_workers(compute, changes.workers, job.workers)
+        links = network.worker_bps
+        links = tuple(links[rank % job.workers] for rank in range(changes.workers))
+        network = replace(network, worker_bps=links)
     if changes.bandwidth_bps is not None:
         link_bps = payload_bps(changes.bandwidth_bps) or 0
         network = replace(network, worker_bps=(link_bps,) * len(network.worker_bps))
@@ -113,17 +110,3 @@ def _moved_bytes(job: RingJob, size_bytes: tuple[int, ...]) -> Int64Array:
     """What every rank sends of tensors of these sizes, and receives."""
     moved: Int64Array = np.array(size_bytes) * 2 * (job.workers - 1) // job.workers
     return moved
-
-
-def _with_workers(
-    job: RingJob, compute: RingCompute, workers: int
-) -> tuple[RingCompute, RingNetwork]:
-    """The first ``workers`` ranks; more than there are: the same, in another order."""
-    times = {
-        name: np.stack(
-            [np.roll(times_ns[w % job.workers], w // job.workers, axis=0) for w in range(workers)]
-        )
-        for name, times_ns in vars(compute).items()
-    }
-    links = tuple(job.network.worker_bps[w % job.workers] for w in range(workers))
-    return RingCompute(**times), replace(job.network, worker_bps=links)
