@@ -36,7 +36,8 @@ from byteprophet.graph.measured import measure_run
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
 from byteprophet.timeline.aligned import Aligned, align_events
-from byteprophet.timeline.events import Events, load_run
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.read_events import load_run
 
 ASKED_NS = 200_000
 WORKERS, SERVERS = 3, 2

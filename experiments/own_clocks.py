@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from byteprophet.timeline.clocks import Times, on_one_clock
-from byteprophet.timeline.events import SUFFIX, Events, load_events, save_events
+from byteprophet.timeline.events import SUFFIX, Events, save_events
+from byteprophet.timeline.read_events import load_events
 
 OFFSET_NS = 50_000_000
 DRIFT_PPB = 50_000

@@ -27,7 +27,7 @@ from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
-from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFER, TRANSFERS, Transfers
 from byteprophet.workload.busy import Interval, read_busy
 from byteprophet.workload.worker_config import WorkerResult

@@ -39,7 +39,8 @@ from byteprophet.bench.execute import Measured, check_case, run_case
 from byteprophet.bench.spread import Ratio, ratio
 from byteprophet.errors import UserError
 from byteprophet.profile.saving import PROFILING
-from byteprophet.timeline.events import EventWriter, Origin, load_events
+from byteprophet.timeline.events import EventWriter, Origin
+from byteprophet.timeline.read_events import load_events
 from byteprophet.timeline.tables import TABLES, TableKind
 from byteprophet.timeline.tables import Rows as EventRows
 

@@ -18,7 +18,7 @@ from byteprophet.graph.ring_job import RingJob
 from byteprophet.replay import replay
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
-from byteprophet.timeline.events import load_run
+from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload import Tensor, Workload
 from byteprophet.workload.check import expected_parameters, parameters_sha256

@@ -16,7 +16,7 @@ from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.cli.main import run_cli
 from byteprophet.network import monitoring
 from byteprophet.profile.saving import PROFILING
-from byteprophet.timeline.events import load_events
+from byteprophet.timeline.read_events import load_events
 from byteprophet.workload import Tensor, Workload, to_toml
 
 pytestmark = pytest.mark.job

@@ -13,8 +13,8 @@ import pytest
 
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.cli.main import run_cli
-from byteprophet.timeline.events import load_rank, load_run
 from byteprophet.timeline.read_chakra import read_chakra
+from byteprophet.timeline.read_events import load_rank, load_run
 from byteprophet.timeline.tables import TRANSFERS, Kind
 from byteprophet.workload import Tensor, Workload, to_toml
 

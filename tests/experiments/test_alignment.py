@@ -15,7 +15,8 @@ import pytest
 import tomli_w
 
 from byteprophet.timeline.clocks import wall_clock
-from byteprophet.timeline.events import events_path, load_run, save_events
+from byteprophet.timeline.events import events_path, save_events
+from byteprophet.timeline.read_events import load_run
 
 from ..graph.recorded_replay import config_of
 from ..timeline.own_machines import on_machine, recorded, small_job

@@ -10,7 +10,8 @@ import pytest
 import recorder
 
 from byteprophet.errors import UserError
-from byteprophet.timeline.events import Events, Origin, load_events, save_events
+from byteprophet.timeline.events import Events, Origin, save_events
+from byteprophet.timeline.read_events import load_events
 from byteprophet.timeline.tables import TABLES, TableKind
 
 MS = 1_000_000

@@ -14,7 +14,7 @@ from job_worker import LAYERS
 
 from byteprophet import _core
 from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_job
-from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFERS, tensor_of
 
 pytestmark = pytest.mark.job

@@ -17,7 +17,8 @@ from byteprophet.launcher import JobSpec, run_job
 from byteprophet.mxnet.engine_spans import EngineSpans
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.windows import Windows
-from byteprophet.timeline.events import Events, load_rank
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, tensor_of
 
 WORKER = Path(__file__).with_name("job_worker.py")

@@ -11,7 +11,8 @@ import pytest
 
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.observe.recording import STEPS, VARIABLE
-from byteprophet.timeline.events import Events, load_rank
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, tensor_of
 
 pytestmark = pytest.mark.job

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from byteprophet.bench import Case, Plan, run_bench
-from byteprophet.timeline.events import Events, load_run
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import MESSAGES, SERVED_TABLE, TRANSFERS, Kind, Rows, What
 from byteprophet.workload import Tensor, Workload, to_toml
 

@@ -20,7 +20,8 @@ from byteprophet.launcher import JobSpec, run_job
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.spec import RoleCommands
 from byteprophet.observe.recording import VARIABLE
-from byteprophet.timeline.events import Events, events_path, load_events, load_run
+from byteprophet.timeline.events import Events, events_path
+from byteprophet.timeline.read_events import load_events, load_run
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
 from byteprophet.workload import Tensor, Workload, to_toml
 

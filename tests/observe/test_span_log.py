@@ -17,7 +17,7 @@ from byteprophet.observe.observer import NoTransfers, Observer
 from byteprophet.observe.span_log import Span, SpanLog
 from byteprophet.observe.span_recording import SpanConsumer
 from byteprophet.observe.windows import Windows
-from byteprophet.timeline.events import load_events, load_rank
+from byteprophet.timeline.read_events import load_events, load_rank
 from byteprophet.timeline.tables import SPANS, TRANSFER, Kind
 
 NO_TRANSFERS = np.zeros(0, TRANSFER)

@@ -13,7 +13,8 @@ from byteprophet.launcher import JobSpec, run_job
 from byteprophet.observe.recording import VARIABLE
 from byteprophet.profile import read_profile
 from byteprophet.profile.convert import to_workload
-from byteprophet.timeline.events import Events, load_rank
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, tensor_of
 from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.busy import read_busy

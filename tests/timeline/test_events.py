@@ -22,12 +22,10 @@ from byteprophet.timeline.events import (
     EventWriter,
     Origin,
     events_path,
-    load_events,
-    load_rank,
-    load_run,
     new_path,
     save_events,
 )
+from byteprophet.timeline.read_events import load_events, load_rank, load_run
 from byteprophet.timeline.tables import (
     MESSAGE,
     MESSAGES,

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byteprophet.timeline.events import Events, Origin, load_run, new_path, save_events
+from byteprophet.timeline.events import Events, Origin, new_path, save_events
 from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.lives import join_lives
+from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import (
     MESSAGE,
     MESSAGES,

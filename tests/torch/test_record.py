@@ -14,7 +14,8 @@ from torch import nn
 import byteprophet.torch as bps
 from byteprophet.errors import UserError
 from byteprophet.graph.measured_ring import measure_ring
-from byteprophet.timeline.events import Events, load_events
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.read_events import load_events
 from byteprophet.timeline.tables import Kind, Rows
 
 WORKER = Path(__file__).with_name("ddp_worker.py")

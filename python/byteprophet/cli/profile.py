@@ -18,7 +18,7 @@ from byteprophet.profile.convert import to_workload
 from byteprophet.profile.model import profile_path
 from byteprophet.report.plot import save
 from byteprophet.report.profile import draw_profile, profile_tables
-from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFERS
 from byteprophet.workload import to_toml
 from byteprophet.workload.run_config import read_run_config

@@ -23,8 +23,9 @@ from byteprophet.errors import UserError
 from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import clock_warnings
 from byteprophet.timeline.clocks import on_one_clock, wall_clock
-from byteprophet.timeline.events import Events, load_run
+from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows
+from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import (
     SERVED,
     SERVED_TABLE,

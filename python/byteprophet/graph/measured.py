@@ -38,7 +38,8 @@ from byteprophet.network import payload_bps
 from byteprophet.schedulers import PARTITION, STOCK
 from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import warn_of_clocks
-from byteprophet.timeline.events import Events, load_run
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind
 from byteprophet.workload.run_config import read_run_config
 

@@ -16,15 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import TRANSFERS, Rows, tensor_of
-
-if TYPE_CHECKING:
-    from byteprophet.timeline.events import Events
 
 _COUNTED = {"iteration": 1, "round": 1, "request": 0}
 """What is carried on, and its first number; below that nothing was counted."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from byteprophet.errors import UserError
-from byteprophet.timeline.events import SUFFIX, Events, load_events, load_run
+from byteprophet.timeline.events import SUFFIX, Events
 from byteprophet.timeline.json_traces import parse_json_values, read_bytes
 from byteprophet.timeline.read_chakra import (
     chakra_events,
@@ -16,6 +16,7 @@ from byteprophet.timeline.read_chakra import (
     read_chakra,
 )
 from byteprophet.timeline.read_comm_json import comm_json_events, is_comm_json
+from byteprophet.timeline.read_events import load_events, load_run
 from byteprophet.timeline.read_kineto import is_kineto, kineto_events
 
 READ = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from byteprophet.timeline.events import load_rank
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import SPANS, Kind
 
 Interval = tuple[int, int]
