@@ -176,9 +176,8 @@ def test_without_evidence_wall_clocks_are_all_there_is(what: str) -> None:
 
 def test_traces_of_unknown_machines_keep_their_wall_clock() -> None:
     events = recorded(small_job())
-    foreign = replace(
-        events[1], origin=replace(events[1].origin, machine="", monotonic_ns=5, unix_ns=5)
-    )
+    spans = next(table for table in events if table.table is SPANS)
+    foreign = replace(spans, origin=replace(spans.origin, machine="", monotonic_ns=5, unix_ns=5))
     aligned = align_events([*events, foreign])
     assert len(aligned.machines) == 4
     assert aligned.apart == ()
