@@ -13,7 +13,8 @@ from byteprophet.timeline.tables import Kind
 def summary(table: Events) -> dict[str, Any]:
     """Plain data: ``begin_ns`` and ``end_ns`` are on the role's own clock, 0 if there is nothing.
 
-    ``iterations``: how many there are rows of. ``kinds``: of spans and messages, how many of each.
+    ``iterations``: how many there are rows of. ``size_bytes``: what was moved. ``kinds``: of spans
+    and messages, how many of each.
     """
     rows = table.rows
     times = [rows[name] for name in table.table.times]
@@ -21,10 +22,12 @@ def summary(table: Events) -> dict[str, Any]:
     counted = next((c for c in ("iteration", "round") if c in table.table.columns), None)
     iterations = rows[counted] if counted else np.zeros(0, np.uint32)
     kinds: dict[str, int] = {}
+    moved = rows
     if "kind" in table.table.columns:
         numbers, counts = np.unique(rows["kind"], return_counts=True)
         names = [Kind(number).name.lower() for number in numbers.tolist()]
         kinds = dict(zip(names, counts.tolist(), strict=True))
+        moved = rows[rows["kind"] != Kind.BACKWARD]  # says how large its gradients are
     return {
         "table": table.table.name,
         "role": table.origin.role,
@@ -36,6 +39,6 @@ def summary(table: Events) -> dict[str, Any]:
         "begin_ns": int(known.min()) if len(known) else 0,
         "end_ns": int(known.max()) if len(known) else 0,
         "iterations": len(np.unique(iterations[iterations > 0])),
-        "size_bytes": int(rows["size_bytes"].sum()),
+        "size_bytes": int(moved["size_bytes"].sum()),
         "kinds": kinds,
     }
