@@ -32,6 +32,7 @@ from script import run_script, scheduler_names
 from byteprophet.bench import Case, Plan
 from byteprophet.bench.execute import check_case, run_case
 from byteprophet.cli.lists import split
+from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
@@ -106,7 +107,7 @@ def measure(run: Path, seed: int, recorded_error: float) -> dict[str, Any]:
         aligned = align_events(load_run(apart))
         errors = {
             "recorded": recorded_error,
-            "wall clocks": replay_error(walls),
+            "wall clocks": replay_error_if_any(walls),
             "aligned": replay_error(apart),
         }
     return {
@@ -121,6 +122,14 @@ def measure(run: Path, seed: int, recorded_error: float) -> dict[str, Any]:
 def replay_error(run: Path) -> float:
     """Of ``byteprophet replay RUN``: the iteration time over the measured one, less 1."""
     return predict(measure_run(run), Changes()).replay_error
+
+
+def replay_error_if_any(run: Path) -> float | None:
+    """The same; None where it refuses, as times are so wrong that nothing can be measured."""
+    try:
+        return replay_error(run)
+    except UserError:
+        return None
 
 
 def found_of(
@@ -204,8 +213,9 @@ def replay_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for heading in ("recording", "seed", *(f"replay's error, {name}" for name in names)):
         table.add_column(heading, justify="right" if "error" in heading else "left")
     for row in rows:
-        errors = (f"{row['replay_error'][name]:+.2%}" for name in names)
-        table.add_row(row["run"], str(row["seed"]), *errors)
+        errors = (row["replay_error"][name] for name in names)
+        shown = ("refused" if error is None else f"{error:+.2%}" for error in errors)
+        table.add_row(row["run"], str(row["seed"]), *shown)
     return table
 
 
@@ -217,15 +227,18 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     said = "within" if worst_ns <= ASKED_NS else "NOT within"
     errors = [row["replay_error"] for row in rows]
     moved = {
-        name: max(abs(each[name] - each["recorded"]) for each in errors)
+        name: max(
+            (abs(e[name] - e["recorded"]) for e in errors if e[name] is not None), default=0.0
+        )
         for name in ("wall clocks", "aligned")
     }
+    refused = sum(each["wall clocks"] is None for each in errors)
     return (
         f"{len(clocks)} clocks: worst error {worst_ns / 1e3:.0f} us ({said} the {ASKED_NS / 1e3:g} "
         f"us asked for), truth inside the stated interval: {inside:.0%}; the error of replayed "
         f"iteration times, up to {max(abs(each['recorded']) for each in errors):.1%} as recorded, "
-        f"is moved by up to {100 * moved['wall clocks']:.1f} points by wall clocks, "
-        f"{100 * moved['aligned']:.1f} aligned"
+        f"is moved by up to {100 * moved['wall clocks']:.1f} points by wall clocks ({refused} of "
+        f"{len(rows)} refused), {100 * moved['aligned']:.1f} aligned"
     )
 
 

@@ -138,7 +138,12 @@ def test_the_worst_is_what_is_summed_up() -> None:
     assert line.startswith("2 clocks: worst error 200 us (within the 200 us asked for), ")
     assert "interval: 100%" in line
     assert "up to 1.0% as recorded" in line
-    assert line.endswith("moved by up to 21.0 points by wall clocks, 4.0 aligned")
+    assert line.endswith("moved by up to 21.0 points by wall clocks (0 of 2 refused), 4.0 aligned")
+    refused = row_of(home, good)
+    refused["replay_error"]["wall clocks"] = None
+    assert "21.0 points by wall clocks (1 of 2 refused)" in alignment.summary(
+        [row_of(home, good), refused]
+    )
     bad = {**good, "error_ns": [0, -200_001, 0], "inside": False}
     line = alignment.summary([row_of(good), row_of(good, bad, good)])
     assert "(NOT within the 200 us asked for)" in line

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from byteprophet import _core
+from byteprophet.errors import UserError
 from byteprophet.graph.measured_sending import hand_over_ns, request_lag_ns
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Network
@@ -47,6 +48,7 @@ def measure_network(
     ``limits_bps``: payload that our limiter lets through, of each worker that has one for all of
     the run. A link that seems faster has had bursts after pauses, which such links have.
     A key's first transfer is left out: the server holds it until all workers have sent theirs.
+    UserError where times are such that nothing can be measured.
     """
     where = served_rows(recorded)
     found = [
@@ -142,7 +144,10 @@ def _estimate(rows: Rows, begun_ns: Int64Array, finished_ns: Int64Array) -> Esti
     for first in range(0, len(order), _AT_ONCE):
         part = order[first : first + _AT_ONCE]
         estimate.add(begun_ns[part], finished_ns[part], sizes[part])
-    return estimate.estimate()
+    found = estimate.estimate()
+    if found.bandwidth_bps is not None and found.bandwidth_bps <= 0:
+        raise UserError("partitions arrived before they were sent: its roles' clocks are apart")
+    return found
 
 
 def _sum_ns_per_byte(tables: Sequence[Rows]) -> float:
