@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -89,12 +90,14 @@ def replay(
     """See _HELP."""
     if validation:
         _refuse(context, _OF_A_RUN, "does not belong to --validate")
+        if servers == 0:
+            raise UserError("--servers 0: only jobs of BytePS are validated")
         base = Case(
             workload=workload,
             scheduler=policy or DEFAULT,
             bandwidth_bps=parse_rate(bandwidth or "1gbit", "--bandwidth"),
-            workers=workers or 2,
-            servers=servers or 1,
+            workers=2 if workers is None else workers,
+            servers=1 if servers is None else servers,
             partition_bytes=partition_bytes,
         )
         names = None if cases is None else split(cases, "--cases")
@@ -106,13 +109,13 @@ def replay(
     if not run.is_dir():
         raise UserError(f"{run}: there is no such run directory")
     changes = Changes(
-        bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
+        bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth") or 0,
         scheduler=policy,
         partition_bytes=partition_bytes,
         workers=workers,
         servers=servers,
         compute_scale=compute_scale,
-        link_latency_ns=None if link_latency is None else round(link_latency * 1e6),
+        link_latency_ns=None if link_latency is None else _latency_ns(link_latency),
     )
     prediction = predict(measure_run(run), changes)
     if as_json:
@@ -120,6 +123,12 @@ def replay(
     else:
         Console(width=None if Console().is_terminal else 120).print(_table(prediction))
     return 0
+
+
+def _latency_ns(latency_ms: float) -> int:
+    if not math.isfinite(latency_ms):
+        raise UserError(f"--link-latency {latency_ms}: must be a number of milliseconds")
+    return round(latency_ms * 1e6)
 
 
 def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:

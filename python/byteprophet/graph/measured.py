@@ -34,14 +34,13 @@ from byteprophet.graph.measured_tensors import Tensors, measure_tensors
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
 from byteprophet.graph.ring_job import RingJob
-from byteprophet.network import payload_bps
 from byteprophet.schedulers import PARTITION, STOCK
 from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, TableKind
-from byteprophet.workload.run_config import read_run_config
+from byteprophet.workload.run_config import link_limits_bps, read_run_config
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,8 @@ def measure(
     ``config``: as ``config.toml`` of a run has it; ``told``: what its policy was told later.
     """
     told = told or Told()
+    if config.get("local_ranks", 1) > 1:
+        raise UserError("its workers have several local ranks: replay does not know such jobs")
     ranks = range(config["workers"])
     spans = _by_rank(recorded, SPANS, ranks)
     iterations = min(_iterations(events.rows) for events in spans)
@@ -107,7 +108,7 @@ def measure(
         tensors=tensors.names,
         size_bytes=tensors.size_bytes,
         compute=compute,
-        network=measure_network(recorded, config["servers"], _limits_bps(config)),
+        network=measure_network(recorded, config["servers"], link_limits_bps(config)),
         scheduler=config["scheduler"],
         partition_bytes=partition_bytes,
         settings={**config["settings"], **told.settings, PARTITION: partition_bytes},
@@ -120,17 +121,6 @@ def measure(
     starts_ns = np.stack([worker.start_ns for worker in workers])
     settled_from = max(tensors.settled_from, told.settled_from)
     return Measured(job, starts_ns, min(settled_from, iterations - 1))
-
-
-def _limits_bps(config: Mapping[str, Any]) -> list[int | None]:
-    """Payload of each worker's link as it was limited; None: it was not, or not all the time."""
-    others = config.get("worker_bandwidth_bps", {})
-    if config.get("steps"):
-        return []
-    return [
-        payload_bps(others.get(str(worker), config.get("bandwidth_bps")))
-        for worker in range(config["workers"])
-    ]
 
 
 def _by_rank(recorded: Sequence[Events], table: TableKind, ranks: range) -> list[Events]:
@@ -191,6 +181,8 @@ class _Worker:
         # A gradient that was not sent in this iteration is ready when all are.
         ready_ns = np.full(self.ready_ns.shape[1], since_ns + self.backward_ns[iteration])
         first = np.full(len(ready_ns), np.iinfo(np.int64).max)
+        if len(sent) and -1 - int(sent["priority"].min()) >= len(first):
+            raise UserError("its workers sent different tensors: replay does not know such jobs")
         np.minimum.at(first, -1 - sent["priority"], sent["ready_ns"])
         known = first < np.iinfo(np.int64).max
         ready_ns[known] = first[known]

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from byteprophet.errors import UserError
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ring_job import RingNetwork
 
@@ -43,6 +44,10 @@ def measure_links(
     if ranks == 1:
         return RingNetwork((0,))
     moved_bytes = np.array(bucket_bytes) * 2 * (ranks - 1) / ranks
+    if not moved_bytes.all():
+        raise UserError("some collectives say no bytes: they were not recorded with them")
+    if (ended_ns <= began_ns.max(axis=0)).all():
+        raise UserError("collectives ended before all ranks began them: ranks' clocks are apart")
     all_began_ns, all_ended_ns = began_ns.max(axis=0), ended_ns.max(axis=0)
     periods = np.array(
         [
@@ -70,7 +75,7 @@ def _busy_periods(
     size_bytes = 0.0
     for bucket in order.tolist():
         if began_ns[bucket] > until_ns:
-            yield size_bytes, until_ns - since_ns
+            yield size_bytes, max(1, until_ns - since_ns)
             since_ns, size_bytes = int(began_ns[bucket]), 0.0
         until_ns = max(until_ns, int(ended_ns[bucket]))
         size_bytes += moved_bytes[bucket]

@@ -24,9 +24,9 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured_links import measure_links
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ring_job import RingCompute, RingJob
-from byteprophet.network import payload_bps
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
+from byteprophet.workload.run_config import link_limits_bps
 
 _ALL = ("model",)  # the only layer of a job of which no layers were recorded
 
@@ -58,20 +58,10 @@ def measure_ring(
             np.stack([times.began_ns for times in measured]),
             np.stack([times.ended_ns for times in measured]),
             bucket_bytes,
-            _limits_bps(config),
+            link_limits_bps(config),
         ),
     )
     return job, np.stack([times.start_ns for times in measured])
-
-
-def _limits_bps(config: Mapping[str, Any]) -> list[int | None]:
-    """Of each rank's link, as payload; None: not limited, shared by local ranks, or changed."""
-    processes = config["workers"] * config["local_ranks"]
-    if config["local_ranks"] > 1 or config["steps"]:
-        return [None] * processes
-    own_bps = config["worker_bandwidth_bps"]
-    limits_bps = (own_bps.get(str(w), config.get("bandwidth_bps")) for w in range(processes))
-    return [payload_bps(limit_bps) for limit_bps in limits_bps]
 
 
 def _spans_of(recorded: Sequence[Events], rank: int) -> Events:
@@ -175,6 +165,8 @@ class _Times:
                 self.gradient_ns[place, together] = max(0, end_ns - since_ns)
                 self.size_bytes[max(together)] += size_bytes
                 together.clear()
+        if together:  # nothing was handed over after these
+            self.gradient_ns[place, together] = max(0, end_ns - since_ns)
 
     def _layer(self, name: str) -> int:
         """The place of the layer that a parameter is of, or that is called so; else the first."""

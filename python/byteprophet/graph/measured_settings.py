@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -38,7 +39,7 @@ def read_told(run_directory: Path) -> Told:
         for entry in read_journal(run_directory):
             if "chosen" in entry:
                 # After this step, from 0, all ranks take them over.
-                told = Told(entry["chosen"], {}, entry["iteration"] + 1)
+                told = Told(*_chosen(run_directory / JOURNAL, entry))
     path = run_directory / PLAN_NAME
     if not path.exists():
         return told
@@ -53,3 +54,14 @@ def read_told(run_directory: Path) -> Told:
         ready={ready.name: (ready.ready_ns, ready.spread_ns) for ready in plan.ready},
         settled_from=max(told.settled_from, plan.at_iteration - 1),
     )
+
+
+def _chosen(path: Path, entry: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any], int]:
+    """Settings, no ready times, and since when."""
+    settings, iteration = entry["chosen"], entry.get("iteration")
+    if not isinstance(settings, dict) or type(iteration) is not int:
+        raise UserError(f"{path}: an entry with chosen settings must say them and its iteration")
+    for name, value in settings.items():
+        if type(value) is not int:
+            raise UserError(f"{path}: chosen.{name} must be a whole number, got {value!r}")
+    return settings, {}, iteration + 1

@@ -78,7 +78,8 @@ def _completed(spans: Events, rows: Rows) -> Events:
     rows["priority"] = -1 - _forward_places(spans, names)[tensors]
     ready_ns, handed_bytes = _ready(spans, backward, names)
     at = rows["iteration"], tensors
-    rows["ready_ns"] = np.minimum(ready_ns[at], rows["ready_ns"])
+    known = ready_ns[at] > 0  # else it was ready when it arrived, at the latest
+    rows["ready_ns"][known] = np.minimum(ready_ns[at], rows["ready_ns"])[known]
     rows["sent_ns"] = rows["ready_ns"]
     _check_sizes(rows, ready_ns, handed_bytes, tensors)
     return Events(TRANSFERS, spans.origin, rows, dict(zip(numbers.tolist(), names, strict=True)))
@@ -129,6 +130,8 @@ def _ready(spans: Events, backward: Rows, names: Sequence[str]) -> tuple[_Ints, 
     waiting: list[tuple[int, int]] = []
     columns = ("iteration", "name", "end_ns", "size_bytes")
     for iteration, name, end_ns, size_bytes in backward[list(columns)].tolist():
+        if waiting and waiting[0][0] != iteration:
+            waiting.clear()
         waiting.append((iteration, of_index[name]))
         if size_bytes:
             for at in waiting:

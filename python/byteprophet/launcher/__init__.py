@@ -1,4 +1,4 @@
-"""Starts the roles of a BytePS job on this machine, watches over them, and ends them.
+"""Starts the roles of a job on this machine, watches over them, and ends them.
 
 ``run_job`` is what others call; see job.py for how its parts work together.
 """

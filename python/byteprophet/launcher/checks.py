@@ -60,10 +60,9 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         raise UserError(f"scheduler {spec.scheduler} uses no plans: it needs no controller")
     if spec.interface is not None and spec.namespaces:
         raise UserError(f"interface {spec.interface!r}: hosts in namespaces have their own")
-    for name, what in _BROKEN_MODES.items():
-        if environment.get(name, "").strip() not in ("", "0"):
-            raise UserError(f"{name}={environment[name]}: {what}; unset it")
-    _check_local_ranks(spec.local_ranks, environment)
+    if not spec.all_reduce:
+        _check_modes(environment)
+        _check_local_ranks(spec.local_ranks, environment)
     _check_command(spec, environment)
 
 
@@ -76,6 +75,12 @@ def _check_all_reduce(spec: JobSpec) -> None:
         raise UserError(f"settings of a scheduler: {without}, and nothing to schedule")
     if spec.controller:
         raise UserError(f"controller: {without}, and nothing to plan")
+
+
+def _check_modes(environment: Mapping[str, str]) -> None:
+    for name, what in _BROKEN_MODES.items():
+        if environment.get(name, "").strip() not in ("", "0"):
+            raise UserError(f"{name}={environment[name]}: {what}; unset it")
 
 
 def _check_local_ranks(local_ranks: int, environment: Mapping[str, str]) -> None:

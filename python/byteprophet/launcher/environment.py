@@ -1,4 +1,4 @@
-"""The environment variables that make a process a role of a BytePS job."""
+"""The environment variables that make a process a role of a job."""
 
 from __future__ import annotations
 

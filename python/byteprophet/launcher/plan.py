@@ -80,6 +80,8 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
             spec.scheduler, spec.settings, spec.partition_bytes
         )
         parse_request(environment.get(VARIABLE, ""), spec.scheduler, settings)
+    elif environment.get(VARIABLE):
+        raise UserError(f"{VARIABLE}: without servers there is no BytePS, and nothing to tune")
     address = interface_address(spec.interface)
     if spec.namespaces:
         reason = why_not_permitted()

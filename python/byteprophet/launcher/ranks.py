@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from byteprophet.launcher.environment import JobFacts, RoleName
 
+# What torchrun tells the processes that it starts: a job started from one of these is another job.
+_OF_TORCHRUN = ("TORCHELASTIC_", "GROUP_", "ROLE_")
+_OF_BYTEPS = ("BYTEPS_", "DMLC_")
 # Else PyTorch warns at every connection that a host of namespaces has no name.
 _DEFAULTS = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 
@@ -14,9 +17,10 @@ def rank_environment(
     base: Mapping[str, str], facts: JobFacts, role: RoleName, interface: str
 ) -> dict[str, str]:
     """The whole environment of ``role``, a worker. ``interface``: the one that gloo uses."""
+    others = {n: v for n, v in base.items() if not n.startswith(_OF_TORCHRUN + _OF_BYTEPS)}
     environment = {
         **_DEFAULTS,
-        **base,
+        **others,
         "RANK": str(role.index * facts.local_ranks + role.local_rank),
         "WORLD_SIZE": str(facts.workers * facts.local_ranks),
         "LOCAL_RANK": str(role.local_rank),

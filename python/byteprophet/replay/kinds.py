@@ -13,7 +13,7 @@ Job = TypeVar("Job")
 
 
 @dataclass(frozen=True)
-class Kind(Generic[Job]):
+class JobKind(Generic[Job]):
     """``change``: the job with changes, UserError where they make no sense.
 
     ``iterations_ns``: replayed, of the slowest worker, shape (iterations,). ``daydream_ns``: an

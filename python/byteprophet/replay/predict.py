@@ -16,7 +16,7 @@ import numpy as np
 from byteprophet.graph.measured import Measured
 from byteprophet.graph.ps_job import PsJob
 from byteprophet.graph.ring_job import RingJob
-from byteprophet.replay.kinds import Kind
+from byteprophet.replay.kinds import JobKind
 from byteprophet.replay.ps import PS
 from byteprophet.replay.ring import RING
 from byteprophet.replay.what_if import Changes
@@ -66,7 +66,6 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
     """How long iterations of the measured job take with ``changes``."""
     kind = _kind_of(measured.job)
     warmup = max(min(_WARMUP, measured.job.iterations // 2), measured.settled_from)
-    # The last iteration's end has nothing after it, in the graph.
     was_ns = int(np.median(measured.iteration_ns[warmup:]))
     same_ns = kind.iterations_ns(measured.job)[warmup:]
     replay_error = float(np.median(same_ns)) / was_ns - 1
@@ -77,7 +76,7 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
     return Prediction(
         job=job,
         median_ns=int(np.median(times_ns)),
-        low_ns=int(low_ns * (1 - unsure)),
+        low_ns=max(0, int(low_ns * (1 - unsure))),
         high_ns=int(high_ns * (1 + unsure)),
         measured_ns=was_ns if changes == Changes() else None,
         replay_error=replay_error,
@@ -86,5 +85,5 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
     )
 
 
-def _kind_of(job: PsJob | RingJob) -> Kind[Any]:
+def _kind_of(job: PsJob | RingJob) -> JobKind[Any]:
     return RING if isinstance(job, RingJob) else PS

@@ -13,7 +13,7 @@ from byteprophet.graph.ps_graph import build
 from byteprophet.graph.ps_job import PsJob
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
-from byteprophet.replay.kinds import Kind
+from byteprophet.replay.kinds import JobKind
 from byteprophet.replay.what_if import Changes, of_workers, scaled
 
 _BANDWIDTH, _PLANNED_FOR = "bandwidth_bps", "plan_bandwidth_bps"  # settings
@@ -39,7 +39,7 @@ def change(job: PsJob, changes: Changes) -> PsJob:
     if changes.servers is not None:
         network = replace(network, server_bps=(0,) * changes.servers)
     if changes.bandwidth_bps is not None:
-        links = (payload_bps(changes.bandwidth_bps) or 0,) * job.workers
+        links = (payload_bps(changes.bandwidth_bps or None) or 0,) * job.workers
         network = replace(network, worker_bps=links, down_bps=links)
     if changes.link_latency_ns is not None:
         network = replace(network, delay_ns=changes.link_latency_ns)
@@ -111,7 +111,7 @@ def assumptions(job: PsJob) -> dict[str, Any]:
     }
 
 
-PS = Kind(change, iterations_ns, daydream_ns, bound_ns, assumptions)
+PS = JobKind(change, iterations_ns, daydream_ns, bound_ns, assumptions)
 
 
 def _with_policy(job: PsJob, changes: Changes) -> PsJob:

@@ -14,7 +14,7 @@ from byteprophet.graph.ring_graph import build
 from byteprophet.graph.ring_job import RingJob
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
-from byteprophet.replay.kinds import Kind
+from byteprophet.replay.kinds import JobKind
 from byteprophet.replay.what_if import Changes, of_workers, scaled
 
 _OF_BYTEPS = {
@@ -25,7 +25,7 @@ _OF_BYTEPS = {
 
 
 def change(job: RingJob, changes: Changes) -> RingJob:
-    """``job`` with ``changes``."""
+    """``job`` with ``changes``; UserError for what only BytePS has."""
     for name, option in _OF_BYTEPS.items():
         if getattr(changes, name) is not None:
             raise UserError(f"{option}: this job all-reduces without BytePS, which alone has that")
@@ -36,7 +36,7 @@ def change(job: RingJob, changes: Changes) -> RingJob:
         links = tuple(links[rank % job.workers] for rank in range(changes.workers))
         network = replace(network, worker_bps=links)
     if changes.bandwidth_bps is not None:
-        link_bps = payload_bps(changes.bandwidth_bps) or 0
+        link_bps = payload_bps(changes.bandwidth_bps or None) or 0
         network = replace(network, worker_bps=(link_bps,) * len(network.worker_bps))
     if changes.link_latency_ns is not None:
         network = replace(network, delay_ns=changes.link_latency_ns)
@@ -103,7 +103,7 @@ def assumptions(job: RingJob) -> dict[str, Any]:
     }
 
 
-RING = Kind(change, iterations_ns, daydream_ns, bound_ns, assumptions)
+RING = JobKind(change, iterations_ns, daydream_ns, bound_ns, assumptions)
 
 
 def _moved_bytes(job: RingJob, size_bytes: tuple[int, ...]) -> Int64Array:

@@ -22,7 +22,7 @@ from byteprophet.bench.grid_jobs import code_version
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.errors import JobFailed
 from byteprophet.replay.validation_cases import ValidationCase
-from byteprophet.workload import Workload
+from byteprophet.workload import Workload, to_toml
 
 _PHASE = "validate"
 
@@ -40,14 +40,22 @@ def run_missing(
     ``iterations``: measured ones of each job. UserError before anything starts where a case cannot
     be run here, JobFailed at once where a job fails: the same command goes on there.
     """
-    jobs = [_Job(case, iterations, number) for number in range(1, rounds + 1) for case in cases]
-    workloads = [check_case(job.what.case, job.plan, directory, namespaces) for job in jobs]
+    plans = [Plan((what.case,), iterations, rounds=1, record=True, idle_s=0.0) for what in cases]
+    workloads = [
+        check_case(what.case, plan, directory, namespaces)
+        for what, plan in zip(cases, plans, strict=True)
+    ]
+    jobs = [
+        _Job(what, plan, workload, number)
+        for number in range(1, rounds + 1)
+        for what, plan, workload in zip(cases, plans, workloads, strict=True)
+    ]
     store = Store(directory)
     try:
-        for number, (job, workload) in enumerate(zip(jobs, workloads, strict=True), 1):
+        for number, job in enumerate(jobs, 1):
             if job.record_in(store.records) is None:
                 progress(f"{number} of {len(jobs)}: round {job.round}, {job.what.name}")
-                store.add(job.run(workload, directory / "runs", namespaces))
+                store.add(job.run(directory / "runs", namespaces))
         found = [job.record_in(store.records) for job in jobs]
     finally:
         store.close()
@@ -57,11 +65,16 @@ def run_missing(
 class _Job:
     """One case in one round."""
 
-    def __init__(self, what: ValidationCase, iterations: int, number: int) -> None:
+    def __init__(self, what: ValidationCase, plan: Plan, workload: Workload, number: int) -> None:
         self.what = what
         self.round = number
-        self.plan = Plan((what.case,), iterations, rounds=1, record=True, idle_s=0.0)
-        told = json.dumps([asdict(what.case), iterations], sort_keys=True, default=str)
+        self._plan = plan
+        self._workload = workload
+        told = json.dumps(
+            [asdict(what.case), plan.iterations_per_job, to_toml(workload)],
+            sort_keys=True,
+            default=str,
+        )
         self.facts: Record = {
             "phase": _PHASE,
             "cell": what.case.workload,
@@ -81,12 +94,12 @@ class _Job:
         ]
         return fitting[-1] if fitting else None
 
-    def run(self, workload: Workload, runs: Path, namespaces: bool) -> Record:
+    def run(self, runs: Path, namespaces: bool) -> Record:
         """The job's record."""
         runs.mkdir(parents=True, exist_ok=True)
         with CpuWatch() as watch:
             try:
-                job = run_case(self.what.case, self.plan, workload, runs, namespaces)
+                job = run_case(self.what.case, self._plan, self._workload, runs, namespaces)
             except JobFailed as error:
                 raise JobFailed(f"{self.what.name}: {error}") from None
         begin_ns = max(worker.first_monotonic_ns for worker in job.workers)

@@ -10,6 +10,15 @@ import numpy as np
 
 from byteprophet.errors import UserError
 
+_RANGES = {
+    "bandwidth_bps": (0, 2**40),
+    "partition_bytes": (1, 2**31 - 1),
+    "workers": (1, 1024),
+    "servers": (1, 1024),
+    "compute_scale": (1e-6, 1e6),
+    "link_latency_ns": (0, 3_600_000_000_000),
+}
+
 Times = TypeVar("Times")  # a dataclass of arrays of nanoseconds, by worker first
 
 
@@ -17,8 +26,9 @@ Times = TypeVar("Times")  # a dataclass of arrays of nanoseconds, by worker firs
 class Changes:
     """What is different; None: as recorded.
 
-    ``bandwidth_bps``: what each worker's link is configured to, per direction. ``link_latency_ns``:
-    one way. ``scheduler`` comes with its own default settings and partition size.
+    ``bandwidth_bps``: what each worker's link is configured to, per direction; 0: not limited.
+    ``link_latency_ns``: one way. ``scheduler`` comes with its own default settings and partition
+    size.
     """
 
     bandwidth_bps: int | None = None
@@ -30,12 +40,11 @@ class Changes:
     link_latency_ns: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("bandwidth_bps", "partition_bytes", "workers", "servers", "compute_scale"):
+        for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UserError(f"{name.replace('_', ' ')} {value}: must be above 0")
-        if self.link_latency_ns is not None and self.link_latency_ns < 0:
-            raise UserError(f"link latency {self.link_latency_ns} ns: must not be negative")
+            if value is not None and not least <= value <= most:
+                said = name.replace("_", " ")
+                raise UserError(f"{said} {value}: must be from {least:g} to {most:g}")
 
 
 def scaled(times: Times, factor: float | None) -> Times:

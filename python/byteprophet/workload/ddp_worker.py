@@ -20,12 +20,11 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteprophet.observe.span_log import SpanLog
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload import ddp_settings
 from byteprophet.workload.worker import run_worker
 from byteprophet.workload.worker_config import WorkerConfig
-
-_TIMEOUT = timedelta(minutes=2)  # of any collective: who is waited for is lost by then
 
 
 class DdpFront:
@@ -37,7 +36,8 @@ class DdpFront:
 
     def init(self) -> None:
         """Join the job."""
-        distributed.init_process_group("gloo", timeout=_TIMEOUT)
+        timeout_s = RuntimeSettings.from_environment().timeout_s
+        distributed.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
 
     def rank(self) -> int:
         """Of this process."""

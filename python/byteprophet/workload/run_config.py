@@ -12,6 +12,7 @@ from typing import Any
 
 from byteprophet import schedulers
 from byteprophet.errors import UserError
+from byteprophet.network import payload_bps
 from byteprophet.workload.files import parse_table, read_text
 
 _LARGEST = 1 << 62
@@ -21,7 +22,6 @@ _WHOLE: Mapping[str, tuple[int, int, int | None]] = {
     "workers": (1, _MOST_ROLES, None),
     "servers": (0, _MOST_ROLES, None),
     "local_ranks": (1, _MOST_ROLES, 1),
-    "partition_bytes": (0, _LARGEST, 0),
 }
 
 
@@ -35,6 +35,21 @@ def read_run_config(run_directory: Path) -> dict[str, Any]:
         raise UserError(f"{path}: {error}") from None
 
 
+def link_limits_bps(config: Mapping[str, Any]) -> list[int | None]:
+    """Payload of each process' link, by rank, as it was limited.
+
+    None: it was not, or not all the time, or local ranks share it.
+    """
+    local_ranks = config.get("local_ranks", 1)
+    if local_ranks > 1 or config.get("steps"):
+        return [None] * (config["workers"] * local_ranks)
+    own_bps = config.get("worker_bandwidth_bps", {})
+    limits_bps = (
+        own_bps.get(str(n), config.get("bandwidth_bps")) for n in range(config["workers"])
+    )
+    return [payload_bps(limit_bps) for limit_bps in limits_bps]
+
+
 def _checked(config: dict[str, Any]) -> dict[str, Any]:
     for name, (least, most, usual) in _WHOLE.items():
         if usual is not None:
@@ -42,12 +57,12 @@ def _checked(config: dict[str, Any]) -> dict[str, Any]:
         if name not in config:
             raise UserError(f"{name} is missing")
         _check_whole(name, config[name], least, most)
-    for name in ("settings", "worker_bandwidth_bps"):
+    for name, least in (("settings", -_LARGEST), ("worker_bandwidth_bps", 1)):
         table = config.setdefault(name, {})
         if not isinstance(table, dict):
             raise UserError(f"{name} must be a table, got {table!r}")
         for key, value in table.items():
-            _check_whole(f"{name}.{key}", value, -_LARGEST, _LARGEST)
+            _check_whole(f"{name}.{key}", value, least, _LARGEST)
     if not isinstance(config.setdefault("steps", []), list):
         raise UserError(f"steps must be a list, got {config['steps']!r}")
     if "bandwidth_bps" in config:
@@ -56,6 +71,7 @@ def _checked(config: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(config.get("scheduler"), str):
             raise UserError(f"scheduler must be text, got {config.get('scheduler')!r}")
         schedulers.resolve(config["scheduler"], config["settings"])
+        _check_whole("partition_bytes", config.get("partition_bytes"), 1, _LARGEST)
     return config
 
 
