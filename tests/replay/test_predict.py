@@ -90,6 +90,8 @@ def test_what_changes() -> None:
     # The fourth is the first again, an iteration later.
     assert np.array_equal(changed.compute.forward_ns[3][1:], half[0][:-1])
     assert change(job, Changes()) == job
+    unlimited = change(job, Changes(bandwidth_bps=0)).network
+    assert unlimited.worker_bps == unlimited.down_bps == (0,) * job.workers
 
 
 def test_a_policy_that_follows_its_link_has_the_partitions_of_the_new_one() -> None:
@@ -116,10 +118,11 @@ def test_a_plan_is_made_for_the_new_link() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bandwidth_bps": 0}, "bandwidth bps 0: must be above 0"),
-        ({"compute_scale": float("nan")}, "compute scale nan: must be above 0"),
-        ({"workers": -1}, "workers -1: must be above 0"),
-        ({"link_latency_ns": -1}, "link latency -1 ns: must not be negative"),
+        ({"bandwidth_bps": -1}, "bandwidth bps -1: must be from 0 to"),
+        ({"compute_scale": float("nan")}, "compute scale nan: must be from 1e-06 to 1e[+]06"),
+        ({"compute_scale": float("inf")}, "compute scale inf: must be from 1e-06 to 1e[+]06"),
+        ({"workers": 10**9}, "workers 1000000000: must be from 1 to 1024"),
+        ({"link_latency_ns": -1}, "link latency ns -1: must be from 0 to"),
     ],
 )
 def test_changes_that_make_no_sense(changes: dict[str, Any], message: str) -> None:
@@ -176,6 +179,18 @@ def test_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no such run directory" in capsys.readouterr().err
     assert run_cli(["replay", str(run), "--policy", "best"]) == 2
     assert "choose one of" in capsys.readouterr().err
+    assert run_cli(["replay", str(run), "--link-latency", "nan"]) == 2
+    assert "--link-latency nan: must be a number" in capsys.readouterr().err
+    assert run_cli(["replay", str(run), "--bandwidth", "unlimited", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["measured_ns"] is None
+    assert set(said["assumptions"]["payload_bps"]) == {None}
+    config = run / "config.toml"
+    text = config.read_text()
+    config.write_text(f"local_ranks = 2\n{text}")
+    assert run_cli(["replay", str(run)]) == 2
+    assert "several local ranks" in capsys.readouterr().err
+    config.write_text(text)
     next((run / "events").glob("spans-worker-1*")).unlink()
     assert run_cli(["replay", str(run)]) == 2
     assert "has no spans of rank 1: run the job with --record" in capsys.readouterr().err

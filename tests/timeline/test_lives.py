@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byteprophet.errors import UserError
 from byteprophet.timeline.events import Events, Origin, new_path, save_events
 from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.lives import join_lives
-from byteprophet.timeline.read_events import load_run
+from byteprophet.timeline.read_events import load_rank, load_run
 from byteprophet.timeline.tables import (
     MESSAGE,
     MESSAGES,
@@ -149,6 +150,34 @@ def test_another_machine_shows_the_first_ones_time() -> None:
     expected = join_lives([*first, *second])
     for one, other in zip(join_lives([*first, *moved]), expected, strict=True):
         assert np.array_equal(one.rows, other.rows)
+
+
+def test_what_is_of_no_iteration_moves_none() -> None:
+    """As a broadcast when a process goes on, whose iterations are numbered on."""
+    second = life(1, range(5, 8), SAME)
+    own = only(second, TRANSFERS, "worker-0")
+    rows = own.rows.copy()
+    rows["iteration"][0] = 0
+    second[second.index(own)] = replace(own, rows=rows)
+    joined = join_lives([*life(0, range(1, 5), SAME), *second])
+    assert np.unique(only(joined, SPANS, "worker-0").rows["iteration"]).tolist() == [*range(1, 8)]
+
+
+def test_lives_at_one_time_are_refused() -> None:
+    with pytest.raises(UserError, match="several files of .* are of one time"):
+        join_lives([*life(0, range(1, 3), SAME), *life(0, range(1, 3), SAME)])
+
+
+def test_a_rank_is_joined_as_the_run_is(tmp_path: Path) -> None:
+    """Its own spans alone do not tell how far the others had come."""
+    first = life(0, range(1, 9), SAME)
+    own = only(first, SPANS, "worker-1")
+    first[first.index(own)] = replace(own, rows=own.rows[:5])
+    for events in (*first, *life(1, range(1, 3), SAME)):
+        save_events(new_path(tmp_path, events.table, events.origin.role), events)
+    alone = load_rank(tmp_path, SPANS, 1)
+    assert np.array_equal(alone.rows, only(load_run(tmp_path), SPANS, "worker-1").rows)
+    assert alone.rows["iteration"].tolist() == [1, 2, 3, 4, 5, 9, 10]
 
 
 def test_a_single_life_is_left_as_it_is() -> None:

@@ -32,6 +32,7 @@ from byteprophet.timeline.tables import Rows, TableKind
 SCHEMA = 3
 METADATA = b"byteprophet"
 SUFFIX = ".arrows"
+LIFE = "~"  # in names of files, before the number of the role's life; the first has none
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -76,7 +77,7 @@ def new_path(run_directory: Path, table: TableKind, role: str) -> Path:
     path, life = events_path(run_directory, table, role), 1
     while path.exists():
         life += 1
-        path = events_path(run_directory, table, f"{role}~{life}")
+        path = events_path(run_directory, table, f"{role}{LIFE}{life}")
     return path
 
 

@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from byteprophet.errors import UserError
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import TRANSFERS, Rows, tensor_of
 
@@ -37,6 +38,7 @@ def join_lives(files: Sequence[Events]) -> list[Events]:
     lives: dict[_Role, list[Events]] = {role: [] for role in roles}
     before = _Before()
     for epoch in _epochs(files):
+        _check_apart(epoch)
         for events in before.carry_on(epoch):
             lives[_role(events)].append(events)
     return [_joined(of_role) for of_role in lives.values()]
@@ -56,6 +58,19 @@ def _epochs(files: Sequence[Events]) -> list[list[Events]]:
         epochs[-1].append(files[index])
         until_ns = max(until_ns, end_ns)
     return epochs
+
+
+def _check_apart(epoch: Sequence[Events]) -> None:
+    """UserError where a role has been there twice at once, as far as clocks tell."""
+    seen: set[_Role] = set()
+    for events in epoch:
+        if _role(events) in seen:
+            raise UserError(
+                f"{events.origin.role}: several files of {events.table.name} are of one time: "
+                "nothing tells in which order they follow (a role was started anew alone, or "
+                "machines' wall clocks are apart)"
+            )
+        seen.add(_role(events))
 
 
 def _moments(events: Events) -> tuple[int, int]:
@@ -103,6 +118,7 @@ class _Before:
     def _shift(self, column: str, epoch: Sequence[Events]) -> int:
         found = [e.rows[column].astype(np.int64) for e in epoch if column in e.table.columns]
         values = np.concatenate([np.zeros(0, np.int64), *found])
+        values = values[values >= _COUNTED[column]]
         if not len(values):
             return 0
         used = self._used[column]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.events import (
+    LIFE,
     METADATA,
     SCHEMA,
     SUFFIX,
@@ -71,14 +72,16 @@ def _ends(path: Path) -> bool:
 
 def load_rank(run_directory: Path, table: TableKind, rank: int) -> Events:
     """The events of the process of rank ``rank``, in all its lives; UserError if it has none."""
-    paths = sorted((run_directory / "events").glob(f"{table.name}-*{SUFFIX}"))
-    files = [events for path in paths if (events := load_events(path)).origin.rank == rank]
-    if not files:
-        raise UserError(
-            f"{run_directory / 'events'}: has no {table.name} of rank {rank}: run the job with "
-            "--record"
-        )
-    return join_lives(files)[0]
+    paths = sorted((run_directory / "events").glob(f"*{SUFFIX}"))
+    # What later lives carry on is told by all tables together.
+    if not any(LIFE in path.name for path in paths):
+        paths = [path for path in paths if path.name.startswith(f"{table.name}-")]
+    for events in join_lives([load_events(path) for path in paths]):
+        if events.table is table and events.origin.rank == rank:
+            return events
+    raise UserError(
+        f"{run_directory / 'events'}: has no {table.name} of rank {rank}: run the job with --record"
+    )
 
 
 def load_run(run_directory: Path) -> list[Events]:

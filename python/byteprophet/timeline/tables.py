@@ -86,7 +86,8 @@ MESSAGE = np.dtype(
 )
 """One message of ps-lite, 48 bytes, as ``byteprophet::Message`` of native/byteps/record/messages.h.
 
-Of a SEND (``kind``): handed to ZeroMQ, and given up by it as the kernel had taken the last of it.
+Of a SEND (``kind``): handed to ZeroMQ, and given up by it: when the kernel had taken the last of
+it, or, of small parts, was about to be given it; without parts, when the call returned.
 Of a RECEIVE: a receiving thread has it, and it is unpacked. ``size_bytes``: of the payload.
 ``request``: the worker's number of the push or pull, by which its messages at both ends belong
 together. ``peer``: the rank of the server, at a server of the worker.

@@ -81,11 +81,11 @@ def reduce_bucket(
         gradients.mul_(1.0 / state.size)
     index, iteration = bucket.index(), 0 if log is None else log.iteration
     begin_ns = 0 if log is None else log.clock()
+    work = distributed.all_reduce(gradients, group=state.group, async_op=True)
     with state.lock:
         state.under_way += 1
         if bucket.is_last():
             state.waits_since_ns, state.waiting = begin_ns, threading.get_ident()
-    work = distributed.all_reduce(gradients, group=state.group, async_op=True)
 
     def reduced(future: torch.futures.Future[Any]) -> torch.Tensor:
         with state.lock:
