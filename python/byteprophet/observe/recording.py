@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from byteprophet._plugin import Plugin
@@ -22,6 +22,8 @@ from byteprophet.timeline.tables import TRANSFERS, Transfers
 VARIABLE = "BYTEPROPHET_RECORD"
 STEPS = "BYTEPROPHET_RECORD_STEPS"
 _LATE = 2  # iterations: later than that no transfer completes
+_FIRST_PACE = 16  # iterations between two takes, until it is known: they take 16 ms or more
+_PACES = 4  # the latest takes in which iterations began
 
 
 class RecordingConsumer:
@@ -59,10 +61,28 @@ class RecordingConsumer:
         self._writer.close()
 
 
-def _is_near(plugin: Plugin | None, windows: Windows) -> bool:
-    """Whether messages may be those of a transfer that is wanted."""
-    iteration = plugin.iteration() if plugin else process_spans.iteration
-    return any(number in windows for number in range(iteration - _LATE + 1, iteration + 2))
+class Nearness:
+    """Whether messages, up to the next call, may be those of a transfer that is wanted.
+
+    Any number of iterations may begin between two calls: it looks ahead by twice as many as began
+    between any of the last ones. Pauses, in which none began, do not count.
+    """
+
+    def __init__(self, iteration: Callable[[], int], windows: Windows) -> None:
+        self._iteration = iteration
+        self._windows = windows
+        self._last = 0
+        self._paces = deque([_FIRST_PACE], maxlen=_PACES)
+
+    def __call__(self) -> bool:
+        """Call it at each take."""
+        iteration = self._iteration()
+        if 0 < self._last < iteration:
+            self._paces.append(iteration - self._last)
+        self._last = iteration
+        ahead = 2 * max(self._paces)
+        first, last = iteration - _LATE + 1, iteration + ahead
+        return any(number in self._windows for number in range(first, last + 1))
 
 
 def check(environment: Mapping[str, str]) -> bool:
@@ -108,6 +128,6 @@ def make(
     if plugin is not None:
         consumers.append(RecordingConsumer(run_directory, role, plugin, job, windows))
     if job.messages is not None:
-        near = partial(_is_near, plugin, windows)
+        near = Nearness(plugin.iteration if plugin else lambda: process_spans.iteration, windows)
         consumers.append(MessageConsumer(run_directory, role, job.rank, job.messages, near))
     return consumers
