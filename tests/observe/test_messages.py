@@ -1,4 +1,7 @@
-"""A real job's messages: each leaves at one end and comes at the other, in the order of things."""
+"""Messages: of a real job, each leaves at one end and comes at the other, in the order of things.
+
+And of a process that joins a job twice, each is in the file of its life.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,18 @@ import numpy as np
 import pytest
 
 from byteprophet.bench import Case, Plan, run_bench
-from byteprophet.timeline.events import Events
-from byteprophet.timeline.read_events import load_run
-from byteprophet.timeline.tables import MESSAGES, SERVED_TABLE, TRANSFERS, Kind, Rows, What
+from byteprophet.observe.messages import MessageConsumer
+from byteprophet.timeline.events import Events, events_path
+from byteprophet.timeline.read_events import load_events, load_run
+from byteprophet.timeline.tables import (
+    MESSAGE,
+    MESSAGES,
+    SERVED_TABLE,
+    TRANSFERS,
+    Kind,
+    Rows,
+    What,
+)
 from byteprophet.workload import Tensor, Workload, to_toml
 
 MS = 1_000_000
@@ -57,6 +69,90 @@ def check_worker(own: Rows, theirs: Rows) -> None:
         for request, message in ends[first].items():
             assert message["begin_ns"] <= ends[last][request]["begin_ns"]
             assert message["key"] == ends[last][request]["key"]
+
+
+class Source:
+    """A recorder whose messages a test makes: as the real one, it keeps those that end after off.
+
+    ``ends``: keys of the messages that end once it is turned off and before the next call.
+    """
+
+    def __init__(self) -> None:
+        self.on = False
+        self.ends: list[int] = []
+        self.lost_count = 0
+        self._keys: list[int] = []
+
+    def add(self, *keys: int) -> None:
+        self._keys += keys
+
+    def record(self, on: bool) -> None:
+        self.on = on
+        if not on:
+            self._keys += self.ends
+            self.ends = []
+
+    def take(self) -> Rows:
+        rows = np.zeros(len(self._keys), MESSAGE)
+        rows["key"], self._keys = self._keys, []
+        return rows
+
+    def lost(self) -> int:
+        return self.lost_count
+
+
+def life(source: Source, directory: Path, **arguments: int) -> MessageConsumer:
+    return MessageConsumer(
+        directory,
+        "worker-0",
+        0,
+        source,  # type: ignore[arg-type]
+        lambda: True,
+        **arguments,
+    )
+
+
+def saved(directory: Path, role: str) -> tuple[list[int], int]:
+    """Keys of the messages of a life, and how many are lost."""
+    events = load_events(events_path(directory, MESSAGES, role))
+    assert events.whole
+    return events.rows["key"].tolist(), events.lost
+
+
+def test_what_ends_late_is_not_of_the_next_life(tmp_path: Path) -> None:
+    source = Source()
+    first = life(source, tmp_path)
+    assert source.on
+    source.add(1, 2)
+    source.ends = [3]
+    first.close()
+    assert not source.on
+    source.add(4)  # ended after the first life
+    source.lost_count = 7
+    second = life(source, tmp_path)
+    source.add(5)
+    second.close()
+    assert saved(tmp_path, "worker-0") == ([1, 2, 3], 0)
+    assert saved(tmp_path, "worker-0~2") == ([5], 0)
+
+
+def test_what_a_source_that_records_has_is_written(tmp_path: Path) -> None:
+    source = Source()
+    source.lost_count = 2
+    source.record(True)
+    source.add(1)
+    source.lost_count = 5
+    consumer = life(source, tmp_path, lost_before=2)
+    consumer.take()
+    consumer.close()
+    assert saved(tmp_path, "worker-0") == ([1], 3)
+
+
+def test_one_that_failed_records_no_more(tmp_path: Path) -> None:
+    source = Source()
+    consumer = life(source, tmp_path)
+    consumer.abandon()
+    assert not source.on
 
 
 @pytest.mark.job

@@ -120,6 +120,36 @@ def test_one_that_fails_is_named_once_and_left_out(capfd: pytest.CaptureFixture[
     )
 
 
+def test_one_that_fails_turns_off_what_records_for_it(capfd: pytest.CaptureFixture[str]) -> None:
+    class Failing(Keeper):
+        def take(self, transfers: Transfers) -> None:
+            raise OSError("disk full")
+
+        def abandon(self) -> None:
+            self.calls.append("abandon")
+
+    failing, keeper = Failing(), Keeper()
+    observer = Observer(Source(), [failing, keeper], period_s=0.01)
+    observer.start()
+    wait_until(lambda: keeper.calls.count("take") > 3)
+    observer.close()
+    assert failing.calls == ["abandon"]
+    assert capfd.readouterr().err.count("stopped observing") == 1
+
+
+def test_all_are_closed_when_one_cannot_be(capfd: pytest.CaptureFixture[str]) -> None:
+    class Failing(Keeper):
+        def close(self) -> None:
+            raise OSError("disk full")
+
+    keeper = Keeper()
+    observer = Observer(Source(), [Failing(), keeper], period_s=0.01)
+    observer.start()
+    observer.close()
+    assert keeper.calls[-1] == "close"
+    assert capfd.readouterr().err.count("stopped observing") == 1
+
+
 def test_keeps_no_process_alive() -> None:
     code = """
 import numpy as np

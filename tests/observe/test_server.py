@@ -1,13 +1,15 @@
-"""Real jobs whose servers record: every push of every worker, once, on the one clock."""
+"""Jobs whose servers record: every push of every worker, once, on the one clock."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +22,10 @@ from byteprophet.launcher import JobSpec, run_job
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.spec import RoleCommands
 from byteprophet.observe.recording import VARIABLE
+from byteprophet.observe.server import ServedRecording
 from byteprophet.timeline.events import Events, events_path
 from byteprophet.timeline.read_events import load_events, load_run
-from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
+from byteprophet.timeline.tables import MESSAGES, SERVED_TABLE, TRANSFERS, Rows, TableKind
 from byteprophet.workload import Tensor, Workload, to_toml
 
 MS = 1_000_000
@@ -143,6 +146,48 @@ def test_stock_servers_record_too(tmp_path: Path) -> None:
                 assert (key, worker, updates + 1) not in rows
                 update_bytes += int(row["size_bytes"])
     assert update_bytes == sum(tensor.size_bytes for tensor in WORKLOAD.tensors)
+
+
+class Library:
+    """What a server has recorded and lost: two served and three messages before it joined."""
+
+    def __init__(self) -> None:
+        self.rank = -1
+        self.lost = {SERVED_TABLE: 10, MESSAGES: 20}  # in an earlier life
+        self._rows = dict.fromkeys((SERVED_TABLE, MESSAGES), 0)
+        self.byteps_take_served = self._taker(SERVED_TABLE)
+        self.byteps_take_messages = self._taker(MESSAGES)
+        self.byteps_lost_served = lambda: self.lost[SERVED_TABLE]
+        self.byteps_lost_messages = lambda: self.lost[MESSAGES]
+        self.byteps_record_served = self.byteps_record_messages = lambda on: None
+        self.byteps_server_rank = lambda: self.rank
+
+    def make(self, table: TableKind, rows: int, lost: int) -> None:
+        self._rows[table] += rows
+        self.lost[table] += lost
+
+    def _taker(self, table: TableKind) -> Callable[[int, int], int]:
+        def take(address: int, _capacity: int) -> int:
+            rows, self._rows[table] = self._rows[table], 0
+            ctypes.memset(address, 0, rows * table.dtype.itemsize)
+            return rows
+
+        return take
+
+
+def test_what_is_recorded_before_a_server_joins_is_its_own(tmp_path: Path) -> None:
+    library = Library()
+    library.make(MESSAGES, 4, 0)  # ended when the earlier life had ended
+    recorder = ServedRecording(library, tmp_path, None)  # type: ignore[arg-type]
+    recorder.start()
+    library.make(SERVED_TABLE, 5, 2)
+    library.make(MESSAGES, 6, 3)
+    library.rank = 1
+    recorder.close()
+    for table, rows, lost in ((SERVED_TABLE, 5, 2), (MESSAGES, 6, 3)):
+        events = load_events(events_path(tmp_path, table, "server-1"))
+        assert events.whole
+        assert (len(events.rows), events.lost) == (rows, lost)
 
 
 _BEGIN = """

@@ -1,8 +1,8 @@
 """Saves ps-lite's messages as they come: ``events/messages-<role>.arrows``, of workers and servers.
 
 A consumer of a worker's observer, every 0.25 s, and of a server's recording thread (``server.py``).
-Messages do not say their iteration: with windows, a worker keeps what was sent and received from a
-moment before a window begins to a moment after it ends, a moment being up to 0.25 s.
+Messages do not say their iteration: with windows, a worker keeps what was sent and received from
+some iterations before a window begins (``recording.py``) to up to 0.25 s after the one behind it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def loaded_source(framework: str = "torch") -> MessageSource | None:
 
 
 class MessageConsumer:
-    """Writes what ``source`` records while it is ``wanted``, which is asked at each ``take``."""
+    """Writes what ``source`` records while it is ``wanted``, which is asked at each ``take``.
+
+    ``lost_before``: of a source that records already, what it had lost when it began; all that is
+    in it is written. Without, it is off, and what is in it is of an earlier life of the process.
+    """
 
     every = 0  # transfers are not needed
 
@@ -59,28 +63,39 @@ class MessageConsumer:
         rank: int,
         source: MessageSource,
         wanted: Callable[[], bool],
+        lost_before: int | None = None,
     ) -> None:
         path = new_path(run_directory, MESSAGES, role)
         self._writer = EventWriter(path, MESSAGES, Origin(role, rank))
         self._source = source
         self._wanted = wanted
-        self._lost = source.lost()
+        if lost_before is None:
+            source.take()  # ZeroMQ may have ended rows after the earlier life's ``close``
+            lost_before = source.lost()
+        self._lost = lost_before
         self._on = wanted()
         source.record(self._on)
 
     def take(self, _transfers: Transfers | None = None) -> None:
         """Write the messages since the last call."""
-        rows = self._source.take()
-        if len(rows):
-            lost = self._source.lost()
-            self._writer.write(rows, {}, lost - self._lost)
-            self._lost = lost
+        self._write()
         if self._wanted() != self._on:
             self._on = not self._on
             self._source.record(self._on)
 
     def close(self) -> None:
         """Write what is left and complete the file."""
-        self._wanted = lambda: False
-        self.take()
+        self.abandon()
+        self._write()
         self._writer.close()
+
+    def abandon(self) -> None:
+        """Record no more."""
+        self._source.record(False)
+
+    def _write(self) -> None:
+        rows = self._source.take()
+        if len(rows):
+            lost = self._source.lost()
+            self._writer.write(rows, {}, lost - self._lost)
+            self._lost = lost

@@ -37,6 +37,9 @@ class Consumer(Protocol):
 
     It may have an attribute ``every``: n if it needs every n-th iteration only, 0 for none at
     all; without, it needs all. The observer looks after each ``take``; others may ask for more.
+
+    It may have a method ``abandon()``, called when it has failed and is called no more: it turns
+    off what records for it alone, and does not fail.
     """
 
     def take(self, transfers: Transfers) -> None:
@@ -146,7 +149,7 @@ class Observer:
             self._recording.set()
         self._hand_over()
         self._source.record_transfers(0)
-        for consumer in self._consumers:
+        for consumer in list(self._consumers):
             self._call(consumer, consumer.close)
 
     def _hand_over(self) -> None:
@@ -173,3 +176,5 @@ class Observer:
                 f"{type(error).__name__}: {error}",
                 file=sys.stderr,
             )
+            if abandon := getattr(consumer, "abandon", None):
+                abandon()

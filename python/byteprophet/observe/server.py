@@ -44,12 +44,16 @@ class ServedRecording:
         self._source = MessageSource(library)
         self._messages: MessageConsumer | None = None
         self._lost = 0
+        self._lost_messages = 0
         self._failed = False
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="byteprophet-served", daemon=True)
 
     def start(self) -> None:
         """Record, and begin to write."""
+        self._source.take()  # what ZeroMQ ended after an earlier life's ``close``
+        self._lost = self._library.byteps_lost_served()
+        self._lost_messages = self._source.lost()
         self._library.byteps_record_served(1)
         self._source.record(True)
         self._thread.start()
@@ -78,7 +82,12 @@ class ServedRecording:
             path = new_path(self._run_directory, SERVED_TABLE, role)
             self._writer = EventWriter(path, SERVED_TABLE, Origin(role, rank))
             self._messages = MessageConsumer(
-                self._run_directory, role, rank, self._source, lambda: True
+                self._run_directory,
+                role,
+                rank,
+                self._source,
+                lambda: True,
+                lost_before=self._lost_messages,
             )
         rows = take_all(self._library.byteps_take_served, SERVED)
         if len(rows):
