@@ -90,6 +90,43 @@ def test_spans_are_what_the_stamps_say() -> None:
     ]
 
 
+def test_stamps_of_an_earlier_life_mean_nothing() -> None:
+    log, engine = SpanLog(), Engine()
+    log.start(Windows((0, 10)), 1)
+    EngineSpans(log, engine).layer(["old"], "left", called_ns=1)
+    spans = EngineSpans(log, engine)
+    spans.layer(["new"], "a", called_ns=10)
+    engine.complete("left", 20)
+    engine.complete("a", 30)
+    spans.close()
+    assert spans_of(log) == [("FORWARD", "new", 1, 10, 30)]
+    assert log.lost() == 0
+
+
+def test_stamps_that_were_overwritten_are_lost() -> None:
+    """Of one more than the ring has room for, the first; nothing is kept of it."""
+    log, engine = SpanLog(), Engine()
+    log.start(Windows((0, 10)), 1)
+    spans = EngineSpans(log, engine)
+    for number in range((1 << 16) + 1):
+        spans.sum("w", f"{number}", 1)
+    for number in range(1, (1 << 16) + 1):
+        engine.complete(f"{number}", number)
+    spans.take()
+    assert log.lost() == 1
+    assert not spans._meanings
+
+
+def test_one_that_failed_asks_for_nothing() -> None:
+    log, engine = SpanLog(), Engine()
+    log.start(Windows((0, 10)), 1)
+    spans = EngineSpans(log, engine)
+    spans.abandon()
+    assert not spans.on
+    spans.gradient("w", "gradient")
+    assert not engine._asked
+
+
 def test_a_stamp_is_of_when_the_array_is_complete() -> None:
     """Not of when it was asked for, nor behind what the engine does meanwhile."""
     code = """

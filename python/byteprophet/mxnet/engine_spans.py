@@ -16,6 +16,7 @@ layer is a block with parameters that the script calls, a hybridized one as a wh
 name of its first parameter.
 
 Threads: the script's asks, the observer's takes; a dictionary hands over what each stamp means.
+Memory is bounded: stamps that nobody took in time were overwritten, and what they mean is given up.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from typing import Any, Protocol
 
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.timeline.tables import Kind, Rows, Transfers
+
+_RING = 1 << 16  # kRingStamps of native/plugin/stamps.h
+_numbers = itertools.count(1)  # of the process: a stamp may come when its EngineSpans is closed
 
 
 class Stamps(Protocol):
@@ -58,8 +62,9 @@ class EngineSpans:
     def __init__(self, log: SpanLog, stamps: Stamps) -> None:
         self._log = log
         self._stamps = stamps
-        self._numbers = itertools.count(1)
         self._meanings: dict[int, _Meaning] = {}
+        self._oldest = next(_numbers)  # no number below has a meaning
+        self._abandoned = False
         self._done_ns = 0  # the last layer or gradient
         self._begun_ns = 0  # the iteration of that
         self._iteration = 0
@@ -70,7 +75,7 @@ class EngineSpans:
     @property
     def on(self) -> bool:
         """Whether to ask for stamps."""
-        return self._log.on
+        return self._log.on and not self._abandoned
 
     def layer(self, parameters: Sequence[str], output: Any, called_ns: int) -> None:
         """A layer with ``parameters`` was called, and ``output`` will be there."""
@@ -91,8 +96,11 @@ class EngineSpans:
 
     def take(self, _transfers: Transfers | None = None) -> None:
         """Make spans of the stamps since the last call."""
-        for number, time_ns in self._stamps.take().tolist():
-            meaning = self._meanings.pop(number)
+        stamps = self._stamps.take().tolist()
+        for number, time_ns in stamps:
+            meaning = self._meanings.pop(number, None)
+            if meaning is None:
+                continue
             if meaning.kind is Kind.FORWARD:
                 self._forward(meaning, time_ns)
             elif meaning.kind is Kind.BACKWARD:
@@ -102,15 +110,30 @@ class EngineSpans:
                 self._update(meaning, time_ns)
             else:
                 self._sums_ns[meaning.name] = time_ns
+        self._give_up(max((number for number, _ in stamps), default=0) - _RING)
 
     def close(self) -> None:
         """Make spans of what is left."""
         self.take()
 
+    def abandon(self) -> None:
+        """Ask for no more stamps."""
+        self._abandoned = True
+        self._meanings.clear()
+
     def _ask(self, array: Any, meaning: _Meaning) -> None:
-        number = next(self._numbers)
+        if self._abandoned:
+            return
+        number = next(_numbers)
         self._meanings[number] = meaning
         self._stamps.push(array, number)
+
+    def _give_up(self, last: int) -> None:
+        """Stamps with numbers up to ``last`` do not come any more."""
+        given_up = [self._meanings.pop(number, None) for number in range(self._oldest, last + 1)]
+        self._oldest = max(self._oldest, last + 1)
+        if lost := sum(meaning is not None for meaning in given_up):
+            self._log.lose(lost)
 
     def _forward(self, layer: _Meaning, time_ns: int) -> None:
         free_ns = max(self._done_ns, layer.called_ns)

@@ -128,12 +128,16 @@ class SpanLog:
         elif iteration not in self.windows:
             return
         if len(self._spans) >= self._capacity:
-            thread = threading.get_ident()
-            self._lost[thread] = self._lost.get(thread, 0) + 1
+            self.lose(1)
             return
         if lane is None:
             lane = self.lane(threading.get_ident())
         self._spans.append((begin_ns, end_ns, size_bytes, iteration, name, lane, kind))
+
+    def lose(self, count: int) -> None:
+        """So many spans are not known, or there is no room for them."""
+        thread = threading.get_ident()
+        self._lost[thread] = self._lost.get(thread, 0) + count
 
     def span(
         self, kind: Kind, name: str, iteration: int | None = None
