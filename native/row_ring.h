@@ -13,7 +13,8 @@ namespace byteprophet {
 template <typename Row>
 class RowRing {
  public:
-  // Room for `rows`, more than 0: once, before the first Add().
+  // Room for `rows`, more than 0: before the first Add(); again only for as many, which changes
+  // nothing, as recorders do whenever they are switched on.
   void MakeRoom(size_t rows) { ring_.resize(rows); }
 
   void Add(const Row& row) {

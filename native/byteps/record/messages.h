@@ -3,11 +3,14 @@
 // What lies between a send and its receipt is the wire; transfers and what servers serve
 // (native/plugin/transfers.h, served.h) have what BytePS did before and after.
 //
-// Threads. Begins(): whoever sends, and the threads that receive. Sent(): the same, or ZeroMQ's
-// own when it is done with the last part. Received(): the thread that unpacks. Take(): the
-// observer's. One mutex guards the rows, for as long as it takes to write one down or to copy some
-// thousand; it is innermost, nothing is called under it. While nothing is recorded each message
-// costs a relaxed load per call.
+// Threads. Begins(): whoever sends, and the threads that receive. Ended(): of what is sent, the
+// same or ZeroMQ's own when it is done with the last part; of what is received, the thread that
+// unpacks. Take(): the observer's. One mutex guards the rows, for as long as it takes to write one
+// down or to copy some thousand; it is innermost, nothing is called under it. While nothing is
+// recorded each message costs a relaxed load per call.
+//
+// A message that began while it was recorded may end after Record(false), and its row is kept:
+// whoever records next takes what is there, and drops it, before Record(true).
 //
 // Memory is bounded: a ring of kRingRows, and a row with each message that ZeroMQ has.
 #pragma once
