@@ -48,13 +48,12 @@ def test_demo_without_namespaces(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "why_not_permitted", lambda: "the machine says no")
-    report, out = run_demo("stock", tmp_path)
+    report, out = run_demo("fifo", tmp_path)  # stock polls, which takes minutes
     printed = capsys.readouterr().out
     assert "loopback: namespaces are not permitted here (the machine says no)" in printed
     (row,) = report["results"]
     assert row["bound_ns"] is None
     assert row["bound_ratio"] is None
-    assert row["scheduled_partitions"] == 0
 
     # What the demo has judged already, once more from the outside.
     (job,) = row["runs"]
