@@ -73,7 +73,12 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "has no recorded events: run the job with --record" in refused(str(tmp_path / "empty"))
     assert "there is no such run" in refused(str(run), "--against", str(tmp_path / "nothing"))
     where = str(tmp_path / "nowhere" / "page.html")
-    assert f"{where}: cannot be written: No such file" in refused(str(run), "--out", where)
+    line = refused(str(run), "--out", where)
+    assert f"{where}: cannot be written: No such file" in line
+    assert "--out" not in line
+    (run / "report.html").mkdir()
+    line = refused(str(run))
+    assert f"{run / 'report.html'}: cannot be written: Is a directory: --out puts" in line
     path = next((run / "events").glob("spans-worker-1*"))
     path.write_bytes(path.read_bytes()[:20])
     assert f"{path}: is not a file of events" in refused(str(run))

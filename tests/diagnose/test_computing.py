@@ -48,9 +48,10 @@ def test_every_instant_belongs_to_one(rows: Rows, begin: int, length: int) -> No
     assert found.at(begin) == -1
 
 
-@given(rows=spans)
+@given(rows=spans, begin=st.integers(-5, 50), length=st.integers(0, 25))
 @settings(max_examples=100, deadline=None)
-def test_overlaps(rows: Rows) -> None:
+def test_covered(rows: Rows, begin: int, length: int) -> None:
     found = stretches(rows, ORDER, 0, 45)
-    assert found.overlaps_ns(10, 20).sum() == 10
-    assert found.overlaps_ns(0, 45).tolist() == (found.end_ns - found.begin_ns).tolist()
+    instants = range(max(0, begin), min(45, begin + length))
+    covered = sum(slow(rows, instant) >= 0 for instant in instants)
+    assert found.covered_ns(begin, begin + length) == covered

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from byteprophet.diagnose.path import by_iteration, critical_path
-from byteprophet.diagnose.recorded import recorded
+from byteprophet.diagnose.path import Path, critical_path, inside_ns
+from byteprophet.diagnose.recorded import Recorded, recorded
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, Kind
 
@@ -32,6 +32,16 @@ def steps(events: list[Events], iteration: int) -> list[tuple[str, str, str, flo
         for step in critical_path(run).steps
         if begin_ns < step.end_ns <= begin_ns + 100 * MS
     ]
+
+
+def by_iteration(run: Recorded, path: Path) -> dict[str, np.ndarray]:
+    """Time per kind of step and iteration, (I,) each."""
+    own = run.workers[path.worker]
+    found: dict[str, np.ndarray] = {}
+    for step in path.steps:
+        inside = np.minimum(own.ends_ns, step.end_ns) - np.maximum(own.starts_ns, step.begin_ns)
+        found[step.kind] = found.get(step.kind, 0) + np.maximum(0, inside)
+    return found
 
 
 def test_parameter_server() -> None:
@@ -59,7 +69,8 @@ def test_parameter_server() -> None:
 
 def test_steps_sum_to_iterations() -> None:
     run = recorded(ps_job(), CONFIG)
-    kinds = by_iteration(run, critical_path(run), lambda step: step.kind)
+    path = critical_path(run)
+    kinds = by_iteration(run, path)
     last = {kind: float(times[-1]) / MS for kind, times in kinds.items() if times[-1]}
     assert last == {
         "queued": 1,
@@ -74,6 +85,20 @@ def test_steps_sum_to_iterations() -> None:
         "other": 12,
     }
     assert sum(kinds.values()).tolist() == [100 * MS] * len(NUMBERS)  # type: ignore[attr-defined]
+
+
+def test_time_of_steps_inside_iterations() -> None:
+    """Also where there is time between these that counts for none."""
+    whole = recorded(ps_job(), CONFIG)
+    path = critical_path(whole)
+    apart = [
+        replace(w, starts_ns=w.starts_ns + 7, ends_ns=w.ends_ns - 9 * MS) for w in whole.workers
+    ]
+    for run in (whole, replace(whole, workers=apart)):
+        sums: dict[str, int] = {}
+        for step, time_ns in zip(path.steps, inside_ns(run, path).tolist(), strict=True):
+            sums[step.kind] = sums.get(step.kind, 0) + time_ns
+        assert sums == {kind: times.sum() for kind, times in by_iteration(run, path).items()}
 
 
 def test_servers_that_recorded_nothing() -> None:
@@ -137,7 +162,7 @@ def test_a_slow_link_is_to_blame() -> None:
     job = replace(job, network=replace(job.network, worker_bps=slow))
     run = recorded(record(job)[0], config_of(job))
     path = critical_path(run)
-    kinds = by_iteration(run, path, lambda step: step.kind)
+    kinds = by_iteration(run, path)
     total = sum(times.sum() for times in kinds.values())
     links = sum(kinds[kind].sum() for kind in ("link busy", "push", "pull") if kind in kinds)
     assert links / total > 0.9

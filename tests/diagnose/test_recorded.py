@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.diagnose.breakdown import PARTS, breakdown
 from byteprophet.diagnose.recorded import load_recorded, recorded
+from byteprophet.diagnose.stragglers import stragglers
 from byteprophet.errors import UserError
 from byteprophet.timeline.events import Events, events_path, save_events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
 
-from ..timeline.made_up import SECOND
+from ..timeline.made_up import SECOND, origin
 from .hand_made import CONFIG, MS, NUMBERS, collective_job, ps_job, stock_job
 
 
@@ -53,6 +55,28 @@ def test_notes() -> None:
     assert not recorded(ps_job(), CONFIG).notes
     assert not recorded(collective_job(), {}).notes
     assert [note.split(":")[0] for note in recorded(stock_job(), CONFIG).notes] == ["no transfers"]
+
+
+def test_local_ranks() -> None:
+    """Processes 0 and 2 push; a server calls them 0 and 1, which says nothing of process 1."""
+    events = []
+    for one in ps_job():
+        if one.origin.role == "worker-1":
+            if one.table is SPANS:
+                events += [replace(one, origin=origin(f"worker-{rank}")) for rank in (1, 2, 3)]
+            else:
+                events.append(replace(one, origin=origin("worker-2")))
+        else:
+            events.append(one)
+    run = recorded(events, {**CONFIG, "local_ranks": 2})
+    assert [note.split(":")[0] for note in run.notes] == ["no transfers", "several local ranks"]
+    assert not len(run.served)
+    found = breakdown(run)
+    assert not found.blamed_ns.any()
+    assert not found.parts_ns[..., PARTS.index("others")].any()
+    assert stragglers(run).meetings == 0
+    # A worker with one process has all of it.
+    assert len(recorded(ps_job(), {**CONFIG, "local_ranks": 1}).served)
 
 
 def test_machines_whose_clocks_are_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,11 +13,16 @@ from hypothesis import strategies as st
 from byteprophet.diagnose.links import carried
 from byteprophet.diagnose.recorded import recorded
 from byteprophet.diagnose.utilisation import shared_out, utilisation
+from byteprophet.errors import UserError
 from byteprophet.network import payload_bps
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import TRANSFERS
 
 from ..graph.recorded_replay import config_of, record
 from ..graph.test_measured import a_job
+from ..timeline.made_up import origin
 from .hand_made import CONFIG, MS, SIZE_BYTES, ps_job, stock_job
+from .whole_jobs import jobs
 
 
 @given(
@@ -57,8 +63,36 @@ def test_links_servers_and_compute() -> None:
 
 def test_what_stock_knows() -> None:
     used = utilisation(recorded(stock_job(), CONFIG))
-    assert used.link_bytes["push"].shape[0] == 0
+    assert np.isnan(used.link_bytes["push"]).all()
     assert used.mean(used.compute) == pytest.approx([0.6, 0.6])
+
+
+def test_a_worker_without_transfers_keeps_its_place() -> None:
+    events = [t for t in ps_job() if (t.table, t.origin.rank) != (TRANSFERS, 0)]
+    used = utilisation(recorded(events, {**CONFIG, "worker_bandwidth_bps": {"1": 5 * 10**8}}))
+    known = ~np.isnan(used.link_bytes["pull"])
+    assert known.all(axis=1).tolist() == known.any(axis=1).tolist() == [False, True]
+    assert np.isnan(used.mean_rate_bps("push")).tolist() == [True, False]
+    assert used.link_bps.tolist() == [payload_bps(10**9), payload_bps(5 * 10**8)]
+
+
+def test_servers_have_their_ranks() -> None:
+    events = ps_job()
+    events[-1] = replace(events[-1], origin=origin("server-2"))
+    assert utilisation(recorded(events, CONFIG)).servers.tolist() == [2]
+
+
+@given(events=jobs(), bin_ns=st.none() | st.integers(10, 4000))
+@settings(max_examples=100, deadline=None)
+def test_nothing_is_busy_for_longer_than_there_is(events: list[Events], bin_ns: int | None) -> None:
+    try:
+        run = recorded(events, {})
+    except UserError:
+        return
+    used = utilisation(run, bin_ns)
+    for shares in (used.compute, *used.link_busy.values()):
+        for share in (shares, used.mean(shares)):
+            assert (np.isnan(share) | ((share >= 0) & (share <= 1 + 1e-9))).all()
 
 
 @pytest.mark.parametrize("scheduler", ["fifo", "prophet"])

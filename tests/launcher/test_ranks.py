@@ -39,7 +39,8 @@ with open(f"rank-{told['RANK']}.json", "w") as file:
 
 def test_a_ranks_environment() -> None:
     role = RoleName("worker", 2, "worker-2.1", local_rank=1)
-    assert rank_environment({"A": "1", "RANK": "7"}, _FACTS, role, "eth0") == {
+    others = {"TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_RANK": "1", "DMLC_ROLE": "worker"}
+    assert rank_environment({"A": "1", "RANK": "7", **others}, _FACTS, role, "eth0") == {
         "A": "1",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "RANK": "5",

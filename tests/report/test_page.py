@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,10 @@ from byteprophet.diagnose import diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.report.page import write_page
 from byteprophet.report.page.build import embedded
+from byteprophet.report.page.lanes import timeline
 from byteprophet.report.page.series import series
-from byteprophet.report.page.timeline import timeline
 
-from ..diagnose.hand_made import MS, collective_job, ps_job, save_run, stock_job
+from ..diagnose.hand_made import MS, START_NS, collective_job, ps_job, save_run, stock_job
 
 EVIL = "</script><script>document.title='broken'</script><!-- <script> & \u2028 \"'"
 FIELDS = 5
@@ -95,6 +97,10 @@ def test_what_is_embedded_is_the_same_and_no_markup(data: Any) -> None:
     assert not set("<>&") & set(text)
 
 
+def test_what_is_not_a_number_is_null() -> None:
+    assert json.loads(embedded({"a": [1.5, math.nan, (math.inf,)]})) == {"a": [1.5, None, [None]]}
+
+
 def slices(lane: dict[str, Any]) -> np.ndarray:
     return np.array(lane["slices"], np.int64).reshape(-1, FIELDS)
 
@@ -128,6 +134,29 @@ def test_lanes_of_the_timeline(tmp_path: Path) -> None:
         "forward",
         "backward",
     }
+
+
+def test_lanes_are_in_order_whatever_the_order_of_keys(tmp_path: Path) -> None:
+    """Sums at all times of an iteration, on keys drawn at random; one had no end recorded."""
+    drawn = np.random.default_rng(0)
+    *events, served = ps_job()
+    passes = np.stack([drawn.integers(0, 100 * MS, 80), drawn.integers(0, 10 * MS, 80)], axis=1)
+    rows = np.repeat(served.rows[:1], len(passes))
+    rows["key"] = drawn.integers(0, 9, len(passes)) << 16
+    rows["round"] = 9 + np.arange(len(passes))
+    rows["arrived_ns"] = rows["sum_begin_ns"] = START_NS + passes[:, 0]
+    rows["asked_ns"] = rows["answered_ns"] = 0
+    rows["sum_end_ns"] = START_NS + passes.sum(axis=1)
+    rows["sum_end_ns"][7] = 0
+    save_run(tmp_path, [*events, replace(served, rows=np.concatenate([served.rows, rows]))])
+    lanes = timeline(diagnose(tmp_path))["lanes"]
+    for lane in lanes:
+        found = slices(lane)
+        assert (found[:, 1] >= 0).all()
+        assert (found[:-1, 0] + found[:-1, 1] <= found[1:, 0]).all(), lane["label"]
+    sums = [slices(lane) for lane in lanes if lane["label"].startswith("sums")]
+    assert len(sums) > 1
+    assert sum(map(len, sums)) == len(passes) - 1 + 2  # and those of the job, the last is after it
 
 
 def test_a_long_timeline_is_cut(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def test_what_is_right_comes_through(tmp_path: Path) -> None:
         ("[settings]\npartition_bytes", "[settings]\nportion_bytes", "portion_bytes"),
         ("[settings]\npartition_bytes = 65536", "settings = 3", "settings must be a table"),
         ("1 = 500000000", "1 = true", "worker_bandwidth_bps.1 must be"),
+        ("1 = 500000000", "1 = 0", "worker_bandwidth_bps.1 must be"),
+        ("\npartition_bytes = 65536\nb", "\nb", "partition_bytes must be"),
         ("[settings]", "steps = 1\n[settings]", "steps must be a list"),
         ("[settings]", "[settings", "is not TOML"),
     ],
