@@ -14,22 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byteprophet.diagnose.computing import NOTHING, Stretches, computing, updating
+from byteprophet.diagnose.computing import CALLED, Stretches, computing, overlapping, updating
 from byteprophet.diagnose.gates import Gate, Gates
 from byteprophet.diagnose.recorded import Ints, Recorded
 from byteprophet.timeline.tables import Kind
 
 PARTS = ("forward", "backward", "update", "computation", "communication", "others", "other")
-
-_COMPUTED = {
-    Kind.FORWARD: "forward",
-    Kind.BACKWARD: "backward",
-    Kind.UPDATE: "update",
-    Kind.COMPUTE: "computation",
-    Kind.SEND: "communication",
-    Kind.RECEIVE: "communication",
-    NOTHING: "other",
-}
 
 
 @dataclass(frozen=True)
@@ -83,21 +73,22 @@ def _add(
             gate = gates.of_collective(worker, row)
         else:
             gate = gates.of_wait(worker, name, whole[1])
-    begins_ns = np.maximum(own.starts_ns, whole[0])
-    ends_ns = np.minimum(own.ends_ns, whole[1])
-    for iteration in np.flatnonzero(begins_ns < ends_ns).tolist():
-        begin_ns, end_ns = int(begins_ns[iteration]), int(ends_ns[iteration])
+    reached = overlapping(own.starts_ns, own.ends_ns, *whole)
+    for iteration in range(reached.start, reached.stop):
+        begin_ns = max(int(own.starts_ns[iteration]), whole[0])
+        end_ns = min(int(own.ends_ns[iteration]), whole[1])
         parts_ns = found.parts_ns[worker, iteration]
-        if kind in _COMPUTED:
-            parts_ns[PARTS.index(_COMPUTED[kind])] += end_ns - begin_ns
+        if kind in CALLED:
+            parts_ns[PARTS.index(CALLED[kind])] += end_ns - begin_ns
             continue
         split_ns = split(gate, updates, begin_ns, end_ns)
         for part, time_ns in split_ns.items():
             parts_ns[PARTS.index(part)] += time_ns
         if gate is not None and 0 <= gate.late < len(run.workers):
             found.blamed_ns[worker, gate.late] += split_ns["others"]
-        waits_ns = found.waits_ns.setdefault(name, np.zeros(found.parts_ns.shape[:2], np.int64))
-        waits_ns[worker, iteration] += end_ns - begin_ns
+        if name not in found.waits_ns:
+            found.waits_ns[name] = np.zeros(found.parts_ns.shape[:2], np.int64)
+        found.waits_ns[name][worker, iteration] += end_ns - begin_ns
 
 
 def split(gate: Gate | None, updates: Stretches, begin_ns: int, end_ns: int) -> dict[str, int]:
@@ -106,7 +97,7 @@ def split(gate: Gate | None, updates: Stretches, begin_ns: int, end_ns: int) -> 
         return {"communication": end_ns - begin_ns, "others": 0, "update": 0, "other": 0}
     there_ns = min(max(gate.there_ns, begin_ns), end_ns)
     others_ns = max(0, min(gate.last_ns, there_ns) - max(gate.own_ns, begin_ns))
-    updated_ns = int(updates.overlaps_ns(there_ns, end_ns)[updates.row >= 0].sum())
+    updated_ns = updates.covered_ns(there_ns, end_ns)
     return {
         "communication": there_ns - begin_ns - others_ns,
         "others": others_ns,

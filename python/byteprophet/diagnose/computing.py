@@ -13,7 +13,7 @@ counts only where nothing was computed meanwhile.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,22 @@ from byteprophet.diagnose.recorded import Ints, Worker
 from byteprophet.timeline.tables import Kind, Rows
 
 NOTHING = -1
+
+COMPUTED: Mapping[int, str] = {
+    Kind.FORWARD: "forward",
+    Kind.BACKWARD: "backward",
+    Kind.UPDATE: "update",
+    Kind.COMPUTE: "computation",
+}
+"""How breakdown and critical path call the kinds of computation."""
+
+CALLED: Mapping[int, str] = {
+    **COMPUTED,
+    Kind.SEND: "communication",
+    Kind.RECEIVE: "communication",
+    NOTHING: "other",
+}
+"""The same of all kinds that need no looking into: what they waited for was not recorded."""
 
 _ORDER = (
     Kind.WAIT,
@@ -52,11 +68,18 @@ class Stretches:
         index = int(np.searchsorted(self.begin_ns, time_ns, "left")) - 1
         return index if index >= 0 and time_ns <= self.end_ns[index] else -1
 
-    def overlaps_ns(self, begin_ns: int, end_ns: int) -> Ints:
-        """How much of each lies in an interval, (n,)."""
-        inside = np.minimum(self.end_ns, end_ns) - np.maximum(self.begin_ns, begin_ns)
-        overlap: Ints = np.maximum(0, inside)
-        return overlap
+    def covered_ns(self, begin_ns: int, end_ns: int) -> int:
+        """How much of an interval spans cover."""
+        touched = overlapping(self.begin_ns, self.end_ns, begin_ns, end_ns)
+        since_ns = np.maximum(self.begin_ns[touched], begin_ns)
+        until_ns = np.minimum(self.end_ns[touched], end_ns)
+        return int((until_ns - since_ns)[self.row[touched] >= 0].sum())
+
+
+def overlapping(begins_ns: Ints, ends_ns: Ints, begin_ns: int, end_ns: int) -> slice:
+    """Which of the intervals, that follow one another, reach into one from begin to end."""
+    first = int(np.searchsorted(ends_ns, begin_ns, "right"))
+    return slice(first, max(first, int(np.searchsorted(begins_ns, end_ns, "left"))))
 
 
 def computing(worker: Worker) -> Stretches:

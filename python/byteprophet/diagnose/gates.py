@@ -93,21 +93,23 @@ class _Returns:
 
     def __init__(self, run: Recorded, worker: int) -> None:
         transfers = run.workers[worker].transfers  # by pulled_ns
-        self._pulled_ns = transfers["pulled_ns"]
-        self._all = np.flatnonzero(self._pulled_ns > 0)
-        numbers = tensor_of(transfers)
-        self._rows: dict[str, Ints] = {}
+        pulled_ns = transfers["pulled_ns"]
+        self._all = np.flatnonzero(pulled_ns > 0)
+        self._all_pulled_ns = pulled_ns[self._all]
+        numbers = tensor_of(transfers)[self._all]
+        self._rows: dict[str, tuple[Ints, Ints]] = {}  # and when they were pulled
         for number in np.unique(numbers).tolist():
             if name := run.tensors.get(number):
-                self._rows[name] = np.flatnonzero((numbers == number) & (self._pulled_ns > 0))
+                rows = self._all[numbers == number]
+                self._rows[name] = rows, pulled_ns[rows]
         # ps-lite numbers workers as their ranks are sorted.
         served = np.flatnonzero((run.served["worker"] == worker) & (run.served["answered_ns"] > 0))
         self._served = served[np.argsort(run.served["answered_ns"][served], kind="stable")]
         self._answered_ns = run.served["answered_ns"][self._served]
 
     def transfer(self, name: str, end_ns: int) -> int:
-        rows = self._rows.get(name, self._all)
-        place = int(np.searchsorted(self._pulled_ns[rows], end_ns, "right")) - 1
+        rows, pulled_ns = self._rows.get(name, (self._all, self._all_pulled_ns))
+        place = int(np.searchsorted(pulled_ns, end_ns, "right")) - 1
         return int(rows[place]) if place >= 0 else -1
 
     def served(self, end_ns: int) -> int:

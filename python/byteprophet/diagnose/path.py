@@ -24,29 +24,16 @@ Without servers' tables a push ends with its acknowledgement, and what is behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from byteprophet.diagnose.computing import NOTHING, Stretches, computing, updating
+from byteprophet.diagnose.computing import CALLED, Stretches, computing, updating
 from byteprophet.diagnose.gates import Gate, Gates
 from byteprophet.diagnose.links import DIRECTIONS, carried
 from byteprophet.diagnose.recorded import Ints, Recorded
 from byteprophet.timeline.tables import Kind
-
-Label = TypeVar("Label", bound=Hashable)
-
-_COMPUTED = {
-    Kind.FORWARD: "forward",
-    Kind.BACKWARD: "backward",
-    Kind.UPDATE: "update",
-    Kind.COMPUTE: "computation",
-    Kind.SEND: "communication",
-    Kind.RECEIVE: "communication",
-    NOTHING: "other",
-}
 
 
 @dataclass(frozen=True)
@@ -80,15 +67,20 @@ def critical_path(run: Recorded) -> Path:
     return Path(walk.steps[::-1], worker)
 
 
-def by_iteration(run: Recorded, path: Path, label: Callable[[Step], Label]) -> dict[Label, Ints]:
-    """Time per ``label`` of a step and iteration, (I,) each."""
+def inside_ns(run: Recorded, path: Path) -> Ints:
+    """How much of each step lies in the iterations that the path is cut into."""
     own = run.workers[path.worker]
-    found: dict[Label, Ints] = {}
-    for step in path.steps:
-        inside = np.minimum(own.ends_ns, step.end_ns) - np.maximum(own.starts_ns, step.begin_ns)
-        times_ns = found.setdefault(label(step), np.zeros(len(own.starts_ns), np.int64))
-        times_ns += np.maximum(0, inside)
-    return found
+    before_ns = np.append(0, np.cumsum(own.ends_ns - own.starts_ns))
+
+    def until(times_ns: Ints) -> Ints:
+        """The time of iterations before each of these."""
+        begun = np.searchsorted(own.starts_ns, times_ns, "right")
+        left_ns = np.maximum(0, own.ends_ns[np.maximum(0, begun - 1)] - times_ns)
+        passed_ns: Ints = before_ns[begun] - np.where(begun > 0, left_ns, 0)
+        return passed_ns
+
+    times_ns = np.array([(step.begin_ns, step.end_ns) for step in path.steps], np.int64)
+    return until(times_ns[:, 1]) - until(times_ns[:, 0])
 
 
 class _Walk:
@@ -129,8 +121,8 @@ class _Walk:
         spans, names = self._run.workers[worker].spans, self._run.workers[worker].names
         row = int(thread.row[index])
         name = names.get(int(spans["name"][row]), "") if row >= 0 else ""
-        if kind in _COMPUTED:
-            self._take(_COMPUTED[kind], name, self._role(worker), begin_ns)
+        if kind in CALLED:
+            self._take(CALLED[kind], name, self._role(worker), begin_ns)
             return worker
         if kind == Kind.COLLECTIVE and int(spans["end_ns"][row]) > self._now_ns:
             # The thread went on before it ended: it was not what was waited for.

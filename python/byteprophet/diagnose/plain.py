@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from byteprophet.diagnose.breakdown import PARTS
 from byteprophet.diagnose.compare import Comparison
 from byteprophet.diagnose.diagnosis import Diagnosis
 from byteprophet.diagnose.links import DIRECTIONS
-from byteprophet.diagnose.path import by_iteration
+from byteprophet.diagnose.path import inside_ns
+from byteprophet.diagnose.utilisation import Floats
 
 SCHEMA = 1
 
@@ -22,7 +24,7 @@ _TOP = 15
 def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -> dict[str, Any]:
     """``against``: the comparison with the run called ``other``."""
     run = diagnosis.run
-    return {
+    data = {
         "schema": SCHEMA,
         "run": diagnosis.directory.resolve().name,
         "facts": diagnosis.facts,
@@ -43,6 +45,22 @@ def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -
         "not_predicted": diagnosis.not_predicted,
         "against": None if against is None else {"run": other, **asdict(against)},
     }
+    plain: dict[str, Any] = nulls(data)
+    return plain
+
+
+def nulls(data: Any) -> Any:
+    """``data`` with None for numbers that JSON does not have: what is not known."""
+    if isinstance(data, Mapping):
+        return {name: nulls(value) for name, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [nulls(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def whole(values: Floats) -> list[int | None]:
+    """Rounded; None for what is not known."""
+    return [None if math.isnan(value) else round(value) for value in values.tolist()]
 
 
 def _breakdown(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -62,13 +80,16 @@ def _breakdown(diagnosis: Diagnosis) -> dict[str, Any]:
 def _path(diagnosis: Diagnosis) -> dict[str, Any]:
     path, run = diagnosis.path, diagnosis.run
     total_ns = float((run.workers[path.worker].ends_ns - run.workers[path.worker].starts_ns).sum())
+    times_ns = inside_ns(run, path).tolist()
 
     def rows(*fields: str) -> list[dict[str, Any]]:
-        times = by_iteration(run, path, attrgetter(*fields))
-        sums = {label: float(time_ns.sum()) for label, time_ns in times.items()}
+        sums: dict[tuple[str, ...], int] = {}
+        for step, time_ns in zip(path.steps, times_ns, strict=True):
+            label = tuple(getattr(step, field) for field in fields)
+            sums[label] = sums.get(label, 0) + time_ns
         return [
             {
-                **dict(zip(fields, label if len(fields) > 1 else (label,), strict=True)),
+                **dict(zip(fields, label, strict=True)),
                 "mean_ns": round(sums[label] / len(run.iterations)),
                 "share": sums[label] / total_ns,
             }
@@ -90,7 +111,7 @@ def _utilisation(diagnosis: Diagnosis) -> dict[str, Any]:
         "mean": dict(diagnosis.mean_shares()),
         "link_bps": [rate or None for rate in used.link_bps.tolist()],
         **{
-            f"{direction}_{name}_bps": np.rint(rates).astype(np.int64).tolist()
+            f"{direction}_{name}_bps": whole(rates)
             for direction in DIRECTIONS
             for name, rates in (
                 ("mean", used.mean_rate_bps(direction)),
