@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from byteprophet.diagnose.breakdown import Breakdown, breakdown
-from byteprophet.diagnose.facts import facts, paced_bound_ns
+from byteprophet.diagnose.facts import facts, paced_bound_ns, paced_config
 from byteprophet.diagnose.gradients import Gradient, gradients
 from byteprophet.diagnose.links import DIRECTIONS
 from byteprophet.diagnose.path import Path as CriticalPath
@@ -50,10 +50,15 @@ class Diagnosis:
         return {"median": int(median), "p10": int(p10), "p90": int(p90)}
 
     def mean_shares(self) -> Iterator[tuple[str, float]]:
-        """How busy every worker, link and server was on average: name and share.
+        """How busy every worker, link and server was on average: name and share, where known.
 
         Of a link whose rate is known, of that rate; of others, the time with anything under way.
         """
+        for name, share in self._shares():
+            if not np.isnan(share):
+                yield name, share
+
+    def _shares(self) -> Iterator[tuple[str, float]]:
         used = self.utilisation
         for worker, share in enumerate(used.mean(used.compute).tolist()):
             yield f"worker {self.run.workers[worker].rank} computes", share
@@ -64,7 +69,7 @@ class Diagnosis:
                 link_bps = int(used.link_bps[worker])
                 share = rate_bps / link_bps if link_bps else float(busy[worker])
                 yield f"worker {self.run.workers[worker].rank} {direction}", share
-        for server, share in enumerate(used.mean(used.sums).tolist()):
+        for server, share in zip(used.servers.tolist(), used.mean(used.sums).tolist(), strict=True):
             yield f"server {server} sums", share
 
 
@@ -72,6 +77,7 @@ def diagnose(run_directory: Path) -> Diagnosis:
     """The diagnosis of a run directory; UserError in one line where there is none."""
     run = load_recorded(run_directory)
     found = breakdown(run)
+    paced = paced_config(run_directory)
     prediction, not_predicted = _prediction(run_directory, run)
     return Diagnosis(
         directory=run_directory,
@@ -81,8 +87,8 @@ def diagnose(run_directory: Path) -> Diagnosis:
         utilisation=utilisation(run),
         stragglers=stragglers(run),
         gradients=[gradients(run, worker, found) for worker in range(len(run.workers))],
-        facts=facts(run_directory, run),
-        bound_ns=prediction.bound_ns if prediction else paced_bound_ns(run_directory, run),
+        facts=facts(run_directory, run, paced),
+        bound_ns=prediction.bound_ns if prediction else paced_bound_ns(run, paced),
         prediction=prediction,
         not_predicted=not_predicted,
     )

@@ -12,11 +12,10 @@ from byteprophet.errors import UserError
 from byteprophet.network import payload_bps
 from byteprophet.timeline.events import Origin
 from byteprophet.workload.bound import iteration_bound_ns
-from byteprophet.workload.worker_config import read_worker_config
+from byteprophet.workload.worker_config import WorkerConfig, read_worker_config
 
 _OF_CONFIG = (
     "scheduler",
-    "workers",
     "local_ranks",
     "servers",
     "bandwidth_bps",
@@ -27,7 +26,15 @@ _OF_CONFIG = (
 )
 
 
-def facts(run_directory: Path, run: Recorded) -> dict[str, Any]:
+def paced_config(run_directory: Path) -> WorkerConfig | None:
+    """What the paced workers of a job were told; None: there were none, or it cannot be read."""
+    try:
+        return read_worker_config(run_directory / "worker.toml")
+    except UserError:
+        return None
+
+
+def facts(run_directory: Path, run: Recorded, paced: WorkerConfig | None) -> dict[str, Any]:
     """Plain data; what is not known is None.
 
     ``machine`` is described only where the run was recorded on this one, since it was started:
@@ -37,21 +44,21 @@ def facts(run_directory: Path, run: Recorded) -> dict[str, Any]:
     return {
         **{name: run.config.get(name) for name in _OF_CONFIG},
         "workers": len(run.workers),
-        "workload": _workload(run_directory),
-        "paced": (run_directory / "worker.toml").exists(),
+        "workload": paced.workload if paced else None,
+        "paced": paced is not None,
         "status": status if isinstance(status, str) else None,
         "machine": describe_machine() if set(run.machines) == {Origin("", 0).machine} else None,
         "machines": len(set(run.machines)),
     }
 
 
-def paced_bound_ns(run_directory: Path, run: Recorded) -> int | None:
+def paced_bound_ns(run: Recorded, paced: WorkerConfig | None) -> int | None:
     """The lower bound of a paced job's iteration on its configured links; None: not known."""
     config = run.config
-    if config.get("steps") or not config.get("servers"):
+    if paced is None or config.get("steps") or not config.get("servers"):
         return None
     try:
-        workload = read_worker_config(run_directory / "worker.toml").load_workload()
+        workload = paced.load_workload()
     except UserError:
         return None
     own = [rate for rate in (config.get("worker_bandwidth_bps") or {}).values() if rate]
@@ -62,13 +69,6 @@ def paced_bound_ns(run_directory: Path, run: Recorded) -> int | None:
         workers=len(run.workers),
         servers=config["servers"],
     )
-
-
-def _workload(run_directory: Path) -> str | None:
-    try:
-        return read_worker_config(run_directory / "worker.toml").workload
-    except UserError:
-        return None
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -29,12 +29,11 @@ from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import (
     SERVED,
     SERVED_TABLE,
-    SPAN,
     SPANS,
-    TRANSFER,
     TRANSFERS,
     Kind,
     Rows,
+    TableKind,
 )
 from byteprophet.workload.run_config import read_run_config
 
@@ -124,29 +123,29 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
     numbers = numbers[min(sum(number <= _WARMUP for number in numbers), len(numbers) // 2) :]
     own_clocks, aligned = events, align_events(events)
     events = on_one_clock(aligned.events, wall_clock(aligned.events))
+    if _local_ranks(config) > 1:
+        events = [table for table in events if table.table is not SERVED_TABLE]
     served, server, first_row = _served(events)
-    where = served_rows(events)
+    where = {events[index].origin.rank: at for index, at in served_rows(events).items()}
     workers = []
-    for mine in _by_worker(events):
-        origin, bounds = events[mine[0]].origin, _bounds([events[index] for index in mine])
+    for tables, own_tables in zip(_by_worker(events), _by_worker(own_clocks), strict=True):
+        one = next(iter(tables.values()))
+        rank, bounds = one.origin.rank, _bounds(tables)
         times_ns = np.array([bounds[number] for number in numbers], np.int64)
-        sent = [index for index in mine if events[index].table is TRANSFERS]
-        transfers = np.concatenate([np.zeros(0, TRANSFER), *(events[i].rows for i in sent)])
-        at = np.concatenate([np.zeros(0, np.int64), *(_rows(where[i], first_row) for i in sent)])
+        transfers = _rows(tables, TRANSFERS)
+        at = _served_at(where[rank], first_row) if rank in where else np.zeros(0, np.int64)
         order = np.argsort(transfers["pulled_ns"], kind="stable")
-        spans = [events[index] for index in mine if events[index].table is SPANS]
         workers.append(
             Worker(
-                rank=origin.rank,
-                role=origin.role,
-                spans=_in_order(spans),
-                names=spans[0].names if spans else {},
+                rank=rank,
+                role=one.origin.role,
+                spans=_in_order(_rows(tables, SPANS)),
+                names=tables[SPANS.name].names if SPANS.name in tables else {},
                 transfers=transfers[order],
                 served=at[order],
                 starts_ns=times_ns[:, 0],
                 ends_ns=times_ns[:, 1],
-                ahead_ns=int(times_ns[0, 0])
-                - _bounds([own_clocks[i] for i in mine])[numbers[0]][0],
+                ahead_ns=int(times_ns[0, 0]) - _bounds(own_tables)[numbers[0]][0],
             )
         )
     tensors = {n: name for e in events if e.table is TRANSFERS for n, name in e.names.items()}
@@ -160,22 +159,31 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
         lost=sum(table.lost for table in events),
         cut_off=sorted({table.origin.role for table in events if not table.whole}),
         machines=[table.origin.machine for table in own_clocks],
-        notes=[*_notes(workers, served), *clock_warnings(aligned)],
+        notes=[*_notes(workers, served, _local_ranks(config)), *clock_warnings(aligned)],
     )
 
 
-def _by_worker(events: Sequence[Events]) -> list[list[int]]:
-    """Indices of each worker's tables, by rank."""
-    found: dict[int, list[int]] = {}
-    for index, table in enumerate(events):
+def _local_ranks(config: Mapping[str, Any]) -> int:
+    """Processes of each worker."""
+    return int(config.get("local_ranks", 1))
+
+
+def _by_worker(events: Sequence[Events]) -> list[dict[str, Events]]:
+    """Each worker's tables by their names, by rank; it has one of each (``lives.py``)."""
+    found: dict[int, dict[str, Events]] = {}
+    for table in events:
         if table.table in (SPANS, TRANSFERS):
-            found.setdefault(table.origin.rank, []).append(index)
-    return [mine for _, mine in sorted(found.items())]
+            found.setdefault(table.origin.rank, {})[table.table.name] = table
+    return [tables for _, tables in sorted(found.items())]
+
+
+def _rows(tables: Mapping[str, Events], kind: TableKind) -> Rows:
+    return tables[kind.name].rows if kind.name in tables else np.zeros(0, kind.dtype)
 
 
 def _common(events: Sequence[Events]) -> list[int]:
     """Numbers of the iterations that all workers have."""
-    found = [set(_bounds([events[index] for index in mine])) for mine in _by_worker(events)]
+    found = [set(_bounds(tables)) for tables in _by_worker(events)]
     return sorted(set.intersection(*found)) if found else []
 
 
@@ -191,7 +199,7 @@ def _served(events: Sequence[Events]) -> tuple[Rows, Ints, Mapping[int, int]]:
     return np.concatenate(rows), np.concatenate(owners), first_row
 
 
-def _rows(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
+def _served_at(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
     """Rows of all servers' together, from indices of tables and rows."""
     tables, rows = where
     firsts = np.array([first_row.get(index, 0) for index in tables.tolist()], np.int64)
@@ -199,37 +207,33 @@ def _rows(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
     return at
 
 
-def _bounds(tables: Sequence[Events]) -> dict[int, tuple[int, int]]:
+def _bounds(tables: Mapping[str, Events]) -> dict[int, tuple[int, int]]:
     """Begin and end by the number of the iteration; without spans from ready gradients."""
-    found = {}
-    first_ns: dict[int, int] = {}
-    for table in tables:
-        rows = table.rows
-        if table.table is SPANS:
-            whole = rows[(rows["kind"] == Kind.ITERATION) & (rows["begin_ns"] > 0)]
-            for number, begin_ns, end_ns in whole[["iteration", "begin_ns", "end_ns"]].tolist():
-                if begin_ns < end_ns:
-                    found[number] = (begin_ns, end_ns)
-        else:
-            rows = rows[(rows["iteration"] > 0) & (rows["ready_ns"] > 0)]
-            rows = rows[np.lexsort((rows["ready_ns"], rows["iteration"]))]
-            numbers, first = np.unique(rows["iteration"], return_index=True)
-            first_ns = dict(zip(numbers.tolist(), rows["ready_ns"][first].tolist(), strict=True))
-    return found or {
+    rows = _rows(tables, SPANS)
+    rows = rows[(rows["kind"] == Kind.ITERATION) & (rows["begin_ns"] > 0)]
+    rows = rows[rows["begin_ns"] < rows["end_ns"]]
+    if len(rows):
+        bounds = rows[["iteration", "begin_ns", "end_ns"]].tolist()
+        return {number: (begin_ns, end_ns) for number, begin_ns, end_ns in bounds}
+    rows = _rows(tables, TRANSFERS)
+    rows = rows[(rows["iteration"] > 0) & (rows["ready_ns"] > 0)]
+    rows = rows[np.lexsort((rows["ready_ns"], rows["iteration"]))]
+    numbers, first = np.unique(rows["iteration"], return_index=True)
+    first_ns = dict(zip(numbers.tolist(), rows["ready_ns"][first].tolist(), strict=True))
+    return {
         number: (begin_ns, first_ns[number + 1])
         for number, begin_ns in first_ns.items()
         if first_ns.get(number + 1, 0) > begin_ns
     }
 
 
-def _in_order(tables: Sequence[Events]) -> Rows:
+def _in_order(rows: Rows) -> Rows:
     """Spans whose times are known, by begin."""
-    rows = np.concatenate([np.zeros(0, SPAN), *(table.rows for table in tables)])
     rows = rows[(rows["begin_ns"] > 0) & (rows["end_ns"] >= rows["begin_ns"])]
     return rows[np.argsort(rows["begin_ns"], kind="stable")]
 
 
-def _notes(workers: Sequence[Worker], served: Rows) -> list[str]:
+def _notes(workers: Sequence[Worker], served: Rows, local_ranks: int) -> list[str]:
     notes = []
     collectives = any((worker.spans["kind"] == Kind.COLLECTIVE).any() for worker in workers)
     if not all(len(worker.spans) for worker in workers):
@@ -241,7 +245,13 @@ def _notes(workers: Sequence[Worker], served: Rows) -> list[str]:
         notes.append(
             "no transfers: when gradients were sent and came back is not known (stock records none)"
         )
-    if not collectives and not len(served):
+    if local_ranks > 1:
+        notes.append(
+            "several local ranks: servers number only the processes that talk to them, so their "
+            "tables are left out: pushes end with their acknowledgement, sums and the workers that "
+            "came last are not known"
+        )
+    elif not collectives and not len(served):
         notes.append(
             "servers recorded nothing: pushes end with their acknowledgement, sums and "
             "the workers that came last are not known"

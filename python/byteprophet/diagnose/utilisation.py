@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from byteprophet.diagnose.computing import computing
+from byteprophet.diagnose.computing import COMPUTED, computing
 from byteprophet.diagnose.links import DIRECTIONS, carried
 from byteprophet.diagnose.recorded import Ints, Recorded
-from byteprophet.network import payload_bps
-from byteprophet.timeline.tables import Kind
+from byteprophet.workload.run_config import link_limits_bps
 
 Floats = npt.NDArray[np.float64]
 
-_COMPUTES = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE, Kind.COMPUTE)
 _MOST_BINS = 400
 _SHORTEST_NS = 1_000_000
 
@@ -30,9 +28,9 @@ class Utilisation:
     """Shapes: W workers, S servers, B bins from ``begin_ns`` on, each ``bin_ns`` long.
 
     ``compute`` (W, B): busy share. ``link_busy``, ``link_bytes``: by direction, (W, B): share of
-    the time in which anything was under way, and the bytes. ``sums`` (S, B): threads of a server
-    that add up, on average. Empty along W or S where nothing was recorded. ``link_bps``: (W,), of
-    payload as configured; 0: not limited, or not known.
+    the time in which anything was under way, and the bytes. NaN: of a worker that recorded none of
+    it. ``sums`` (S, B): threads of a server that add up, on average; ``servers`` (S,): ranks of
+    those that recorded. ``link_bps``: (W,), of payload as configured; 0: not limited, or not known.
     """
 
     begin_ns: int
@@ -42,6 +40,7 @@ class Utilisation:
     link_busy: dict[str, Floats]
     link_bytes: dict[str, Floats]
     sums: Floats
+    servers: Ints
     link_bps: Ints
 
     def mean_rate_bps(self, direction: str) -> Floats:
@@ -69,26 +68,25 @@ def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
     """Over all iterations that count; ``bin_ns`` None: as fits a picture."""
     begin_ns, end_ns = run.window_ns
     width_ns = bin_ns or max(_SHORTEST_NS, -(-(end_ns - begin_ns) // _MOST_BINS))
-    edges_ns = np.arange(begin_ns, end_ns + width_ns, width_ns)
-    inside_ns = np.minimum(edges_ns, end_ns)
-    with_spans = all(len(worker.spans) for worker in run.workers)
-    compute = np.zeros((len(run.workers) if with_spans else 0, len(edges_ns) - 1))
-    for worker in range(len(compute)):
-        thread = computing(run.workers[worker])
-        busy = np.isin(thread.kind, _COMPUTES)
-        compute[worker] = shared_out(thread.begin_ns[busy], thread.end_ns[busy], edges_ns)
-    busy_ns, link_bytes = {}, {}
-    for direction in DIRECTIONS:
-        found = [
-            carried(run, w, direction) for w, own in enumerate(run.workers) if len(own.transfers)
-        ]
-        shape = len(found), len(edges_ns) - 1
-        busy_ns[direction], link_bytes[direction] = np.zeros(shape), np.zeros(shape)
-        for worker, link in enumerate(found):
-            busy_ns[direction][worker] = shared_out(link.begin_ns, link.end_ns, inside_ns)
+    # The last bin may be shorter: what comes after the window is not in it.
+    edges_ns = np.minimum(np.arange(begin_ns, end_ns + width_ns, width_ns), end_ns)
+    shape = len(run.workers), len(edges_ns) - 1
+    compute = np.full(shape, np.nan)
+    busy_ns, link_bytes = (
+        {direction: np.full(shape, np.nan) for direction in DIRECTIONS} for _ in range(2)
+    )
+    for worker, own in enumerate(run.workers):
+        if len(own.spans):
+            thread = computing(own)
+            busy = np.isin(thread.kind, list(COMPUTED))
+            compute[worker] = shared_out(thread.begin_ns[busy], thread.end_ns[busy], edges_ns)
+        for direction in DIRECTIONS if len(own.transfers) else ():
+            link = carried(run, worker, direction)
+            busy_ns[direction][worker] = shared_out(link.begin_ns, link.end_ns, edges_ns)
             link_bytes[direction][worker] = shared_out(
-                link.begin_ns, link.end_ns, inside_ns, link.size_bytes.astype(np.float64)
+                link.begin_ns, link.end_ns, edges_ns, link.size_bytes.astype(np.float64)
             )
+    servers = np.unique(run.server)
     return Utilisation(
         begin_ns=begin_ns,
         end_ns=end_ns,
@@ -96,7 +94,8 @@ def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
         compute=compute / width_ns,
         link_busy={name: times / width_ns for name, times in busy_ns.items()},
         link_bytes=link_bytes,
-        sums=_sums(run, inside_ns) / width_ns,
+        sums=_sums(run, servers, edges_ns) / width_ns,
+        servers=servers,
         link_bps=link_rates_bps(run),
     )
 
@@ -127,17 +126,12 @@ def shared_out(
 
 def link_rates_bps(run: Recorded) -> Ints:
     """Of payload, as configured, (W,); 0: not limited, not known, or changed in mid-run."""
-    config = run.config
-    if config.get("steps"):
-        return np.zeros(len(run.workers), np.int64)
-    own = config.get("worker_bandwidth_bps") or {}
-    rates = [own.get(str(index), config.get("bandwidth_bps")) for index in range(len(run.workers))]
-    return np.array([payload_bps(rate) or 0 for rate in rates], np.int64)
+    limits_bps = dict(enumerate(link_limits_bps(run.config) if run.config else ()))
+    return np.array([limits_bps.get(worker.rank) or 0 for worker in run.workers], np.int64)
 
 
-def _sums(run: Recorded, edges_ns: Ints) -> Floats:
+def _sums(run: Recorded, servers: Ints, edges_ns: Ints) -> Floats:
     """Time of summing per server and bin; one pass may sum two pushes."""
-    servers = np.unique(run.server)
     bins = np.zeros((len(servers), len(edges_ns) - 1))
     for place, server in enumerate(servers.tolist()):
         rows = run.served[run.server == server]

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.diagnose import Diagnosis
+from byteprophet.diagnose.plain import nulls
+from byteprophet.report.page.lanes import timeline
 from byteprophet.report.page.series import series
-from byteprophet.report.page.timeline import timeline
 from byteprophet.whole_files import write_whole
 
 _SCRIPTS = ("draw.js", "charts.js", "timeline.js", "panels.js", "more_panels.js", "main.js")
@@ -46,7 +47,7 @@ def render(data: Mapping[str, Any]) -> str:
 
 def embedded(data: Any) -> str:
     """JSON that may stand in a script element: ASCII, without what HTML takes for markup."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(nulls(data), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

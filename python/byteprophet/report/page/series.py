@@ -1,4 +1,4 @@
-"""What the page draws over time: bandwidth and use, in bins; rates as they were sampled."""
+"""What the page draws over time: bandwidth, in bins; rates as they were sampled."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from typing import Any
 import numpy as np
 
 from byteprophet.diagnose import Diagnosis
+from byteprophet.diagnose.plain import whole
 from byteprophet.errors import UserError
 from byteprophet.network.samples import read_network
 
+_MOST_MARKS = 200
+
 
 def series(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Plain data. ``push_bps``, ``pull_bps``, ``compute`` (W, B), ``sums`` (S, B), in bins.
+    """Plain data. ``push_bps``, ``pull_bps``: (W, B) in bins; None for a worker without transfers.
 
-    ``sampled``: by worker and direction, what the network monitor estimated: rows of time, from the
-    first bin, and bits per second. ``not_sampled``: why there is nothing.
+    ``starts_ns``: of iterations; empty where there are too many to tell them apart. ``sampled``: by
+    worker's place and direction, what the network monitor estimated: rows of time, from the first
+    bin, and bits per second. ``not_sampled``: why there is nothing.
     """
     used = diagnosis.utilisation
     rates = {
-        f"{direction}_bps": np.rint(used.link_bytes[direction] * 8e9 / used.bin_ns)
-        .astype(np.int64)
-        .tolist()
-        for direction in used.link_bytes
+        f"{direction}_bps": [
+            None if np.isnan(row).any() else whole(row * 8e9 / used.bin_ns) for row in rows
+        ]
+        for direction, rows in used.link_bytes.items()
     }
+    starts_ns = diagnosis.run.workers[diagnosis.path.worker].starts_ns - used.begin_ns
     sampled, not_sampled = _sampled(diagnosis)
     return {
         "bin_ns": used.bin_ns,
         "length_ns": used.end_ns - used.begin_ns,
         **rates,
-        "compute": np.round(used.compute, 4).tolist(),
-        "sums": np.round(used.sums, 4).tolist(),
-        "starts_ns": (
-            diagnosis.run.workers[diagnosis.path.worker].starts_ns - used.begin_ns
-        ).tolist(),
+        "starts_ns": starts_ns.tolist() if len(starts_ns) <= _MOST_MARKS else [],
         "sampled": sampled,
         "not_sampled": not_sampled,
     }
@@ -45,15 +46,16 @@ def _sampled(diagnosis: Diagnosis) -> tuple[dict[str, dict[str, list[list[int]]]
     except UserError:
         return {}, "The network monitor kept no samples"
     used = diagnosis.utilisation
+    places = {worker.rank: place for place, worker in enumerate(diagnosis.run.workers)}
     found: dict[str, dict[str, list[list[int]]]] = {}
     for worker in workers:
-        own = [recorded for recorded in diagnosis.run.workers if recorded.rank == worker.rank]
-        if not own:
+        if worker.rank not in places:
             continue
-        found[str(worker.rank)] = {
+        place = places[worker.rank]
+        ahead_ns = diagnosis.run.workers[place].ahead_ns
+        found[str(place)] = {
             direction: [
-                [time_ns + own[0].ahead_ns - used.begin_ns, rate_bps]
-                for time_ns, _, rate_bps in rows
+                [time_ns + ahead_ns - used.begin_ns, rate_bps] for time_ns, _, rate_bps in rows
             ]
             for direction, rows in worker.history.items()
         }

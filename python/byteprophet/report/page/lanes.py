@@ -120,7 +120,7 @@ def _lanes(diagnosis: Diagnosis) -> Iterable[tuple[str, str, Sequence[_Slice]]]:
             [
                 (begin_ns, end_ns, "sum", f"{run.tensor(key)} [{key & 0xFFFF}]", size_bytes)
                 for key, size_bytes, begin_ns, end_ns in passes.tolist()
-                if begin_ns > 0
+                if begin_ns > 0 and end_ns > 0
             ],
         )
 
@@ -143,7 +143,8 @@ def _span(worker: Worker, row: int, kind: str) -> _Slice:
 def _spread(
     role: str, label: str, slices: Sequence[_Slice]
 ) -> Iterable[tuple[str, str, Sequence[_Slice]]]:
-    """Slices that may overlap, on as many lanes as keep them apart."""
+    """Slices that may overlap, in any order, on as many lanes as keep them apart; each in order."""
+    slices = sorted(slices)
     times: Ints = np.array([one[:2] for one in slices], np.int64).reshape(-1, 2)
     lanes = disjoint_lanes(times[:, 0], times[:, 1])
     for lane in np.unique(lanes).tolist():
