@@ -53,7 +53,8 @@ def report(
     try:
         write_page(target, found, data)
     except OSError as error:
-        raise UserError(f"--out {target}: cannot be written: {error.strerror or error}") from None
+        advice = "" if out else ": --out puts the page elsewhere"
+        raise UserError(f"{target}: cannot be written: {error.strerror or error}{advice}") from None
     if as_data:
         typer.echo(json.dumps(data, indent=1))
     else:
