@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from byteprophet.diagnose import diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.report.page import write_page
-from byteprophet.report.page.build import embedded
+from byteprophet.report.page.build import embedded, last_of
 from byteprophet.report.page.lanes import timeline
 from byteprophet.report.page.series import series
 
@@ -165,6 +165,16 @@ def test_a_long_timeline_is_cut(tmp_path: Path) -> None:
     assert (len(shown["iterations"]), shown["left_out"]) == (1, 2)
     assert shown["iterations"][0][0] == 13
     assert sum(len(lane["slices"]) for lane in shown["lanes"]) < 40 * FIELDS
+
+
+def test_a_long_run_is_cut_but_counted(tmp_path: Path) -> None:
+    save_run(tmp_path, ps_job())
+    data = as_json(diagnose(tmp_path), None)
+    shown = last_of(data, most=2)
+    assert (shown["counted"], shown["iterations"]) == (3, [12, 13])
+    assert shown["slowest_ns"] == data["slowest_ns"][1:]
+    assert [len(rows) for rows in shown["breakdown"]["parts_ns"]] == [2, 2]
+    assert shown["breakdown"]["mean_ns"] == data["breakdown"]["mean_ns"]
 
 
 def test_rates_over_time(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ Browser = Callable[..., str]
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Browser]:
-    """Runs Chromium on a page, with more arguments; what it prints."""
+    """Runs Chromium on a page, with more arguments; what it prints. ``quiet``: without errors."""
 
-    def run(page: Path, *arguments: str) -> str:
+    def run(page: Path, *arguments: str, quiet: bool = True) -> str:
         command = [
             str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}",
@@ -55,7 +55,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
         # What the page's console says goes to the log.
-        assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+        assert not quiet or [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
         return done.stdout
 
     yield run
@@ -128,6 +128,16 @@ def test_panels_without_data_say_so(
     drawn = Drawn(browser(write(tmp_path / "run", job()), "--dump-dom"))
     drawn.check()
     assert drawn.empty() == empty
+
+
+def test_a_panel_that_fails_is_alone_in_it(tmp_path: Path, browser: Browser) -> None:
+    page = write(tmp_path / "run", ps_job())
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace('"top":[', '"tip":['), encoding="utf-8")
+    drawn = Drawn(browser(page, "--dump-dom", quiet=False))
+    assert drawn.of("html")[0]["data-errors"] == "1"
+    assert drawn.of("html")[0]["data-done"] == "true"
+    assert [panel["id"] for panel in drawn.of("section") if "data-drawn" not in panel] == ["path"]
 
 
 def test_names_that_are_markup(tmp_path: Path, browser: Browser) -> None:

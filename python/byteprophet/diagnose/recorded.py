@@ -241,7 +241,8 @@ def _notes(workers: Sequence[Worker], served: Rows, local_ranks: int) -> list[st
             "no spans: what workers computed is not known; an iteration is from the "
             "first ready gradient to the next iteration's"
         )
-    if not collectives and not all(len(worker.transfers) for worker in workers):
+    sent = [len(worker.transfers) > 0 for worker in workers]
+    if not collectives and not (any(sent) if local_ranks > 1 else all(sent)):
         notes.append(
             "no transfers: when gradients were sent and came back is not known (stock records none)"
         )

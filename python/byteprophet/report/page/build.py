@@ -25,11 +25,28 @@ from byteprophet.whole_files import write_whole
 
 _SCRIPTS = ("draw.js", "charts.js", "timeline.js", "panels.js", "more_panels.js", "main.js")
 
+_MOST_ITERATIONS = 500
+
 
 def write_page(path: Path, diagnosis: Diagnosis, data: Mapping[str, Any]) -> None:
     """Write the page about ``diagnosis`` to ``path``; ``data``: as ``plain.as_json`` has it."""
-    shown = {**data, "timeline": timeline(diagnosis), "series": series(diagnosis)}
+    shown = {**last_of(data), "timeline": timeline(diagnosis), "series": series(diagnosis)}
     write_whole(path, render(shown))
+
+
+def last_of(data: Mapping[str, Any], most: int = _MOST_ITERATIONS) -> dict[str, Any]:
+    """``data``, in which only the last iterations are listed one by one; ``counted``: of how many.
+
+    Means, medians and shares stay those of all.
+    """
+    parts = data["breakdown"]
+    return {
+        **data,
+        "counted": len(data["iterations"]),
+        "iterations": data["iterations"][-most:],
+        "slowest_ns": data["slowest_ns"][-most:],
+        "breakdown": {**parts, "parts_ns": [rows[-most:] for rows in parts["parts_ns"]]},
+    }
 
 
 def render(data: Mapping[str, Any]) -> str:

@@ -59,9 +59,9 @@ function yAxis(width, height, most, unit, margin) {
 
 // Bars of parts: rows of {label, parts: [{kind, value}], mark}; values in ns. mark: a dashed line.
 function stackedBars(label, rows, marks = []) {
-  const most = 1.03 * Math.max(...rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0)), ...marks.map((mark) => mark.value), 1);
+  const most = 1.03 * largest([...rows.map((row) => row.parts.reduce((sum, part) => sum + part.value, 0)), ...marks.map((mark) => mark.value)], 1);
   return figure(label, (width) => {
-    const longest = Math.max(...rows.map((row) => row.label.length));
+    const longest = largest(rows.map((row) => row.label.length));
     const margin = { ...MARGIN, left: Math.min(width * 0.3, 12 + 7 * longest) };
     const step = rows.length > 12 ? 16 : 30;
     const height = margin.top + margin.bottom + step * rows.length;
@@ -72,7 +72,7 @@ function stackedBars(label, rows, marks = []) {
       const boxes = row.parts.filter((part) => part.value > 0).map((part) => {
         const box = svg("rect", {
           x, y, width: Math.max(0.4, part.value * scale), height: step * 0.76, fill: colour(part.kind),
-          "data-tip": `${row.label}\n${part.kind}: ${time(part.value)}`,
+          "data-tip": `${row.label}\n${part.kind}: ${duration(part.value)}`,
         });
         x += part.value * scale;
         return box;
@@ -82,7 +82,7 @@ function stackedBars(label, rows, marks = []) {
     });
     const lines = marks.map((mark) => {
       const x = margin.left + mark.value * scale;
-      return svg("line", { x1: x, x2: x, y1: margin.top, y2: height - margin.bottom, stroke: "var(--bound)", "stroke-dasharray": "5 3", "stroke-width": 1.6, "data-tip": `${mark.label}: ${time(mark.value)}` });
+      return svg("line", { x1: x, x2: x, y1: margin.top, y2: height - margin.bottom, stroke: "var(--bound)", "stroke-dasharray": "5 3", "stroke-width": 1.6, "data-tip": `${mark.label}: ${duration(mark.value)}` });
     });
     return frame(width, height, xAxis(width, height, most / 1e6, "ms", margin).flat(), bars.flat(2), lines);
   });
@@ -90,7 +90,7 @@ function stackedBars(label, rows, marks = []) {
 
 // Bars with an interval: rows of {label, value, low, high, fill, note}, in ns.
 function intervalBars(label, rows) {
-  const most = Math.max(...rows.map((row) => row.high ?? row.value));
+  const most = largest(rows.map((row) => row.high ?? row.value), 1);
   return figure(label, (width) => {
     const margin = { ...MARGIN, left: Math.min(width * 0.3, 130), right: 90 };
     const step = 34;
@@ -106,7 +106,7 @@ function intervalBars(label, rows) {
       ];
       return [
         svg("text", { x: margin.left - 6, y: y + 14, "text-anchor": "end" }, row.label),
-        svg("rect", { x: margin.left, y, width: end - margin.left, height: 20, fill: row.fill, "data-tip": `${row.label}: ${time(row.value)}\n${row.note ?? ""}`.trim() }),
+        svg("rect", { x: margin.left, y, width: end - margin.left, height: 20, fill: row.fill, "data-tip": `${row.label}: ${duration(row.value)}\n${row.note ?? ""}`.trim() }),
         whisker,
         svg("text", { x: high + 6, y: y + 14 }, ms(row.value)),
       ];
@@ -140,7 +140,7 @@ function lines(label, sets, { xUnit, yUnit, xMost, yMost, xFirst = null, marks =
 
 // Two stacked values per place, and a dot: rows of {label, wait, transfer, exposed}, in ns.
 function gradientBars(label, rows) {
-  const most = 1.05 * Math.max(...rows.map((row) => Math.max(row.wait_ns + row.transfer_ns, row.exposed_ns)), 1);
+  const most = 1.05 * largest(rows.map((row) => Math.max(row.wait_ns + row.transfer_ns, row.exposed_ns)), 1);
   return figure(label, (width) => {
     const margin = MARGIN;
     const height = 260;
@@ -150,7 +150,7 @@ function gradientBars(label, rows) {
     const bars = rows.map((row, place) => {
       const left = margin.left + wide * place;
       const sum = row.wait_ns + row.transfer_ns;
-      const text = `${place}: ${row.name}, ${bytes(row.size_bytes)}\nwaits ${time(row.wait_ns)}, travels ${time(row.transfer_ns)}\nkeeps computation waiting ${time(row.exposed_ns)}`;
+      const text = `${place}: ${row.name}, ${bytes(row.size_bytes)}\nwaits ${duration(row.wait_ns)}, travels ${duration(row.transfer_ns)}\nkeeps computation waiting ${duration(row.exposed_ns)}`;
       return [
         bar(left, 0, row.wait_ns, "var(--queued)"),
         bar(left, row.wait_ns, sum, "var(--forward)"),
@@ -168,7 +168,7 @@ function gradientBars(label, rows) {
 
 // Changes to both sides of a line: rows of {label, value}, in ns.
 function changeBars(label, rows) {
-  const most = Math.max(...rows.map((row) => Math.abs(row.value)), 1);
+  const most = largest(rows.map((row) => Math.abs(row.value)), 1);
   return figure(label, (width) => {
     const left = Math.min(width * 0.3, 130);
     const step = 26;

@@ -25,7 +25,7 @@ function bytes(count) {
 }
 
 // A duration in the unit that suits it.
-function time(ns) {
+function duration(ns) {
   if (Math.abs(ns) >= 1e9) return `${(ns / 1e9).toFixed(3)} s`;
   return Math.abs(ns) >= 1e6 ? ms(ns, 2) : `${(ns / 1e3).toFixed(1)} µs`;
 }
@@ -41,6 +41,9 @@ function colour(kind) {
   const name = kind.replaceAll(" ", "_");
   return `var(--${COLOURS[name] ?? name})`;
 }
+
+// Of any number of values, which Math.max(...values) does not take.
+const largest = (values, least = 0) => values.reduce((most, value) => Math.max(most, value), least);
 
 // Round numbers from 0 to at least most, about count of them.
 function ticks(most, count) {

@@ -25,7 +25,7 @@ function gradientsPanel(data) {
 function bandwidthPanel(data) {
   const { series } = data;
   const rates = data.utilisation.link_bps;
-  if (!series.push_bps.length) return [missing("No transfers were recorded, so what links carried over time is not known."), usage(data)];
+  if (!series.push_bps.some(Boolean)) return [missing("No transfers were recorded, so what links carried over time is not known."), usage(data)];
   const step = series.bin_ns / 1e6;
   const options = { xUnit: "ms from the first iteration shown", xMost: series.length_ns / 1e6, marks: series.starts_ns.map((ns) => ns / 1e6), yUnit: "Mbit/s" };
   const steps = (values) => values.flatMap((value, place) => [[place * step, value], [Math.min((place + 1) * step, options.xMost), value]]);
@@ -43,7 +43,7 @@ function bandwidthPanel(data) {
       lines(`Bandwidth of ${role}, ${direction}, over time`, sets, { ...options, yMost: most, height: 160, tips }));
   }));
   return [
-    html("p", { class: "soft" }, `Payload in bins of ${step.toFixed(1)} ms, from transfers; dotted lines: iterations. ${series.not_sampled ? `${series.not_sampled}.` : ""}`),
+    html("p", { class: "soft" }, `Payload in bins of ${step.toFixed(1)} ms, from transfers${series.starts_ns.length ? "; dotted lines: iterations" : ""}. ${series.not_sampled ? `${series.not_sampled}.` : ""}`),
     legend([["push", "var(--push)"], ["pull", "var(--pull)"], ...(series.not_sampled ? [] : [["the monitor's estimate", "var(--forward)"]]), ...(rates.some(Boolean) ? [["the link's rate (payload)", "var(--bound)", true]] : [])]),
     html("div", { class: "columns wide-columns" }, pictures),
     usage(data),
@@ -66,7 +66,7 @@ function stragglersPanel(data) {
   if (!found.meetings) return [missing("Neither servers nor collectives nor transfers were recorded, so who came last is not known.")];
   const rows = data.workers.map((role, worker) => {
     const share = found.last[worker] / found.meetings;
-    return [role, percent(share, 0), shareBar(share, "var(--others)"), ms(found.behind_ns[worker], 2), ms(found.p90_ns[worker], 2), ms(found.cost_ns[worker] / data.iterations.length, 2)];
+    return [role, percent(share, 0), shareBar(share, "var(--others)"), ms(found.behind_ns[worker], 2), ms(found.p90_ns[worker], 2), ms(found.cost_ns[worker] / data.counted, 2)];
   });
   return [
     html("p", { class: "soft" }, `Who came last in ${found.meetings} ${found.source}, and by how much. Others waited: time per iteration in which computation of another worker stood still for it, its own part having arrived.`),

@@ -20,12 +20,15 @@ const STEPS = {
   other: "the script's own time between layers, and threads that wake up",
 };
 
+// Of iterations one by one the page has only the last.
+const shownOf = (data) => (data.counted > data.iterations.length ? `: the last ${data.iterations.length} of ${data.counted}` : "");
+
 function summary(data) {
   const times = data.iteration_ns;
   const card = (value, text) => html("div", { class: "card" }, html("b", null, value), html("span", { class: "soft" }, text));
   const kinds = data.path.kinds.filter((row) => row.share >= 0.05).slice(0, 3).map((row) => `${row.kind} ${percent(row.share, 0)}`);
   const cards = [
-    card(ms(times.median), `iteration, median of ${data.iterations.length}; ${ms(times.p10)} to ${ms(times.p90)} (10 to 90 %)`),
+    card(ms(times.median), `iteration, median of ${data.counted}; ${ms(times.p10)} to ${ms(times.p90)} (10 to 90 %)`),
     data.bound_ns ? card(`${(times.median / data.bound_ns).toFixed(3)} ×`, `the lower bound, ${ms(data.bound_ns)}: no schedule is faster`) : card("–", "lower bound not known"),
     data.prediction ? card(signed(percent(data.prediction.error, 1), data.prediction.error), "error of the replay") : null,
     card(percent(data.path.kinds[0]?.share ?? 0, 0), `of the critical path: ${kinds.join(", ")}`),
@@ -41,9 +44,9 @@ function summary(data) {
     facts(data),
     data.notes.map((note) => missing(`${note[0].toUpperCase()}${note.slice(1)}.`)),
     data.lost || data.cut_off.length ? missing(`${data.lost} rows were lost; cut off: ${data.cut_off.join(", ") || "none"}.`) : null,
-    html("h3", null, "Iterations of the slowest worker"),
+    html("h3", null, `Iterations of the slowest worker${shownOf(data)}`),
     legend([["iteration", "var(--forward)"], ...(data.bound_ns ? [["lower bound", "var(--bound)", true]] : [])]),
-    lines("Iteration times over their number", sets, { xUnit: "number of the iteration", xFirst: first, yUnit: "ms", xMost: Math.max(1, last - first), yMost: Math.max(...data.slowest_ns) / 1e6, height: 170, tips }),
+    lines("Iteration times over their number", sets, { xUnit: "number of the iteration", xFirst: first, yUnit: "ms", xMost: Math.max(1, last - first), yMost: largest(data.slowest_ns) / 1e6, height: 170, tips }),
   ];
 }
 
@@ -56,7 +59,8 @@ function facts(data) {
   const rows = [
     ["scheduler", known.scheduler], ["workload", known.workload],
     ["compute", known.paced ? "paced: timed waits, real bytes" : known.scheduler ? "as recorded" : null],
-    ["workers, servers", `${known.workers}, ${known.servers ?? "not known"}`],
+    [known.local_ranks > 1 ? "processes, servers" : "workers, servers", `${known.workers}, ${known.servers ?? "not known"}`],
+    ["local ranks of a worker", known.local_ranks > 1 ? String(known.local_ranks) : null],
     ["link of each worker", [link, ...own].filter(Boolean).join("; ")],
     ["steps", (known.steps ?? []).join(", ")],
     ["partition", known.partition_bytes ? bytes(known.partition_bytes) : null],
@@ -83,7 +87,7 @@ function breakdown(data) {
     data.bound_ns ? html("p", { class: "soft" }, "Dashed: the lower bound of the iteration.") : null,
     folded("Numbers", table([["worker"], ...used.map((part) => [KEY[part]]), ["sum"]], data.workers.map((role, worker) =>
       [role, ...used.map((part) => ms(mean_ns[worker][parts.indexOf(part)], 2)), ms(mean_ns[worker].reduce((sum, value) => sum + value, 0), 2)]))),
-    folded("Each iteration", html("div", { class: "controls" }, chooser("Of", data.workers, 0, choose)), holder),
+    folded("Each of the last iterations", html("div", { class: "controls" }, chooser("Of", data.workers, 0, choose)), holder),
     waits.length ? folded("What computation waited for", table([["gradient", "text"], ["per iteration"]], waits.map((row) => [row.name, ms(row.mean_ns, 2)]))) : null,
   ];
 }

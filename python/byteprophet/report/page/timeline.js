@@ -101,11 +101,11 @@ class Timeline {
   }
 
   // The first slice of a lane that ends after a time; slices do not overlap.
-  static after(slices, time) {
+  static after(slices, moment) {
     let [low, high] = [0, slices.length / FIELDS];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (slices[middle * FIELDS] + slices[middle * FIELDS + 1] <= time) low = middle + 1;
+      if (slices[middle * FIELDS] + slices[middle * FIELDS + 1] <= moment) low = middle + 1;
       else high = middle;
     }
     return low * FIELDS;
@@ -115,13 +115,13 @@ class Timeline {
   told(x, y) {
     const row = this.rows.find((one) => y >= one.y && y < one.y + LANE);
     if (!row || x < this.left) return "";
-    const time_ = this.from + (x - this.left) / this.scale;
-    const at = Timeline.after(row.slices, time_ - 1 / this.scale);
-    if (at >= row.slices.length || row.slices[at] > time_ + 1 / this.scale) return "";
+    const moment = this.from + (x - this.left) / this.scale;
+    const at = Timeline.after(row.slices, moment - 1 / this.scale);
+    if (at >= row.slices.length || row.slices[at] > moment + 1 / this.scale) return "";
     const [begin, length, kind, name, size] = row.slices.slice(at, at + FIELDS);
     const unit = this.data.unit_ns;
     const what = `${this.data.kinds[kind]} ${this.data.names[name]}`.trim();
-    return `${what}\n${time(length * unit)}${size ? `, ${bytes(size)}` : ""}, at ${ms(begin * unit, 2)}`;
+    return `${what}\n${duration(length * unit)}${size ? `, ${bytes(size)}` : ""}, at ${ms(begin * unit, 2)}`;
   }
 
   draw() {
