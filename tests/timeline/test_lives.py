@@ -164,7 +164,7 @@ def test_what_is_of_no_iteration_moves_none() -> None:
 
 
 def test_lives_at_one_time_are_refused() -> None:
-    with pytest.raises(UserError, match="several files of .* are of one time"):
+    with pytest.raises(UserError, match=r"several files of .* are of one time"):
         join_lives([*life(0, range(1, 3), SAME), *life(0, range(1, 3), SAME)])
 
 
