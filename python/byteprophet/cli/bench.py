@@ -16,6 +16,7 @@ from byteprophet.bench.case import all_reduce_case
 from byteprophet.bench.grid import built_in_grids
 from byteprophet.bench.grid_phases import PHASES
 from byteprophet.bench.runtimes import BYTEPS, RUNTIMES, runtime_of
+from byteprophet.cli.given import refuse_given
 from byteprophet.cli.grid import bench_grid
 from byteprophet.cli.lists import split
 from byteprophet.cli.run import parse_settings, parse_worker_rates
@@ -156,10 +157,10 @@ def bench(
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise UserError(f"--json {json_file}: there is no such directory")
     if grid is not None:
-        _refuse(context, _OF_A_WORKLOAD, "belongs to a bench without --grid")
+        refuse_given(context, _OF_A_WORKLOAD, "belongs to a bench without --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")
         return bench_grid(grid, phase, names, rounds, out, report, json_file)
-    _refuse(context, _OF_A_GRID, "needs --grid")
+    refuse_given(context, _OF_A_GRID, "needs --grid")
     if workload is None:
         raise UserError("--workload or --grid: say what to run, e.g. --workload resnet50")
     runtimes = split(runtime, "--runtime")
@@ -167,7 +168,7 @@ def bench(
     if BYTEPS in runtimes:
         names = split(schedulers_ or _DEFAULT_SCHEDULERS, "--schedulers")
     else:
-        _refuse(context, _OF_BYTEPS, f"belongs to --runtime {BYTEPS}")
+        refuse_given(context, _OF_BYTEPS, f"belongs to --runtime {BYTEPS}")
         names = []
     rates_bps = [parse_rate(text, "--bandwidth") for text in split(bandwidth, "--bandwidth")]
     steps = tuple(parse_step(text) for text in step or [])
@@ -213,12 +214,3 @@ def bench(
     console = Console(width=None if Console().is_terminal else 120)
     console.print(bench_table(results))
     return 0
-
-
-def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
-    """UserError where one of the options was given."""
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
-            option = "--set" if name == "settings" else f"--{name.strip('_').replace('_', '-')}"
-            raise UserError(f"{option} {why}")

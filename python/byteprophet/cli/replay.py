@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from byteprophet.bench import Case
+from byteprophet.cli.given import refuse_given
 from byteprophet.cli.lists import split
 from byteprophet.cli.validate import POLICIES, validate
 from byteprophet.errors import UserError
@@ -89,7 +90,7 @@ def replay(
 ) -> int:
     """See _HELP."""
     if validation:
-        _refuse(context, _OF_A_RUN, "does not belong to --validate")
+        refuse_given(context, _OF_A_RUN, "does not belong to --validate")
         if servers == 0:
             raise UserError("--servers 0: only jobs of BytePS are validated")
         base = Case(
@@ -103,7 +104,7 @@ def replay(
         names = None if cases is None else split(cases, "--cases")
         policies = split(schedulers_, "--schedulers")
         return validate(base, policies, names, iterations, rounds, out, as_json)
-    _refuse(context, _OF_VALIDATION, "needs --validate")
+    refuse_given(context, _OF_VALIDATION, "needs --validate")
     if run is None:
         raise UserError("RUN: name a run directory, or --validate")
     if not run.is_dir():
@@ -129,15 +130,6 @@ def _latency_ns(latency_ms: float) -> int:
     if not math.isfinite(latency_ms):
         raise UserError(f"--link-latency {latency_ms}: must be a number of milliseconds")
     return round(latency_ms * 1e6)
-
-
-def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
-    """UserError where one of the options was given."""
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
-            option = "RUN" if name == "run" else f"--{name.strip('_').replace('_', '-')}"
-            raise UserError(f"{option} {why}")
 
 
 def _table(prediction: Prediction) -> Table:

@@ -22,6 +22,7 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph.measured_links import measure_links
+from byteprophet.graph.measured_tensors import layer_of
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ring_job import RingCompute, RingJob
 from byteprophet.timeline.events import Events
@@ -123,7 +124,7 @@ class _Times:
 
     def __init__(self, rank: _Rank, numbers: Sequence[int], layers: Sequence[str]) -> None:
         self._rank = rank
-        self._layers = layers
+        self._places = {layer: place for place, layer in enumerate(layers)}
         iterations, buckets = len(numbers), len(rank.buckets[numbers[-1]])
         self.forward_ns = np.zeros((iterations, len(layers)), np.int64)
         self.gradient_ns = np.zeros((iterations, len(layers)), np.int64)
@@ -142,7 +143,7 @@ class _Times:
         self.start_ns[place : place + 2] = whole
         since_ns, next_ns = whole
         for name, until_ns in rank.of(number, Kind.FORWARD)[["name", "end_ns"]].tolist():
-            self.forward_ns[place, self._layer(rank.names[name])] += until_ns - since_ns
+            self.forward_ns[place, layer_of(rank.names[name], self._places)] += until_ns - since_ns
             since_ns = until_ns
         self._take_gradients(place, number, since_ns)
         collectives = rank.of(number, Kind.COLLECTIVE, "begin_ns")
@@ -160,16 +161,10 @@ class _Times:
         together: list[int] = []
         backward = self._rank.of(number, Kind.BACKWARD)[["name", "end_ns", "size_bytes"]]
         for name, end_ns, size_bytes in backward.tolist():
-            together.append(self._layer(self._rank.names[name]))
+            together.append(layer_of(self._rank.names[name], self._places))
             if size_bytes:
                 self.gradient_ns[place, together] = max(0, end_ns - since_ns)
                 self.size_bytes[max(together)] += size_bytes
                 together.clear()
         if together:  # nothing was handed over after these
             self.gradient_ns[place, together] = max(0, end_ns - since_ns)
-
-    def _layer(self, name: str) -> int:
-        """The place of the layer that a parameter is of, or that is called so; else the first."""
-        while name not in self._layers and "." in name:
-            name = name.rpartition(".")[0]
-        return self._layers.index(name) if name in self._layers else 0

@@ -12,12 +12,13 @@ What comes out are rows of transfers, so that all else need not know: ``sent_ns`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
+from byteprophet.graph.measured_tensors import layer_of
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import (
     SERVED_TABLE,
@@ -105,16 +106,9 @@ def _forward_places(spans: Events, names: Sequence[str]) -> _Ints:
     ended: dict[str, int] = {}
     for place, index in enumerate(backward["name"].tolist()):
         ended.setdefault(spans.names[index], place)
-    order = sorted(names, key=lambda name: (_layer(name, layers), -ended[name]))
+    order = sorted(names, key=lambda name: (layer_of(name, layers), -ended[name]))
     places = {name: place for place, name in enumerate(order)}
     return np.array([places[name] for name in names], np.int64)
-
-
-def _layer(name: str, layers: Mapping[str, int]) -> int:
-    """The place of the layer that a parameter belongs to; the first where none fits."""
-    while name not in layers and "." in name:
-        name = name.rpartition(".")[0]
-    return layers.get(name, 0)
 
 
 def _ready(spans: Events, backward: Rows, names: Sequence[str]) -> tuple[_Ints, _Ints]:

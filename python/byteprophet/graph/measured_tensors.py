@@ -8,6 +8,7 @@ partitions had that size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,13 @@ import numpy as np
 from byteprophet.errors import UserError
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import Rows, tensor_of
+
+
+def layer_of(name: str, layers: Mapping[str, int]) -> int:
+    """The place of the layer that a parameter is of, or that is called so; else the first."""
+    while name not in layers and "." in name:
+        name = name.rpartition(".")[0]
+    return layers.get(name, 0)
 
 
 @dataclass(frozen=True)

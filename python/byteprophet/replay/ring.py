@@ -16,6 +16,7 @@ from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind
 from byteprophet.replay.what_if import Changes, of_workers, scaled
+from byteprophet.workload.bound import all_reduced_bytes
 
 _OF_BYTEPS = {
     "scheduler": "--policy",
@@ -108,5 +109,4 @@ RING = JobKind(change, iterations_ns, daydream_ns, bound_ns, assumptions)
 
 def _moved_bytes(job: RingJob, size_bytes: tuple[int, ...]) -> Int64Array:
     """What every rank sends of tensors of these sizes, and receives."""
-    moved: Int64Array = np.array(size_bytes) * 2 * (job.workers - 1) // job.workers
-    return moved
+    return np.array([all_reduced_bytes(size, job.workers) for size in size_bytes], np.int64)

@@ -9,21 +9,19 @@ from byteprophet.workload.model import Workload
 def all_reduce_bound_ns(workload: Workload, *, bandwidth_bps: int | None, workers: int) -> int:
     """As ``iteration_bound_ns``, of workers that all-reduce among themselves.
 
-    Of each tensor, every worker sends (workers - 1) / workers to reduce it and as much to gather
-    it, whatever the algorithm, and receives the same. Prefixes of tensors in forward order are
-    what must be through before a layer can run, as with servers.
+    Prefixes of tensors in forward order are what must be through before a layer can run, as with
+    servers.
     """
-    moved = 2 * (workers - 1)
-    return _core.iteration_bound_ns(
-        [tensor.size_bytes * moved // workers for tensor in workload.tensors],
-        workload.ready_ns(),
-        [tensor.forward_ns for tensor in workload.tensors],
-        backward_ns=workload.backward_ns,
-        bandwidth_bps=bandwidth_bps,
-        workers=workers,
-        servers=workers,
-        server_bandwidth_bps=None,
-    )
+    moved = [all_reduced_bytes(tensor.size_bytes, workers) for tensor in workload.tensors]
+    return _bound_ns(workload, moved, bandwidth_bps, workers, workers, None)
+
+
+def all_reduced_bytes(size_bytes: int, workers: int) -> int:
+    """What every worker sends of so many bytes that all of them reduce, and receives.
+
+    (workers - 1) / workers to reduce them and as much to gather them, whatever the algorithm.
+    """
+    return size_bytes * 2 * (workers - 1) // workers
 
 
 def iteration_bound_ns(
@@ -35,8 +33,20 @@ def iteration_bound_ns(
     server_bandwidth_bps: int | None = None,
 ) -> int:
     """Nanoseconds; rates are of payload, per direction of each link (None: not limited)."""
+    sizes = [tensor.size_bytes for tensor in workload.tensors]
+    return _bound_ns(workload, sizes, bandwidth_bps, workers, servers, server_bandwidth_bps)
+
+
+def _bound_ns(
+    workload: Workload,
+    moved_bytes: list[int],
+    bandwidth_bps: int | None,
+    workers: int,
+    servers: int,
+    server_bandwidth_bps: int | None,
+) -> int:
     return _core.iteration_bound_ns(
-        [tensor.size_bytes for tensor in workload.tensors],
+        moved_bytes,
         workload.ready_ns(),
         [tensor.forward_ns for tensor in workload.tensors],
         backward_ns=workload.backward_ns,

@@ -1,0 +1,18 @@
+"""Options that were given although they belong to another way of calling the command."""
+
+from __future__ import annotations
+
+import typer
+
+from byteprophet.errors import UserError
+
+_SPELLED = {"settings": "--set", "run": "RUN"}  # where users say it unlike the parameter's name
+
+
+def refuse_given(context: typer.Context, names: tuple[str, ...], why: str) -> None:
+    """UserError where one of the parameters was given."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            option = _SPELLED.get(name) or f"--{name.strip('_').replace('_', '-')}"
+            raise UserError(f"{option} {why}")
