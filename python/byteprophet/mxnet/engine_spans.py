@@ -10,10 +10,13 @@ of arrays (``engine_stamps.py``) instead, and the observer makes spans of these 
     update       a parameter: from its sum, or the update before, to its new value
     iteration    from the last gradient of the one before to its own; the first from its begin
 
-Times include what an operation waited for a free thread of the engine; a stamp is late by what its
-own thread waited for a processor. Gradients of one bundle of operations are complete at once. A
-layer is a block with parameters that the script calls, a hybridized one as a whole; it goes by the
-name of its first parameter.
+Times include what an operation waited for a free thread of the engine. Gradients of one bundle of
+operations are complete at once. A layer is a block with parameters that the script calls, a
+hybridized one as a whole; it goes by the name of its first parameter.
+
+A stamp is late by what its own thread waited for a processor, and others may overtake it: the first
+one of an iteration begins it, be it of a layer or of a gradient, and a late one of the iteration
+before was complete at the end of that.
 
 Threads: the script's asks, the observer's takes; a dictionary hands over what each stamp means.
 Memory is bounded: stamps that nobody took in time were overwritten, and what they mean is given up.
@@ -101,11 +104,8 @@ class EngineSpans:
             meaning = self._meanings.pop(number, None)
             if meaning is None:
                 continue
-            if meaning.kind is Kind.FORWARD:
-                self._forward(meaning, time_ns)
-            elif meaning.kind is Kind.BACKWARD:
-                self._add(Kind.BACKWARD, meaning, self._done_ns or time_ns, time_ns)
-                self._done_ns = time_ns
+            if meaning.kind is Kind.FORWARD or meaning.kind is Kind.BACKWARD:
+                self._compute(meaning.kind, meaning, time_ns)
             elif meaning.kind is Kind.UPDATE:
                 self._update(meaning, time_ns)
             else:
@@ -135,21 +135,33 @@ class EngineSpans:
         if lost := sum(meaning is not None for meaning in given_up):
             self._log.lose(lost)
 
-    def _forward(self, layer: _Meaning, time_ns: int) -> None:
-        free_ns = max(self._done_ns, layer.called_ns)
-        fresh_ns = max((self._updates_ns.get(name, 0) for name in layer.needs), default=0)
-        begin_ns = min(max(free_ns, fresh_ns), time_ns)
-        if layer.iteration != self._iteration:
-            goes_on = layer.iteration == self._iteration + 1 and self._begun_ns
-            if goes_on:
-                whole = _Meaning(Kind.ITERATION, "iteration", self._iteration)
-                self._add(Kind.ITERATION, whole, self._begun_ns, self._done_ns)
-            self._begun_ns = self._done_ns if goes_on else begin_ns
-            self._iteration = layer.iteration
+    def _compute(self, kind: Kind, meaning: _Meaning, time_ns: int) -> None:
+        """A layer or a gradient."""
+        if meaning.iteration < self._iteration:
+            self._add(kind, meaning, self._begun_ns, self._begun_ns)
+            return
+        free_ns = begin_ns = self._done_ns or time_ns
+        if kind is Kind.FORWARD:
+            free_ns = max(self._done_ns, meaning.called_ns)
+            fresh_ns = max((self._updates_ns.get(name, 0) for name in meaning.needs), default=0)
+            begin_ns = max(free_ns, fresh_ns)
+        end_ns = max(time_ns, self._done_ns)
+        begin_ns = min(begin_ns, end_ns)
+        if meaning.iteration > self._iteration:
+            self._begin_iteration(meaning.iteration, begin_ns)
         if begin_ns > free_ns:
-            self._add(Kind.WAIT, layer, free_ns, begin_ns)
-        self._add(Kind.FORWARD, layer, begin_ns, time_ns)
-        self._done_ns = time_ns
+            self._add(Kind.WAIT, meaning, free_ns, begin_ns)
+        self._add(kind, meaning, begin_ns, end_ns)
+        self._done_ns = end_ns
+
+    def _begin_iteration(self, iteration: int, begin_ns: int) -> None:
+        """At the end of the one before, if that was recorded; else where its first span begins."""
+        goes_on = iteration == self._iteration + 1 and self._begun_ns
+        if goes_on:
+            whole = _Meaning(Kind.ITERATION, "iteration", self._iteration)
+            self._add(Kind.ITERATION, whole, self._begun_ns, self._done_ns)
+        self._begun_ns = self._done_ns if goes_on else begin_ns
+        self._iteration = iteration
 
     def _update(self, parameter: _Meaning, time_ns: int) -> None:
         begin_ns = max(self._sums_ns.pop(parameter.name, time_ns), self._updated_ns)
