@@ -10,5 +10,6 @@ void DefinePolicy(nanobind::module_& module);
 void DefineBound(nanobind::module_& module);
 void DefineEngine(nanobind::module_& module);
 void DefineGraph(nanobind::module_& module);
+void DefineMesh(nanobind::module_& module);
 
 }  // namespace byteprophet

@@ -6,4 +6,5 @@ NB_MODULE(_core, module) {
   byteprophet::DefineBound(module);
   byteprophet::DefineEngine(module);
   byteprophet::DefineGraph(module);
+  byteprophet::DefineMesh(module);
 }

@@ -1,8 +1,8 @@
-"""The C++ core: scheduling policies, the lower bound of an iteration, simulated jobs, graphs.
+"""The C++ core: policies, the lower bound of an iteration, simulated jobs, graphs; the mesh.
 
 Times are integer nanoseconds on the caller's clock. Nothing here is thread safe except
-``iteration_bound_ns``, ``simulate`` and ``replay``. A request that the core refuses raises
-``ValueError`` with one line that says what and why; a number outside its C++ type raises
+``iteration_bound_ns``, ``simulate``, ``replay`` and ``Mesh``. A request that the core refuses
+raises ``ValueError`` with one line that says what and why; a number outside its C++ type raises
 ``TypeError``.
 """
 
@@ -148,3 +148,75 @@ def critical_path(
 
 def graph_closure(graph: Mapping[str, Any], wanted: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """``wanted`` and all operations that they need, ascending. Arguments, errors: ``replay``."""
+
+@final
+class Traffic:
+    """What went one way: payload bytes, frames, and how long there was something to go.
+
+    A bandwidth and a cost per frame can be estimated from differences of these.
+    """
+
+    @property
+    def payload_bytes(self) -> int: ...
+    @property
+    def frames(self) -> int: ...
+    @property
+    def busy_ns(self) -> int: ...
+
+@final
+class Mesh:
+    """Sums and gathers between the ranks of a job. See native/exchange/mesh.h.
+
+    Of each tensor's n elements, rank r of P owns [r * n // P, (r + 1) * n // P). Tensors are pairs
+    (address, elements) of dense memory of ``dtype`` ("float32", "float64", "float16", "bfloat16",
+    "int64", "int32", "int16", "int8", "uint8", "bool"); they stay alive, and are left alone, until
+    their operation is over. An operation is a 64-bit number, the same on every rank for the same
+    exchange, and used once. Of those that are ready, the one of smallest ``position`` is sent next.
+    What does not fit raises ``ValueError``, as does anything started after ``close``.
+
+    All calls release the GIL, and any thread may make them.
+    """
+
+    def __init__(self, rank: int, sockets: Sequence[int], frame_bytes: int = 262144) -> None:
+        """``sockets[r]``: descriptor of a stream socket connected to rank r; own place: -1.
+
+        They belong to the mesh from now on, also if this raises.
+        """
+
+    def reduce(
+        self,
+        operation: int,
+        tensors: Sequence[tuple[int, int]],
+        dtype: str,
+        average: bool,
+        position: int,
+    ) -> None:
+        """The own share becomes the sum of all ranks', in rank order, or that times 1/P.
+
+        Other shares stay as they are. Types without fractions have no averages; of bools, the sum
+        is whether any is true.
+        """
+
+    def gather(
+        self, operation: int, tensors: Sequence[tuple[int, int]], dtype: str, position: int
+    ) -> None:
+        """Every other rank's share becomes what that rank has there."""
+
+    def completed(self, timeout_s: float) -> list[tuple[int, str | None]]:
+        """Operations that are over, each once, in order of their ends; with an error, or None.
+
+        Waits up to ``timeout_s`` for one, not once the mesh is closed. The memory of an operation
+        that has failed is not touched any more, and holds anything.
+        """
+
+    def missing(self, operation: int) -> list[int]:
+        """Ranks whose part of it has not come; none where it is not under way."""
+
+    def traffic(self) -> tuple[Traffic, Traffic]:
+        """Sent and received. What is received is busy while its sender has something to send."""
+
+    def close(self, timeout_s: float) -> None:
+        """Sends what is queued, for so long at most, and leaves; idempotent.
+
+        The others are told that this rank leaves; what is not over has failed.
+        """

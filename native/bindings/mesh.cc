@@ -1,0 +1,93 @@
+// The exchange between ranks. Nothing of Python is in it: every call that does something runs
+// without the GIL, and the mesh's own threads never want it.
+#include "exchange/mesh.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace byteprophet {
+namespace {
+
+using WithoutGil = nb::call_guard<nb::gil_scoped_release>;
+using Addresses = std::vector<std::pair<uint64_t, uint64_t>>;
+
+std::chrono::nanoseconds Ns(double time_s) {
+  // No number is no time, either.
+  const double limited_s = time_s > 0 ? std::min(time_s, 1e6) : 0.0;
+  return std::chrono::nanoseconds(static_cast<int64_t>(limited_s * 1e9));
+}
+
+// exchange::Mesh in the process that made it. A child made by fork has none of its threads: there
+// the object goes without being ended.
+class Mesh {
+ public:
+  Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes)
+      : mesh_(std::make_unique<exchange::Mesh>(rank, sockets, frame_bytes)) {}
+  ~Mesh() {
+    if (getpid() != process_) (void)mesh_.release();
+  }
+
+  void Reduce(uint64_t operation, const Addresses& tensors, const std::string& dtype, bool average,
+              int64_t position) {
+    Begin(exchange::Kind::kReduce, operation, tensors, dtype, average, position);
+  }
+  void Gather(uint64_t operation, const Addresses& tensors, const std::string& dtype,
+              int64_t position) {
+    Begin(exchange::Kind::kGather, operation, tensors, dtype, false, position);
+  }
+  std::vector<exchange::Over> Completed(double timeout_s) {
+    return mesh_->Completed(Ns(timeout_s));
+  }
+  std::vector<int> Missing(uint64_t operation) const { return mesh_->Missing(operation); }
+  std::pair<exchange::Traffic, exchange::Traffic> Traffic() const {
+    return {mesh_->sent(), mesh_->received()};
+  }
+  void Close(double timeout_s) { mesh_->Close(Ns(timeout_s)); }
+
+ private:
+  void Begin(exchange::Kind kind, uint64_t operation, const Addresses& tensors,
+             const std::string& dtype, bool average, int64_t position) {
+    std::vector<exchange::Tensor> known;
+    known.reserve(tensors.size());
+    for (const auto& [address, elements] : tensors)
+      known.push_back({reinterpret_cast<std::byte*>(address), elements});
+    mesh_->Begin(kind, operation, known, exchange::DtypeNamed(dtype), average, position);
+  }
+
+  const pid_t process_ = getpid();
+  std::unique_ptr<exchange::Mesh> mesh_;
+};
+
+}  // namespace
+
+void DefineMesh(nb::module_& module) {
+  nb::class_<exchange::Traffic>(module, "Traffic")
+      .def_ro("payload_bytes", &exchange::Traffic::payload_bytes)
+      .def_ro("frames", &exchange::Traffic::frames)
+      .def_ro("busy_ns", &exchange::Traffic::busy_ns);
+  nb::class_<Mesh>(module, "Mesh")
+      .def(nb::init<int, const std::vector<int>&, size_t>(), "rank"_a, "sockets"_a,
+           "frame_bytes"_a = size_t{1} << 18)
+      .def("reduce", &Mesh::Reduce, "operation"_a, "tensors"_a, "dtype"_a, "average"_a,
+           "position"_a, WithoutGil())
+      .def("gather", &Mesh::Gather, "operation"_a, "tensors"_a, "dtype"_a, "position"_a,
+           WithoutGil())
+      .def("completed", &Mesh::Completed, "timeout_s"_a, WithoutGil())
+      .def("missing", &Mesh::Missing, "operation"_a, WithoutGil())
+      .def("traffic", &Mesh::Traffic, WithoutGil())
+      .def("close", &Mesh::Close, "timeout_s"_a, WithoutGil());
+}
+
+}  // namespace byteprophet

@@ -1,0 +1,108 @@
+#include "exchange/mesh.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+namespace byteprophet::exchange {
+namespace {
+
+std::vector<Descriptor> Owned(const std::vector<int>& sockets) {
+  std::vector<Descriptor> owned;
+  owned.reserve(sockets.size());
+  for (const int fd : sockets) owned.emplace_back(fd);
+  return owned;
+}
+
+// A thread that gets no signals: they are the script's.
+template <typename Box>
+std::thread Thread(const char* name, Box& box) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread([&box] { box.Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace
+
+Mesh::Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes)
+    : rank_(rank),
+      sockets_(Owned(sockets)),
+      outbox_((Prepare(frame_bytes), sockets_), frame_bytes, ledger_, sent_, to_outbox_, to_inbox_),
+      inbox_(sockets_, ledger_, received_, to_inbox_, to_outbox_) {
+  sending_ = Thread("mesh-send", outbox_);
+  try {
+    receiving_ = Thread("mesh-receive", inbox_);
+  } catch (...) {
+    to_outbox_.Post(Finish{});
+    sending_.join();
+    throw;
+  }
+}
+
+void Mesh::Prepare(size_t frame_bytes) const {
+  const auto refuse = [](const std::string& why) { throw std::invalid_argument("mesh: " + why); };
+  const std::string ranks = std::to_string(sockets_.size()) + " ranks";
+  if (rank_ < 0 || static_cast<size_t>(rank_) >= sockets_.size())
+    refuse("rank " + std::to_string(rank_) + " of " + ranks);
+  if (frame_bytes < 1 || frame_bytes > kMostFrameBytes)
+    refuse("frames of " + std::to_string(frame_bytes) + " bytes; 1 to " +
+           std::to_string(kMostFrameBytes) + " are possible");
+  for (size_t r = 0; r < sockets_.size(); ++r) {
+    const bool own = static_cast<int>(r) == rank_;
+    if (own != (sockets_[r].fd() < 0))
+      refuse("a socket for each of " + ranks + " but rank " + std::to_string(rank_) +
+             ", which has -1: " + std::to_string(sockets_[r].fd()) + " is given for rank " +
+             std::to_string(r));
+    if (!own) exchange::Prepare(sockets_[r].fd(), frame_bytes);
+  }
+}
+
+void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dtype dtype,
+                 bool average, int64_t position) {
+  const DtypeFacts& facts = FactsOf(dtype);
+  if (average && !facts.has_fractions)
+    throw std::invalid_argument("mesh: " + std::string(facts.name) + " has no averages");
+  for (const Tensor& tensor : tensors) {
+    if (tensor.elements > 0 && (tensor.data == nullptr ||
+                                reinterpret_cast<uintptr_t>(tensor.data) % facts.size_bytes != 0))
+      throw std::invalid_argument("mesh: a tensor is not aligned to its elements");
+  }
+  const int ranks = static_cast<int>(sockets_.size());
+  auto operation = std::make_shared<Operation>(Operation{.number = number,
+                                                         .kind = kind,
+                                                         .dtype = dtype,
+                                                         .average = average,
+                                                         .position = position,
+                                                         .rank = rank_,
+                                                         .shares = {}});
+  for (int r = 0; r < ranks; ++r)
+    operation->shares.push_back(ShareOf(tensors, facts.size_bytes, r, ranks));
+  std::vector<int> awaited;
+  for (int r = 0; r < ranks; ++r) {
+    if (r != rank_ && operation->From(r).size_bytes > 0) awaited.push_back(r);
+  }
+  ledger_.Add(number, std::move(awaited));
+  Mailbox::PostToBoth(to_outbox_, to_inbox_, Start{std::move(operation)});
+}
+
+void Mesh::Close(std::chrono::nanoseconds timeout) {
+  const std::lock_guard lock(closing_);
+  if (!sending_.joinable()) return;
+  ledger_.Refuse();
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  to_outbox_.Post(Finish{deadline});
+  sending_.join();
+  to_inbox_.Post(Finish{deadline});
+  receiving_.join();
+  sockets_.clear();
+  ledger_.Close("this rank has left the job");
+}
+
+}  // namespace byteprophet::exchange

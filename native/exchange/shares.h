@@ -1,0 +1,86 @@
+// Who owns what: of each tensor's n elements, rank r of P owns [r*n/P, (r+1)*n/P), rounded down.
+// A rank's share of an operation are its pieces of all tensors, one after another; it is sent from,
+// or received into, their own memory.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exchange/dtype.h"
+#include "exchange/frame.h"
+
+namespace byteprophet::exchange {
+
+// Dense memory that somebody else keeps alive.
+struct Tensor {
+  std::byte* data;
+  uint64_t elements;
+};
+
+struct Piece {
+  std::byte* data;
+  size_t size_bytes;  // not 0
+};
+
+struct Share {
+  std::vector<Piece> pieces;
+  uint64_t size_bytes = 0;
+};
+
+Share ShareOf(std::span<const Tensor> tensors, size_t element_bytes, int rank, int ranks);
+
+// A place in a share. The share outlives it.
+class Cursor {
+ public:
+  Cursor() = default;
+  explicit Cursor(const Share& share) : pieces_(share.pieces) {}
+
+  // Writes up to `room` pieces of up to `most_bytes` from here on to `out`. Returns how many, and
+  // how many bytes they have; less than `most_bytes` only where room or share ends.
+  std::pair<size_t, size_t> Look(uint64_t most_bytes, iovec* out, size_t room) const;
+
+  // Not beyond the end.
+  void Advance(size_t bytes);
+
+  // Copies bytes from or to the share, and advances.
+  void Read(std::byte* to, size_t bytes);
+  void Write(const std::byte* from, size_t bytes);
+
+ private:
+  template <typename Copy>
+  void Walk(size_t bytes, const Copy& copy);
+
+  std::span<const Piece> pieces_;
+  size_t done_ = 0;  // bytes of the first of them
+};
+
+// One exchange, the same for both threads, which only look at it.
+struct Operation {
+  uint64_t number;
+  Kind kind;  // kReduce or kGather
+  Dtype dtype;
+  bool average;
+  int64_t position;
+  int rank;                   // this one
+  std::vector<Share> shares;  // of each rank, in this rank's memory
+
+  const Share& own() const { return shares[static_cast<size_t>(rank)]; }
+  // What is sent to `other`, and what comes from it.
+  const Share& To(int other) const { return kind == Kind::kReduce ? Of(other) : own(); }
+  const Share& From(int other) const { return kind == Kind::kReduce ? own() : Of(other); }
+
+ private:
+  const Share& Of(int other) const { return shares[static_cast<size_t>(other)]; }
+};
+
+// "400 bytes of a float32 reduce"
+std::string Describe(Kind kind, Dtype dtype, uint64_t size_bytes);
+
+}  // namespace byteprophet::exchange

@@ -1,0 +1,90 @@
+#include "exchange/sockets.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <stdexcept>
+#include <system_error>
+
+namespace byteprophet::exchange {
+namespace {
+
+constexpr int kVanishedAfterMs = 15'000;
+// Probes of an idle connection. Its end comes with the first probe after kVanishedAfterMs.
+constexpr int kProbeAfterS = 3, kProbeEveryS = 3;
+
+int Option(int socket, int level, int name) {
+  int value = 0;
+  socklen_t size = sizeof(value);
+  return getsockopt(socket, level, name, &value, &size) == 0 ? value : -1;
+}
+
+void SetOption(int socket, int level, int name, int value) {
+  if (setsockopt(socket, level, name, &value, sizeof(value)) != 0)
+    throw std::system_error(errno, std::generic_category(), "mesh: setsockopt");
+}
+
+}  // namespace
+
+int CheckedFd(int fd, const char* what) {
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), what);
+  return fd;
+}
+
+void Poll::Add(int fd, uint32_t events, uint64_t number) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = number;
+  CheckedFd(epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, fd, &event), "epoll_ctl");
+}
+
+void Poll::Remove(int fd) { epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr); }
+
+int Poll::Wait(std::span<epoll_event> events, int timeout_ms) {
+  const int ready =
+      epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  return std::max(ready, 0);  // a signal is no event
+}
+
+void Prepare(int socket, size_t unsent_bytes) {
+  if (Option(socket, SOL_SOCKET, SO_TYPE) != SOCK_STREAM)
+    throw std::invalid_argument("mesh: descriptor " + std::to_string(socket) +
+                                " is no stream socket");
+  fcntl(socket, F_SETFD, FD_CLOEXEC);
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+  const int domain = Option(socket, SOL_SOCKET, SO_DOMAIN);
+  if (domain != AF_INET && domain != AF_INET6) return;
+  SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT,
+            static_cast<int>(std::min<size_t>(unsent_bytes, INT_MAX)));
+  SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kVanishedAfterMs);
+  SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, kProbeAfterS);
+  SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeEveryS);
+  SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+int Unacknowledged(int socket) {
+  int bytes = 0;
+  return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
+std::string ErrorText(int error) {
+  switch (error) {
+    case ECONNRESET:
+    case EPIPE:
+      return "connection reset";
+    case ETIMEDOUT:
+      return "no answer";
+    default:
+      return std::generic_category().message(error);
+  }
+}
+
+}  // namespace byteprophet::exchange

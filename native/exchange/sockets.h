@@ -1,0 +1,60 @@
+// File descriptors that are closed with their owner, and the options of the mesh's sockets.
+#pragma once
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace byteprophet::exchange {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// `fd`, or std::system_error if it is none; `what` was called for it.
+int CheckedFd(int fd, const char* what);
+
+// Which sockets one thread waits for. Numbers tell them apart.
+class Poll {
+ public:
+  void Add(int fd, uint32_t events, uint64_t number);
+  void Remove(int fd);
+
+  // Those that are ready, in events[0..n). Negative `timeout_ms`: without limit.
+  int Wait(std::span<epoll_event> events, int timeout_ms);
+
+ private:
+  Descriptor epoll_{CheckedFd(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")};
+};
+
+// Makes a connected stream socket ready for the mesh: nothing blocks, other programs do not
+// inherit it, small frames go at once, no more than `unsent_bytes` wait in the kernel to be sent
+// for the first time, and a host that has vanished is noticed within 20 s. So is a process that is
+// stopped for as long, where something is to be sent to it. Throws std::invalid_argument for what
+// is no stream socket.
+void Prepare(int socket, size_t unsent_bytes);
+
+// Bytes that the other side has not acknowledged; 0 where that is not known.
+int Unacknowledged(int socket);
+
+// "connection reset"
+std::string ErrorText(int error);
+
+}  // namespace byteprophet::exchange
