@@ -159,9 +159,9 @@ void Outbox::Send(Link& link) {
   if (sent >= 0) return Sent(link, static_cast<size_t>(sent));
   if (errno == EAGAIN || errno == EINTR) return;
   const std::string why = "rank " + std::to_string(link.rank) + " is gone: " + ErrorText(errno);
-  // Both ways, so that the inbox reads what has come before, and then the end.
-  shutdown(link.fd, SHUT_RDWR);
+  // Both ways, so that the inbox reads what has come before, and then the end, with this reason.
   inbox_.Post(LinkLost{link.rank, why});
+  shutdown(link.fd, SHUT_RDWR);
   Lose(link, why);
 }
 
