@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byteprophet.allreduce.groups import fixed_size
+from byteprophet.allreduce.groups import Groups, fixed_size
 from byteprophet.allreduce.model import Order, predict
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
 from byteprophet.allreduce.timing import Link, Parameter, Timing
@@ -18,7 +18,7 @@ from .timings import NS_PER_BYTE, even, partitions, timings
 
 
 @st.composite
-def anything(draw: st.DrawFn) -> tuple[Timing, tuple[tuple[int, ...], ...], Order]:
+def anything(draw: st.DrawFn) -> tuple[Timing, Groups, Order]:
     timing = draw(timings())
     groups = draw(partitions(len(timing.parameters)))
     positions = draw(st.permutations(range(2 * len(groups))))
@@ -30,7 +30,7 @@ def anything(draw: st.DrawFn) -> tuple[Timing, tuple[tuple[int, ...], ...], Orde
 @settings(max_examples=200, deadline=None)
 @given(anything())
 def test_every_iteration_is_as_long_as_predicted(
-    case: tuple[Timing, tuple[tuple[int, ...], ...], Order],
+    case: tuple[Timing, Groups, Order],
 ) -> None:
     timing, groups, order = case
     iterations = [b - a for a, b in pairwise(Ticks(timing, groups, order, 3).started)]
@@ -40,7 +40,7 @@ def test_every_iteration_is_as_long_as_predicted(
 @settings(max_examples=100, deadline=None)
 @given(anything())
 def test_halves_follow_what_they_need_and_share_the_link(
-    case: tuple[Timing, tuple[tuple[int, ...], ...], Order],
+    case: tuple[Timing, Groups, Order],
 ) -> None:
     timing, groups, order = case
     found = predict(timing, groups, order)

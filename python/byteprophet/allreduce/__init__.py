@@ -6,6 +6,7 @@ grouping.py   which ones should, by search over the model
 model.py      orders of halves, and how long an iteration takes under one
 order.py      the orders of the runtimes: allreduce, dear, dear-planned
 bounds.py     what they cannot be faster than
+tuner.py      the buffer size, searched while the job trains
 
 Plain data and arithmetic, the same on every rank; knows no torch.
 """

@@ -12,13 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 
-from byteprophet.allreduce.groups import Groups, fixed_size, merged_gradient
+from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size, merged_gradient
 from byteprophet.allreduce.model import Order, predict
 from byteprophet.allreduce.order import allreduce, dear, earliest_deadline
 from byteprophet.allreduce.timing import Timing
-
-BUFFER_BYTES = tuple(sorted({part << n for part in (2, 3) for n in range(17, 26)}))
-"""Buffer sizes worth trying, 256 KiB to 96 MiB: powers of two, and one value between."""
 
 _STARTS = 2
 _SWEEPS = 8
