@@ -124,3 +124,10 @@ def test_every_space_can_be_searched(scheduler: str) -> None:
     search = Search(choices, TRIALS)
     run(lambda settings: float(sum(settings.values())), search)
     assert search.best() == min(choices, key=lambda each: sum(each.values()))
+
+
+def test_candidates_that_are_named_come_first() -> None:
+    named = [ALL[5], ALL[0], ALL[20]]
+    trials = run(bowl(18, 20, 0.02), Search(ALL, 10, first=named))
+    assert [asked for _, asked, _ in trials[:3]] == named
+    assert [phase for phase, _, _ in trials] == ["given"] * 3 + ["model"] * 5 + ["confirm"] * 2

@@ -1,6 +1,6 @@
-"""All-reduce in two halves: what travels together, in which order, and how fast that can be.
+"""Training without servers: how ranks find each other, and what they exchange in which order.
 
-mesh.py       connects the ranks of a job with each other
-
-Knows no torch.
+``mesh`` connects the ranks; the rest plans: which gradients travel together, in which order their
+halves go over the link, and how long an iteration then takes. The runtimes are in
+``byteprophet.torch``.
 """

@@ -1,9 +1,10 @@
 """Which settings to try next, and which one to keep.
 
-Ten random candidates first; then the one of which the Gaussian process expects the largest
-improvement (xi = 0.1 standard deviations of what was measured so far, on the logarithm of the
-time), as ByteScheduler does. The last trials measure again whatever has the lowest mean: the best
-of many noisy measurements mostly was lucky. Kept is the lowest mean of more than one measurement.
+Ten random candidates first, or those that the caller names; then the one of which the Gaussian
+process expects the largest improvement (xi = 0.1 standard deviations of what was measured so far,
+on the logarithm of the time), as ByteScheduler does. The last trials measure again whatever has the
+lowest mean: the best of many noisy measurements mostly was lucky. Kept is the lowest mean of more
+than one measurement.
 
 The same seed and measurements give the same trials.
 """
@@ -27,13 +28,24 @@ class Search:
     """Minimises a noisy, positive function of settings in ``trials`` measurements.
 
     Ask, measure, tell; in turns, until ``ask`` gives ``None``. ``trials``: at least 1.
+    ``first``: candidates to begin with in place of random ones.
     """
 
-    def __init__(self, candidates: Sequence[Settings], trials: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Settings],
+        trials: int,
+        seed: int = 0,
+        first: Sequence[Settings] | None = None,
+    ) -> None:
         self._candidates = list(candidates)
         self._points = _unit_points(self._candidates)
         self._trials = trials
-        self._order = np.random.default_rng(seed).permutation(len(self._candidates))
+        self._given = first is not None
+        random = np.random.default_rng(seed).permutation(len(self._candidates))[:RANDOM_TRIALS]
+        self._first = [
+            int(each) for each in (random if first is None else map(self._candidates.index, first))
+        ]
         self._chosen: list[int] = []
         self._values: list[float] = []
 
@@ -44,12 +56,12 @@ class Search:
 
     @property
     def phase(self) -> str:
-        """Why the candidate asked for next, or just now, is tried: random, model or confirm."""
+        """Why the candidate of this trial is tried: random, given, model or confirm."""
         confirming = min(CONFIRMING_TRIALS, self._trials // 4)
         if self.trial >= self._trials - confirming:
             return "confirm"
-        if self.trial < RANDOM_TRIALS and self.trial < len(self._candidates):
-            return "random"
+        if self.trial < len(self._first):
+            return "given" if self._given else "random"
         return "model" if len(set(self._chosen)) < len(self._candidates) else "confirm"
 
     def ask(self) -> Settings | None:
@@ -79,8 +91,8 @@ class Search:
 
     def _next(self) -> int:
         phase = self.phase
-        if phase == "random":
-            return int(self._order[self.trial])
+        if phase in ("random", "given"):
+            return self._first[self.trial]
         if phase == "confirm":
             return self._lowest(set(self._chosen))
         values = np.log(np.array(self._values))

@@ -1,0 +1,64 @@
+"""Groups found by search against all partitions of small cases, and against rules on networks."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations, pairwise
+from random import Random
+
+import pytest
+
+from byteprophet.allreduce.grouping import best_groups
+from byteprophet.allreduce.groups import fixed_size, merged_gradient
+from byteprophet.allreduce.order import RUNTIMES, iteration_ns
+from byteprophet.allreduce.timing import Link, Parameter, Timing
+
+from .timings import MODELS, of_model
+
+
+def small(random: Random) -> Timing:
+    """Up to seven parameters; mostly ready in the reverse of forward's order."""
+    count = random.randint(1, 7)
+    ready = [random.randint(0, 100) for _ in range(count)]
+    if random.random() < 0.7:
+        ready.sort(reverse=True)
+    parameters = tuple(
+        Parameter(f"p{place}", random.choice([1, 3, 10, 30, 60]), each, random.randint(0, 20))
+        for place, each in enumerate(ready)
+    )
+    link = Link(2, random.choice([4, 8, 16]) * 10**9, random.choice([0, 1, 3, 10]))
+    return Timing(parameters, 100, link)
+
+
+def shortest_ns(runtime: str, timing: Timing) -> int:
+    """Of all partitions of the readiness order into runs."""
+    order = timing.by_readiness
+    inner = range(1, len(order))
+    return min(
+        iteration_ns(
+            runtime, timing, tuple(order[a:b] for a, b in pairwise([0, *cuts, len(order)]))
+        )
+        for cuts in chain(*(combinations(inner, size) for size in range(len(order))))
+    )
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_almost_always_the_best_of_all_partitions(runtime: str) -> None:
+    random = Random(7)
+    ratios = []
+    for _ in range(120):
+        timing = small(random)
+        found_ns = iteration_ns(runtime, timing, best_groups(runtime, timing))
+        ratios.append(found_ns / shortest_ns(runtime, timing))
+    assert sum(ratio == 1 for ratio in ratios) >= 0.97 * len(ratios)
+    assert max(ratios) <= 1.05
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_on_networks_at_least_as_good_as_every_rule(model: str, runtime: str) -> None:
+    timing = of_model(model, 1.0, message_cost_ns=300_000)
+    groups = best_groups(runtime, timing)
+    assert tuple(chain(*groups)) == timing.by_readiness
+    found_ns = iteration_ns(runtime, timing, groups)
+    rules = [merged_gradient(timing), *(fixed_size(timing, n << 20) for n in (0, 1, 2, 5, 25, 64))]
+    assert found_ns <= min(iteration_ns(runtime, timing, each) for each in rules)

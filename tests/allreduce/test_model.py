@@ -1,0 +1,130 @@
+"""Predicted iterations against ticks of a clock, and against what can be said in closed form."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byteprophet.allreduce.groups import Groups, fixed_size
+from byteprophet.allreduce.model import Order, predict
+from byteprophet.allreduce.order import RUNTIMES, iteration_ns
+from byteprophet.allreduce.timing import Link, Parameter, Timing
+
+from .ticks import Ticks
+from .timings import NS_PER_BYTE, even, partitions, timings
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> tuple[Timing, Groups, Order]:
+    timing = draw(timings())
+    groups = draw(partitions(len(timing.parameters)))
+    positions = draw(st.permutations(range(2 * len(groups))))
+    after_step = draw(st.tuples(*(st.booleans() for _ in groups)))
+    order = Order(tuple(positions[: len(groups)]), tuple(positions[len(groups) :]), after_step)
+    return timing, groups, order
+
+
+@settings(max_examples=200, deadline=None)
+@given(anything())
+def test_every_iteration_is_as_long_as_predicted(
+    case: tuple[Timing, Groups, Order],
+) -> None:
+    timing, groups, order = case
+    iterations = [b - a for a, b in pairwise(Ticks(timing, groups, order, 3).started)]
+    assert iterations == [predict(timing, groups, order).iteration_ns] * 3
+
+
+@settings(max_examples=100, deadline=None)
+@given(anything())
+def test_halves_follow_what_they_need_and_share_the_link(
+    case: tuple[Timing, Groups, Order],
+) -> None:
+    timing, groups, order = case
+    found = predict(timing, groups, order)
+    halves = []
+    for number, group in enumerate(groups):
+        cost_ns = timing.link.half_ns(sum(timing.parameters[p].size_bytes for p in group))
+        assert found.reduce_start_ns[number] >= max(timing.ready_ns[p] for p in group)
+        assert found.gather_start_ns[number] >= found.reduce_end_ns[number]
+        if order.after_step[number]:
+            assert found.gather_start_ns[number] >= timing.step_ns
+        halves.append((found.reduce_start_ns[number], found.reduce_end_ns[number], cost_ns))
+        halves.append((found.gather_start_ns[number], found.gather_end_ns[number], cost_ns))
+    assert all(end - start >= cost for start, end, cost in halves)
+    # Whatever lies within a stretch of time has gone over the link in it.
+    for start, _, _ in halves:
+        for _, end, _ in halves:
+            inside = sum(cost for first, last, cost in halves if start <= first and last <= end)
+            assert inside <= max(0, end - start)
+
+
+F = 12_000
+
+
+@pytest.mark.parametrize(
+    ("runtime", "in_units_of_f"), [("allreduce", 4.0), ("dear", 3.5), ("dear-planned", 3.0)]
+)
+def test_backward_twice_forward_and_all_reduce_three_times(
+    runtime: str, in_units_of_f: float
+) -> None:
+    """The example that the runtimes were made for: what the fluid limit gives, within 1.5%."""
+    timing = even(300, forward_ns=F, backward_ns=2 * F, all_reduce_ns=3 * F)
+    groups = fixed_size(timing, 1)
+    assert iteration_ns(runtime, timing, groups) == pytest.approx(in_units_of_f * F, rel=0.015)
+
+
+@pytest.mark.parametrize("all_reduce", [1, 2, 3, 4, 5, 8])
+def test_fine_groups_reach_equations_7_and_8(all_reduce: int) -> None:
+    """max(ff, ag) + max(bp, rs), and ff + max(bp, ar), written out for bp = 2 ff."""
+    timing = even(300, forward_ns=F, backward_ns=2 * F, all_reduce_ns=all_reduce * F)
+    groups = fixed_size(timing, 1)
+    half = all_reduce / 2
+    assert iteration_ns("dear", timing, groups) == pytest.approx(
+        (max(1, half) + max(2, half)) * F, rel=0.015
+    )
+    assert iteration_ns("allreduce", timing, groups) == pytest.approx(
+        (1 + max(2, all_reduce)) * F, rel=0.015
+    )
+
+
+def one_by_one(sizes: list[int], ready: list[int], forward: list[int], backward: int) -> Timing:
+    parameters = tuple(
+        Parameter(f"p{place}", *each)
+        for place, each in enumerate(zip(sizes, ready, forward, strict=True))
+    )
+    return Timing(parameters, backward, NS_PER_BYTE)
+
+
+def test_an_urgent_gather_passes_a_reduction_in_progress() -> None:
+    """By hand: 0 is reduced 5 to 8 and gathered 8 to 11 in the middle of 1's, 0 to 20."""
+    timing = one_by_one([3, 20], [5, 0], [10, 10], 6)
+    order = Order(reduce=(0, 2), gather=(1, 3), after_step=(False, False))
+    found = predict(timing, ((0,), (1,)), order)
+    assert found.reduce_start_ns == (5, 0)
+    assert found.reduce_end_ns == (8, 26)
+    assert found.gather_start_ns == (8, 26)
+    assert found.gather_end_ns == (11, 46)
+    assert found.iteration_ns == 46 + 10
+
+
+def test_a_gather_of_parameters_waits_for_step_and_one_of_gradients_does_not() -> None:
+    timing = one_by_one([4], [0], [2], 10)
+    groups = ((0,),)
+    waits = predict(timing, groups, Order((0,), (1,), (True,)))
+    assert (waits.gather_start_ns, waits.gather_end_ns, waits.iteration_ns) == ((10,), (14,), 16)
+    early = predict(timing, groups, Order((0,), (1,), (False,)))
+    assert (early.gather_start_ns, early.gather_end_ns, early.iteration_ns) == (
+        (4,),
+        (8,),
+        12,
+    )
+
+
+def test_one_rank_waits_for_nothing() -> None:
+    parameters = (Parameter("a", 4, 3, 5), Parameter("b", 4, None, 6))
+    timing = Timing(parameters, 7, Link(1, 1, 1000))
+    for runtime in RUNTIMES:
+        assert iteration_ns(runtime, timing, ((1,), (0,))) == 7 + 5 + 6

@@ -1,0 +1,118 @@
+"""Timings from workloads and profiles, the cost of a half, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byteprophet.allreduce.timing import Link, Parameter, Timing
+from byteprophet.profile import Burst, Profile, TensorProfile
+from byteprophet.workload import load
+from byteprophet.workload.bound import all_reduced_bytes
+
+LINK = Link(4, 10**9, 250)
+
+
+@given(st.integers(2, 64), st.integers(1, 10**12), st.integers(0, 10**6), st.integers(1, 10**10))
+def test_a_half_costs_alpha_and_its_bytes(
+    ranks: int, bandwidth_bps: int, cost_ns: int, size_bytes: int
+) -> None:
+    exact = Fraction(8 * size_bytes * 10**9 * (ranks - 1), ranks * bandwidth_bps)
+    assert Link(ranks, bandwidth_bps, cost_ns).half_ns(size_bytes) == cost_ns + math.ceil(exact)
+
+
+def test_both_halves_move_what_an_all_reduce_moves() -> None:
+    size_bytes = 10**9
+    link = Link(4, 8 * 10**9)  # a byte per nanosecond
+    assert 2 * link.half_ns(size_bytes) == all_reduced_bytes(size_bytes, 4)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "bert-base", "random:7"])
+def test_of_a_workload(name: str) -> None:
+    workload = load(name)
+    timing = Timing.of_workload(workload, LINK)
+    assert timing.size_bytes == workload.size_bytes
+    assert timing.forward_ns == workload.forward_ns
+    assert timing.step_ns == timing.backward_ns == workload.backward_ns
+    assert timing.ready_ns == workload.ready_ns()
+    assert [each.name for each in timing.parameters] == [each.name for each in workload.tensors]
+    tail_ns = 0
+    for tensor, found in zip(reversed(workload.tensors), reversed(timing.tails_ns), strict=True):
+        tail_ns += tensor.forward_ns
+        assert found == tail_ns
+
+
+def profile(backward_ns: int) -> Profile:
+    def tensor(name: str, place: int, ready_ns: int) -> TensorProfile:
+        return TensorProfile(
+            name=name,
+            size_bytes=4 * place,
+            forward_order=place,
+            ready_ns=ready_ns,
+            spread_ns=0,
+            forward_ns=10 * place,
+            burst=0,
+        )
+
+    return Profile(
+        scheduler="fifo",
+        workers=2,
+        rank=0,
+        iterations=5,
+        batch_size=None,
+        forward_ns=60,
+        backward_ns=backward_ns,
+        tensors=(tensor("a", 1, 70), tensor("b", 2, 0), tensor("c", 3, 30)),
+        bursts=(Burst(ready_ns=0, spread_ns=0, tensors=3, size_bytes=24),),
+    )
+
+
+def test_of_a_profile_counts_from_the_start_of_backward() -> None:
+    timing = Timing.of_profile(profile(backward_ns=100), LINK)
+    assert timing.parameters == (
+        Parameter("a", 4, 100, 10),
+        Parameter("b", 8, 30, 20),
+        Parameter("c", 12, 60, 30),
+    )
+    assert timing.backward_ns == 100
+
+
+@pytest.mark.parametrize("backward_ns", [70, 10])
+def test_of_a_profile_that_has_not_seen_forward(backward_ns: int) -> None:
+    timing = Timing.of_profile(profile(backward_ns), LINK)
+    assert timing.ready_ns == (70, 0, 30)
+    assert timing.backward_ns == 70
+
+
+def test_readiness_ties_go_backwards_and_the_unused_comes_last() -> None:
+    ready = [9, 5, 5, None, 0, 9]
+    parameters = tuple(Parameter(f"p{place}", 4, each, 1) for place, each in enumerate(ready))
+    timing = Timing(parameters, 9, LINK)
+    assert timing.by_readiness == (4, 2, 1, 5, 0, 3)
+    assert timing.ready_ns == (9, 5, 5, 9, 0, 9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Parameter("p", 0, 1, 1),
+        Parameter("p", 4, 11, 1),
+        Parameter("p", 4, -1, 1),
+        Parameter("p", 4, 1, -1),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong: Parameter) -> None:
+    with pytest.raises(ValueError, match="Parameter"):
+        Timing((wrong,), 10, LINK)
+
+
+def test_nothing_and_no_link_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Timing((), 10, LINK)
+    for ranks, bandwidth_bps, cost_ns in ((0, 1, 0), (1, 0, 0), (1, 1, -1)):
+        with pytest.raises(ValueError, match="must be positive"):
+            Link(ranks, bandwidth_bps, cost_ns)
