@@ -20,6 +20,7 @@ from torch import Tensor
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points
 from byteprophet.torch.optimizer import Uncompressed, distribute
+from byteprophet.torch.synchroniser import Unshared
 
 Done = Callable[[BaseException | None], None]
 
@@ -104,7 +105,7 @@ class Network:
                 done(self.failures.get(turn.name))
 
 
-class Member:
+class Member(Unshared):
     """One rank's ``Synchroniser``."""
 
     def __init__(self, network: Network, rank: int) -> None:

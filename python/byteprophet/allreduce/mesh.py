@@ -45,7 +45,7 @@ _RETRY_S = 0.05
 class Store(Protocol):
     """What of torch.distributed's stores is used."""
 
-    def set(self, key: str, value: bytes, /) -> None:
+    def set(self, key: str, value: str, /) -> None:
         """Keeps ``value``."""
 
     def get(self, key: str, /) -> bytes:
@@ -86,9 +86,9 @@ def connect(
         stack.callback(_close, peers)
         listener = stack.enter_context(_listen(address))
         host, port = listener.getsockname()[:2]
-        store.set(f"{prefix}/{rank}", f"{host} {port}".encode())
+        store.set(f"{prefix}/{rank}", f"{host} {port}")
         if rank == 0:
-            store.set(f"{prefix}/key", secrets.token_bytes(_KEY_BYTES))
+            store.set(f"{prefix}/key", secrets.token_hex(_KEY_BYTES))
         key = _awaited(store, f"{prefix}/key", 0, deadline)
         for lower in range(rank):
             place = _place(_awaited(store, f"{prefix}/{lower}", lower, deadline), lower)

@@ -6,11 +6,11 @@ the result is asked for.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import torch
 
+from byteprophet.torch.completion import Completion
 from byteprophet.torch.synchroniser import Synchroniser
 
 
@@ -20,32 +20,20 @@ class _Exchange:
     def __init__(
         self, synchroniser: Synchroniser, name: str, mine: Sequence[int], what: str
     ) -> None:
-        self._what = what
+        self._synchroniser = synchroniser
+        self._name = name
         self._sums = torch.tensor(mine, dtype=torch.int64)
-        self._arrived = threading.Event()
-        self._error: BaseException | None = None
+        self._completion = Completion(what)
         synchroniser.declare([name])
-        synchroniser.submit(name, self._sums, priority=0, average=False, done=self._done)
+        synchroniser.submit(name, self._sums, priority=0, average=False, done=self._completion)
 
     def arrives_within(self, timeout_s: float) -> bool:
         """Whether it is there, or has failed, after at most ``timeout_s``."""
-        return self._arrived.wait(timeout_s)
+        return self._completion.arrives_within(timeout_s)
 
     def _wait(self, timeout_s: float) -> list[int]:
-        if not self.arrives_within(timeout_s):
-            raise RuntimeError(
-                f"byteprophet: waited {timeout_s:g} s for the {self._what}; a worker or "
-                "a server may be gone (BYTEPROPHET_TIMEOUT_S sets the limit)"
-            )
-        if self._error is not None:
-            raise RuntimeError(
-                f"byteprophet: the {self._what} could not be exchanged"
-            ) from self._error
+        self._completion.wait(timeout_s, lambda: self._synchroniser.awaited(self._name))
         return [int(value) for value in self._sums]
-
-    def _done(self, error: BaseException | None) -> None:
-        self._error = error
-        self._arrived.set()
 
 
 class Announcement(_Exchange):

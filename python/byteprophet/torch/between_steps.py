@@ -1,7 +1,8 @@
 """What changes the scheduler's settings between two steps, the same on all ranks.
 
-That is tuning where it is asked for (``tuning.py``), else a partition size that follows the links
-(``partition_size.py``). One per process: there is one policy.
+With BytePS that is tuning where it is asked for (``tuning.py``), else a partition size that follows
+the links (``partition_size.py``), one per process, as there is one policy. Without servers it is
+the plan of the groups of each optimizer (``planning.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from byteprophet import _core, _plugin, schedulers
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.partition_size import PartitionSize
+from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.tune.request import parse_request
 
 
@@ -33,6 +36,22 @@ class BetweenSteps(Protocol):
 
     def drain(self) -> None:
         """Wait until nothing of ours travels any more; at the end of a job it may never arrive."""
+
+
+def between_steps(
+    sync: str, synchroniser: Synchroniser, settings: RuntimeSettings, fusion: int | str
+) -> BetweenSteps | None:
+    """What an optimizer has; the arguments are those of its making. ``UserError`` as below."""
+    if sync == "byteps":
+        return process_between_steps(settings.tune, settings.timeout_s)
+    if synchroniser.size == 1:
+        return None
+    from byteprophet.torch import collective_synchroniser, planning
+
+    if fusion != collective_synchroniser.PLANNED:
+        return None
+    assert isinstance(synchroniser, collective_synchroniser.CollectiveSynchroniser)
+    return planning.Planning(synchroniser, settings.timeout_s)
 
 
 @functools.cache

@@ -32,12 +32,12 @@ from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.naming import Names
 from byteprophet.torch.partitions import repartition
 from byteprophet.torch.stopwatch import process_stopwatch
-from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
+from byteprophet.torch.synchroniser import Alone, Done, Synchroniser, Unshared
 
 _WAIT_MS = 1000  # how often the receiver looks whether it should still wait
 
 
-class BytePSSynchroniser:
+class BytePSSynchroniser(Unshared):
     """One per process; the methods are ``Synchroniser``'s."""
 
     def __init__(self, plugin: _plugin.Plugin | None) -> None:

@@ -7,7 +7,8 @@ averages, and ``step()`` then runs the optimizer's own code at once.
 ``step()`` runs barriered, exactly as BytePS does, while the order is not agreed, when overlap is
 switched off, for optimizers that may couple parameters, for step hooks (they see finished
 gradients and parameters), and after ``synchronize()``. Only local waiting depends on this; what is
-sent, and under which names, never does. So ranks may differ in it.
+sent, and under which names, never does. So ranks may differ in it. Where each rank updates a share
+of the parameters, all steps are handed over, and a barriered one is waited for.
 
 Threads: everything here runs in the thread that trains; ``_before_forward`` also where replicas of
 the model run, if there are any.
@@ -27,7 +28,7 @@ from torch.optim import Optimizer
 from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.timeline.tables import Kind
-from byteprophet.torch import pending
+from byteprophet.torch import pending, sharded_state
 from byteprophet.torch.agreement import agree
 from byteprophet.torch.gradients import Gradients
 from byteprophet.torch.layer_spans import process_layers
@@ -65,9 +66,14 @@ class Front:
         self._settings = settings
         self._separable = separable
         self._agreed = False
+        self._shares: dict[Slot, slice | None] = {}
         self.synchroniser = synchroniser
-        self.updater = Updater(f"byteprophet-updater-{next(_serial)}", settings.timeout_s)
-        self.gradients = Gradients(synchroniser, self.updater, compression, passes)
+        self.updater = Updater(
+            f"byteprophet-updater-{next(_serial)}", synchroniser, settings.timeout_s
+        )
+        self.gradients = Gradients(
+            synchroniser, self.updater, compression, passes, settings.timeout_s
+        )
         self._order = ForwardOrder(self.gradients.slots)
         front = weakref.ref(self)
 
@@ -113,17 +119,22 @@ class Front:
         self._order.settle()
         groups = self._groups(optimizer)
         slots = [slot for slot in self.gradients.participants() if slot in groups]
-        if barrier or not send or not self._may_overlap(optimizer, slots):
+        barrier = barrier or not send or not self._may_overlap(optimizer, slots)
+        if barrier and not self.synchroniser.shares:
             self.gradients.collect(slots, send)
             with process_spans.span(Kind.UPDATE, "optimizer"):
                 unhooked_step(self._base)(optimizer)
         else:
-            self._hand_over(optimizer, slots, groups)
+            self._hand_over(optimizer, slots, groups, send)
+        if barrier:
+            self.finish()
         self.gradients.end_iteration(slots)
         if not self._agreed:
             self._agree()
         if self._between_steps is not None and self.gradients.slots:
             self._between_steps.after_step(self._first_name(), self._agreed)
+        if self.synchroniser.shares:
+            self._keep_shares(optimizer)
 
     def synchronize(self) -> None:
         """Wait until every parameter's ``grad`` is the average over all ranks."""
@@ -148,6 +159,7 @@ class Front:
     def drain(self) -> None:
         """Wait until nothing of this optimizer travels any more."""
         self.finish()
+        self.synchroniser.flush(())
         self.gradients.wait_unclaimed()
         if self._between_steps is not None:
             self._between_steps.drain()
@@ -190,11 +202,26 @@ class Front:
         return groups
 
     def _hand_over(
-        self, optimizer: Optimizer, slots: Sequence[Slot], groups: Mapping[Slot, int]
+        self,
+        optimizer: Optimizer,
+        slots: Sequence[Slot],
+        groups: Mapping[Slot, int],
+        send: bool,
     ) -> None:
-        transfers = [slot.transfer or self.gradients.submit(slot) for slot in slots]
-        for transfer in transfers:
-            transfer.slot.parameter.grad = transfer.gradient
+        transfers = []
+        for slot in slots:
+            if slot.transfer is not None or (send and not slot.averaged):
+                transfer = slot.transfer or self.gradients.submit(slot)
+                if transfer.share is not None:
+                    self.gradients.keep_partial(transfer)
+            elif slot.parameter.grad is not None:
+                transfer = self.gradients.at_hand(slot)
+            else:
+                continue
+            slot.parameter.grad = transfer.gradient
+            transfers.append(transfer)
+        slots = [transfer.slot for transfer in transfers]
+        self.synchroniser.flush([slot.name for slot in slots])
         self.updater.hand_over(
             transfers,
             Plan.of(optimizer, self._base),
@@ -203,6 +230,14 @@ class Front:
         )
         self.updater.wait_updated(self._order.orphans)
         self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
+
+    def _keep_shares(self, optimizer: Optimizer) -> None:
+        """Of the state of parameters of which this rank updates a share only from now on."""
+        shares = {slot: self.gradients.share(slot) for slot in self.gradients.slots.values()}
+        if any(share != self._shares.get(slot) for slot, share in shares.items()):
+            self.finish()
+            sharded_state.narrow(optimizer, self.gradients)
+        self._shares = shares
 
     def _agree(self) -> None:
         """Make rank 0's order everybody's; if it saw no forward, the next step tries again."""
@@ -222,6 +257,7 @@ class Front:
             self._agreed = True
             for position, number in enumerate(agreed):
                 slots[number].priority = -1 - position
+            self.synchroniser.agreed([slots[number].name for number in agreed])
 
     def _order_name(self) -> str:
         return f"byteprophet.order.{self._first_name()}.{len(self.gradients.slots)}"

@@ -5,6 +5,11 @@ synchroniser. From then on until it is averaged, or ``step()`` has used it, whoe
 (``pending.py``). ``collect`` submits what is missing (zeros for a parameter without gradient) and
 waits for all averages.
 
+Where the synchroniser averages shares only, a gradient that ``step()`` has used stays *partial*
+until it is cleared. Who touches it has it completed first, be it the script or a backward pass that
+adds to it; ``collect`` completes all. Every rank must do the same then, as the others have the
+rest.
+
 Threads: methods run in the thread that trains, ``_accumulated`` also in autograd's threads,
 ``_finish`` in the synchroniser's. ``_begin`` guards the iteration flag, as gradients of several
 devices may come at once; all else is guarded as ``slots.py`` and ``updates.py`` say. Hooks hold
@@ -13,6 +18,7 @@ everything weakly, so that they die with their optimizer.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -25,6 +31,8 @@ from torch import Tensor
 
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch import pending
+from byteprophet.torch.completion import Completion
+from byteprophet.torch.dense import arranged
 from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.synchroniser import Synchroniser
@@ -41,19 +49,27 @@ class Gradients:
     """
 
     def __init__(
-        self, synchroniser: Synchroniser, updater: Updater, compression: Any, passes: int
+        self,
+        synchroniser: Synchroniser,
+        updater: Updater,
+        compression: Any,
+        passes: int,
+        timeout_s: float,
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self._synchroniser = synchroniser
         self._updater = updater
         self._compression = compression
         self._passes = passes
+        self._timeout_s = timeout_s
         self._indices = itertools.count()
         self._begin = threading.Lock()
         self._between_iterations = True
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Take charge of more parameters; call with the same names on every rank."""
+        named_parameters = list(named_parameters)
+        self._synchroniser.declare_parameters([*self._named(), *named_parameters])
         names = []
         for name, parameter in sorted(named_parameters, key=lambda named: named[0]):
             slot = Slot(name, parameter, next(self._indices), self._passes)
@@ -69,10 +85,16 @@ class Gradients:
         """Let go of parameters."""
         for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
             del self.slots[id(slot.parameter)]
+            self._drop_partial(slot)
             if slot.transfer is not None:
                 pending.unmark(slot.transfer.gradient)
-            if slot.hook is not None:
-                slot.hook.remove()
+            for hook in slot.hooks:
+                hook.remove()
+        self._synchroniser.declare_parameters(self._named())
+
+    def share(self, slot: Slot) -> slice | None:
+        """The elements of ``slot``'s parameter that this rank updates; None: all."""
+        return self._synchroniser.share(slot.name)
 
     def set_passes(self, passes: int) -> None:
         """Submit gradients after ``passes`` backward passes from now on."""
@@ -92,7 +114,7 @@ class Gradients:
         """The slots that take part in a step: all but frozen ones without a gradient."""
         slots = []
         for slot in self.slots.values():
-            if slot.parameter.requires_grad and slot.hook is None:
+            if slot.parameter.requires_grad and not slot.hooks:
                 self._hook(slot)
             if slot.parameter.requires_grad or slot.parameter.grad is not None:
                 slots.append(slot)
@@ -108,10 +130,16 @@ class Gradients:
             raise RuntimeError(
                 f"byteprophet: the gradient of '{slot.name}' is {kind} and cannot be exchanged"
             )
+        share = self._synchroniser.share(slot.name)
+        if share is not None:
+            gradient = slot.parameter.grad = arranged(gradient, slot.parameter)
         wire, context = self._compression.compress(gradient)
-        wire = wire.contiguous()
+        wire = wire.contiguous() if share is None else arranged(wire, slot.parameter)
         # Another name for the same memory: the synchroniser does not wait for itself.
-        transfer = Transfer(slot, gradient, wire.detach(), context, in_place=wire is gradient)
+        transfer = Transfer(
+            slot, gradient, wire.detach(), context, in_place=wire is gradient, share=share
+        )
+        self._drop_partial(slot)
         slot.transfer = transfer
         with self._begin:
             if self._between_iterations:
@@ -137,10 +165,13 @@ class Gradients:
         ``send=False``: those that were not submitted stay as they are.
         """
         if send:
-            for slot in slots:
-                if slot.transfer is None and not slot.averaged:
-                    self.submit(slot)
+            self._settle(slots)
         self._updater.wait_arrived(slots)
+        self.complete(
+            (slot, slot.transfer.gradient)
+            for slot in slots
+            if slot.transfer is not None and slot.transfer.share is not None
+        )
         for slot in slots:
             if slot.transfer is not None:
                 pending.unmark(slot.transfer.gradient)
@@ -148,6 +179,34 @@ class Gradients:
                 slot.transfer = None
                 slot.averaged = True
                 slot.passes_left = self._passes
+
+    def _settle(self, slots: Iterable[Slot]) -> None:
+        """Submit what is missing: all ranks have submitted the same now."""
+        for slot in slots:
+            if slot.transfer is None and not slot.averaged:
+                self.submit(slot)
+        self._synchroniser.flush(())
+
+    def at_hand(self, slot: Slot) -> Transfer:
+        """The gradient that ``slot`` has now, to be used as it is in this rank's share."""
+        gradient = slot.parameter.grad
+        assert gradient is not None
+        share = self._synchroniser.share(slot.name)
+        if share is not None:
+            gradient = slot.parameter.grad = arranged(gradient, slot.parameter)
+        transfer = Transfer(slot, gradient, gradient, None, in_place=True, share=share)
+        transfer.iteration = process_spans.iteration
+        transfer.arrived.set()
+        self._drop_partial(slot)
+        slot.transfer = transfer
+        return transfer
+
+    def keep_partial(self, transfer: Transfer) -> None:
+        """``step()`` uses the gradient: until it is cleared, who touches it has it completed."""
+        slot = transfer.slot
+        slot.partial = transfer.gradient
+        what = f"the gradient of '{slot.name}'"
+        pending.mark(transfer.gradient, what, lambda: self._take_partial(slot))
 
     def end_iteration(self, slots: Iterable[Slot]) -> None:
         """``step()`` has used the gradients of ``slots``."""
@@ -164,7 +223,10 @@ class Gradients:
         Gradients that ``step()`` will not use any more are waited for and dropped.
         """
         fresh = []
+        if self._synchroniser.grouped and self.unclaimed:
+            self._settle(self.participants())
         for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
+            self._drop_partial(slot)
             transfer = slot.transfer
             if slot.update_outstanding:
                 # If the transfer is gone by now, the update is over, and `zero` may have it all.
@@ -200,8 +262,12 @@ class Gradients:
             if slot.transfer is not None:
                 slot.transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
 
+    def _named(self) -> list[tuple[str, Tensor]]:
+        return [(slot.name, slot.parameter) for slot in self.slots.values()]
+
     def _hook(self, slot: Slot) -> None:
-        if not slot.parameter.requires_grad:
+        parameter = slot.parameter
+        if not parameter.requires_grad:
             return
         gradients, held = weakref.ref(self), weakref.ref(slot)
 
@@ -210,7 +276,14 @@ class Gradients:
             if alive is not None and its_slot is not None:
                 alive._accumulated(its_slot)
 
-        slot.hook = slot.parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
+        def accumulates(_addend: Tensor) -> None:
+            alive, its_slot = gradients(), held()
+            if alive is not None and its_slot is not None and its_slot.partial is not None:
+                alive._take_partial(its_slot)
+
+        slot.hooks = [parameter.register_post_accumulate_grad_hook(accumulated)]  # type: ignore[no-untyped-call]
+        if self._synchroniser.shares:
+            slot.hooks.append(parameter.register_hook(accumulates))  # type: ignore[no-untyped-call]
 
     def _accumulated(self, slot: Slot) -> None:
         if slot.update_outstanding:
@@ -234,8 +307,37 @@ class Gradients:
 
     def _take(self, transfer: Transfer) -> None:
         """The script touches a gradient that ``step()`` was not yet called for."""
-        self._updater.wait_arrived([transfer.slot])
-        pending.unmark(transfer.gradient)
+        if self._synchroniser.grouped:
+            self.collect(self.participants())
+        else:
+            self._updater.wait_arrived([transfer.slot])
+            pending.unmark(transfer.gradient)
+
+    def _take_partial(self, slot: Slot) -> None:
+        """Somebody touches, or adds to, a gradient that ``step()`` was called for."""
+        gradient = slot.partial
+        if gradient is None:
+            return
+        self._updater.wait_updated([slot])
+        if slot.parameter.grad is gradient:
+            self.complete([(slot, gradient)])
+        self._drop_partial(slot)
+
+    def _drop_partial(self, slot: Slot) -> None:
+        if slot.partial is not None:
+            pending.unmark(slot.partial)
+            slot.partial = None
+
+    def complete(self, gradients: Iterable[tuple[Slot, Tensor]]) -> None:
+        """Wait until ``gradients``, or the like, of which each rank has its share, are whole."""
+        completions = []
+        for slot, gradient in gradients:
+            completion = Completion(f"gradient of parameter '{slot.name}'")
+            self._synchroniser.complete(slot.name, gradient, done=completion)
+            completions.append((slot, completion))
+        for slot, completion in completions:
+            awaited = functools.partial(self._synchroniser.awaited, f"Gradient.{slot.name}")
+            completion.wait(self._timeout_s, awaited)
 
     def _finish(self, transfer: Transfer, error: BaseException | None) -> None:
         if error is None and not transfer.in_place:

@@ -18,12 +18,12 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
 from byteprophet.runtime_settings import RuntimeSettings
-from byteprophet.torch import flush_points, reads
-from byteprophet.torch.between_steps import BetweenSteps, process_between_steps
+from byteprophet.torch import flush_points, reads, sharded_state
+from byteprophet.torch.between_steps import BetweenSteps, between_steps
 from byteprophet.torch.front import Front
 from byteprophet.torch.naming import name_parameters, optimizer_parameters
 from byteprophet.torch.synchroniser import Synchroniser, make_synchroniser
-from byteprophet.torch.view_step import needs_closure
+from byteprophet.torch.view_step import is_elementwise, needs_closure
 
 
 class Uncompressed:
@@ -113,14 +113,27 @@ def _subclass(base: type[Optimizer]) -> type[Optimizer]:
         )
 
     def state_dict(self: Any) -> dict[str, Any]:
-        """The state after all updates."""
+        """The state after all updates; where ranks keep shares of it, all must call this."""
+        self._front.finish()
+        with sharded_state.whole(self, self._front.gradients):
+            return base.state_dict(self)
+
+    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+        """Replace the state, after all updates, by what ``state_dict`` gave."""
+        self._front.finish()
+        base.load_state_dict(self, state_dict)
+        sharded_state.narrow(self, self._front.gradients)
+
+    def sharded_state_dict(self: Any) -> dict[str, Any]:
+        """Give this rank's shares of the state, after all updates; nobody else is asked."""
         self._front.finish()
         return base.state_dict(self)
 
-    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
-        """Replace the state, after all updates."""
+    def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+        """Replace the state by what the same rank of as many ranks saved."""
         self._front.finish()
         base.load_state_dict(self, state_dict)
+        sharded_state.check_shares(self, self._front.gradients)
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add parameters, the same ones on every rank."""
@@ -138,6 +151,8 @@ def _subclass(base: type[Optimizer]) -> type[Optimizer]:
         "zero_grad": zero_grad,
         "state_dict": state_dict,
         "load_state_dict": load_state_dict,
+        "sharded_state_dict": sharded_state_dict,
+        "load_sharded_state_dict": load_sharded_state_dict,
         "add_param_group": add_param_group,
     }
     # The base first: then objects of both classes have one layout and may change between them.
@@ -199,6 +214,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     model: nn.Module | None = None,
     sync: str = "byteps",
     separable: bool | None = None,
+    fusion: int | str = "planned",
 ) -> Optimizer:
     """Let ``optimizer`` average gradients over all ranks, during backward and the next forward.
 
@@ -209,15 +225,21 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     Default: those of ``model`` if that is given, else numbers.
     ``compression``: a member of ``Compression``.
     ``backward_passes_per_step``: gradients are accumulated over so many backward passes.
-    ``sync``: how gradients become the same on all ranks; ``"byteps"`` is what there is.
+    ``sync``: how gradients become the same on all ranks: ``"byteps"``; or, between the ranks of
+    torch.distributed's default group and without servers, ``"allreduce"``, ``"dear"`` or
+    ``"dear-planned"`` (docs/allreduce.md). Then all ranks begin with rank 0's parameters.
+    ``fusion``: without servers, which gradients travel together: ``"planned"`` from what the first
+    iterations show, or neighbours of up to so many bytes.
     ``separable``: whether the optimizer updates every parameter on its own. Default: true for the
     classes in ``torch.optim``; false for others, whose ``step()`` then waits for all gradients.
 
     A parameter without gradient takes part with zeros. Raises ``ValueError`` for an optimizer that
     needs a closure, for bad names and for an unknown ``sync``.
     """
-    synchroniser = make_synchroniser(sync)
+    base = type(optimizer)
+    elementwise = separable is not False and is_elementwise(optimizer, base)
     settings = RuntimeSettings.from_environment()
+    synchroniser = make_synchroniser(sync, elementwise, fusion, settings.timeout_s)
     if synchroniser.size == 1:
         settings = replace(settings, overlap=False)  # nothing travels
     return distribute(
@@ -229,7 +251,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         separable=separable,
         synchroniser=synchroniser,
         settings=settings,
-        between=process_between_steps(settings.tune, settings.timeout_s),
+        between=between_steps(sync, synchroniser, settings, fusion),
     )
 
 

@@ -27,7 +27,8 @@ class Transfer:
 
     ``gradient`` is what the optimizer will see; ``wire`` is what travels: the same memory
     (``in_place``), or a compressed or contiguous copy, which ``context`` (the compressor's) helps
-    to turn back. ``iteration`` is the one of its backward, as spans are counted.
+    to turn back. ``iteration`` is the one of its backward, as spans are counted. ``share``: only of
+    these elements, in memory order, this rank has the average and makes the update; None: of all.
     """
 
     slot: Slot
@@ -38,6 +39,7 @@ class Transfer:
     plan: Plan | None = None
     group: int = 0
     iteration: int = 0
+    share: slice | None = None
     arrived: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
@@ -50,6 +52,8 @@ class Slot:
     larger is more urgent. ``transfer`` is the gradient submitted last, until its update is finished
     or it was taken over by ``synchronize()``. ``averaged``: the parameter's ``grad`` already is the
     average, ``step()`` has nothing to send. ``updated`` is set unless an update is outstanding.
+    ``partial``: a gradient that ``step()`` has used, and that is the average in this rank's share
+    only; written like ``transfer``, and by the thread that trains once it is cleared or completed.
     """
 
     name: str
@@ -59,8 +63,9 @@ class Slot:
     priority: int = 0
     transfer: Transfer | None = None
     averaged: bool = False
+    partial: Tensor | None = None
     updated: threading.Event = field(default_factory=threading.Event)
-    hook: RemovableHandle | None = None
+    hooks: list[RemovableHandle] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.priority = -1 - self.index

@@ -5,6 +5,7 @@ one daemon thread per optimizer applies updates, most urgent first. One lock, ``
 the heap, the counts and the two facts of a transfer (arrived, planned): whichever comes second puts
 the transfer on the heap, so it is put there once. The lock is never held while an update runs or a
 callback is made. Waiters wait on the slot's own event, so nobody polls and nobody is woken in vain.
+An update of a share ends, in the synchroniser's thread, when the other ranks' shares are there.
 
 After an error every waiter raises it: parameters that were not updated must not be used.
 """
@@ -21,14 +22,16 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch import pending
 from byteprophet.torch.slots import Slot, Transfer
+from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.torch.view_step import Plan
 
 
 class Updater:
     """Applies updates in a thread of its own, which starts with the first hand-over."""
 
-    def __init__(self, name: str, timeout_s: float) -> None:
+    def __init__(self, name: str, synchroniser: Synchroniser, timeout_s: float) -> None:
         self._name = name
+        self._synchroniser = synchroniser
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
         self._ready: list[tuple[int, int, Transfer]] = []
@@ -64,7 +67,8 @@ class Updater:
                 slot.updated.clear()
                 self.outstanding += 1
                 wait = functools.partial(self.wait_updated, [slot])
-                pending.mark(transfer.gradient, f"the gradient of '{slot.name}'", wait)
+                if transfer.share is None:
+                    pending.mark(transfer.gradient, f"the gradient of '{slot.name}'", wait)
                 pending.mark(slot.parameter, f"parameter '{slot.name}'", wait)
                 if transfer.arrived.is_set():
                     self._push(transfer)
@@ -125,23 +129,34 @@ class Updater:
                     self._changed.wait()
                 transfer = heapq.heappop(self._ready)[2]
             error = self._apply(transfer)
-            slot = transfer.slot
-            # In this order, as both are read without the lock: who sees the count at zero sees
-            # every slot updated, and who sees a slot updated finds it free. After a failure the
-            # count never falls to zero and tensors stay marked, so that everybody looks.
-            if error is None and self._failed is None:
+            if error is not None or transfer.share is None:
+                self._end(transfer, error)
+            else:
+                slot = transfer.slot
+                end = functools.partial(self._end, transfer)
+                self._synchroniser.spread(slot.name, slot.parameter, done=end)
+                del slot, end
+            del transfer
+
+    def _end(self, transfer: Transfer, error: BaseException | None) -> None:
+        slot = transfer.slot
+        # In this order, as both are read without the lock: who sees the count at zero sees every
+        # slot updated, and who sees a slot updated finds it free. After a failure the count never
+        # falls to zero and tensors stay marked, so that everybody looks.
+        if error is None and self._failed is None:
+            if transfer.share is None:
                 pending.unmark(transfer.gradient)
-                pending.unmark(slot.parameter)
-            kept = None
-            with self._changed:
-                if error is not None and self._failed is None:
-                    self._failed = slot, error
-                slot.transfer = None
-                slot.updated.set()
-                self.outstanding -= error is None
-                if self.outstanding == 0:
-                    kept, self._kept = self._kept, None
-            del transfer, slot, kept
+            pending.unmark(slot.parameter)
+        kept = None  # dropped without the lock
+        with self._changed:
+            if error is not None and self._failed is None:
+                self._failed = slot, error
+            slot.transfer = None
+            slot.updated.set()
+            self.outstanding -= error is None
+            if self.outstanding == 0:
+                kept, self._kept = self._kept, None
+        del kept
 
     def _apply(self, transfer: Transfer) -> BaseException | None:
         if transfer.error is not None or self._failed is not None:
@@ -150,7 +165,9 @@ class Updater:
         slot = transfer.slot
         try:
             with process_spans.span(Kind.UPDATE, slot.name, transfer.iteration):
-                transfer.plan.apply(transfer.group, slot.parameter, transfer.gradient)
+                transfer.plan.apply(
+                    transfer.group, slot.parameter, transfer.gradient, transfer.share
+                )
         except Exception as error:  # noqa: BLE001 (the training thread raises it when it waits)
             return error
         return None
@@ -164,8 +181,9 @@ class Updater:
         )
         raise RuntimeError(
             f"byteprophet: waited {self._timeout_s:g} s for the {what} of parameter "
-            f"'{slot.name}': {where} ({self.outstanding} updates outstanding); another worker or a "
-            "server may be gone (BYTEPROPHET_TIMEOUT_S sets the limit)"
+            f"'{slot.name}': {where} ({self.outstanding} updates outstanding); "
+            f"{self._synchroniser.awaited(f'Gradient.{slot.name}')} "
+            "(BYTEPROPHET_TIMEOUT_S sets the limit)"
         )
 
     def _raise_failed(self, slot: Slot, error: BaseException) -> None:

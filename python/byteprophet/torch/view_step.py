@@ -25,7 +25,11 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from byteprophet.torch.dense import flat
+
 Step = Callable[[Optimizer], Any]
+# Of torch.optim: statistics of rows and columns, products of matrices, indices.
+_MIX_ELEMENTS = ("Adafactor", "Muon", "SparseAdam")
 
 
 def needs_closure(base: type[Optimizer]) -> bool:
@@ -38,6 +42,11 @@ def is_separable(optimizer: Optimizer, base: type[Optimizer]) -> bool:
     """Whether ``base`` is known to update each parameter on its own."""
     differentiable = any(group.get("differentiable") for group in optimizer.param_groups)
     return base.__module__.startswith("torch.optim.") and not differentiable
+
+
+def is_elementwise(optimizer: Optimizer, base: type[Optimizer]) -> bool:
+    """Whether ``base`` is known to update each element on its own."""
+    return is_separable(optimizer, base) and base.__name__ not in _MIX_ELEMENTS
 
 
 def unhooked_step(base: type[Optimizer]) -> Step:
@@ -78,10 +87,16 @@ class Plan:
         step = inspect.unwrap(base.step)
         return cls(base, step, attributes, options, optimizer.state)
 
-    def apply(self, group: int, parameter: Tensor, gradient: Tensor) -> None:
-        """Update ``parameter`` by ``gradient`` with the options of parameter group ``group``."""
-        shadow = parameter.detach()
-        shadow.grad = gradient
+    def apply(
+        self, group: int, parameter: Tensor, gradient: Tensor, share: slice | None = None
+    ) -> None:
+        """Update ``parameter`` by ``gradient`` with the options of parameter group ``group``.
+
+        ``share``: only these elements, in memory order, of both; the state is then theirs alone,
+        and the class must treat every element on its own.
+        """
+        shadow = parameter.detach() if share is None else flat(parameter)[share]
+        shadow.grad = gradient if share is None else flat(gradient)[share]
         state: defaultdict[Tensor, Any] = defaultdict(dict)
         known = parameter in self.state
         if known:

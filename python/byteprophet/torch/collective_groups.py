@@ -1,0 +1,79 @@
+"""Which gradients travel together, and when: the plan that all ranks share, as plain data.
+
+A group's *reduction* leaves every rank with the average of its share of the group's gradients. Then
+either the group is *whole*: the averages are gathered, and every rank updates all of it; or it is
+*shared*: every rank updates its share, and the new parameters are gathered. ``reduce_place`` and
+``gather_place`` say when, within an iteration: of what can be sent, the smallest place goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from byteprophet.allreduce.groups import Groups, fixed_size
+from byteprophet.allreduce.model import Order
+from byteprophet.allreduce.order import allreduce, dear
+from byteprophet.allreduce.timing import Link, Parameter, Timing
+
+PLACES = 1 << 20  # of an iteration
+_ANY_LINK = Link(ranks=2, bandwidth_bps=10**9)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters of one type whose halves travel together, in the order of readiness."""
+
+    parameters: tuple[str, ...]
+    reduce_place: int
+    gather_place: int
+    whole: bool
+
+
+def by_size(
+    mode: str,
+    tensors: Mapping[str, Tensor],
+    ready: Sequence[str],
+    needed: Sequence[str],
+    buffer_bytes: int,
+    shareable: bool,
+) -> list[Group]:
+    """Groups of up to ``buffer_bytes``, neighbours in the order ``ready``; no times are known.
+
+    ``needed``: the order in which forward needs the parameters. ``shareable``: whether ranks may
+    update shares. ``"dear-planned"`` without a plan is DeAR that gathers gradients.
+    """
+    turn = {name: place for place, name in enumerate(ready)}
+    timing = Timing(
+        tuple(Parameter(name, max(1, tensors[name].nbytes), turn[name], 1) for name in needed),
+        len(ready),
+        _ANY_LINK,
+    )
+    groups = fixed_size(timing, buffer_bytes)
+    order = (allreduce if mode == "allreduce" else dear)(timing, groups)
+    return arranged(tensors, needed, groups, order, shareable and mode == "dear")
+
+
+def arranged(
+    tensors: Mapping[str, Tensor],
+    needed: Sequence[str],
+    groups: Groups,
+    order: Order,
+    shareable: bool,
+) -> list[Group]:
+    """``groups`` of places in ``needed``, in ``order``; those with several types are divided."""
+    made: list[Group] = []
+    for number, places in enumerate(groups):
+        members: dict[torch.dtype, list[str]] = {}
+        for place in places:
+            name = needed[place]
+            members.setdefault(tensors[name].dtype, []).append(name)
+        whole = not (shareable and order.after_step[number])
+        made.extend(
+            Group(tuple(names), order.reduce[number], order.gather[number], whole)
+            for names in members.values()
+        )
+    return made

@@ -1,0 +1,406 @@
+"""The synchroniser of ranks that reduce among themselves, without servers.
+
+A gradient waits until its group (``collective_groups.py``) is complete on this rank; then the
+group's reduction starts, and its gather follows where the group is whole. Of shared groups
+``spread`` gathers the parameters, again as a group. ``flush`` starts what still waits for members
+that take no part in this iteration: all ranks flush at the same place of the script, with the same
+members. What is no parameter's gradient (``agreement.py``) is reduced and gathered at once.
+
+Operations go by numbers that all ranks give them alike, made of: what for, whose, the how manieth.
+
+Threads: ``submit`` in training and autograd threads, ``spread`` in the updater's, completions in
+the exchange's. ``_lock`` guards everything here and is held while an operation is started (the
+exchange's own locks come after it), not during callbacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+
+from byteprophet import _core
+from byteprophet.allreduce.groups import Groups
+from byteprophet.allreduce.model import Order
+from byteprophet.observe.span_log import process_spans
+from byteprophet.timeline.tables import Kind
+from byteprophet.torch import same_start
+from byteprophet.torch.agreement import agree
+from byteprophet.torch.collective_groups import PLACES, Group, arranged, by_size
+from byteprophet.torch.dense import is_dense
+from byteprophet.torch.exchange import Exchange, process_exchange, share_of
+from byteprophet.torch.layer_spans import process_layers
+from byteprophet.torch.naming import Names
+from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
+
+Error = BaseException | None
+PLANNED = "planned"
+_GRADIENT = "Gradient."
+_BUFFER_BYTES = 2_000_000  # until there is a plan
+# Alike on all ranks.
+_numbers = itertools.count()  # of synchronisers
+_starts = itertools.count()  # of sets of parameters that were compared
+
+
+@dataclass(frozen=True)
+class _Submission:
+    tensor: Tensor
+    average: bool
+    done: Done
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A group in one iteration: what was submitted, and what is to be spread."""
+
+    group: Group
+    label: str  # says which group it is, alike on all ranks
+    submitted: dict[str, _Submission] = field(default_factory=dict)
+    expected: set[str] = field(default_factory=set)
+    spreading: dict[str, _Submission] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """When gradients were submitted, and ``flush`` was called, after the first of them."""
+
+    ready_ns: Mapping[str, int]
+    backward_ns: int
+
+
+class CollectiveSynchroniser:
+    """One per optimizer; the methods are ``Synchroniser``'s. ``mode`` is one of ``MODES``."""
+
+    def __init__(
+        self, exchange: Exchange, mode: str, shareable: bool, buffer_bytes: int, timeout_s: float
+    ) -> None:
+        self._exchange = exchange
+        self.mode = mode
+        self._shareable = shareable
+        self._buffer_bytes = buffer_bytes
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._number = next(_numbers)
+        self._parameters: dict[str, Tensor] = {}
+        self._groups: list[Group] = []
+        self._group_of: dict[str, int] = {}
+        self._generation = 0  # how often they were made
+        self._turns: dict[int, _Turn] = {}  # reductions that wait for members, by place in _groups
+        self._spreads: dict[str, _Turn] = {}
+        self._counts: Counter[str] = Counter()  # of operations, by what they are for
+        self._under_way: dict[str, int] = {}  # the last operation of a name submitted
+        self._iteration = 0
+        self._seen_ns: dict[str, int] = {}  # gradients of this iteration, until flush
+        self.needed: Sequence[str] = ()  # the parameters in forward order, as far as it is known
+        self.last_iteration = Iteration({}, 0)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self._exchange.size
+
+    @property
+    def rank(self) -> int:
+        """Of the calling process, 0 to ``size - 1``."""
+        return self._exchange.rank
+
+    @property
+    def names(self) -> Names:
+        """One table per process."""
+        return self._exchange.names
+
+    @property
+    def grouped(self) -> bool:
+        """In groups."""
+        return True
+
+    @property
+    def shares(self) -> bool:
+        """Where it can."""
+        return self._shareable and self.mode != "allreduce"
+
+    def declare(self, names: Sequence[str]) -> None:
+        """Names say enough."""
+
+    def declare_parameters(self, named: Sequence[tuple[str, Tensor]]) -> None:
+        """Groups them anew, as if backward made them ready in the opposite order.
+
+        Call when nothing of this optimizer is under way.
+        """
+        for name, parameter in named:
+            if parameter.device.type != "cpu":
+                raise ValueError(
+                    f"sync={self.mode!r}: parameter '{name}' is on {parameter.device}; this "
+                    "synchroniser is for processors: use sync='byteps' there"
+                )
+            if not is_dense(parameter):
+                raise ValueError(
+                    f"sync={self.mode!r}: parameter '{name}' has gaps or overlaps in memory"
+                )
+        fresh = [(name, p) for name, p in named if self._parameters.get(name) is not p]
+        if fresh:
+            self._begin_alike(fresh)
+        with self._lock:
+            self._parameters = dict(named)
+            needed = list(self._parameters)
+            self._regroup(needed[::-1], needed)
+
+    def share(self, parameter: str) -> slice | None:
+        """The same elements whatever the groups are, unless the group is whole."""
+        with self._lock:
+            if self._groups[self._group_of[parameter]].whole:
+                return None
+            return share_of(self._parameters[parameter].numel(), self.rank, self.size)
+
+    def submit(
+        self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
+    ) -> None:
+        """Start the reduction of the group if this was its last member."""
+        submission = _Submission(tensor, average, done)
+        with self._lock:
+            parameter = name.removeprefix(_GRADIENT)
+            if name == parameter or parameter not in self._group_of:
+                self._sum(name, submission)
+                return
+            self._seen_ns[parameter] = time.monotonic_ns()
+            place = self._group_of[parameter]
+            turn = self._turns.get(place)
+            if turn is None:
+                turn = self._turns[place] = self._turn(place)
+            turn.submitted[parameter] = submission
+            if len(turn.submitted) == len(turn.group.parameters):
+                self._reduce(self._turns.pop(place))
+
+    def flush(self, updating: Collection[str]) -> None:
+        """Reductions start with the members they have."""
+        with self._lock:
+            if self._seen_ns:
+                first_ns, now_ns = min(self._seen_ns.values()), time.monotonic_ns()
+                ready_ns = {name: ns - first_ns for name, ns in self._seen_ns.items()}
+                self.last_iteration = Iteration(ready_ns, now_ns - first_ns)
+                self._seen_ns = {}
+            self._reduce_incomplete()
+            updating = set(updating)
+            for place, group in enumerate(self._groups):
+                expected = updating.intersection(group.parameters)
+                if expected and not group.whole:
+                    turn = self._turn(place)
+                    turn.expected = expected
+                    self._spreads.update(dict.fromkeys(expected, turn))
+
+    def spread(self, parameter: str, tensor: Tensor, *, done: Done) -> None:
+        """Start the gather of the group if this was its last member."""
+        with self._lock:
+            turn = self._spreads.pop(parameter)
+            turn.spreading[parameter] = _Submission(tensor, False, done)
+            if len(turn.spreading) == len(turn.expected):
+                self._gather(
+                    f"spread {turn.label}",
+                    turn.group.gather_place,
+                    [turn.spreading[n] for n in turn.group.parameters if n in turn.spreading],
+                )
+
+    def complete(self, parameter: str, tensor: Tensor, *, done: Done) -> None:
+        """An operation by itself, before all else of this iteration."""
+        with self._lock:
+            self._gather(f"complete {parameter}", 0, [_Submission(tensor, False, done)])
+
+    def agreed(self, parameters: Sequence[str]) -> None:
+        """Take rank 0's order of readiness, and group by it from the next iteration on."""
+        names = list(self._parameters)
+        place = {name: number for number, name in enumerate(names)}
+        seen = self.last_iteration.ready_ns
+        order = [place[name] for name in (*seen, *(name for name in names if name not in seen))]
+        label = f"byteprophet.ready.{self._number}.{len(names)}"
+        ready = agree(self, label, order, len(names), self._timeout_s)
+        assert ready is not None
+        with self._lock:
+            self._regroup([names[number] for number in ready], parameters)
+
+    def adopt(self, groups: Groups, order: Order) -> None:
+        """Groups of places in ``needed``, from the next iteration on; on every rank alike."""
+        with self._lock:
+            self._reduce_incomplete()
+            self._set_groups(
+                arranged(self._parameters, self.needed, groups, order, self._shareable)
+            )
+
+    def size_bytes(self, parameter: str) -> int:
+        """Of its gradient."""
+        return self._parameters[parameter].nbytes
+
+    def sent(self) -> _core.Traffic:
+        """By this process, all told."""
+        return self._exchange.sent()
+
+    def awaited(self, name: str) -> str:
+        """The ranks whose part has not come."""
+        with self._lock:
+            operation = self._under_way.get(name.removeprefix(_GRADIENT))
+        ranks = [] if operation is None else self._exchange.missing(operation)
+        if not ranks:
+            return "it was not started: other gradients of its group were not computed"
+        return f"of rank {' and '.join(str(rank) for rank in ranks)} nothing has come"
+
+    def begin_iteration(self) -> None:
+        """Positions of operations go by it."""
+        with self._lock:
+            self._iteration += 1
+        process_layers.first_gradient(self._iteration)
+
+    def reconfigure(self, settings: Mapping[str, int]) -> None:
+        """Nothing is scheduled by a policy."""
+        raise ValueError(f"sync={self.mode!r} has no policy to configure")
+
+    def preferred_partition_bytes(self) -> int:
+        """There are no partitions."""
+        return 0
+
+    def close(self) -> None:
+        """The exchange is the process's."""
+        self._exchange.close()
+
+    def _begin_alike(self, named: Sequence[tuple[str, Tensor]]) -> None:
+        exchange = self._exchange
+        same_start.check(
+            PrefixStore(f"start.{next(_starts)}", exchange.store),
+            exchange.rank,
+            exchange.size,
+            named,
+            {"sync": self.mode, "elementwise": self._shareable, "fusion": self._buffer_bytes},
+            self._timeout_s,
+        )
+        same_start.take_first_ranks_values(named)
+
+    def _regroup(self, ready: Sequence[str], needed: Sequence[str]) -> None:
+        """REQUIRES: ``_lock`` is held."""
+        self._reduce_incomplete()
+        self.needed = needed
+        self._set_groups(
+            by_size(self.mode, self._parameters, ready, needed, self._buffer_bytes, self._shareable)
+        )
+
+    def _set_groups(self, groups: list[Group]) -> None:
+        """REQUIRES: ``_lock`` is held."""
+        self._groups = groups
+        self._generation += 1
+        self._group_of = {
+            name: place for place, group in enumerate(self._groups) for name in group.parameters
+        }
+
+    def _reduce_incomplete(self) -> None:
+        """REQUIRES: ``_lock`` is held."""
+        for place in sorted(self._turns):
+            self._reduce(self._turns.pop(place))
+
+    def _turn(self, place: int) -> _Turn:
+        return _Turn(self._groups[place], f"{self._generation}.{place}")
+
+    def _reduce(self, turn: _Turn) -> None:
+        """REQUIRES: ``_lock`` is held."""
+        group = turn.group
+        members = {n: turn.submitted[n] for n in group.parameters if n in turn.submitted}
+        submissions = list(members.values())
+        number = self._operation(f"reduce {turn.label}")
+        self._under_way.update(dict.fromkeys(members, number))
+        over: Done = functools.partial(_end, submissions)
+        if group.whole:
+            place = self._position(group.gather_place)
+            over = functools.partial(self._gather_averages, turn.label, place, members)
+        tensors = [submission.tensor for submission in submissions]
+        self._exchange.reduce(
+            number,
+            tensors,
+            submissions[0].average,
+            self._position(group.reduce_place),
+            _recorded(f"reduce {turn.label}", tensors, over),
+        )
+
+    def _gather_averages(
+        self, label: str, position: int, members: Mapping[str, _Submission], error: Error
+    ) -> None:
+        """The reduction of ``members`` is over."""
+        submissions = list(members.values())
+        if error is not None:
+            _end(submissions, error)
+            return
+        with self._lock:
+            number = self._operation(f"gather {label}")
+            self._under_way.update(dict.fromkeys(members, number))
+        tensors = [submission.tensor for submission in submissions]
+        over = functools.partial(_end, submissions)
+        self._exchange.gather(
+            number, tensors, position, _recorded(f"gather {label}", tensors, over)
+        )
+
+    def _gather(self, label: str, place: int, submissions: Sequence[_Submission]) -> None:
+        """REQUIRES: ``_lock`` is held."""
+        tensors = [submission.tensor for submission in submissions]
+        over = functools.partial(_end, submissions)
+        self._exchange.gather(
+            self._operation(label), tensors, self._position(place), _recorded(label, tensors, over)
+        )
+
+    def _sum(self, name: str, submission: _Submission) -> None:
+        """Before all else. REQUIRES: ``_lock`` is held."""
+        number = self._operation(f"reduce {name}")
+        self._under_way[name] = number
+        over = functools.partial(self._gather_averages, name, 0, {name: submission})
+        self._exchange.reduce(number, [submission.tensor], submission.average, 0, over)
+
+    def _operation(self, label: str) -> int:
+        """A number for an operation. REQUIRES: ``_lock`` is held."""
+        self._counts[label] += 1
+        text = f"{self._number} {label} {self._counts[label]}"
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+    def _position(self, place: int) -> int:
+        return self._iteration * PLACES + place
+
+
+def _end(submissions: Sequence[_Submission], error: Error) -> None:
+    for submission in submissions:
+        submission.done(error)
+
+
+def _recorded(label: str, tensors: Sequence[Tensor], over: Done) -> Done:
+    """``over``, and a span from here on, where spans are wanted."""
+    if not process_spans.on:
+        return over
+    begin_ns, iteration = process_spans.clock(), process_spans.iteration
+
+    def recorded(error: Error) -> None:
+        process_spans.add(
+            Kind.COLLECTIVE,
+            label,
+            begin_ns,
+            process_spans.clock(),
+            iteration=iteration,
+            size_bytes=sum(tensor.nbytes for tensor in tensors),
+            lane=process_spans.lane(label),
+        )
+        over(error)
+
+    return recorded
+
+
+def make(mode: str, shareable: bool, fusion: int | str, timeout_s: float) -> Synchroniser:
+    """A synchroniser of the ranks of torch.distributed's default group; all ranks make it.
+
+    ``ValueError`` if there is no such group, and for a ``fusion`` that is no such rule or size.
+    """
+    buffer_bytes = _BUFFER_BYTES if fusion == PLANNED else fusion
+    if not isinstance(buffer_bytes, int) or buffer_bytes < 1:
+        raise ValueError(f"fusion={fusion!r}: must be {PLANNED!r} or a number of bytes from 1")
+    exchange = process_exchange(timeout_s)
+    if exchange.size == 1:
+        return Alone()
+    return CollectiveSynchroniser(exchange, mode, shareable, buffer_bytes, timeout_s)

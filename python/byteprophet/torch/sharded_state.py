@@ -1,0 +1,90 @@
+"""An optimizer's state of which each rank keeps the share of the elements that it updates.
+
+What has a parameter's shape belongs to its elements and is kept as one range of them, in memory
+order; counters and the like are whole on every rank. ``state_dict()`` gives the whole state, as an
+optimizer of one process has it: to be called by all ranks, because each asks the others for their
+shares. It may be loaded by any number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from byteprophet.torch.dense import arranged, flat
+
+if TYPE_CHECKING:
+    from byteprophet.torch.gradients import Gradients
+
+# Of torch.optim: one for all elements, which a parameter without dimensions does not show.
+_COUNTERS = ("step", "eta", "mu", "mu_product")
+
+
+@contextmanager
+def whole(optimizer: Optimizer, gradients: Gradients) -> Iterator[None]:
+    """Within it ``optimizer`` has the whole state. No update may be outstanding."""
+    shared = optimizer.state
+    complete: defaultdict[Any, Any] = defaultdict(dict)
+    incomplete = []
+    for key, state in shared.items():
+        slot = gradients.slots.get(id(key))
+        share = None if slot is None else gradients.share(slot)
+        if slot is None or share is None:
+            complete[key] = state
+            continue
+        for name in sorted(state, key=str):
+            value = state[name]
+            if _is_range(name, value, share):
+                mine, value = value, torch.empty_like(slot.parameter, dtype=value.dtype)
+                flat(value)[share] = mine
+                incomplete.append((slot, value.detach()))
+            complete[key][name] = value
+    gradients.complete(incomplete)
+    optimizer.state = complete
+    try:
+        yield
+    finally:
+        optimizer.state = shared
+
+
+def narrow(optimizer: Optimizer, gradients: Gradients) -> None:
+    """Keep this rank's shares of a whole state."""
+    for key, state in optimizer.state.items():
+        slot = gradients.slots.get(id(key))
+        share = None if slot is None else gradients.share(slot)
+        if slot is None or share is None:
+            continue
+        for name, value in state.items():
+            shaped = isinstance(value, Tensor) and value.shape == slot.parameter.shape
+            if shaped and name not in _COUNTERS:
+                state[name] = flat(arranged(value, slot.parameter))[share].clone()
+
+
+def check_shares(optimizer: Optimizer, gradients: Gradients) -> None:
+    """``ValueError`` if the state is not of the shares that this rank has now."""
+    for key, state in optimizer.state.items():
+        slot = gradients.slots.get(id(key))
+        share = None if slot is None else gradients.share(slot)
+        if slot is None or share is None:
+            continue
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.dim() and not _is_range(name, value, share):
+                raise ValueError(
+                    f"load_sharded_state_dict(): {name!r} of '{slot.name}' has "
+                    f"{value.numel()} elements, this rank's share has {share.stop - share.start}: "
+                    "it was saved by another rank or another number of ranks; use state_dict()"
+                )
+
+
+def _is_range(name: Any, value: Any, share: slice) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and name not in _COUNTERS
+        and value.shape == (share.stop - share.start,)
+    )

@@ -1,0 +1,54 @@
+"""A worker that runs cases without servers: ``collective_worker.py SYNC CASE...``.
+
+SYNC is one of ``DistributedOptimizer``'s. Writes what ``case_worker.py`` writes, and ends right
+after the last step of the last case.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import cases
+import torch
+from case_worker import write
+from torch import Tensor, distributed
+
+
+class Ranks:
+    """What ``cases.Trainer`` asks of the module that a script imports."""
+
+    def __init__(self, sync: str) -> None:
+        self._sync = sync
+
+    def rank(self) -> int:
+        return distributed.get_rank()
+
+    def broadcast_parameters(self, parameters: dict[str, Tensor], root_rank: int) -> None:
+        for values in parameters.values():
+            distributed.broadcast(values, root_rank)
+
+    def DistributedOptimizer(self, optimizer: Any, **options: Any) -> Any:
+        from byteprophet.torch import DistributedOptimizer
+
+        return DistributedOptimizer(optimizer, sync=self._sync, fusion=100_000, **options)
+
+
+def main() -> None:
+    sync, *names = sys.argv[1:]
+    torch.set_num_threads(1)
+    finished: list[Any] = []
+    folder = Path(os.environ["BYTEPROPHET_RUN"]) / "results"
+    # The first exit handler runs last: by then the optimizers have finished.
+    atexit.register(lambda: write(folder, *finished) if finished else None)
+    distributed.init_process_group("gloo")
+    trainer = cases.Trainer(Ranks(sync), shipped=False, crossed=False)
+    results = {name: cases.CASES[name](trainer) for name in names}
+    finished.extend([distributed.get_rank(), 0, results])
+
+
+if __name__ == "__main__":
+    main()

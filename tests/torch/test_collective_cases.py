@@ -1,0 +1,78 @@
+"""Real jobs without servers: whatever a script does to its model, sharing the work changes nothing.
+
+Two ranks, small groups. Every case under every ``sync`` must come out the same on both ranks, bit
+for bit, and be the job of one process that averages both ranks' gradients, up to rounding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from byteprophet.launcher import JobSpec, run_job
+
+pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
+FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER))
+from cases import CASES, RANKS  # noqa: E402
+
+SYNCS = ("allreduce", "dear", "dear-planned")
+Job = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """Run all cases once per ``sync``; gives what each rank wrote."""
+    known: dict[str, list[dict[str, Any]]] = {}
+
+    def run(sync: str) -> list[dict[str, Any]]:
+        if sync not in known:
+            folder = tmp_path_factory.mktemp(sync)
+            spec = JobSpec(
+                command=(sys.executable, str(FOLDER / "collective_worker.py"), sync, *CASES),
+                run_directory=folder / "run",
+                directory=folder,
+                servers=0,
+                environment={"BYTEPROPHET_TIMEOUT_S": "120"},
+                timeout_s=400.0,
+            )
+            run_job(spec, None).check()
+            known[sync] = [read(folder / "run", rank) for rank in range(RANKS)]
+        return known[sync]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One process."""
+    folder = tmp_path_factory.mktemp("single")
+    environment = {**os.environ, "BYTEPROPHET_RUN": str(folder), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(FOLDER / "case_worker.py"), "single", *CASES]
+    subprocess.run(command, env=environment, check=True, timeout=300)
+    return read(folder, 0)
+
+
+def read(folder: Path, rank: int) -> dict[str, Any]:
+    path = folder / "results" / f"worker-{rank}"
+    record: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+    return {**record, "values": torch.load(path.with_suffix(".pt"))}
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+@pytest.mark.parametrize("case", CASES)
+def test_equals_one_process(job: Job, single: dict[str, Any], sync: str, case: str) -> None:
+    ranks = job(sync)
+    assert ranks[0]["digests"][case] == ranks[1]["digests"][case]
+    values = ranks[0]["values"][case]
+    assert len(values) == len(single["values"][case]) > 0
+    for one, other in zip(values, single["values"][case], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
