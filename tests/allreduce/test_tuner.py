@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
 
-from byteprophet.allreduce.grouping import best_groups
 from byteprophet.allreduce.groups import BUFFER_BYTES, fixed_size
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
 from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, SETTLING, TRIALS, BufferTuner
 
-from .timings import MODELS, of_model
+from .timings import MODELS, SWEEP, of_model
 
-SWEEP = tuple(int(size) for size in np.geomspace(1 << 18, 100e6, 20))
 CELLS = ((2, 0.7, 100_000), (4, 1.0, 300_000), (4, 1.4, 3_000_000))
 """Ranks, all-reduce over compute, cost of a message."""
 
@@ -35,10 +34,10 @@ def tune(tuner: BufferTuner, time_ns: Callable[[int], int]) -> list[int]:
 def test_within_3_percent_of_a_sweep_after_ten_trials(
     model: str, cell: tuple[int, float, int], runtime: str
 ) -> None:
-    """So are the groups from the profile, without any trial."""
     ranks, share, cost_ns = cell
     timing = of_model(model, share, ranks=ranks, message_cost_ns=cost_ns)
 
+    @cache
     def time_ns(size: int) -> int:
         return iteration_ns(runtime, timing, fixed_size(timing, size))
 
@@ -46,7 +45,6 @@ def test_within_3_percent_of_a_sweep_after_ten_trials(
     tuner = BufferTuner(iterations_per_trial=SETTLING + 1)
     assert len(tune(tuner, time_ns)) == TRIALS * (SETTLING + 1)
     assert time_ns(tuner.current) <= 1.03 * best_ns
-    assert iteration_ns(runtime, timing, best_groups(runtime, timing)) <= 1.03 * best_ns
 
 
 def test_noisy_times_and_settling_iterations_do_not_mislead() -> None:
@@ -54,7 +52,7 @@ def test_noisy_times_and_settling_iterations_do_not_mislead() -> None:
     timing = of_model("resnet50", 1.0, message_cost_ns=1_000_000)
     truth = {size: iteration_ns("dear", timing, fixed_size(timing, size)) for size in BUFFER_BYTES}
     ratios = []
-    for seed in range(8):
+    for seed in range(4):
         random = np.random.default_rng(seed)
         calls = 0
 
@@ -73,8 +71,9 @@ def test_noisy_times_and_settling_iterations_do_not_mislead() -> None:
 
 @pytest.mark.parametrize("scale", [3, 1000])
 def test_the_scale_of_the_times_does_not_matter(scale: int) -> None:
-    timing = of_model("densenet201", 0.9, message_cost_ns=200_000)
+    timing = of_model("resnet50", 0.9, message_cost_ns=200_000)
 
+    @cache
     def time_ns(size: int) -> int:
         return iteration_ns("dear", timing, fixed_size(timing, size))
 
