@@ -17,14 +17,15 @@ an all-to-all and sum them here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 from torch.distributed.tensor import DTensor
 
 from byteprophet.timeline.tables import Kind
@@ -41,6 +42,7 @@ class Fsdp2Front(CollectiveFront):
     def wrap(self, model: PacedModel) -> nn.Module:
         """``model``, sharded in place; its parameters are then DTensors."""
         self._reductions = _Reductions(bool(self.settings["all_to_all"]))
+        custom: Any = self._reductions  # PyTorch's base class for it has no public name
         asynchronous = bool(self.settings["asynchronous"])
         mesh = init_device_mesh("cpu", (self.size(),))
         layers = [layer for layer in model.children() if isinstance(layer, PacedLayer)]
@@ -52,7 +54,7 @@ class Fsdp2Front(CollectiveFront):
             sharded[0].set_force_sum_reduction_for_comms(True)
             if asynchronous:
                 sharded[0].set_gradient_divide_factor(1.0)
-                sharded[0].set_custom_reduce_scatter(self._reductions)
+                sharded[0].set_custom_reduce_scatter(custom)
         fully_shard(model, mesh=mesh, reshard_after_forward=False)
 
         def gather(*_: Any) -> None:
@@ -88,12 +90,16 @@ class Fsdp2Front(CollectiveFront):
             self._reductions.finish()
 
 
-class _Reductions(ReduceScatter):
-    """Reduce-scatters that run on until ``finish``; their results must not be read before."""
+class _Reductions:
+    """Reduce-scatters that run on until ``finish``; their results must not be read before.
+
+    With ``by_all_to_all``, ranks exchange shares of gradients and add up what came for them. They
+    do so in the thread that trains, when there is a next one to begin, which backward hides.
+    """
 
     def __init__(self, by_all_to_all: bool) -> None:
-        self._begin = _exchange if by_all_to_all else _reduce
-        self._under_way: list[tuple[Callable[[], object], torch.Tensor, torch.Tensor]] = []
+        self._by_all_to_all = by_all_to_all
+        self._under_way: deque[_UnderWay] = deque()
 
     def allocate(
         self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device
@@ -110,40 +116,41 @@ class _Reductions(ReduceScatter):
         async_op: bool = False,
     ) -> None:
         """Begin to average over ``group``, whatever ``op``. Divides first: backward hides that."""
+        while self._under_way and self._under_way[0].work.is_completed():
+            self._under_way.popleft().end()
         input_tensor.mul_(1.0 / group.size())
-        wait = self._begin(output_tensor, input_tensor, group)
-        self._under_way.append((wait, output_tensor, input_tensor))
+        if self._by_all_to_all:
+            received = torch.empty_like(input_tensor)
+            work = distributed.all_to_all_single(received, input_tensor, group=group, async_op=True)
+            shares = received.view(group.size(), -1)
+        else:
+            work = distributed.reduce_scatter_single(
+                output_tensor, input_tensor, group=group, async_op=True
+            )
+            shares = None
+        assert work is not None
+        self._under_way.append(_UnderWay(work, input_tensor, output_tensor, shares))
 
     def finish(self) -> None:
         """Wait for all that was begun."""
-        for wait, *_memory in self._under_way:
-            wait()
-        self._under_way.clear()
+        while self._under_way:
+            self._under_way.popleft().end()
 
 
-def _reduce(
-    output: torch.Tensor, shares: torch.Tensor, group: distributed.ProcessGroup
-) -> Callable[[], object]:
-    """Begin gloo's own reduce-scatter; returns what waits for its end."""
-    work: distributed.Work = distributed.reduce_scatter_single(
-        output, shares, op=distributed.ReduceOp.SUM, group=group, async_op=True
-    )
-    return work.wait
+@dataclass(frozen=True)
+class _UnderWay:
+    """A transfer from ``sent``; ``shares``: what came from each rank, to be added up."""
 
+    work: distributed.Work
+    sent: torch.Tensor
+    output: torch.Tensor
+    shares: torch.Tensor | None
 
-def _exchange(
-    output: torch.Tensor, shares: torch.Tensor, group: distributed.ProcessGroup
-) -> Callable[[], object]:
-    """As ``_reduce``, by an all-to-all; what comes is summed in gloo's thread."""
-    received = torch.empty_like(shares)
-    work = distributed.all_to_all_single(received, shares, group=group, async_op=True)
-    assert work is not None
-
-    def add_up(_: object) -> None:
-        torch.sum(received.view(group.size(), -1), dim=0, out=output)
-
-    wait: Callable[[], object] = work.get_future().then(add_up).wait
-    return wait
+    def end(self) -> None:
+        """Wait for it, and have the result in ``output``."""
+        self.work.wait()
+        if self.shares is not None:
+            torch.sum(self.shares, dim=0, out=self.output)
 
 
 def units(layers: Iterable[PacedLayer], least_layers: int, least_bytes: int) -> Iterator[list[Any]]:

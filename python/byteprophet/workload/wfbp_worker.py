@@ -83,7 +83,8 @@ class Buckets:
     def finish(self) -> None:
         """Wait until all gradients of the iteration are averaged."""
         if self._left != len(self._buckets):
-            raise RuntimeError(f"{len(self._buckets) - self._left} buckets have no gradients")
+            missing = len(self._buckets) - self._left
+            raise RuntimeError(f"buckets that lack gradients, or wait for such: {missing}")
         for work in self._works:
             work.wait()
         self._works.clear()
