@@ -16,11 +16,12 @@ an all-to-all and sum them here.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import distributed, nn
@@ -173,5 +174,16 @@ def main(arguments: Sequence[str]) -> int:
     return run_worker("byteprophet.workload.fsdp2_worker", arguments, Fsdp2Front)
 
 
+def _leave(status: int) -> NoReturn:
+    """End the process at once.
+
+    Gloo's threads live as long as FSDP2 keeps its group, which is to the end. One that then lets
+    go of a tensor needs the interpreter, and aborts the process where that is already gone.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _leave(main(sys.argv[1:]))
