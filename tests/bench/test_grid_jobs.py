@@ -26,6 +26,40 @@ def test_a_slow_worker_makes_another_job_and_a_name_does_not(tmp_path: Path) -> 
     assert len({plain, slow, slower}) == 3
 
 
+def test_a_runtime_and_its_settings_make_other_jobs(tmp_path: Path) -> None:
+    prepared = prepare_cell(CELL, tmp_path)
+    variants = [
+        Variant("prophet"),
+        *(Variant.of_runtime("ddp", {"bucket_cap_mb": size}) for size in (1, 4)),
+        Variant.of_runtime("fsdp2", {}),
+    ]
+    found = set()
+    for variant in variants:
+        case = prepared.case(variant)
+        assert (case.name, case.settings) == (variant.name, variant.settings)
+        assert case.bandwidth_bps == 1_000_000_000
+        found.add(fingerprint(prepared, variant, plan_of(Grid("g", (CELL,)), "base", case)))
+    assert len(found) == len({variant.label for variant in variants}) == len(variants)
+    # A default that is spelled out is the same job.
+    spelt, default = variants[1], Variant.of_runtime("ddp", {})
+    plan = plan_of(Grid("g", (CELL,)), "base", prepared.case(default))
+    assert fingerprint(prepared, default, plan) in found
+    assert spelt.label == "ddp[bucket_cap_mb=1]"
+
+
+def test_a_record_says_which_variant() -> None:
+    for variant in (Variant("p3", {"a": 1}, tuner=True), Variant.of_runtime("ddp", {"b": 2})):
+        record = {
+            "runtime": variant.runtime,
+            "scheduler": variant.told_scheduler,
+            "settings": dict(variant.settings),
+            "tuner": variant.tuner,
+        }
+        assert Variant.of_record(record) == variant
+    older = {"scheduler": "p3", "settings": {}, "tuner": False}
+    assert Variant.of_record(older) == Variant("p3")
+
+
 def test_the_last_worker_is_the_slow_one(tmp_path: Path) -> None:
     case = prepare_cell(replace(CELL, slow_worker="500mbit"), tmp_path).case(Variant("p3"))
     assert case.worker_bandwidth_bps == {2: 500_000_000}

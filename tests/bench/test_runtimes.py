@@ -9,7 +9,7 @@ import pytest
 
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import all_reduce_case
-from byteprophet.bench.result import bound_ns
+from byteprophet.bench.result import bound_ns, eq6_fields
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
@@ -71,6 +71,47 @@ def test_distributed_data_parallel_recorded_and_replayed(tmp_path: Path) -> None
     # Two ranks send each other half of everything, twice, in every iteration.
     assert replayed.link_bytes.sum() == 4 * measured.job.iterations * workload.size_bytes
     assert predict(measured, Changes()).error is not None
+
+
+@pytest.mark.job
+@pytest.mark.parametrize(
+    ("runtime", "settings"), [("fsdp2", {"unit_bytes": 1 << 20}), ("wfbp", {})]
+)
+def test_opponents_train_the_same(runtime: str, settings: dict[str, int], tmp_path: Path) -> None:
+    """Parameters are those of one process, to the bit: two ranks' sums have one order."""
+    workload = mixed_workload()
+    case = all_reduce_case(Case(write(workload, tmp_path), "prophet", RATE_BPS), runtime, settings)
+    plan = Plan((case,), iterations=3, rounds=1, warmup_iterations=2, record=True, idle_s=0.0)
+    (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
+    expected = parameters_sha256(expected_parameters(workload, 2, plan.updates))
+    assert row["parameters_sha256"] == expected
+    assert (row["runtime"], row["scheduler"], row["servers"]) == (runtime, None, 0)
+    assert settings.items() <= row["settings"].items()
+    assert row["iteration_ns"]["median"] >= row["bound_ns"]
+    assert "eq6_max_speedup" not in row
+    for events in load_run(Path(row["run"])):
+        last = events.rows[events.rows["iteration"] == plan.updates - 1]
+        kinds = [Kind(kind) for kind in last["kind"].tolist()]
+        assert kinds.count(Kind.BACKWARD) == len(workload.tensors)
+        assert (kinds.count(Kind.UPDATE), kinds.count(Kind.WAIT)) == (1, 1)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("forward_ms", [1, 100, 10_000])
+def test_the_largest_speedup_of_dear(workers: int, forward_ms: int) -> None:
+    """Eq. 6 of its paper, each half of the all-reduce beside the pass that can hide it."""
+    ns = 1_000_000
+    workload = Workload("one", 8, (Tensor("a", 24_000_000, forward_ms * ns, 2 * forward_ms * ns),))
+    case = replace(all_reduce_case(CASE, "dear", {}), workers=workers, bandwidth_bps=10**9)
+    forward_s, backward_s = forward_ms / 1e3, forward_ms / 500
+    half_s = 24_000_000 * 8 * (workers - 1) / workers / 0.9564e9
+    hidden_s = min(half_s, forward_s) + min(half_s, backward_s)
+    expected = workers * (forward_s + backward_s)
+    expected /= forward_s + backward_s + 2 * half_s - hidden_s
+    assert eq6_fields(workload, case)["eq6_max_speedup"] == pytest.approx(expected, abs=1e-4)
+    assert expected <= workers
+    for other in (replace(case, runtime="dear-planned"), replace(case, bandwidth_bps=None)):
+        assert eq6_fields(workload, other) == {}
 
 
 @pytest.mark.parametrize(

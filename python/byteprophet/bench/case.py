@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from byteprophet import schedulers
 from byteprophet.bench.runtimes import BYTEPS, runtime_of
 from byteprophet.errors import UserError
-from byteprophet.network import Step
+from byteprophet.network import Step, payload_bps
 from byteprophet.tune.request import Request
 from byteprophet.tune.space import free_settings
 from byteprophet.workload.worker_config import IDLE_S
@@ -58,6 +58,14 @@ class Case:
         if self.bandwidth_bps is not None and len(self.worker_bandwidth_bps) < self.workers:
             rates_bps.append(self.bandwidth_bps)
         return min(rates_bps, default=None)
+
+    @property
+    def collective_settings(self) -> dict[str, int] | None:
+        """All settings of a collective runtime; None under BytePS, UserError if they don't fit."""
+        runtime = runtime_of(self.runtime)
+        if not runtime.collective:
+            return None
+        return runtime.resolve(self.settings, payload_bps(self.slowest_bps))
 
     @property
     def tuning(self) -> Request | None:

@@ -76,11 +76,12 @@ def _label(case: Case, workload: Workload) -> str:
 
 
 def _config(case: Case, plan: Plan) -> WorkerConfig:
-    resolve = runtime_of(case.runtime).resolve
+    settings = case.collective_settings
     return WorkerConfig(
         workload=case.workload,
-        scheduler=case.scheduler if resolve is None else None,
-        settings={} if resolve is None else resolve(case.settings),
+        scheduler=case.scheduler if settings is None else None,
+        runtime=None if settings is None else case.runtime,
+        settings=settings or {},
         warmup_iterations=plan.warmup_iterations,
         iterations=plan.iterations_per_job,
         compute_ns=case.compute_ns,

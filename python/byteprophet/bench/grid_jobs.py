@@ -1,8 +1,9 @@
 """The jobs that a grid is measured with, and how one is recognised when a run goes on.
 
-A job is one policy in one cell in one round of a phase. Its record answers for it as long as its
-``fingerprint`` is the same: everything that the job is told, the workload's tensors included, with
-the policy's defaults filled in. Beside it stands the version of the code that ran in the job.
+A job is one policy, or one runtime beside BytePS, in one cell in one round of a phase. Its record
+answers for it as long as its ``fingerprint`` is the same: everything that the job is told, the
+workload's tensors included, with the policy's defaults filled in. Beside it stands the version of
+the code that ran in the job.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any
 
 import byteprophet
 from byteprophet import _core, schedulers
-from byteprophet.bench.case import Case, Plan
+from byteprophet.bench.case import Case, Plan, all_reduce_case
 from byteprophet.bench.grid import Cell, Grid
+from byteprophet.bench.runtimes import BYTEPS
 from byteprophet.workload import Workload, to_toml
 
 TUNING_ITERATIONS = 300
@@ -30,6 +32,7 @@ _TUNED_WITHIN = 250
 """In so many of them a tuner has settled; the rest it makes use of what it found."""
 
 _RUNS_IN_JOBS = (
+    "allreduce",
     "control",
     "hooks",
     "network",
@@ -44,17 +47,44 @@ _RUNS_IN_JOBS = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheduler with what is set differently from its defaults; ``tuner``: it tunes itself."""
+    """A scheduler with what is set differently from its defaults; ``tuner``: it tunes itself.
+
+    Or a collective ``runtime``, which has no scheduler: then that is ``schedulers.DEFAULT``, and
+    ``of_runtime`` makes it.
+    """
 
     scheduler: str
     settings: Mapping[str, int] = field(default_factory=dict)
     tuner: bool = False
+    runtime: str = BYTEPS
+
+    @classmethod
+    def of_runtime(cls, runtime: str, settings: Mapping[str, int]) -> Variant:
+        """A collective runtime with what is set differently from its defaults."""
+        return cls(schedulers.DEFAULT, settings, runtime=runtime)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Variant:
+        """As a record says (docs/formats.md)."""
+        scheduler = record["scheduler"] or schedulers.DEFAULT
+        runtime = record.get("runtime", BYTEPS)  # there was no other once
+        return cls(scheduler, record["settings"], record["tuner"], runtime)
+
+    @property
+    def told_scheduler(self) -> str | None:
+        """As records have it: none of a collective runtime."""
+        return self.scheduler if self.runtime == BYTEPS else None
+
+    @property
+    def name(self) -> str:
+        """The runtime, or the scheduler where it is BytePS."""
+        return self.scheduler if self.runtime == BYTEPS else self.runtime
 
     @property
     def label(self) -> str:
         """As it is called in records and reports; unique."""
         settings = ",".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
-        return self.scheduler + (f"[{settings}]" if settings else "") + ("+tuner" * self.tuner)
+        return self.name + (f"[{settings}]" if settings else "") + ("+tuner" * self.tuner)
 
 
 @dataclass(frozen=True)
@@ -82,7 +112,7 @@ class PreparedCell:
 
     def case(self, variant: Variant) -> Case:
         """The cell under ``variant``."""
-        return Case(
+        case = Case(
             workload=str(self.path),
             scheduler=variant.scheduler,
             bandwidth_bps=self.cell.bandwidth_bps(self.workload),
@@ -92,6 +122,9 @@ class PreparedCell:
             worker_bandwidth_bps=self.cell.worker_bandwidth_bps,
             tune_iterations=_TUNED_WITHIN if variant.tuner else 0,
         )
+        if variant.runtime == BYTEPS:
+            return case
+        return all_reduce_case(case, variant.runtime, variant.settings)
 
 
 def prepare_cell(cell: Cell, directory: Path) -> PreparedCell:
@@ -113,7 +146,9 @@ def plan_of(grid: Grid, phase: str, case: Case) -> Plan:
 
 def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
     """Of all that the job is told; what is only a name is left out."""
-    settings, _ = schedulers.resolve(variant.scheduler, variant.settings)
+    settings = plan.cases[0].collective_settings
+    if settings is None:
+        settings, _ = schedulers.resolve(variant.scheduler, variant.settings)
     told: dict[str, Any] = {
         "workload": [
             (t.name, t.size_bytes, t.forward_ns, t.backward_ns, t.burst)
@@ -122,7 +157,7 @@ def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
         "bandwidth_bps": prepared.cell.bandwidth_bps(prepared.workload),
         "workers": prepared.cell.workers,
         "servers": prepared.cell.servers,
-        "scheduler": variant.scheduler,
+        "scheduler": variant.name,
         "settings": settings,
         "tune_iterations": plan.cases[0].tune_iterations,
         "iterations": plan.iterations,

@@ -59,7 +59,7 @@ def select(grid: Grid, records: Sequence[Record]) -> list[Record]:
 
 def _expected(grid: Grid, prepared: PreparedCell, record: Record) -> str | None:
     """The fingerprint that the record's job has today; None where it could not be run any more."""
-    variant = Variant(record["scheduler"], record["settings"], record["tuner"])
+    variant = Variant.of_record(record)
     try:
         plan = plan_of(grid, record["phase"], prepared.case(variant))
         return fingerprint(prepared, variant, plan)

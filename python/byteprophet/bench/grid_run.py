@@ -32,7 +32,7 @@ from byteprophet.bench.grid_jobs import (
 from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.learned import learn
-from byteprophet.bench.result import bound_ns
+from byteprophet.bench.result import bound_ns, eq6_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.network import why_not_permitted
 
@@ -57,7 +57,7 @@ class _Task:
         """How long it may take on a quiet machine."""
         case, workload = self.plan.cases[0], self.prepared.workload
         iteration_ns = 1.12 * bound_ns(workload, case)
-        if case.scheduler in _WITHOUT_OVERLAP and case.slowest_bps is not None:
+        if case.name in _WITHOUT_OVERLAP and case.slowest_bps is not None:
             compute_ns = workload.forward_ns + workload.backward_ns
             iteration_ns = compute_ns + workload.size_bytes * 8e9 / case.slowest_bps
         return START_S + (self.plan.updates + case.tune_iterations) * iteration_ns / 1e9
@@ -179,7 +179,8 @@ def _run(
             "cell": task.job.cell.name,
             "variant": task.job.variant.label,
             "round": task.job.round,
-            "scheduler": task.job.variant.scheduler,
+            "runtime": task.job.variant.runtime,
+            "scheduler": task.job.variant.told_scheduler,
             "settings": dict(task.job.variant.settings),
             "tuner": task.job.variant.tuner,
             "fingerprint": task.fingerprint,
@@ -188,7 +189,7 @@ def _run(
         }
         try:
             case = task.plan.cases[0]
-            if case.scheduler in schedulers.PLANNED:
+            if case.name in schedulers.PLANNED:
                 learned = learn(task.prepared, runs.parent / "learned", namespaces)
                 case = learned.given_to(case)
             with CpuWatch() as watch:
@@ -219,6 +220,7 @@ def _measures(task: _Task, measured: Measured, watch: CpuWatch) -> Record:
     return {
         "iteration_ns": [int(value) for value in slowest_ns],
         "bound_ns": bound_ns(task.prepared.workload, task.plan.cases[0]),
+        **eq6_fields(task.prepared.workload, task.plan.cases[0]),
         "batch_size": task.prepared.workload.batch_size,
         "machine_cpu_fraction": round(share.mean, 4),
         "saturated_fraction": round(share.saturated, 4),

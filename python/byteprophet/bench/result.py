@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from byteprophet import schedulers
+from byteprophet.allreduce.bounds import eq6_max_speedup
+from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.runtimes import runtime_of
 from byteprophet.errors import JobFailed
@@ -73,6 +75,18 @@ def bound_ns(workload: Workload, case: Case) -> int:
     )
 
 
+def eq6_fields(workload: Workload, case: Case) -> dict[str, float]:
+    """The DeAR paper's largest speedup, of all workers over one that need not communicate.
+
+    Only of a case of ``dear`` on a limited link that does not change.
+    """
+    bandwidth_bps = payload_bps(case.slowest_bps)
+    if case.runtime != "dear" or bandwidth_bps is None or case.steps:
+        return {}
+    timing = Timing.of_workload(workload, Link(case.workers, bandwidth_bps))
+    return {"eq6_max_speedup": round(eq6_max_speedup(timing), 4)}
+
+
 def tuned_fields(
     case: Case, batch_size: int, jobs: Sequence[tuple[Path, Sequence[WorkerResult]]]
 ) -> dict[str, Any] | None:
@@ -109,17 +123,18 @@ def summarize(
         raise JobFailed(f"{case.name}: rounds ended with different parameters")
     times_ns = [[result.iteration_ns for result in results] for _, results in jobs]
     workers = [result for _, results in jobs for result in results]
-    resolve, partition_bytes = runtime_of(case.runtime).resolve, 0
-    if resolve is None:
+    collective, partition_bytes = case.collective_settings, 0
+    settings: Mapping[str, int]
+    if collective is None:
         settings, partition_bytes = schedulers.resolve(
             case.scheduler, case.settings, case.partition_bytes
         )
     else:
-        settings = resolve(case.settings)
+        settings = collective
     return {
         "workload": workload.name,
         "runtime": case.runtime,
-        "scheduler": case.scheduler if resolve is None else None,
+        "scheduler": case.scheduler if collective is None else None,
         "bandwidth_bps": case.bandwidth_bps,
         "steps": [str(step) for step in case.steps],
         "worker_bandwidth_bps": {
@@ -143,6 +158,7 @@ def summarize(
         **timing_fields(
             times_ns, workload.batch_size, None if case.steps else bound_ns(workload, case)
         ),
+        **eq6_fields(workload, case),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
         "real_time": all(worker.real_time for worker in workers),

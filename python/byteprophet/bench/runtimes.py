@@ -1,42 +1,56 @@
 """What makes gradients the same on all ranks of a paced job: BytePS, or something else beside it.
 
 A runtime is a name and the module that each worker process runs (``python -m MODULE CONFIG.toml``).
-To add one, write a worker like ``workload/ddp_worker.py`` and put an entry into ``RUNTIMES``.
+To add one, write a worker like ``workload/ddp_worker.py``, give it its settings in
+``workload/collective_settings.py``, and put it into ``RUNTIMES``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from byteprophet.errors import UserError
-from byteprophet.workload import ddp_settings
+from byteprophet.workload import collective_settings
 
 BYTEPS = "byteps"
-
-_Resolve = Callable[[Mapping[str, int]], dict[str, int]]
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """The ``worker`` module, and how settings that differ are completed.
+    """The ``worker`` module. ``collective``: ranks reduce among themselves.
 
-    ``resolve`` is a collective runtime's: in it ranks reduce among themselves, without servers and
-    schedulers. None: BytePS', whose settings are its schedulers'.
+    Then there are no servers and schedulers, and settings are the runtime's own.
     """
 
+    name: str
     worker: str
-    resolve: _Resolve | None = None
 
     @property
     def collective(self) -> bool:
         """Whether ranks reduce among themselves."""
-        return self.resolve is not None
+        return self.name != BYTEPS
+
+    def resolve(self, overrides: Mapping[str, int], payload_bps: int | None) -> dict[str, int]:
+        """All settings of a collective runtime; UserError for what does not fit.
+
+        ``payload_bps``: of the slowest link, for those that ask for it and were not told.
+        """
+        settings = collective_settings.resolve(self.name, overrides)
+        if settings.get(collective_settings.PAYLOAD) == 0 and payload_bps is not None:
+            settings[collective_settings.PAYLOAD] = payload_bps
+        return settings
 
 
+_WORKERS = {
+    BYTEPS: "worker",
+    "ddp": "ddp_worker",
+    "fsdp2": "fsdp2_worker",
+    "wfbp": "wfbp_worker",
+    **dict.fromkeys(collective_settings.SYNCS, "collective_worker"),
+}
 RUNTIMES: Mapping[str, Runtime] = {
-    BYTEPS: Runtime("byteprophet.workload.worker"),
-    "ddp": Runtime("byteprophet.workload.ddp_worker", ddp_settings.resolve),
+    name: Runtime(name, f"byteprophet.workload.{worker}") for name, worker in _WORKERS.items()
 }
 
 

@@ -55,7 +55,7 @@ stopped, and reports every figure with its target. Grids: {", ".join(built_in_gr
 
 Example: byteprophet bench --workload resnet50 --schedulers stock,prophet --bandwidth 1gbit
 
-Example: byteprophet bench --workload resnet50 --runtime byteps,ddp --schedulers prophet
+Example: byteprophet bench --workload resnet50 --runtime byteps,ddp,fsdp2 --schedulers prophet
 
 Example: byteprophet bench --grid default --phase base
 """

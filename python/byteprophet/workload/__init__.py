@@ -12,7 +12,8 @@
     pacing.py     timed waits without drift
     paced.py      a workload as a ``torch.nn.Module``          (needs torch)
     worker.py     the paced worker process of a job            (needs torch, a front)
-    ddp_worker.py ddp_settings.py   the same under DistributedDataParallel
+    collective_front.py collective_settings.py   the same over torch.distributed, without BytePS:
+    ddp_worker.py fsdp2_worker.py wfbp_worker.py collective_worker.py   whose collectives
 
 This module imports neither torch nor a front.
 """

@@ -38,6 +38,7 @@ from byteprophet.observe.span_log import SpanLog, process_spans
 from byteprophet.schedulers import STOCK
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload.check import parameters_sha256
+from byteprophet.workload.collective_front import CollectiveFront
 from byteprophet.workload.gradient import LEARNING_RATE
 from byteprophet.workload.paced import PacedModel
 from byteprophet.workload.real_time import run_in_real_time
@@ -69,14 +70,19 @@ class _Usage:
 def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> WorkerResult:
     """Train and measure. ``front`` is a module like ``byteps.torch``, initialised.
 
-    It may have ``wrap``: what it makes of the model is trained in place of it. ``spans``, if given,
-    are told of iterations, layers and the waits of "stock".
+    It may be a ``CollectiveFront``: what it prepares is trained in place of the model, whose
+    parameters are broadcast before, as each rank may be left with a part of them. ``spans``, if
+    given, are told of iterations, layers and the waits of "stock".
     """
     workload = config.load_workload()
     model = PacedModel(workload, front.rank())
     if spans is not None:
         model.record_spans(spans)
-    trained: torch.nn.Module = front.wrap(model, spans) if hasattr(front, "wrap") else model
+    trained: torch.nn.Module = model
+    collective = isinstance(front, CollectiveFront)
+    if collective:
+        _broadcast(model, front)
+        trained = front.prepare(model, spans)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     named = list(model.named_tensors())
     scheduled = config.scheduler not in (None, STOCK)
@@ -84,7 +90,8 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
     optimizer = front.DistributedOptimizer(optimizer, named_parameters=named, **extra)
     if spans is not None and config.scheduler == STOCK:
         optimizer.synchronize = _recorded(optimizer.synchronize, spans)
-    _broadcast(model, front)
+    if not collective:
+        _broadcast(model, front)
 
     signal = torch.zeros(workload.batch_size, 0)  # no numbers, but a batch: profiles tell its size
     starts_ns: list[int] = []
@@ -117,7 +124,8 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
     idle_from = _Usage.now()
     time.sleep(config.idle_s)
     idle_until = _Usage.now()
-    tensors = ((name, values.detach().numpy()) for name, values in named)
+    whole = front.whole if collective else torch.Tensor.detach
+    tensors = ((name, whole(values).numpy()) for name, values in named)
     return WorkerResult(
         rank=front.rank(),
         size=front.size(),

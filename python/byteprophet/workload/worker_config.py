@@ -4,6 +4,7 @@
     compute_ns = 900000000         # optional: forward and backward together; else the workload's
     scheduler = "prophet"          # or "stock": BytePS as shipped, through its own front; none
                                    # where a worker has no BytePS
+    runtime = "ddp"                # optional: what such a worker reduces gradients with
     warmup_iterations = 3
     iterations = 20
     idle_s = 2.0                   # optional: how long the process is left idle at the end
@@ -51,11 +52,12 @@ class WorkerConfig:
     next_batch_size: int | None = None
     next_batch_at: int | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
+    runtime: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("workload", "scheduler"):
+        for name in ("workload", "scheduler", "runtime"):
             value = getattr(self, name)
-            if name == "scheduler" and value is None:
+            if name != "workload" and value is None:
                 continue
             if type(value) is not str or not value:
                 raise UserError(f"{name} must be a text that is not empty, got {value!r}")
@@ -120,6 +122,7 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
                 "next_batch_size",
                 "next_batch_at",
                 "settings",
+                "runtime",
             ),
         )
         return WorkerConfig(**{"scheduler": None, **table})

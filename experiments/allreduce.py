@@ -1,0 +1,121 @@
+"""Our all-reduce runtimes beside DistributedDataParallel, FSDP2 and merged-gradient WFBP.
+
+    python experiments/allreduce.py
+
+Paced models (the DeAR paper's) over gloo, on links on which the all-reduce of all gradients takes
+0.7 to 1.4 times the compute, two and four ranks. In each cell the opponents are tuned first
+(``allreduce_cells.py``); then all runtimes run in turn, round after round, in reverse order in
+every second one, the best two settings of each opponent among them. The best of those counts.
+Printed are iterations in seconds and over the bound, DeAR's over what Eq. 6 of its paper allows,
+and what planning gains over DistributedDataParallel, with the project's targets.
+
+Jobs are recorded as a grid's are, in ``--out``: started again, the script runs what is missing.
+``--report`` only prints. About 20 s a job on two quiet cores; all of them are a night.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from allreduce_cells import MODELS, RATIOS, RUNTIMES, Setting, cell_of, compared, tuning
+from allreduce_table import print_table
+from rich.console import Console
+from script import run_script
+
+from byteprophet.bench.grid import Grid
+from byteprophet.bench.grid_phases import in_turn
+from byteprophet.bench.grid_report import select
+from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
+from byteprophet.bench.grid_store import read_records
+from byteprophet.cli.lists import split
+from byteprophet.errors import UserError
+
+_STAGES = ("tune-1", "tune-2")
+COMPARED = "compare"
+PROGRESS = Console(stderr=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what is missing, print."""
+    options = _parse(arguments)
+    names = split(options.runtimes, "--runtimes")
+    for name in names:
+        if name not in RUNTIMES:
+            raise UserError(f"--runtimes: {name!r}: choose from {', '.join(RUNTIMES)}")
+    if options.rounds < 1:
+        raise UserError(f"--rounds {options.rounds}: must be at least 1")
+    cells = tuple(
+        cell_of(Setting(model, ratio, int(ranks)))
+        for model in split(options.models, "--models")
+        for ranks in _numbers(options.ranks, "--ranks", int, 2)
+        for ratio in _numbers(options.ratios, "--ratios", float, 0.01)
+    )
+    grid = Grid("allreduce", cells, options.iterations, options.warmup)
+    if not options.report:
+        measure(grid, names, options.rounds, options.out)
+    records = select(grid, read_records(options.out))
+    print_table(grid, [record for record in records if record["phase"] == COMPARED])
+
+
+def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> None:
+    """Tune in every cell, then compare; what there is already is not run again."""
+    namespaces = namespaces_for(grid)
+    prepared = prepare(grid, directory)
+
+    def run(phase: str, rounds: int) -> None:
+        records = select(grid, read_records(directory))
+        variants = []
+        for cell in prepared:
+            tried = [r for r in records if r["cell"] == cell.cell.name and r["phase"] in _STAGES]
+            if phase == COMPARED:
+                variants.append(compared(names, tried))
+            else:
+                stage = _STAGES.index(phase)
+                before = [record for record in tried if record["phase"] in _STAGES[:stage]]
+                variants.append(tuning(names, stage, before))
+        jobs = in_turn(phase, prepared, variants, rounds)
+        if jobs:
+            run_jobs(grid, prepared, jobs, directory, namespaces, _tell)
+
+    for phase in _STAGES:
+        run(phase, 1)
+    run(COMPARED, rounds)
+
+
+def _tell(text: str) -> None:
+    PROGRESS.print(f"allreduce: {text}", markup=False)
+
+
+def _numbers(text: str, option: str, kind: type[int] | type[float], least: float) -> list[float]:
+    try:
+        numbers = [kind(each) for each in split(text, option)]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(least <= number <= 100 for number in numbers):
+        raise UserError(f"{option} {text!r}: must be numbers from {least} to 100")
+    return numbers
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Compare all-reduce runtimes on paced models behind limited links.",
+        epilog="example: python experiments/allreduce.py --models resnet50 --ratios 1.0 --ranks 2",
+    )
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument(
+        "--ratios", default=",".join(map(str, RATIOS)), help="all-reduce time over compute time"
+    )
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--runtimes", default=",".join(RUNTIMES))
+    parser.add_argument("--rounds", type=int, default=3, help="jobs of each runtime in a cell")
+    parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
+    parser.add_argument("--warmup", type=int, default=5, help="iterations before them")
+    parser.add_argument("--out", type=Path, default=Path("runs/allreduce"))
+    parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    run_script(main)

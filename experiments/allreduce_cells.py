@@ -1,0 +1,89 @@
+"""What ``allreduce.py`` measures: cells, and the settings that opponents are tuned over in each.
+
+Tuning is in stages, one job per candidate. A stage changes some settings of the best candidate
+before it: first what decides most, the size of buckets or units, then the switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from byteprophet.bench.grid import Cell
+from byteprophet.bench.grid_jobs import Variant
+
+MODELS = ("resnet50", "densenet201", "inception-v4", "bert-base")
+RATIOS = (0.7, 0.9, 1.0, 1.2, 1.4)
+RUNTIMES = ("ddp", "fsdp2", "wfbp", "allreduce", "dear", "dear-planned")
+CONFIRMED = 2
+"""So many of the best settings of an opponent run in every round of the comparison."""
+
+_MIB = 1 << 20
+_Overrides = Mapping[str, int]
+_STAGES: Mapping[str, tuple[tuple[_Overrides, ...], ...]] = {
+    "ddp": (
+        tuple({"bucket_cap_mb": size} for size in (1, 2, 4, 8, 16, 25)),
+        (
+            {"static_graph": 0},
+            {"gradient_as_bucket_view": 0},
+            {"static_graph": 0, "gradient_as_bucket_view": 0},
+        ),
+    ),
+    "fsdp2": (
+        tuple({"unit_bytes": size * _MIB} for size in (1, 2, 4, 8, 16)),
+        ({"all_to_all": 0},),
+    ),
+    # Merged by what the link and the model are; tried is only what a message is taken to cost.
+    "wfbp": (tuple({"message_cost_ns": cost} for cost in (300_000, 1_000_000, 3_000_000)), ()),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One cell: the all-reduce of all gradients takes ``ratio`` times the compute."""
+
+    model: str
+    ratio: float
+    ranks: int
+
+
+def cell_of(setting: Setting) -> Cell:
+    """The grid's cell, whose link is stated by one-way communication of all bytes instead."""
+    one_way = setting.ratio * setting.ranks / (2 * (setting.ranks - 1))
+    name = f"{setting.model.rpartition('/')[2]}-r{setting.ratio:g}-{setting.ranks}p"
+    return Cell(setting.model, one_way, workers=setting.ranks, name=name)
+
+
+def tuning(names: Sequence[str], stage: int, tried: Sequence[Mapping[str, Any]]) -> list[Variant]:
+    """The candidates of ``stage``, from 0. ``tried``: a cell's records of the stages before."""
+    variants = []
+    for name in names:
+        if name in _STAGES:
+            before = best(name, tried)
+            start = before[0].settings if before else {}
+            variants += [
+                Variant.of_runtime(name, {**start, **overrides})
+                for overrides in _STAGES[name][stage]
+            ]
+    return variants
+
+
+def compared(names: Sequence[str], tried: Sequence[Mapping[str, Any]]) -> list[Variant]:
+    """What is measured beside one another in a cell: opponents at their best, ours as they are."""
+    return [
+        variant
+        for name in names
+        for variant in best(name, tried)[:CONFIRMED] or [Variant.of_runtime(name, {})]
+    ]
+
+
+def best(name: str, records: Sequence[Mapping[str, Any]]) -> list[Variant]:
+    """The variants of runtime ``name`` that ``records`` are of, fastest first."""
+    own = [record for record in records if record["runtime"] == name]
+    times_ns: dict[str, list[int]] = {}
+    for record in own:
+        times_ns.setdefault(record["variant"], []).extend(record["iteration_ns"])
+    variants = {record["variant"]: Variant.of_record(record) for record in own}
+    return [variants[label] for label in sorted(times_ns, key=lambda each: median(times_ns[each]))]

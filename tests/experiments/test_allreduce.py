@@ -1,0 +1,167 @@
+"""Opponents tuned and compared in cells: what is run, going on where it stopped, and the figures.
+
+Jobs are stated here, by how long an iteration takes under given settings: real ones take minutes.
+All else is real: cells, records, their fingerprints, and what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import allreduce
+import pytest
+from allreduce_cells import Setting, cell_of
+from allreduce_table import figures, targets
+
+from byteprophet.bench import Case, Plan, grid_run
+from byteprophet.bench.execute import Measured
+from byteprophet.bench.grid import Grid
+from byteprophet.bench.grid_report import select
+from byteprophet.bench.grid_store import read_records
+from byteprophet.errors import UserError
+from byteprophet.launcher import JobResult
+from byteprophet.network import why_not_permitted
+from byteprophet.workload import Tensor, Workload, load, to_toml
+from byteprophet.workload.worker_config import WorkerResult
+
+MS = 1_000_000
+Takes = Callable[[Case], int]
+Log = list[tuple[str, dict[str, int]]]
+
+pytestmark = pytest.mark.skipif(bool(why_not_permitted()), reason="limited links are checked for")
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> list[str]:
+    tensors = tuple(Tensor(f"t{n}", 4_000_000, 30 * MS, 60 * MS) for n in range(4))
+    (tmp_path / "small").write_text(to_toml(Workload("small", 8, tensors)))
+    options = ["--models", str(tmp_path / "small"), "--ratios", "1", "--ranks", "2"]
+    return [*options, "--rounds", "2", "--out", str(tmp_path / "out")]
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """The runtime and settings of every job that was run; iterations take as stated below."""
+    jobs: Log = []
+
+    def run(case: Case, plan: Plan, _workload: Workload, runs: Path, _spaces: bool) -> Measured:
+        jobs.append((case.runtime, dict(case.settings)))
+        times_ns = (iteration_ns(case),) * plan.iterations_per_job
+        workers = [
+            WorkerResult(
+                *(rank, case.workers, times_ns, 0.1, 0.0, "ab", plan.updates, 0, 0, sum(times_ns))
+            )
+            for rank in range(case.workers)
+        ]
+        return Measured(runs / "job", JobResult(0, (), None, 1.0), workers)
+
+    monkeypatch.setattr(grid_run, "run_case", run)
+    return jobs
+
+
+def iteration_ns(case: Case) -> int:
+    """Best: ddp with 8 MB and plain views; fsdp2 with 16 MiB and, against the rest, all-to-all."""
+    settings = case.collective_settings
+    assert settings is not None
+    if case.runtime == "ddp":
+        steps = abs(settings["bucket_cap_mb"] - 8) + settings["gradient_as_bucket_view"]
+        return (500 + 2 * steps) * MS
+    if case.runtime == "fsdp2":
+        return (640 - (settings["unit_bytes"] >> 20) - 20 * settings["all_to_all"]) * MS
+    return {"dear": 480, "dear-planned": 460}[case.runtime] * MS
+
+
+def test_opponents_are_tuned_and_the_best_two_run_beside_ours(options: list[str], ran: Log) -> None:
+    allreduce.main([*options, "--runtimes", "ddp,fsdp2,dear"])
+    ddp = [settings for name, settings in ran if name == "ddp"]
+    assert ddp[:6] == [{"bucket_cap_mb": size} for size in (1, 2, 4, 8, 16, 25)]
+    for settings in ddp[6:9]:  # the switches, of the best size
+        assert settings["bucket_cap_mb"] == 8
+        assert len(settings) > 1
+    compared = ran[6 + 5 + 3 + 1 :]
+    assert compared[:5] == compared[:4:-1], "the second round runs backwards"
+    first = compared[:5]
+    assert [name for name, _ in first] == ["ddp", "ddp", "fsdp2", "fsdp2", "dear"]
+    assert first[0][1]["gradient_as_bucket_view"] == 0
+    assert first[2:] == [
+        ("fsdp2", {"unit_bytes": 16 << 20}),
+        ("fsdp2", {"unit_bytes": 8 << 20}),
+        ("dear", {}),
+    ]
+
+
+def test_goes_on_where_it_was_stopped(
+    options: list[str], ran: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options += ["--runtimes", "ddp,dear"]
+    run = grid_run.run_case
+
+    def stopped(*arguments: object) -> Measured:
+        if len(ran) == 11:
+            raise KeyboardInterrupt
+        return run(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(grid_run, "run_case", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        allreduce.main(options)
+    monkeypatch.setattr(grid_run, "run_case", run)
+    allreduce.main(options)
+    # Nine to tune ddp, and in two rounds three.
+    assert len(ran) == 9 + 2 * 3
+    allreduce.main(options)
+    allreduce.main([*options, "--report"])
+    assert len(ran) == 15
+    allreduce.main([*options, "--iterations", "7"])
+    assert len(ran) == 30, "other jobs: all are run again"
+
+
+def test_figures(options: list[str], ran: Log, tmp_path: Path) -> None:
+    allreduce.main([*options, "--runtimes", "ddp,dear,dear-planned"])
+    assert ran
+    cell = cell_of(Setting(str(tmp_path / "small"), 1.0, 2))
+    grid = Grid("allreduce", (cell,), 6, 5)
+    records = select(grid, read_records(tmp_path / "out"))
+    (found,) = figures(grid, [r for r in records if r["phase"] == allreduce.COMPARED])
+    assert found.median_ns("ddp") == 500 * MS
+    assert found.median_ns("fsdp2") is None
+    # Compute is 120 + 240 ms, either half of the all-reduce 180 ms: Eq. 6 allows 180 + 240. But
+    # the first gradient comes after 60, all-reduces take 360 then, and the last layer 30.
+    assert found.ideal_ns == pytest.approx(450 * MS, rel=1e-4)
+    values = {what: value for what, value, _ in targets([found])}
+    assert values["dear over Eq. 6's maximum, median"] == pytest.approx(450 / 480, rel=1e-4)
+    assert values["ddp over dear-planned, all, least"] == pytest.approx(500 / 460)
+    assert values["dear over dear-planned, least"] == pytest.approx(480 / 460)
+    assert values["ddp over dear-planned, resnet50, mean"] is None
+    (dear, *_) = [record for record in records if record["runtime"] == "dear"]
+    assert dear["scheduler"] is None
+    assert dear["eq6_max_speedup"] == pytest.approx(2 * 360 / 420, rel=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("ratio", [0.7, 1.4])
+def test_the_link_makes_the_all_reduce_that_long(ranks: int, ratio: float) -> None:
+    cell = cell_of(Setting("resnet18", ratio, ranks))
+    workload = load("resnet18")
+    rate_bps = cell.bandwidth_bps(workload)
+    assert rate_bps is not None
+    moved_bytes = 2 * (ranks - 1) / ranks * workload.size_bytes
+    compute_ns = workload.forward_ns + workload.backward_ns
+    # 0.9564 of the rate is payload (docs/architecture.md).
+    assert moved_bytes * 8e9 / (0.9564 * rate_bps) == pytest.approx(ratio * compute_ns, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--ratios", "1,slow"], "--ratios '1,slow': must be numbers"),
+        (["--ranks", "1"], "--ranks '1': must be numbers from 2"),
+        (["--runtimes", "ddp,mpi"], "--runtimes: 'mpi': choose from ddp, fsdp2"),
+        (["--rounds", "0"], "--rounds 0: must be at least 1"),
+        (["--models", "resnet51"], "neither built in"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=complaint):
+        allreduce.main([*arguments, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()

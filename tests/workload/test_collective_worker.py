@@ -1,0 +1,62 @@
+"""The worker of our own runtimes: what it is given, and what it asks of the optimizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from byteprophet.errors import UserError
+from byteprophet.workload.collective_front import CollectiveFront
+from byteprophet.workload.collective_settings import SYNCS, resolve
+from byteprophet.workload.collective_worker import SyncFront, grouping, main
+from byteprophet.workload.ddp_worker import DdpFront
+from byteprophet.workload.fsdp2_worker import Fsdp2Front
+from byteprophet.workload.wfbp_worker import WfbpFront
+from byteprophet.workload.worker_config import WorkerConfig
+
+FRONTS: dict[str, type[CollectiveFront]] = {
+    "ddp": DdpFront,
+    "fsdp2": Fsdp2Front,
+    "wfbp": WfbpFront,
+    **dict.fromkeys(SYNCS, SyncFront),
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        ({}, {"groups": "profile"}),
+        ({"tune": 1}, {"groups": "tuned"}),
+        ({"near_layers": 4}, {"groups": "near-layer", "near_layers": 4}),
+        ({"buffer_bytes": 1000}, {"groups": "fixed", "buffer_bytes": 1000}),
+    ],
+)
+def test_what_a_group_is(settings: dict[str, int], arguments: dict[str, Any]) -> None:
+    assert grouping(resolve("dear", settings)) == arguments
+
+
+@pytest.mark.parametrize("runtime", FRONTS)
+def test_a_front_takes_its_own_runtimes_alone(runtime: str) -> None:
+    for name, front in FRONTS.items():
+        config = WorkerConfig("resnet18", None, 1, 1, runtime=name)
+        if FRONTS[runtime] is front:
+            assert FRONTS[runtime](config).settings == resolve(name, {})
+        else:
+            with pytest.raises(UserError, match=f"runtime '{name}': this worker is of"):
+                FRONTS[runtime](config)
+
+
+def test_a_bad_setting_is_one_line_and_exit_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BYTEPROPHET_RUN", str(tmp_path))
+    config = WorkerConfig("resnet18", None, 1, 1, runtime="dear", settings={"buffers": 3})
+    (tmp_path / "worker.toml").write_text(config.to_toml())
+    assert main([str(tmp_path / "worker.toml")]) == 2
+    assert capsys.readouterr().err == (
+        "byteprophet: error: setting 'buffers': of dear there are buffer_bytes, near_layers, tune\n"
+    )
