@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ pytest.importorskip("torch")
 from byteprophet.errors import UserError
 from byteprophet.workload.collective_front import CollectiveFront
 from byteprophet.workload.collective_settings import SYNCS, resolve
-from byteprophet.workload.collective_worker import SyncFront, grouping, main
+from byteprophet.workload.collective_worker import SyncFront, fusion, main
 from byteprophet.workload.ddp_worker import DdpFront
 from byteprophet.workload.fsdp2_worker import Fsdp2Front
 from byteprophet.workload.wfbp_worker import WfbpFront
@@ -27,16 +26,11 @@ FRONTS: dict[str, type[CollectiveFront]] = {
 
 
 @pytest.mark.parametrize(
-    ("settings", "arguments"),
-    [
-        ({}, {"groups": "profile"}),
-        ({"tune": 1}, {"groups": "tuned"}),
-        ({"near_layers": 4}, {"groups": "near-layer", "near_layers": 4}),
-        ({"buffer_bytes": 1000}, {"groups": "fixed", "buffer_bytes": 1000}),
-    ],
+    ("settings", "argument"),
+    [({}, "planned"), ({"tune": 1}, "tuned"), ({"buffer_bytes": 1000}, 1000)],
 )
-def test_what_a_group_is(settings: dict[str, int], arguments: dict[str, Any]) -> None:
-    assert grouping(resolve("dear", settings)) == arguments
+def test_what_a_group_is(settings: dict[str, int], argument: int | str) -> None:
+    assert fusion(resolve("dear", settings)) == argument
 
 
 @pytest.mark.parametrize("runtime", FRONTS)
@@ -58,5 +52,5 @@ def test_a_bad_setting_is_one_line_and_exit_status_2(
     (tmp_path / "worker.toml").write_text(config.to_toml())
     assert main([str(tmp_path / "worker.toml")]) == 2
     assert capsys.readouterr().err == (
-        "byteprophet: error: setting 'buffers': of dear there are buffer_bytes, near_layers, tune\n"
+        "byteprophet: error: setting 'buffers': of dear there are buffer_bytes, tune\n"
     )

@@ -2,7 +2,8 @@
 
 With BytePS that is tuning where it is asked for (``tuning.py``), else a partition size that follows
 the links (``partition_size.py``), one per process, as there is one policy. Without servers it is
-the plan of the groups of each optimizer (``planning.py``).
+the plan of the groups of each optimizer (``planning.py``), or the search for their size
+(``fusion_tuning.py``).
 """
 
 from __future__ import annotations
@@ -46,12 +47,19 @@ def between_steps(
         return process_between_steps(settings.tune, settings.timeout_s)
     if synchroniser.size == 1:
         return None
-    from byteprophet.torch import collective_synchroniser, planning
+    from byteprophet.torch import collective_synchroniser as collective
 
-    if fusion != collective_synchroniser.PLANNED:
-        return None
-    assert isinstance(synchroniser, collective_synchroniser.CollectiveSynchroniser)
-    return planning.Planning(synchroniser, settings.timeout_s)
+    assert isinstance(synchroniser, collective.CollectiveSynchroniser)
+    if fusion == collective.PLANNED:
+        from byteprophet.torch.planning import Planning
+
+        return Planning(synchroniser, settings.timeout_s)
+    if fusion == collective.TUNED:
+        from byteprophet.allreduce.tuner import BufferTuner
+        from byteprophet.torch.fusion_tuning import FusionTuning
+
+        return FusionTuning(synchroniser, BufferTuner(), settings.timeout_s)
+    return None
 
 
 @functools.cache

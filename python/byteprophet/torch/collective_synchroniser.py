@@ -42,7 +42,7 @@ from byteprophet.torch.naming import Names
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
 Error = BaseException | None
-PLANNED = "planned"
+PLANNED, TUNED = "planned", "tuned"
 _GRADIENT = "Gradient."
 _BUFFER_BYTES = 2_000_000  # until there is a plan
 # Alike on all ranks.
@@ -85,7 +85,7 @@ class CollectiveSynchroniser:
         self._exchange = exchange
         self.mode = mode
         self._shareable = shareable
-        self._buffer_bytes = buffer_bytes
+        self.buffer_bytes = buffer_bytes
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._number = next(_numbers)
@@ -99,7 +99,8 @@ class CollectiveSynchroniser:
         self._under_way: dict[str, int] = {}  # the last operation of a name submitted
         self._iteration = 0
         self._seen_ns: dict[str, int] = {}  # gradients of this iteration, until flush
-        self.needed: Sequence[str] = ()  # the parameters in forward order, as far as it is known
+        self._ready: Sequence[str] = ()  # the parameters in the order of readiness, and in that of
+        self.needed: Sequence[str] = ()  # forward, as far as they are known
         self.last_iteration = Iteration({}, 0)
 
     @property
@@ -233,6 +234,12 @@ class CollectiveSynchroniser:
                 arranged(self._parameters, self.needed, groups, order, self._shareable)
             )
 
+    def use_buffers(self, buffer_bytes: int) -> None:
+        """Groups of up to so many bytes, from the next iteration on; on every rank alike."""
+        with self._lock:
+            self.buffer_bytes = buffer_bytes
+            self._regroup(self._ready, self.needed)
+
     def size_bytes(self, parameter: str) -> int:
         """Of its gradient."""
         return self._parameters[parameter].nbytes
@@ -275,7 +282,7 @@ class CollectiveSynchroniser:
             exchange.rank,
             exchange.size,
             named,
-            {"sync": self.mode, "elementwise": self._shareable, "fusion": self._buffer_bytes},
+            {"sync": self.mode, "elementwise": self._shareable, "fusion": self.buffer_bytes},
             self._timeout_s,
         )
         same_start.take_first_ranks_values(named)
@@ -283,9 +290,9 @@ class CollectiveSynchroniser:
     def _regroup(self, ready: Sequence[str], needed: Sequence[str]) -> None:
         """REQUIRES: ``_lock`` is held."""
         self._reduce_incomplete()
-        self.needed = needed
+        self._ready, self.needed = ready, needed
         self._set_groups(
-            by_size(self.mode, self._parameters, ready, needed, self._buffer_bytes, self._shareable)
+            by_size(self.mode, self._parameters, ready, needed, self.buffer_bytes, self._shareable)
         )
 
     def _set_groups(self, groups: list[Group]) -> None:
@@ -397,9 +404,11 @@ def make(mode: str, shareable: bool, fusion: int | str, timeout_s: float) -> Syn
 
     ``ValueError`` if there is no such group, and for a ``fusion`` that is no such rule or size.
     """
-    buffer_bytes = _BUFFER_BYTES if fusion == PLANNED else fusion
+    buffer_bytes = _BUFFER_BYTES if fusion in (PLANNED, TUNED) else fusion
     if not isinstance(buffer_bytes, int) or buffer_bytes < 1:
-        raise ValueError(f"fusion={fusion!r}: must be {PLANNED!r} or a number of bytes from 1")
+        raise ValueError(
+            f"fusion={fusion!r}: must be {PLANNED!r}, {TUNED!r} or a number of bytes from 1"
+        )
     exchange = process_exchange(timeout_s)
     if exchange.size == 1:
         return Alone()

@@ -47,14 +47,14 @@ class Planning:
         self._forwards_ns: list[dict[int, int]] = []
         self._search: Future[_Plan] | None = None
         self._announcement: Announcement | None = None
-        self._adopted = False
+        self.settled = False
 
     def drain(self) -> None:
         """An announcement that nobody adopts is nobody's loss."""
 
     def after_step(self, owner: str, agreed: bool) -> None:
         """Note the iteration that ended, or take the next step towards the plan."""
-        if not agreed or self._adopted:
+        if not agreed or self.settled:
             return
         self._steps += 1
         timed = self._steps - _WARM_UP
@@ -75,7 +75,7 @@ class Planning:
             told = self._announcement.wait(self._timeout_s)
             if told is not None:
                 synchroniser.adopt(*_decoded(told, count))
-                self._adopted = True
+                self.settled = True
                 return
         if synchroniser.rank == 0 and self._search is None:
             search = ThreadPoolExecutor(1, "byteprophet-planning")

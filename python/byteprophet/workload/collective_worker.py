@@ -45,19 +45,15 @@ class SyncFront(CollectiveFront):
             named_parameters=named_parameters,
             model=self._model,
             sync=self.runtime,
-            **grouping(self.settings),
+            fusion=fusion(self.settings),
         )
         result: torch.optim.Optimizer = wrapped
         return result
 
 
-def grouping(settings: Mapping[str, int]) -> dict[str, Any]:
-    """The arguments of the optimizer that say what a group is; complete ``settings`` in."""
-    if settings["buffer_bytes"]:
-        return {"groups": "fixed", "buffer_bytes": settings["buffer_bytes"]}
-    if settings["near_layers"]:
-        return {"groups": "near-layer", "near_layers": settings["near_layers"]}
-    return {"groups": "tuned" if settings["tune"] else "profile"}
+def fusion(settings: Mapping[str, int]) -> int | str:
+    """The argument of the optimizer that says what a group is; complete ``settings`` in."""
+    return settings["buffer_bytes"] or ("tuned" if settings["tune"] else "planned")
 
 
 def main(arguments: Sequence[str]) -> int:

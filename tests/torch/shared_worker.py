@@ -1,0 +1,112 @@
+"""A rank of a job without servers: ``shared_worker.py OPTIONS``, JSON as ``Options`` below.
+
+Trains a small network on this rank's part of each batch, and writes ``rank-<rank>.pt`` to ``out``:
+its parameters, the whole state, and what it saw of the runtime. Rank and peers come from the
+environment, as torchrun sets it; without them it is one process that has all of each batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+BATCH = 24
+
+
+@dataclass
+class Options:
+    out: str
+    sync: str | None = None  # None: DistributedDataParallel, or one process
+    iterations: tuple[int, int] = (0, 24)
+    fusion: int | str = "planned"
+    load: str | None = None  # a file that rank 0 has saved before
+    autocast: bool = False
+    dies_at: int | None = None  # rank 1, before this iteration's backward
+    wide_on: int | None = None  # the rank whose network is another one
+
+
+class Net(nn.Module):
+    """Residual blocks, convolutions that lie in memory channels last, and a scalar."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3).to(memory_format=torch.channels_last)
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(6))
+        self.scale = nn.Parameter(torch.tensor(1.0))
+        self.last = nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x)).mean((2, 3))
+        for block in self.blocks:
+            x = x + torch.tanh(block(x))
+        return self.last(x * self.scale)
+
+
+def batch(iteration: int, rank: int, size: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(iteration)
+    x = torch.randn(BATCH, 3, 6, 6, generator=generator)
+    y = torch.randint(0, 4, (BATCH,), generator=generator)
+    return x[rank::size], y[rank::size]
+
+
+def main() -> None:
+    options = Options(**json.loads(sys.argv[1]))
+    torch.set_num_threads(1)
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if size > 1:
+        distributed.init_process_group("gloo")
+    torch.manual_seed(rank)
+    if options.sync is None:
+        torch.manual_seed(0)
+    model: Any = Net(40 if rank == options.wide_on else 32)
+    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    trained = model
+    if options.sync is not None:
+        from byteprophet.torch import DistributedOptimizer
+
+        optimizer = DistributedOptimizer(
+            optimizer, model=model, sync=options.sync, fusion=options.fusion
+        )
+    elif size > 1:
+        trained = nn.parallel.DistributedDataParallel(model)
+    if options.load is not None:
+        saved = torch.load(options.load)
+        model.load_state_dict(saved["parameters"])
+        optimizer.load_state_dict(saved["state"])
+    for iteration in range(*options.iterations):
+        if iteration == options.dies_at and rank == 1:
+            os._exit(3)
+        x, y = batch(iteration, rank, size)
+        with torch.autocast("cpu", dtype=torch.bfloat16) if options.autocast else nullcontext():
+            loss = nn.functional.cross_entropy(trained(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    seen: dict[str, Any] = {}
+    if options.sync is not None:
+        optimizer.finish()
+        groups = optimizer._front.synchroniser._groups
+        seen["groups"] = [(group.parameters, group.whole) for group in groups]
+        seen["buffer_bytes"] = optimizer._front.synchroniser.buffer_bytes
+        between_steps = optimizer._front._between_steps
+        seen["settled"] = between_steps is None or between_steps.settled
+        seen["kept"] = sum(
+            value.numel() for state in optimizer.state.values() for value in state.values()
+        )
+    results = {
+        "parameters": model.state_dict(), "state": optimizer.state_dict(), "seen": seen,
+    }  # fmt: skip
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    torch.save(results, Path(options.out) / f"rank-{rank}.pt")
+
+
+if __name__ == "__main__":
+    main()

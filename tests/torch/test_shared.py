@@ -1,0 +1,122 @@
+"""Real jobs without servers, by what they leave behind: parameters, state, groups, last words."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from byteprophet.allreduce.groups import BUFFER_BYTES
+
+pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
+WORKER = str(Path(__file__).with_name("shared_worker.py"))
+LIMIT_S = 120.0
+
+
+def start(ranks: int, **options: Any) -> list[subprocess.Popen[str]]:
+    """Start a job; nobody ends its other ranks when one has failed."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+    return [
+        subprocess.Popen(
+            [sys.executable, WORKER, json.dumps(options)],
+            env={**os.environ, **places, "RANK": str(rank), "BYTEPROPHET_TIMEOUT_S": "60"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def train(folder: Path, ranks: int, **options: Any) -> list[dict[str, Any]]:
+    """Run a job to its end; gives what each rank has saved."""
+    for process in start(ranks, out=str(folder), **options):
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 0, said
+    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(ranks)]
+
+
+def assert_alike(results: list[dict[str, Any]]) -> None:
+    """All ranks have the same parameters and state, bit for bit."""
+    for other in results[1:]:
+        torch.testing.assert_close(other["parameters"], results[0]["parameters"], rtol=0, atol=0)
+        torch.testing.assert_close(other["state"], results[0]["state"], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sync", ["allreduce", "dear", "dear-planned"])
+def test_equals_ddp_before_and_after_the_plan(sync: str, tmp_path: Path) -> None:
+    results = train(tmp_path / sync, 3, sync=sync, iterations=(0, 30))
+    assert_alike(results)
+    (ddp, *_) = train(tmp_path / "ddp", 3, iterations=(0, 30))
+    for what in ("parameters", "state"):
+        torch.testing.assert_close(results[0][what], ddp[what], rtol=2e-4, atol=1e-5)
+    assert all(result["seen"]["settled"] for result in results)
+    groups = [result["seen"]["groups"] for result in results]
+    assert groups[0] == groups[1] == groups[2]
+    whole = {whole for _, whole in groups[0]}
+    assert whole == {"allreduce": {True}, "dear": {False}}.get(sync, whole)
+    elements = sum(value.numel() for value in ddp["parameters"].values())
+    counters = len(ddp["parameters"])
+    kept = sum(result["seen"]["kept"] for result in results)
+    if sync == "allreduce":
+        assert kept == 3 * (2 * elements + counters)
+    if sync == "dear":
+        assert kept == 2 * elements + 3 * counters
+
+
+def test_the_size_of_groups_is_searched_alike(tmp_path: Path) -> None:
+    """Ten trials of ten iterations, and a few more in which the choice travels."""
+    results = train(tmp_path / "tuned", 2, sync="dear", iterations=(0, 110), fusion="tuned")
+    assert_alike(results)
+    chosen = [result["seen"]["buffer_bytes"] for result in results]
+    assert chosen[0] == chosen[1]
+    assert chosen[0] in BUFFER_BYTES
+    assert all(result["seen"]["settled"] for result in results)
+
+
+def test_goes_on_from_two_ranks_with_four(tmp_path: Path) -> None:
+    train(tmp_path / "two", 2, sync="dear", iterations=(0, 6), fusion=4000)
+    saved = str(tmp_path / "two" / "rank-0.pt")
+    four = train(tmp_path / "four", 4, sync="dear-planned", iterations=(6, 12), load=saved)
+    assert_alike(four)
+    (single,) = train(tmp_path / "one", 1, iterations=(0, 12))
+    torch.testing.assert_close(four[0]["parameters"], single["parameters"], rtol=2e-4, atol=1e-5)
+
+
+def test_autocast_equals_ddp(tmp_path: Path) -> None:
+    results = train(tmp_path / "dear", 2, sync="dear", autocast=True, fusion=4000)
+    assert_alike(results)
+    (ddp, _) = train(tmp_path / "ddp", 2, autocast=True)
+    torch.testing.assert_close(results[0]["parameters"], ddp["parameters"], rtol=2e-3, atol=2e-4)
+
+
+def test_the_others_end_when_a_rank_dies(tmp_path: Path) -> None:
+    ranks = start(3, out=str(tmp_path), sync="dear", iterations=(0, 1000000), dies_at=5)
+    assert ranks[1].wait(timeout=LIMIT_S) == 3
+    died_s = time.monotonic()
+    for number in (0, 2):
+        _, said = ranks[number].communicate(timeout=LIMIT_S)
+        assert ranks[number].returncode != 0
+        assert "rank 1 is gone" in said
+    assert time.monotonic() - died_s < LIMIT_S
+
+
+def test_different_networks_are_refused(tmp_path: Path) -> None:
+    """By both ranks, which name the first difference."""
+    ranks = start(2, out=str(tmp_path), sync="dear", wide_on=1)
+    for number, (own, other) in enumerate(((32, 40), (40, 32))):
+        _, said = ranks[number].communicate(timeout=LIMIT_S)
+        assert ranks[number].returncode != 0
+        assert (
+            f"ranks differ: parameter 2 is 'first.weight' of ({own}, 3, 3, 3) float32 on rank "
+            f"{number}, 'first.weight' of ({other}, 3, 3, 3) float32 on rank {1 - number}"
+        ) in said
