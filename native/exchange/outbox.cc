@@ -10,7 +10,6 @@ namespace byteprophet::exchange {
 namespace {
 
 constexpr size_t kMostPieces = 512;  // of one call; the kernel takes 1024
-constexpr uint64_t kMailbox = ~uint64_t{0};
 constexpr int kAcknowledgedEveryMs = 2;
 
 Header HeaderOf(Kind kind, uint64_t operation, uint64_t size_bytes) {
@@ -25,8 +24,12 @@ Header HeaderOf(Kind kind, uint64_t operation, uint64_t size_bytes) {
 
 Outbox::Outbox(std::span<const Descriptor> sockets, size_t frame_bytes, Ledger& ledger,
                Meter& meter, Mailbox& own, Mailbox& inbox)
-    : frame_bytes_(frame_bytes), ledger_(ledger), meter_(meter), own_(own), inbox_(inbox) {
-  poll_.Add(own_.fd(), EPOLLIN, kMailbox);
+    : frame_bytes_(frame_bytes),
+      ledger_(ledger),
+      meter_(meter),
+      own_(own),
+      inbox_(inbox),
+      poll_(own.fd()) {
   for (size_t rank = 0; rank < sockets.size(); ++rank) {
     if (sockets[rank].fd() < 0) continue;  // this rank's own place
     Link& link = links_.emplace_back();
@@ -36,16 +39,14 @@ Outbox::Outbox(std::span<const Descriptor> sockets, size_t frame_bytes, Ledger& 
 }
 
 void Outbox::Run() {
-  std::array<epoll_event, 64> events;
   while (!deadline_ || !Finished()) {
-    const int ready = poll_.Wait(events, TimeoutMs());
-    for (const Order& order : own_.Take())
-      std::visit([this](const auto& known) { Do(known); }, order);
-    if (deadline_) SayGoodbye();
-    for (int i = 0; i < ready; ++i) {
-      const uint64_t number = events[static_cast<size_t>(i)].data.u64;
-      if (number != kMailbox) Send(links_[number]);
+    const Poll::Ready& ready = poll_.Wait(TimeoutMs());
+    if (ready.mailbox) {
+      for (const Order& order : own_.Take())
+        std::visit([this](const auto& known) { Do(known); }, order);
     }
+    if (deadline_) SayGoodbye();
+    for (const size_t number : ready.sockets) Send(links_[number]);
     for (Link& link : links_) Watch(link);
     meter_.SetBusy(
         std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.HasWork(); }));
@@ -233,7 +234,7 @@ void Outbox::Watch(Link& link) {
   const bool wanted = link.lost.empty() && link.HasWork();
   if (wanted == link.watched) return;
   if (wanted) {
-    poll_.Add(link.fd, EPOLLOUT, static_cast<uint64_t>(&link - links_.data()));
+    poll_.Add(link.fd, EPOLLOUT, static_cast<size_t>(&link - links_.data()));
   } else {
     poll_.Remove(link.fd);
   }
