@@ -221,8 +221,9 @@ void Inbox::Lose(Link& link, const std::string& why) {
 }
 
 void Inbox::Break(Link& link, const std::string& what) {
-  shutdown(link.fd, SHUT_RDWR);
+  // The outbox hears of it first, and sees the end then.
   Lose(link, Named(link.rank) + " " + what);
+  shutdown(link.fd, SHUT_RDWR);
 }
 
 // ---- operations

@@ -142,7 +142,7 @@ void Outbox::Notify(Link& link, const Header& header, const std::string& text) {
 }
 
 void Outbox::Send(Link& link) {
-  if (!link.lost.empty() || (link.frame.done() && !BeginFrame(link))) return;
+  if (!link.usable() || (link.frame.done() && !BeginFrame(link))) return;
   Frame& frame = link.frame;
   std::array<iovec, kMostPieces> pieces;
   size_t count = 0;
@@ -159,11 +159,11 @@ void Outbox::Send(Link& link) {
   const ssize_t sent = sendmsg(link.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return Sent(link, static_cast<size_t>(sent));
   if (errno == EAGAIN || errno == EINTR) return;
-  const std::string why = "rank " + std::to_string(link.rank) + " is gone: " + ErrorText(errno);
-  // Both ways, so that the inbox reads what has come before, and then the end, with this reason.
-  inbox_.Post(LinkLost{link.rank, why});
+  // The inbox reads what has come before, a goodbye perhaps, and then says that the link is lost.
+  link.broken = true;
+  inbox_.Post(
+      LinkLost{link.rank, "rank " + std::to_string(link.rank) + " is gone: " + ErrorText(errno)});
   shutdown(link.fd, SHUT_RDWR);
-  Lose(link, why);
 }
 
 bool Outbox::BeginFrame(Link& link) {
@@ -231,7 +231,7 @@ void Outbox::LetGo(Outgoing& outgoing) {
 }
 
 void Outbox::Watch(Link& link) {
-  const bool wanted = link.lost.empty() && link.HasWork();
+  const bool wanted = link.usable() && link.HasWork();
   if (wanted == link.watched) return;
   if (wanted) {
     poll_.Add(link.fd, EPOLLOUT, static_cast<size_t>(&link - links_.data()));
@@ -243,7 +243,7 @@ void Outbox::Watch(Link& link) {
 
 void Outbox::SayGoodbye() {
   for (Link& link : links_) {
-    if (!link.lost.empty() || link.HasWork()) continue;
+    if (!link.usable() || link.HasWork()) continue;
     if (!link.said_goodbye) {
       link.said_goodbye = true;
       Notify(link, HeaderOf(Kind::kGoodbye, 0, 0), "");
@@ -257,14 +257,14 @@ void Outbox::SayGoodbye() {
 bool Outbox::Finished() {
   if (std::chrono::steady_clock::now() >= *deadline_) return true;
   return std::all_of(links_.begin(), links_.end(), [](const Link& link) {
-    return !link.lost.empty() || (link.shut && Unacknowledged(link.fd) == 0);
+    return !link.usable() || (link.shut && Unacknowledged(link.fd) == 0);
   });
 }
 
 int Outbox::TimeoutMs() const {
   if (!deadline_) return -1;
   const bool waiting = std::any_of(links_.begin(), links_.end(), [](const Link& link) {
-    return link.lost.empty() && !link.HasWork();
+    return link.usable() && !link.HasWork();
   });
   if (waiting) return kAcknowledgedEveryMs;
   const auto left =
