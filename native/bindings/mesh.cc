@@ -54,7 +54,9 @@ class Mesh {
   std::pair<exchange::Traffic, exchange::Traffic> Traffic() const {
     return {mesh_->sent(), mesh_->received()};
   }
-  void Close(double timeout_s) { mesh_->Close(Ns(timeout_s)); }
+  void Close(double timeout_s) {
+    if (getpid() == process_) mesh_->Close(Ns(timeout_s));
+  }
 
  private:
   void Begin(exchange::Kind kind, uint64_t operation, const Addresses& tensors,

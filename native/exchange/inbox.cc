@@ -12,7 +12,6 @@ namespace byteprophet::exchange {
 namespace {
 
 constexpr size_t kMostPieces = 512;  // of one call; the kernel takes 1024
-constexpr uint64_t kMailbox = ~uint64_t{0};
 constexpr size_t kThrownAwayAtOnce = 1 << 16;
 
 std::string Named(int rank) { return "rank " + std::to_string(rank); }
@@ -25,9 +24,9 @@ Inbox::Inbox(std::span<const Descriptor> sockets, Ledger& ledger, Meter& meter, 
       meter_(meter),
       own_(own),
       outbox_(outbox),
+      poll_(own.fd()),
       ranks_(sockets.size()),
       thrown_away_(kThrownAwayAtOnce) {
-  poll_.Add(own_.fd(), EPOLLIN, kMailbox);
   for (size_t rank = 0; rank < sockets.size(); ++rank) {
     if (sockets[rank].fd() < 0) continue;  // this rank's own place
     Link& link = links_.emplace_back();
@@ -39,15 +38,13 @@ Inbox::Inbox(std::span<const Descriptor> sockets, Ledger& ledger, Meter& meter, 
 }
 
 void Inbox::Run() {
-  std::array<epoll_event, 64> events;
   while (!finished_) {
-    const int ready = poll_.Wait(events, -1);
-    for (const Order& order : own_.Take())
-      std::visit([this](const auto& known) { Do(known); }, order);
-    for (int i = 0; i < ready; ++i) {
-      const uint64_t number = events[static_cast<size_t>(i)].data.u64;
-      if (number != kMailbox) Receive(links_[number]);
+    const Poll::Ready& ready = poll_.Wait(-1);
+    if (ready.mailbox) {
+      for (const Order& order : own_.Take())
+        std::visit([this](const auto& known) { Do(known); }, order);
     }
+    for (const size_t number : ready.sockets) Receive(links_[number]);
     meter_.SetBusy(
         std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.Busy(); }));
   }
@@ -224,8 +221,9 @@ void Inbox::Lose(Link& link, const std::string& why) {
 }
 
 void Inbox::Break(Link& link, const std::string& what) {
-  shutdown(link.fd, SHUT_RDWR);
+  // The outbox hears of it first, and sees the end then.
   Lose(link, Named(link.rank) + " " + what);
+  shutdown(link.fd, SHUT_RDWR);
 }
 
 // ---- operations

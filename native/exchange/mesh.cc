@@ -33,6 +33,7 @@ std::thread Thread(const char* name, Box& box) {
 
 Mesh::Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes)
     : rank_(rank),
+      ranks_(static_cast<int>(sockets.size())),
       sockets_(Owned(sockets)),
       outbox_((Prepare(frame_bytes), sockets_), frame_bytes, ledger_, sent_, to_outbox_, to_inbox_),
       inbox_(sockets_, ledger_, received_, to_inbox_, to_outbox_) {
@@ -74,7 +75,6 @@ void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dt
                                 reinterpret_cast<uintptr_t>(tensor.data) % facts.size_bytes != 0))
       throw std::invalid_argument("mesh: a tensor is not aligned to its elements");
   }
-  const int ranks = static_cast<int>(sockets_.size());
   auto operation = std::make_shared<Operation>(Operation{.number = number,
                                                          .kind = kind,
                                                          .dtype = dtype,
@@ -82,10 +82,10 @@ void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dt
                                                          .position = position,
                                                          .rank = rank_,
                                                          .shares = {}});
-  for (int r = 0; r < ranks; ++r)
-    operation->shares.push_back(ShareOf(tensors, facts.size_bytes, r, ranks));
+  for (int r = 0; r < ranks_; ++r)
+    operation->shares.push_back(ShareOf(tensors, facts.size_bytes, r, ranks_));
   std::vector<int> awaited;
-  for (int r = 0; r < ranks; ++r) {
+  for (int r = 0; r < ranks_; ++r) {
     if (r != rank_ && operation->From(r).size_bytes > 0) awaited.push_back(r);
   }
   ledger_.Add(number, std::move(awaited));

@@ -12,8 +12,8 @@
 //
 // Ends: Close() tells the outbox, which returns by the deadline whatever the others do, then the
 // inbox, which returns at once. Nothing of a tensor is touched after it. A destructor is a Close()
-// without time. Sockets are closed after both threads have ended, so no number of one is reused
-// under them.
+// of a tenth of a second. Sockets are closed after both threads have ended, so no number of one is
+// reused under them.
 #pragma once
 
 #include <unistd.h>
@@ -41,7 +41,7 @@ class Mesh {
   // sockets[r] is connected to rank r; `rank`'s own place is -1. They belong to the mesh from the
   // call on, also if it throws: std::invalid_argument for what does not fit, std::system_error.
   Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes);
-  ~Mesh() { Close({}); }
+  ~Mesh() { Close(std::chrono::milliseconds(100)); }
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
@@ -62,8 +62,8 @@ class Mesh {
  private:
   void Prepare(size_t frame_bytes) const;
 
-  const int rank_;
-  std::vector<Descriptor> sockets_;
+  const int rank_, ranks_;
+  std::vector<Descriptor> sockets_;  // of the two threads; callers don't look at it
   Ledger ledger_;
   Meter sent_, received_;
   std::mutex orders_;

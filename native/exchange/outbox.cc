@@ -10,7 +10,6 @@ namespace byteprophet::exchange {
 namespace {
 
 constexpr size_t kMostPieces = 512;  // of one call; the kernel takes 1024
-constexpr uint64_t kMailbox = ~uint64_t{0};
 constexpr int kAcknowledgedEveryMs = 2;
 
 Header HeaderOf(Kind kind, uint64_t operation, uint64_t size_bytes) {
@@ -25,8 +24,12 @@ Header HeaderOf(Kind kind, uint64_t operation, uint64_t size_bytes) {
 
 Outbox::Outbox(std::span<const Descriptor> sockets, size_t frame_bytes, Ledger& ledger,
                Meter& meter, Mailbox& own, Mailbox& inbox)
-    : frame_bytes_(frame_bytes), ledger_(ledger), meter_(meter), own_(own), inbox_(inbox) {
-  poll_.Add(own_.fd(), EPOLLIN, kMailbox);
+    : frame_bytes_(frame_bytes),
+      ledger_(ledger),
+      meter_(meter),
+      own_(own),
+      inbox_(inbox),
+      poll_(own.fd()) {
   for (size_t rank = 0; rank < sockets.size(); ++rank) {
     if (sockets[rank].fd() < 0) continue;  // this rank's own place
     Link& link = links_.emplace_back();
@@ -36,16 +39,14 @@ Outbox::Outbox(std::span<const Descriptor> sockets, size_t frame_bytes, Ledger& 
 }
 
 void Outbox::Run() {
-  std::array<epoll_event, 64> events;
   while (!deadline_ || !Finished()) {
-    const int ready = poll_.Wait(events, TimeoutMs());
-    for (const Order& order : own_.Take())
-      std::visit([this](const auto& known) { Do(known); }, order);
-    if (deadline_) SayGoodbye();
-    for (int i = 0; i < ready; ++i) {
-      const uint64_t number = events[static_cast<size_t>(i)].data.u64;
-      if (number != kMailbox) Send(links_[number]);
+    const Poll::Ready& ready = poll_.Wait(TimeoutMs());
+    if (ready.mailbox) {
+      for (const Order& order : own_.Take())
+        std::visit([this](const auto& known) { Do(known); }, order);
     }
+    if (deadline_) SayGoodbye();
+    for (const size_t number : ready.sockets) Send(links_[number]);
     for (Link& link : links_) Watch(link);
     meter_.SetBusy(
         std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.HasWork(); }));
@@ -141,7 +142,7 @@ void Outbox::Notify(Link& link, const Header& header, const std::string& text) {
 }
 
 void Outbox::Send(Link& link) {
-  if (!link.lost.empty() || (link.frame.done() && !BeginFrame(link))) return;
+  if (!link.usable() || (link.frame.done() && !BeginFrame(link))) return;
   Frame& frame = link.frame;
   std::array<iovec, kMostPieces> pieces;
   size_t count = 0;
@@ -158,11 +159,11 @@ void Outbox::Send(Link& link) {
   const ssize_t sent = sendmsg(link.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return Sent(link, static_cast<size_t>(sent));
   if (errno == EAGAIN || errno == EINTR) return;
-  const std::string why = "rank " + std::to_string(link.rank) + " is gone: " + ErrorText(errno);
-  // Both ways, so that the inbox reads what has come before, and then the end, with this reason.
-  inbox_.Post(LinkLost{link.rank, why});
+  // The inbox reads what has come before, a goodbye perhaps, and then says that the link is lost.
+  link.broken = true;
+  inbox_.Post(
+      LinkLost{link.rank, "rank " + std::to_string(link.rank) + " is gone: " + ErrorText(errno)});
   shutdown(link.fd, SHUT_RDWR);
-  Lose(link, why);
 }
 
 bool Outbox::BeginFrame(Link& link) {
@@ -230,10 +231,10 @@ void Outbox::LetGo(Outgoing& outgoing) {
 }
 
 void Outbox::Watch(Link& link) {
-  const bool wanted = link.lost.empty() && link.HasWork();
+  const bool wanted = link.usable() && link.HasWork();
   if (wanted == link.watched) return;
   if (wanted) {
-    poll_.Add(link.fd, EPOLLOUT, static_cast<uint64_t>(&link - links_.data()));
+    poll_.Add(link.fd, EPOLLOUT, static_cast<size_t>(&link - links_.data()));
   } else {
     poll_.Remove(link.fd);
   }
@@ -242,7 +243,7 @@ void Outbox::Watch(Link& link) {
 
 void Outbox::SayGoodbye() {
   for (Link& link : links_) {
-    if (!link.lost.empty() || link.HasWork()) continue;
+    if (!link.usable() || link.HasWork()) continue;
     if (!link.said_goodbye) {
       link.said_goodbye = true;
       Notify(link, HeaderOf(Kind::kGoodbye, 0, 0), "");
@@ -256,14 +257,14 @@ void Outbox::SayGoodbye() {
 bool Outbox::Finished() {
   if (std::chrono::steady_clock::now() >= *deadline_) return true;
   return std::all_of(links_.begin(), links_.end(), [](const Link& link) {
-    return !link.lost.empty() || (link.shut && Unacknowledged(link.fd) == 0);
+    return !link.usable() || (link.shut && Unacknowledged(link.fd) == 0);
   });
 }
 
 int Outbox::TimeoutMs() const {
   if (!deadline_) return -1;
   const bool waiting = std::any_of(links_.begin(), links_.end(), [](const Link& link) {
-    return link.lost.empty() && !link.HasWork();
+    return link.usable() && !link.HasWork();
   });
   if (waiting) return kAcknowledgedEveryMs;
   const auto left =

@@ -9,6 +9,9 @@
 // Bytes go from the tensors' memory to the kernel. An operation that is given up is let go of at
 // once: what remains of a frame in progress is copied, and an abort follows in place of the rest.
 //
+// Of a connection that takes nothing any more the inbox says why: it may have a goodbye yet to
+// read. So there is one reason for all that fails with it.
+//
 // Ends: Run() waits in epoll_wait only. Once told to finish it sends what is queued, says goodbye
 // to all, waits until they have acknowledged it (else closing a socket in which something unread
 // lies would tear it out of their hands), and returns, at the deadline at the latest.
@@ -79,11 +82,13 @@ class Outbox {
     int rank, fd;
     bool watched = false;  // by poll_
     bool said_goodbye = false, shut = false;
-    std::string lost;  // why; empty while it is of use
+    bool broken = false;  // nothing can be sent: the inbox will say why
+    std::string lost;     // why; empty before it has said so
     std::set<Turn> queue;
     std::deque<Notice> notices;  // before the queue
     Frame frame;
 
+    bool usable() const { return !broken && lost.empty(); }
     bool HasWork() const { return !frame.done() || !queue.empty() || !notices.empty(); }
   };
 

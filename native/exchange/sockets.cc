@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 namespace byteprophet::exchange {
 namespace {
 
+constexpr size_t kMailbox = ~size_t{0};
 constexpr int kVanishedAfterMs = 15'000;
 // Probes of an idle connection. Its end comes with the first probe after kVanishedAfterMs.
 constexpr int kProbeAfterS = 3, kProbeEveryS = 3;
@@ -38,7 +40,9 @@ int CheckedFd(int fd, const char* what) {
   return fd;
 }
 
-void Poll::Add(int fd, uint32_t events, uint64_t number) {
+Poll::Poll(int mailbox_fd) { Add(mailbox_fd, EPOLLIN, kMailbox); }
+
+void Poll::Add(int fd, uint32_t events, size_t number) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = number;
@@ -47,10 +51,21 @@ void Poll::Add(int fd, uint32_t events, uint64_t number) {
 
 void Poll::Remove(int fd) { epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, fd, nullptr); }
 
-int Poll::Wait(std::span<epoll_event> events, int timeout_ms) {
-  const int ready =
+const Poll::Ready& Poll::Wait(int timeout_ms) {
+  std::array<epoll_event, 64> events;
+  ready_.mailbox = false;
+  ready_.sockets.clear();
+  const int count =
       epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), timeout_ms);
-  return std::max(ready, 0);  // a signal is no event
+  for (int i = 0; i < count; ++i) {  // none after a signal
+    const size_t number = events[static_cast<size_t>(i)].data.u64;
+    if (number == kMailbox) {
+      ready_.mailbox = true;
+    } else {
+      ready_.sockets.push_back(number);
+    }
+  }
+  return ready_;
 }
 
 void Prepare(int socket, size_t unsent_bytes) {

@@ -4,10 +4,11 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace byteprophet::exchange {
 
@@ -31,17 +32,24 @@ class Descriptor {
 // `fd`, or std::system_error if it is none; `what` was called for it.
 int CheckedFd(int fd, const char* what);
 
-// Which sockets one thread waits for. Numbers tell them apart.
+// Which sockets one thread waits for, by numbers of theirs; and its mailbox.
 class Poll {
  public:
-  void Add(int fd, uint32_t events, uint64_t number);
+  struct Ready {
+    bool mailbox = false;
+    std::vector<size_t> sockets;
+  };
+
+  explicit Poll(int mailbox_fd);
+  void Add(int fd, uint32_t events, size_t number);
   void Remove(int fd);
 
-  // Those that are ready, in events[0..n). Negative `timeout_ms`: without limit.
-  int Wait(std::span<epoll_event> events, int timeout_ms);
+  // What is ready, until the next call. Negative `timeout_ms`: without limit.
+  const Ready& Wait(int timeout_ms);
 
  private:
   Descriptor epoll_{CheckedFd(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")};
+  Ready ready_;
 };
 
 // Makes a connected stream socket ready for the mesh: nothing blocks, other programs do not

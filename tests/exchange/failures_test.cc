@@ -172,8 +172,8 @@ TEST(Failures, NonsenseEndsTheConnection) {
 }
 
 TEST(Failures, OneNumberTwice) {
-  Alone alone(0, 2);
   std::vector<float> values(10);
+  Alone alone(0, 2);
   Begin(*alone.mesh, Kind::kReduce, 1, values);
   EXPECT_THROW(Begin(*alone.mesh, Kind::kReduce, 1, values), std::invalid_argument);
 }

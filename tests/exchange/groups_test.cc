@@ -48,11 +48,11 @@ Bytes SumOf(Dtype dtype, const std::vector<const std::byte*>& parts) {
   const size_t size = FactsOf(dtype).size_bytes;
   float single = 0;
   double wide = 0;
-  int64_t integer = 0;
+  uint64_t integer = 0;
   for (size_t r = 0; r < parts.size(); ++r) {
     float f = 0;
     double d = 0;
-    int64_t i = 0;
+    uint64_t i = 0;
     uint16_t upper = 0;
     if (dtype == Dtype::kFloat32) std::memcpy(&f, parts[r], 4);
     if (dtype == Dtype::kFloat64) std::memcpy(&d, parts[r], 8);

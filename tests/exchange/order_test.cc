@@ -11,8 +11,8 @@ namespace {
 constexpr size_t kBig = 1 << 20;  // elements; half of them for the other of two ranks
 
 TEST(Order, TheUrgentOvertakesWhatHasBegun) {
-  Alone alone(0, 2);
   std::vector<float> big(kBig), urgent(4 * kFrameBytes);
+  Alone alone(0, 2);
   Begin(*alone.mesh, Kind::kReduce, 1, big, 10);
   ASSERT_EQ(alone.peer(1).Read()->header.operation, 1u);  // it has begun
   Begin(*alone.mesh, Kind::kReduce, 2, urgent, -10);
@@ -36,8 +36,8 @@ TEST(Order, TheUrgentOvertakesWhatHasBegun) {
 }
 
 TEST(Order, WhoStartedFirstAtOnePosition) {
-  Alone alone(0, 2);
   std::vector<float> big(kBig), first(kBig), second(kBig);
+  Alone alone(0, 2);
   Begin(*alone.mesh, Kind::kReduce, 9, big, 0);
   ASSERT_EQ(alone.peer(1).Read()->header.operation, 9u);
   Begin(*alone.mesh, Kind::kReduce, 8, first, 1);
@@ -51,8 +51,8 @@ TEST(Order, WhoStartedFirstAtOnePosition) {
 }
 
 TEST(Order, ARankThatTakesNothingHoldsNobodyUp) {
-  Alone alone(0, 3);
   std::vector<float> big(kBig), later(3);
+  Alone alone(0, 3);
   Begin(*alone.mesh, Kind::kReduce, 1, big);
   uint64_t bytes = 0;
   for (std::optional<Received> received; bytes < kBig / 3 * 4;) {
@@ -67,8 +67,8 @@ TEST(Order, ARankThatTakesNothingHoldsNobodyUp) {
 }
 
 TEST(Early, AReduceIsKeptUntilItIsStarted) {
-  Alone alone(0, 2);
   std::vector<float> values{1, 2, 3, 4};
+  Alone alone(0, 2);
   alone.peer(1).SendPart(Kind::kReduce, 1, std::vector<float>{10, 20});
   alone.peer(1).AwaitTaken();
   EXPECT_EQ(values, (std::vector<float>{1, 2, 3, 4}));

@@ -71,7 +71,8 @@ class Peer {
   Descriptor socket_;
 };
 
-// One mesh among peers that the test plays. Its sockets take little at once.
+// One mesh among peers that the test plays. Its sockets take little at once. Tensors of operations
+// that do not end are made before it, as it may send them until it is gone.
 struct Alone {
   explicit Alone(int rank, int ranks);
 
