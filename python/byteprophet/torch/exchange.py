@@ -145,4 +145,4 @@ def _own_address() -> str:
         raise ValueError(
             "sync: set GLOO_SOCKET_IFNAME or MASTER_ADDR, to tell where other ranks reach this one"
         )
-    return own_address(towards or "", interface or None)
+    return own_address(towards or "", interface.partition(",")[0] if interface else None)
