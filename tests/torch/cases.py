@@ -170,6 +170,19 @@ def accumulated(t: Trainer) -> list[Tensor]:
     return list(model.parameters())
 
 
+def held_back(t: Trainer) -> list[Tensor]:
+    """Two backward passes within ``no_sync()``, and one that sends what they have added up."""
+    model, optimizer = t.start("SGD", lr=0.1, momentum=0.9)
+    for iteration in range(12):
+        kept = iteration % 3 != 2 and t.bps is not None
+        with optimizer.no_sync() if kept else nullcontext():
+            t.backward(model, iteration)
+        if iteration % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    return list(model.parameters())
+
+
 def clipped(t: Trainer) -> list[Tensor]:
     model, optimizer = t.start("Adam", lr=1e-2)
     norms = []
@@ -394,6 +407,7 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         adam,
         adamw,
         accumulated,
+        held_back,
         clipped,
         changed_after_step,
         captured,

@@ -39,6 +39,7 @@ from byteprophet.torch.dense import is_dense
 from byteprophet.torch.exchange import Exchange, process_exchange, share_of
 from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.naming import Names
+from byteprophet.torch.stopwatch import process_stopwatch
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
 Error = BaseException | None
@@ -203,16 +204,15 @@ class CollectiveSynchroniser:
             turn = self._spreads.pop(parameter)
             turn.spreading[parameter] = _Submission(tensor, False, done)
             if len(turn.spreading) == len(turn.expected):
-                self._gather(
-                    f"spread {turn.label}",
-                    turn.group.gather_place,
-                    [turn.spreading[n] for n in turn.group.parameters if n in turn.spreading],
-                )
+                members = {
+                    n: turn.spreading[n] for n in turn.group.parameters if n in turn.spreading
+                }
+                self._gather(f"spread {turn.label}", turn.group.gather_place, members)
 
     def complete(self, parameter: str, tensor: Tensor, *, done: Done) -> None:
         """An operation by itself, before all else of this iteration."""
         with self._lock:
-            self._gather(f"complete {parameter}", 0, [_Submission(tensor, False, done)])
+            self._gather(f"complete {parameter}", 0, {parameter: _Submission(tensor, False, done)})
 
     def agreed(self, parameters: Sequence[str]) -> None:
         """Take rank 0's order of readiness, and group by it from the next iteration on."""
@@ -261,6 +261,7 @@ class CollectiveSynchroniser:
         """Positions of operations go by it."""
         with self._lock:
             self._iteration += 1
+        process_stopwatch.begin_iteration(self._iteration)
         process_layers.first_gradient(self._iteration)
 
     def reconfigure(self, settings: Mapping[str, int]) -> None:
@@ -348,12 +349,14 @@ class CollectiveSynchroniser:
             number, tensors, position, _recorded(f"gather {label}", tensors, over)
         )
 
-    def _gather(self, label: str, place: int, submissions: Sequence[_Submission]) -> None:
+    def _gather(self, label: str, place: int, members: Mapping[str, _Submission]) -> None:
         """REQUIRES: ``_lock`` is held."""
-        tensors = [submission.tensor for submission in submissions]
-        over = functools.partial(_end, submissions)
+        number = self._operation(label)
+        self._under_way.update(dict.fromkeys(members, number))
+        tensors = [submission.tensor for submission in members.values()]
+        over = functools.partial(_end, list(members.values()))
         self._exchange.gather(
-            self._operation(label), tensors, self._position(place), _recorded(label, tensors, over)
+            number, tensors, self._position(place), _recorded(label, tensors, over)
         )
 
     def _sum(self, name: str, submission: _Submission) -> None:

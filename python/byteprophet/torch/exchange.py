@@ -60,13 +60,21 @@ class Exchange:
         self, operation: int, tensors: Sequence[Tensor], average: bool, position: int, done: Done
     ) -> None:
         """Tensors are dense and of one type; smaller positions are more urgent."""
-        memory, dtype = self._begin(operation, tensors, done)
-        self._mesh.reduce(operation, memory, dtype, average, position)
+        self._begin(
+            operation,
+            tensors,
+            done,
+            lambda memory, dtype: self._mesh.reduce(operation, memory, dtype, average, position),
+        )
 
     def gather(self, operation: int, tensors: Sequence[Tensor], position: int, done: Done) -> None:
         """Likewise."""
-        memory, dtype = self._begin(operation, tensors, done)
-        self._mesh.gather(operation, memory, dtype, position)
+        self._begin(
+            operation,
+            tensors,
+            done,
+            lambda memory, dtype: self._mesh.gather(operation, memory, dtype, position),
+        )
 
     def missing(self, operation: int) -> list[int]:
         """Ranks whose part of an operation under way has not come."""
@@ -89,22 +97,29 @@ class Exchange:
             self._thread.join(_CLOSE_S)
 
     def _begin(
-        self, operation: int, tensors: Sequence[Tensor], done: Done
-    ) -> tuple[list[tuple[int, int]], str]:
+        self,
+        operation: int,
+        tensors: Sequence[Tensor],
+        done: Done,
+        start: Callable[[list[tuple[int, int]], str], None],
+    ) -> None:
         (dtype,) = {tensor.dtype for tensor in tensors}
+        with pending.values():  # whoever waits for them waits for this
+            memory = [(flat(tensor).data_ptr(), tensor.numel()) for tensor in tensors]
         with self._changed:
-            if self._closed:
-                raise RuntimeError("byteprophet: this process has left the job")
             self._under_way[operation] = _UnderWay(tensors, done)
-            if self._thread is None:
+            if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
                     target=self._run, name="byteprophet-exchange", daemon=True
                 )
                 self._thread.start()
             self._changed.notify()
-        with pending.values():  # whoever waits for them waits for this
-            memory = [(flat(tensor).data_ptr(), tensor.numel()) for tensor in tensors]
-        return memory, str(dtype).removeprefix("torch.")
+        try:
+            start(memory, str(dtype).removeprefix("torch."))
+        except ValueError as error:  # it was closed
+            with self._changed:
+                del self._under_way[operation]
+            done(error)
 
     def _run(self) -> None:
         while True:

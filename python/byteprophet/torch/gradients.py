@@ -62,6 +62,7 @@ class Gradients:
         self._compression = compression
         self._passes = passes
         self._timeout_s = timeout_s
+        self.held = False  # backward passes add to gradients and submit none
         self._indices = itertools.count()
         self._begin = threading.Lock()
         self._between_iterations = True
@@ -301,6 +302,8 @@ class Gradients:
         if process_layers.installed:
             process_layers.gradient_ready(slot.name, slot.parameter.nbytes)
         slot.averaged = False
+        if self.held:
+            return
         slot.passes_left -= 1
         if slot.passes_left <= 0:
             self.submit(slot)

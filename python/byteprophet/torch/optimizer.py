@@ -63,6 +63,15 @@ class _Distributed:
         finally:
             self._synchronize_at_step = True
 
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, backward passes add to gradients, and none is sent."""
+        self._front.gradients.held = True
+        try:
+            yield
+        finally:
+            self._front.gradients.held = False
+
     def finish(self) -> None:
         """Wait until no update is outstanding: parameters and state may be read."""
         self._front.finish()
@@ -219,7 +228,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     """Let ``optimizer`` average gradients over all ranks, during backward and the next forward.
 
     Returns ``optimizer`` itself, now also with ``synchronize()``, ``skip_synchronize()``,
-    ``finish()`` and ``set_backward_passes_per_step()``.
+    ``no_sync()``, ``finish()`` and ``set_backward_passes_per_step()``.
 
     ``named_parameters``: as ``model.named_parameters()`` gives them, the same names on every rank.
     Default: those of ``model`` if that is given, else numbers.
