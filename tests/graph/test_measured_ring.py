@@ -112,6 +112,15 @@ def test_what_is_missing_is_named() -> None:
         measure_ring(recorded, config)
 
 
+def test_halves_are_refused() -> None:
+    job = a_ring(iterations=2)
+    recorded = record(job)
+    names = {index: name.replace("bucket", "gather") for index, name in recorded[0].names.items()}
+    recorded[0] = replace(recorded[0], names=names)
+    with pytest.raises(UserError, match=r"in halves \('gather 0'\) cannot be replayed"):
+        measure_ring(recorded, config_of(job))
+
+
 def test_layers_need_not_be_known() -> None:
     job = a_ring()
     recorded = []

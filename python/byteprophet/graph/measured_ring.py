@@ -29,6 +29,7 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
 
+_HALVES = ("reduce ", "gather ", "spread ")  # torch/collective_synchroniser.py
 _ALL = ("model",)  # the only layer of a job of which no layers were recorded
 
 
@@ -79,6 +80,12 @@ class _Rank:
     def __init__(self, events: Events) -> None:
         self.rank = events.origin.rank
         self.names = events.names
+        halves = [name for name in events.names.values() if name.startswith(_HALVES)]
+        if halves:
+            raise UserError(
+                f"all-reduces in halves ('{halves[0]}') cannot be replayed yet: only those of "
+                "DistributedDataParallel can"
+            )
         rows = np.sort(events.rows, order="end_ns")
         numbers = np.unique(rows["iteration"][rows["kind"] == Kind.ITERATION])
         self.rows = {number: rows[rows["iteration"] == number] for number in numbers.tolist()}
