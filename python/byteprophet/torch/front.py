@@ -116,6 +116,8 @@ class Front:
         ``send=False``: leave gradients that were not submitted as they are (``skip_synchronize``).
         """
         self.finish()
+        if self.synchroniser.shares:
+            self._keep_shares(optimizer)
         self._order.settle()
         groups = self._groups(optimizer)
         slots = [slot for slot in self.gradients.participants() if slot in groups]
@@ -133,8 +135,6 @@ class Front:
             self._agree()
         if self._between_steps is not None and self.gradients.slots:
             self._between_steps.after_step(self._first_name(), self._agreed)
-        if self.synchroniser.shares:
-            self._keep_shares(optimizer)
 
     def synchronize(self) -> None:
         """Wait until every parameter's ``grad`` is the average over all ranks."""
@@ -232,10 +232,12 @@ class Front:
         self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
 
     def _keep_shares(self, optimizer: Optimizer) -> None:
-        """Of the state of parameters of which this rank updates a share only from now on."""
+        """Of the state that is whole yet, where this rank has come to update a share only.
+
+        No update may be outstanding.
+        """
         shares = {slot: self.gradients.share(slot) for slot in self.gradients.slots.values()}
-        if any(share != self._shares.get(slot) for slot, share in shares.items()):
-            self.finish()
+        if shares != self._shares:
             sharded_state.narrow(optimizer, self.gradients)
         self._shares = shares
 
