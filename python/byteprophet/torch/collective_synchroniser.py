@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
 from byteprophet import _core
@@ -81,12 +81,18 @@ class CollectiveSynchroniser:
     """One per optimizer; the methods are ``Synchroniser``'s. ``mode`` is one of ``MODES``."""
 
     def __init__(
-        self, exchange: Exchange, mode: str, shareable: bool, buffer_bytes: int, timeout_s: float
+        self,
+        exchange: Exchange,
+        mode: str,
+        shareable: bool,
+        fusion: int | str,
+        timeout_s: float,
     ) -> None:
         self._exchange = exchange
         self.mode = mode
         self._shareable = shareable
-        self.buffer_bytes = buffer_bytes
+        self._fusion = fusion
+        self.buffer_bytes = fusion if isinstance(fusion, int) else _BUFFER_BYTES
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._number = next(_numbers)
@@ -283,7 +289,7 @@ class CollectiveSynchroniser:
             exchange.rank,
             exchange.size,
             named,
-            {"sync": self.mode, "elementwise": self._shareable, "fusion": self.buffer_bytes},
+            {"sync": self.mode, "elementwise": self._shareable, "fusion": self._fusion},
             self._timeout_s,
         )
         same_start.take_first_ranks_values(named)
@@ -407,12 +413,12 @@ def make(mode: str, shareable: bool, fusion: int | str, timeout_s: float) -> Syn
 
     ``ValueError`` if there is no such group, and for a ``fusion`` that is no such rule or size.
     """
-    buffer_bytes = _BUFFER_BYTES if fusion in (PLANNED, TUNED) else fusion
-    if not isinstance(buffer_bytes, int) or buffer_bytes < 1:
+    sized = type(fusion) is int and fusion > 0
+    if not sized and fusion not in (PLANNED, TUNED):
         raise ValueError(
             f"fusion={fusion!r}: must be {PLANNED!r}, {TUNED!r} or a number of bytes from 1"
         )
-    exchange = process_exchange(timeout_s)
-    if exchange.size == 1:
+    if distributed.is_initialized() and distributed.get_world_size() == 1:
         return Alone()
-    return CollectiveSynchroniser(exchange, mode, shareable, buffer_bytes, timeout_s)
+    exchange = process_exchange(timeout_s)
+    return CollectiveSynchroniser(exchange, mode, shareable, fusion, timeout_s)
