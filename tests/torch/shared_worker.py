@@ -7,6 +7,7 @@ environment, as torchrun sets it; without them it is one process that has all of
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+
+from byteprophet.allreduce.model import Order
 
 BATCH = 24
 
@@ -31,6 +34,9 @@ class Options:
     autocast: bool = False
     dies_at: int | None = None  # rank 1, before this iteration's backward
     wide_on: int | None = None  # the rank whose network is another one
+    adopt_at: int | None = None  # a plan with whole and shared groups, after this iteration
+    thaw_at: int | None = None  # a parameter joins the optimizer before this iteration
+    until_settled: bool = False  # go on, as long as groups are not final
 
 
 class Net(nn.Module):
@@ -57,6 +63,18 @@ def batch(iteration: int, rank: int, size: int) -> tuple[Tensor, Tensor]:
     return x[rank::size], y[rank::size]
 
 
+def adopt_a_mixed_plan(synchroniser: Any) -> None:
+    """Every third group is gathered before step(): whole on every rank."""
+    count = len(synchroniser.needed)
+    groups = tuple((place,) for place in reversed(range(count)))
+    order = Order(
+        tuple(range(0, 2 * count, 2)),
+        tuple(range(1, 2 * count, 2)),
+        tuple(number % 3 != 0 for number in range(count)),
+    )
+    synchroniser.adopt(groups, order)
+
+
 def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
@@ -67,7 +85,9 @@ def main() -> None:
     if options.sync is None:
         torch.manual_seed(0)
     model: Any = Net(40 if rank == options.wide_on else 32)
-    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    late = [model.scale] if options.thaw_at is not None else []
+    early = [p for p in model.parameters() if not late or p is not model.scale]
+    optimizer: Any = torch.optim.AdamW(early, lr=1e-2)
     trained = model
     if options.sync is not None:
         from byteprophet.torch import DistributedOptimizer
@@ -81,22 +101,31 @@ def main() -> None:
         saved = torch.load(options.load)
         model.load_state_dict(saved["parameters"])
         optimizer.load_state_dict(saved["state"])
-    for iteration in range(*options.iterations):
+    between_steps = optimizer._front._between_steps if options.sync is not None else None
+    first, last = options.iterations
+    for iteration in itertools.count(first):
+        settles = options.until_settled and not between_steps.settled
+        if iteration >= last and not (settles and iteration < 1000):
+            break
         if iteration == options.dies_at and rank == 1:
             os._exit(3)
+        if iteration == options.thaw_at:
+            optimizer.add_param_group({"params": late, "lr": 1e-2})
         x, y = batch(iteration, rank, size)
         with torch.autocast("cpu", dtype=torch.bfloat16) if options.autocast else nullcontext():
             loss = nn.functional.cross_entropy(trained(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    seen: dict[str, Any] = {}
+        if iteration == options.adopt_at:
+            adopt_a_mixed_plan(optimizer._front.synchroniser)
+    seen: dict[str, Any] = {"iterations": iteration}
     if options.sync is not None:
-        optimizer.finish()
+        own = optimizer.sharded_state_dict()
+        optimizer.load_sharded_state_dict(own)
         groups = optimizer._front.synchroniser._groups
         seen["groups"] = [(group.parameters, group.whole) for group in groups]
         seen["buffer_bytes"] = optimizer._front.synchroniser.buffer_bytes
-        between_steps = optimizer._front._between_steps
         seen["settled"] = between_steps is None or between_steps.settled
         seen["kept"] = sum(
             value.numel() for state in optimizer.state.values() for value in state.values()

@@ -39,10 +39,29 @@ def start(ranks: int, worker: str = WORKER, **options: Any) -> list[subprocess.P
 
 def train(folder: Path, ranks: int, **options: Any) -> list[dict[str, Any]]:
     """Run a job to its end; gives what each rank has saved."""
-    for process in start(ranks, out=str(folder), **options):
-        _, said = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 0, said
+    succeed(start(ranks, out=str(folder), **options))
     return [torch.load(folder / f"rank-{rank}.pt") for rank in range(ranks)]
+
+
+def succeed(ranks: list[subprocess.Popen[str]]) -> None:
+    """Wait for the end of all; none is left behind."""
+    try:
+        for process in ranks:
+            _, said = process.communicate(timeout=LIMIT_S)
+            assert process.returncode == 0, said
+    finally:
+        for process in ranks:
+            process.kill()
+
+
+def fail(process: subprocess.Popen[str]) -> str:
+    """Wait for its end; gives its last words."""
+    try:
+        _, said = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    return said
 
 
 def assert_alike(results: list[dict[str, Any]]) -> None:
@@ -54,9 +73,9 @@ def assert_alike(results: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("sync", ["allreduce", "dear", "dear-planned"])
 def test_equals_ddp_before_and_after_the_plan(sync: str, tmp_path: Path) -> None:
-    results = train(tmp_path / sync, 3, sync=sync, iterations=(0, 30))
+    results = train(tmp_path / sync, 3, sync=sync, iterations=(0, 30), until_settled=True)
     assert_alike(results)
-    (ddp, *_) = train(tmp_path / "ddp", 3, iterations=(0, 30))
+    (ddp, *_) = train(tmp_path / "ddp", 3, iterations=(0, results[0]["seen"]["iterations"]))
     for what in ("parameters", "state"):
         torch.testing.assert_close(results[0][what], ddp[what], rtol=2e-4, atol=1e-5)
     assert all(result["seen"]["settled"] for result in results)
@@ -73,9 +92,22 @@ def test_equals_ddp_before_and_after_the_plan(sync: str, tmp_path: Path) -> None
         assert kept == 2 * elements + 3 * counters
 
 
+def test_a_plan_of_whole_and_shared_groups(tmp_path: Path) -> None:
+    """State is narrowed where a plan shares it, and whole again when a parameter joins."""
+    options: dict[str, Any] = {"iterations": (0, 12), "fusion": 4000, "adopt_at": 3}
+    planned = train(tmp_path / "planned", 3, sync="dear-planned", **options)
+    (ddp, *_) = train(tmp_path / "ddp", 3, iterations=(0, 12))
+    thawed = train(tmp_path / "thawed", 2, sync="dear-planned", thaw_at=7, **options)
+    (frozen, _) = train(tmp_path / "frozen", 2, iterations=(0, 12), thaw_at=7)
+    for results, expected in ((planned, ddp), (thawed, frozen)):
+        assert_alike(results)
+        for what in ("parameters", "state"):
+            torch.testing.assert_close(results[0][what], expected[what], rtol=2e-4, atol=1e-5)
+    assert {whole for _, whole in planned[0]["seen"]["groups"]} == {True, False}
+
+
 def test_the_size_of_groups_is_searched_alike(tmp_path: Path) -> None:
-    """Ten trials of ten iterations, and a few more in which the choice travels."""
-    results = train(tmp_path / "tuned", 2, sync="dear", iterations=(0, 110), fusion="tuned")
+    results = train(tmp_path / "tuned", 2, sync="dear", until_settled=True, fusion="tuned")
     assert_alike(results)
     chosen = [result["seen"]["buffer_bytes"] for result in results]
     assert chosen[0] == chosen[1]
@@ -85,9 +117,7 @@ def test_the_size_of_groups_is_searched_alike(tmp_path: Path) -> None:
 
 def test_every_optimizer_updates_shares() -> None:
     """One that looks at more than single elements updates whole parameters."""
-    for process in start(2, "optimizers_worker.py"):
-        _, said = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == 0, said
+    succeed(start(2, "optimizers_worker.py"))
 
 
 def test_goes_on_from_two_ranks_with_four(tmp_path: Path) -> None:
@@ -110,18 +140,13 @@ def test_the_others_end_when_a_rank_dies(tmp_path: Path) -> None:
     ranks = start(3, out=str(tmp_path), sync="dear", iterations=(0, 1000000), dies_at=5)
     assert ranks[1].wait(timeout=LIMIT_S) == 3
     for number in (0, 2):
-        _, said = ranks[number].communicate(timeout=LIMIT_S)
-        assert ranks[number].returncode != 0
-        assert "rank 1 is gone" in said
+        assert "rank 1 is gone" in fail(ranks[number])
 
 
 def test_different_networks_are_refused(tmp_path: Path) -> None:
     """By both ranks, which name the first difference."""
     ranks = start(2, out=str(tmp_path), sync="dear", wide_on=1)
     for number, (own, other) in enumerate(((32, 40), (40, 32))):
-        _, said = ranks[number].communicate(timeout=LIMIT_S)
-        assert ranks[number].returncode != 0
-        assert (
-            f"ranks differ: parameter 2 is 'first.weight' of ({own}, 3, 3, 3) float32 on rank "
-            f"{number}, 'first.weight' of ({other}, 3, 3, 3) float32 on rank {1 - number}"
-        ) in said
+        said = fail(ranks[number])
+        assert f"ranks differ: parameter 2 is 'first.weight' of ({own}, 3, 3, 3) float32" in said
+        assert f"on rank {number}, 'first.weight' of ({other}, 3, 3, 3) float32" in said

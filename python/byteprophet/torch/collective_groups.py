@@ -46,6 +46,8 @@ def by_size(
     ``needed``: the order in which forward needs the parameters. ``shareable``: whether ranks may
     update shares. ``"dear-planned"`` without a plan is DeAR that gathers gradients.
     """
+    if not needed:
+        return []
     turn = {name: place for place, name in enumerate(ready)}
     timing = Timing(
         tuple(Parameter(name, max(1, tensors[name].nbytes), turn[name], 1) for name in needed),

@@ -157,14 +157,16 @@ class CollectiveSynchroniser:
         if fresh:
             self._begin_alike(fresh)
         with self._lock:
-            self._parameters = dict(named)
+            # What is empty never travels, and must keep no group waiting.
+            self._parameters = {name: p for name, p in named if p.numel()}
             needed = list(self._parameters)
             self._regroup(needed[::-1], needed)
 
     def share(self, parameter: str) -> slice | None:
         """The same elements whatever the groups are, unless the group is whole."""
         with self._lock:
-            if self._groups[self._group_of[parameter]].whole:
+            place = self._group_of.get(parameter)
+            if place is None or self._groups[place].whole:
                 return None
             return share_of(self._parameters[parameter].numel(), self.rank, self.size)
 
@@ -230,7 +232,8 @@ class CollectiveSynchroniser:
         ready = agree(self, label, order, len(names), self._timeout_s)
         assert ready is not None
         with self._lock:
-            self._regroup([names[number] for number in ready], parameters)
+            known = [name for name in parameters if name in self._parameters]
+            self._regroup([names[number] for number in ready], known)
 
     def adopt(self, groups: Groups, order: Order) -> None:
         """Groups of places in ``needed``, from the next iteration on; on every rank alike."""
@@ -260,7 +263,7 @@ class CollectiveSynchroniser:
             operation = self._under_way.get(name.removeprefix(_GRADIENT))
         ranks = [] if operation is None else self._exchange.missing(operation)
         if not ranks:
-            return "it was not started: other gradients of its group were not computed"
+            return "it waits for others of its group, or to be sent"
         return f"of rank {' and '.join(str(rank) for rank in ranks)} nothing has come"
 
     def begin_iteration(self) -> None:
@@ -277,6 +280,10 @@ class CollectiveSynchroniser:
     def preferred_partition_bytes(self) -> int:
         """There are no partitions."""
         return 0
+
+    def let_go(self, timeout_s: float) -> None:
+        """The exchange's thread."""
+        self._exchange.let_go(timeout_s)
 
     def close(self) -> None:
         """The exchange is the process's."""
@@ -351,9 +358,12 @@ class CollectiveSynchroniser:
             self._under_way.update(dict.fromkeys(members, number))
         tensors = [submission.tensor for submission in submissions]
         over = functools.partial(_end, submissions)
-        self._exchange.gather(
-            number, tensors, position, _recorded(f"gather {label}", tensors, over)
-        )
+        try:
+            self._exchange.gather(
+                number, tensors, position, _recorded(f"gather {label}", tensors, over)
+            )
+        except RuntimeError as left:  # whoever waits for it raises it
+            _end(submissions, left)
 
     def _gather(self, label: str, place: int, members: Mapping[str, _Submission]) -> None:
         """REQUIRES: ``_lock`` is held."""

@@ -13,6 +13,7 @@ is in it before the mesh knows of it. Callbacks run without the lock.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ from byteprophet.torch.naming import Names
 
 Done = Callable[[BaseException | None], None]
 _WAIT_S = 3600.0
+_attempts = itertools.count()  # to connect, alike on all ranks
 _CLOSE_S = 10.0
 
 
@@ -55,11 +57,15 @@ class Exchange:
         self._under_way: dict[int, _UnderWay] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._calling = False  # with the lock
 
     def reduce(
         self, operation: int, tensors: Sequence[Tensor], average: bool, position: int, done: Done
     ) -> None:
-        """Tensors are dense and of one type; smaller positions are more urgent."""
+        """Tensors are dense and of one type; smaller positions are more urgent.
+
+        ``RuntimeError`` after ``close``, ``ValueError`` for a type that cannot be sent.
+        """
         self._begin(
             operation,
             tensors,
@@ -84,6 +90,11 @@ class Exchange:
         """By this process, all told."""
         sent, _ = self._mesh.traffic()
         return sent
+
+    def let_go(self, timeout_s: float) -> None:
+        """Wait until the thread holds no tensor any more; nothing may be under way."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._calling, timeout_s)
 
     def close(self) -> None:
         """Send what is left and leave; nothing may be started any more."""
@@ -116,23 +127,32 @@ class Exchange:
             self._changed.notify()
         try:
             start(memory, str(dtype).removeprefix("torch."))
-        except ValueError as error:  # it was closed
+        except ValueError:
             with self._changed:
-                del self._under_way[operation]
-            done(error)
+                self._under_way.pop(operation, None)
+            if self._closed:
+                raise RuntimeError("byteprophet: this process has left the job") from None
+            raise
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 while not self._under_way and not self._closed:
                     self._changed.wait()
-                if self._closed:
+                if not self._under_way:
                     return
-            for operation, error in self._mesh.completed(_WAIT_S):
+            completed = self._mesh.completed(_WAIT_S)  # at once, all of them, when it is closed
+            for operation, error in completed:
                 with self._changed:
                     over = self._under_way.pop(operation)
+                    self._calling = True
                 over.done(None if error is None else RuntimeError(error))
                 del over
+                with self._changed:
+                    self._calling = False
+                    self._changed.notify_all()
+            if self._closed and not completed:
+                return
 
 
 @functools.cache
@@ -149,7 +169,8 @@ def process_exchange(timeout_s: float) -> Exchange:
     rank, size = distributed.get_rank(), distributed.get_world_size()
     default: Store = distributed.distributed_c10d._get_default_store()
     store = PrefixStore("byteprophet", default)
-    mesh = connect(store, rank, size, timeout_s, prefix="mesh", address=_own_address())
+    prefix = f"mesh.{next(_attempts)}"
+    mesh = connect(store, rank, size, timeout_s, prefix=prefix, address=_own_address())
     return Exchange(mesh, rank, size, store)
 
 

@@ -53,8 +53,8 @@ _READ_GRADIENTS_OF_OPTIMIZER = ("unscale_", "step")
 
 
 def live_fronts() -> list[Front]:
-    """The fronts of all optimizers alive."""
-    return list(_fronts)
+    """The fronts of all optimizers alive, in the order of their making, the same on every rank."""
+    return sorted(_fronts, key=lambda front: front.serial)
 
 
 def register(front: Front) -> None:
@@ -72,6 +72,17 @@ def finish_all() -> None:
     """Wait until no update is outstanding anywhere."""
     for front in live_fronts():
         front.finish()
+
+
+def let_go_all() -> None:
+    """Wait until no thread of ours holds a tensor of an update that is over.
+
+    Then whether a tensor is gone depends on the script alone (``naming.py``).
+    """
+    for updater in list(_updaters):
+        updater.let_go(_JOIN_S)
+    for synchroniser in list(_synchronisers):
+        synchroniser.let_go(_JOIN_S)
 
 
 def stop_all() -> None:

@@ -68,8 +68,9 @@ class Front:
         self._agreed = False
         self._shares: dict[Slot, slice | None] = {}
         self.synchroniser = synchroniser
+        self.serial = next(_serial)
         self.updater = Updater(
-            f"byteprophet-updater-{next(_serial)}", synchroniser, settings.timeout_s
+            f"byteprophet-updater-{self.serial}", synchroniser, settings.timeout_s
         )
         self.gradients = Gradients(
             synchroniser, self.updater, compression, passes, settings.timeout_s
@@ -90,6 +91,8 @@ class Front:
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Take charge of more parameters; call with the same names on every rank."""
+        if self.synchroniser.grouped and self.gradients.unclaimed:
+            self.synchronize()
         self.gradients.manage(named_parameters)
         if self.gradients.slots:
             # Now, not when it is first sent: a rank that joins later declares the same names.
@@ -115,9 +118,7 @@ class Front:
 
         ``send=False``: leave gradients that were not submitted as they are (``skip_synchronize``).
         """
-        self.finish()
-        if self.synchroniser.shares:
-            self._keep_shares(optimizer)
+        self.settle_state(optimizer)
         self._order.settle()
         groups = self._groups(optimizer)
         slots = [slot for slot in self.gradients.participants() if slot in groups]
@@ -163,6 +164,15 @@ class Front:
         self.gradients.wait_unclaimed()
         if self._between_steps is not None:
             self._between_steps.drain()
+
+    def widen_state(self, optimizer: Optimizer) -> None:
+        """Keep the whole state, until the next step. Every rank must do so at the same place."""
+        self.settle_state(optimizer)
+        if self.synchroniser.shares:
+            with sharded_state.whole(optimizer, self.gradients):
+                state = optimizer.state
+            optimizer.state = state
+            self._shares = {}
 
     def _before_forward(self, module: nn.Module) -> None:
         self._order.touch(module)
@@ -231,11 +241,11 @@ class Front:
         self.updater.wait_updated(self._order.orphans)
         self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
 
-    def _keep_shares(self, optimizer: Optimizer) -> None:
-        """Of the state that is whole yet, where this rank has come to update a share only.
-
-        No update may be outstanding.
-        """
+    def settle_state(self, optimizer: Optimizer) -> None:
+        """Wait until no update is outstanding; of the state keep what is this rank's by now."""
+        self.finish()
+        if not self.synchroniser.shares:
+            return
         shares = {slot: self.gradients.share(slot) for slot in self.gradients.slots.values()}
         if shares != self._shares:
             sharded_state.narrow(optimizer, self.gradients)

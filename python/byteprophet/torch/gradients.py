@@ -91,7 +91,6 @@ class Gradients:
                 pending.unmark(slot.transfer.gradient)
             for hook in slot.hooks:
                 hook.remove()
-        self._synchroniser.declare_parameters(self._named())
 
     def share(self, slot: Slot) -> slice | None:
         """The elements of ``slot``'s parameter that this rank updates; None: all."""
@@ -107,7 +106,8 @@ class Gradients:
     def unclaimed(self) -> bool:
         """Whether gradients are on their way, or there, that ``step()`` was not yet called for."""
         return any(
-            slot.transfer is not None and not slot.update_outstanding
+            # In this order: the updater takes the transfer away before it says that it is done.
+            not slot.update_outstanding and slot.transfer is not None
             for slot in self.slots.values()
         )
 
@@ -165,8 +165,7 @@ class Gradients:
 
         ``send=False``: those that were not submitted stay as they are.
         """
-        if send:
-            self._settle(slots)
+        self._settle(slots if send else ())
         self._updater.wait_arrived(slots)
         self.complete(
             (slot, slot.transfer.gradient)
@@ -190,6 +189,7 @@ class Gradients:
 
     def at_hand(self, slot: Slot) -> Transfer:
         """The gradient that ``slot`` has now, to be used as it is in this rank's share."""
+        self._take_partial(slot)
         gradient = slot.parameter.grad
         assert gradient is not None
         share = self._synchroniser.share(slot.name)
@@ -198,7 +198,6 @@ class Gradients:
         transfer = Transfer(slot, gradient, gradient, None, in_place=True, share=share)
         transfer.iteration = process_spans.iteration
         transfer.arrived.set()
-        self._drop_partial(slot)
         slot.transfer = transfer
         return transfer
 
@@ -224,9 +223,12 @@ class Gradients:
         Gradients that ``step()`` will not use any more are waited for and dropped.
         """
         fresh = []
-        if self._synchroniser.grouped and self.unclaimed:
+        slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
+        if self._synchroniser.grouped and any(
+            not slot.update_outstanding and slot.transfer is not None for slot in slots
+        ):
             self._settle(self.participants())
-        for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
+        for slot in slots:
             self._drop_partial(slot)
             transfer = slot.transfer
             if slot.update_outstanding:
@@ -250,6 +252,7 @@ class Gradients:
     def unmark(self) -> None:
         """Let the gradients be read as they are: the optimizer is gone."""
         for slot in self.slots.values():
+            self._drop_partial(slot)
             if slot.transfer is not None:
                 pending.unmark(slot.transfer.gradient)
 
@@ -318,13 +321,18 @@ class Gradients:
 
     def _take_partial(self, slot: Slot) -> None:
         """Somebody touches, or adds to, a gradient that ``step()`` was called for."""
-        gradient = slot.partial
-        if gradient is None:
+        if slot.partial is None:
             return
-        self._updater.wait_updated([slot])
-        if slot.parameter.grad is gradient:
-            self.complete([(slot, gradient)])
-        self._drop_partial(slot)
+        # All of them: which one is touched first may differ between ranks.
+        slots = [each for each in self.slots.values() if each.partial is not None]
+        self._updater.wait_updated(slots)
+        self.complete(
+            (each, each.partial)
+            for each in slots
+            if each.partial is not None and each.parameter.grad is each.partial
+        )
+        for each in slots:
+            self._drop_partial(each)
 
     def _drop_partial(self, slot: Slot) -> None:
         if slot.partial is not None:
@@ -335,7 +343,7 @@ class Gradients:
         """Wait until ``gradients``, or the like, of which each rank has its share, are whole."""
         completions = []
         for slot, gradient in gradients:
-            completion = Completion(f"gradient of parameter '{slot.name}'")
+            completion = Completion(f"other ranks' shares of what belongs to '{slot.name}'")
             self._synchroniser.complete(slot.name, gradient, done=completion)
             completions.append((slot, completion))
         for slot, completion in completions:

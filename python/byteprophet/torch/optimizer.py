@@ -56,7 +56,10 @@ class _Distributed:
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it, ``step()`` sends nothing and uses the gradients as they are."""
+        """Within it, ``step()`` sends no gradients and uses them as they are.
+
+        Where ranks update shares, each uses its share, and new parameters are sent.
+        """
         self._synchronize_at_step = False
         try:
             yield
@@ -123,30 +126,30 @@ def _subclass(base: type[Optimizer]) -> type[Optimizer]:
 
     def state_dict(self: Any) -> dict[str, Any]:
         """The state after all updates; where ranks keep shares of it, all must call this."""
-        self._front.finish()
+        self._front.settle_state(self)
         with sharded_state.whole(self, self._front.gradients):
             return base.state_dict(self)
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Replace the state, after all updates, by what ``state_dict`` gave."""
-        self._front.finish()
+        self._front.settle_state(self)
         base.load_state_dict(self, state_dict)
         sharded_state.narrow(self, self._front.gradients)
 
     def sharded_state_dict(self: Any) -> dict[str, Any]:
         """Give this rank's shares of the state, after all updates; nobody else is asked."""
-        self._front.finish()
+        self._front.settle_state(self)
         return base.state_dict(self)
 
     def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Replace the state by what the same rank of as many ranks saved."""
-        self._front.finish()
+        self._front.settle_state(self)
         base.load_state_dict(self, state_dict)
         sharded_state.check_shares(self, self._front.gradients)
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add parameters, the same ones on every rank."""
-        self._front.finish()
+        self._front.widen_state(self)
         known = {id(p) for p in optimizer_parameters(self)}
         base.add_param_group(self, param_group)
         self._front.manage(
@@ -192,6 +195,7 @@ def distribute(
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: must be at least 1")
     parameters = optimizer_parameters(optimizer)
+    flush_points.let_go_all()
     named = name_parameters(parameters, named_parameters, model, synchroniser.names)
     for other in flush_points.live_fronts():
         other.release(parameters)

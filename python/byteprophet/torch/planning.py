@@ -10,8 +10,8 @@ Threads: all but the search is called by the thread that trains.
 from __future__ import annotations
 
 import statistics
+import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
 from byteprophet.allreduce.grouping import best_groups
 from byteprophet.allreduce.groups import Groups
@@ -38,14 +38,16 @@ class Planning:
         self.restart()
 
     def declare(self) -> None:
-        """Names are not declared here."""
+        """Parameters have come: what is known of the others says nothing of these."""
+        self.restart()
 
     def restart(self) -> None:
         """Time iterations anew."""
         self._steps = 0
         self._iterations: list[Iteration] = []
         self._forwards_ns: list[dict[int, int]] = []
-        self._search: Future[_Plan] | None = None
+        self._search: threading.Thread | None = None
+        self._plans: list[_Plan] = []  # what the search has found
         self._announcement: Announcement | None = None
         self.settled = False
 
@@ -78,11 +80,14 @@ class Planning:
                 self.settled = True
                 return
         if synchroniser.rank == 0 and self._search is None:
-            search = ThreadPoolExecutor(1, "byteprophet-planning")
-            self._search = search.submit(_plan, synchroniser.mode, self._timing())
-            search.shutdown(wait=False)
-        known = self._search is not None and self._search.done()
-        plan = _encoded(self._search.result(), count) if self._search and known else None
+            self._search = threading.Thread(
+                target=_plan,
+                args=(synchroniser.mode, self._timing(), self._plans),
+                name="byteprophet-planning",
+                daemon=True,
+            )
+            self._search.start()
+        plan = _encoded(self._plans[0], count) if self._plans else None
         name = f"byteprophet.plan.{owner}.{self._steps}"
         self._announcement = Announcement(synchroniser, name, plan, 4 * count, "plan")
 
@@ -108,9 +113,9 @@ class Planning:
         return Timing(tuple(parameters), backward_ns, link)
 
 
-def _plan(mode: str, timing: Timing) -> _Plan:
+def _plan(mode: str, timing: Timing, found: list[_Plan]) -> None:
     groups = best_groups(mode, timing)
-    return groups, RUNTIMES[mode](timing, groups)
+    found.append((groups, RUNTIMES[mode](timing, groups)))
 
 
 def _median(values: Sequence[int]) -> int:

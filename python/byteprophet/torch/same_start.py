@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from itertools import zip_longest
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import Store
+
+_READ_S = 30.0
 
 
 def check(
@@ -29,13 +32,31 @@ def check(
     """
     mine = {
         "options": [f"{name}={value!r}" for name, value in options.items()],
-        "parameters": [
-            f"'{name}' of {tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}"
-            for name, p in named
-        ],
+        "parameters": [_text(name, p) for name, p in named],
     }
     store.set(str(rank), json.dumps(mine))
-    for other in range(1, size) if rank == 0 else [0]:
+    try:
+        _compare_all(store, rank, range(1, size) if rank == 0 else [0], mine, timeout_s)
+    except ValueError:
+        if rank == 0:  # the store may end with it: the others must have read why they do, too
+            with suppress(RuntimeError):
+                read = [f"read {other}" for other in range(1, size)]
+                store.wait(read, timedelta(seconds=_READ_S))
+        raise
+    finally:
+        store.set(f"read {rank}", "")
+
+
+def _text(name: str, parameter: Tensor) -> str:
+    dtype = str(parameter.dtype).removeprefix("torch.")
+    strides = "" if parameter.is_contiguous() else f" with strides {parameter.stride()}"
+    return f"'{name}' of {tuple(parameter.shape)} {dtype}{strides}"
+
+
+def _compare_all(
+    store: Store, rank: int, others: Iterable[int], mine: dict[str, list[str]], timeout_s: float
+) -> None:
+    for other in others:
         try:
             store.wait([str(other)], timedelta(seconds=timeout_s))
         except RuntimeError:
@@ -58,7 +79,7 @@ def _compare(what: str, rank: int, mine: list[str], other: int, theirs: list[str
 
 
 def take_first_ranks_values(named: Sequence[tuple[str, Tensor]]) -> None:
-    """Give every rank rank 0's parameters, as DistributedDataParallel does."""
+    """Give every rank rank 0's parameters; buffers are each rank's own."""
     with torch.no_grad():
         for _, parameter in named:
             distributed.broadcast(parameter.detach(), 0)

@@ -70,15 +70,16 @@ def check_shares(optimizer: Optimizer, gradients: Gradients) -> None:
     """``ValueError`` if the state is not of the shares that this rank has now."""
     for key, state in optimizer.state.items():
         slot = gradients.slots.get(id(key))
-        share = None if slot is None else gradients.share(slot)
-        if slot is None or share is None:
+        if slot is None:
             continue
+        share = gradients.share(slot)
+        shape = slot.parameter.shape if share is None else (share.stop - share.start,)
         for name, value in state.items():
-            if isinstance(value, Tensor) and value.dim() and not _is_range(name, value, share):
+            if isinstance(value, Tensor) and value.dim() and value.shape != shape:
                 raise ValueError(
-                    f"load_sharded_state_dict(): {name!r} of '{slot.name}' has "
-                    f"{value.numel()} elements, this rank's share has {share.stop - share.start}: "
-                    "it was saved by another rank or another number of ranks; use state_dict()"
+                    f"load_sharded_state_dict(): {name!r} of '{slot.name}' is {tuple(value.shape)} "
+                    f"where this rank keeps {tuple(shape)}: it was saved by another rank, or "
+                    "before other groups were planned; use state_dict()"
                 )
 
 

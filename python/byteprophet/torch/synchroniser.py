@@ -81,7 +81,7 @@ class Synchroniser(Protocol):
     def share(self, parameter: str) -> slice | None:
         """Which elements of this parameter, in memory order, are this rank's; None: all of them.
 
-        Changes only within ``agreed``.
+        Changes only between two steps: by a plan, or with the parameters.
         """
         ...
 
@@ -120,8 +120,11 @@ class Synchroniser(Protocol):
         """The partition size that would suit this rank's link; 0: not known, or no wish."""
         ...
 
+    def let_go(self, timeout_s: float) -> None:
+        """Wait until no thread holds a tensor of what is done."""
+
     def close(self) -> None:
-        """Let what was submitted finish, then release threads; a later ``submit`` starts anew."""
+        """Let what was submitted finish, then release threads."""
 
 
 class Unshared:
@@ -150,6 +153,9 @@ class Unshared:
 
     def agreed(self, parameters: Sequence[str]) -> None:
         """Priorities say it."""
+
+    def let_go(self, timeout_s: float) -> None:
+        """Threads hold no tensors."""
 
     def awaited(self, name: str) -> str:
         """Not known."""

@@ -37,6 +37,7 @@ class Updater:
         self._ready: list[tuple[int, int, Transfer]] = []
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._idle = True  # the thread holds nothing; with the lock
         self._kept: object = None
         self._failed: tuple[Slot, BaseException] | None = None
         self.outstanding = 0
@@ -99,6 +100,11 @@ class Updater:
                 self._raise_failed(*self._failed)
         self.waited_ns += time.monotonic_ns() - started_ns
 
+    def let_go(self, timeout_s: float) -> None:
+        """Wait until the thread holds no tensor any more; nothing may be outstanding."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._idle, timeout_s)
+
     def close(self) -> None:
         """Let the thread end; updates whose gradients are there are still applied."""
         with self._changed:
@@ -124,19 +130,28 @@ class Updater:
         while True:
             with self._changed:
                 while not self._ready:
+                    self._idle = True
+                    self._changed.notify_all()
                     if self._closed:
                         return
                     self._changed.wait()
+                self._idle = False
                 transfer = heapq.heappop(self._ready)[2]
             error = self._apply(transfer)
-            if error is not None or transfer.share is None:
+            if error is not None or transfer.share is None or self._failed is not None:
                 self._end(transfer, error)
             else:
-                slot = transfer.slot
-                end = functools.partial(self._end, transfer)
-                self._synchroniser.spread(slot.name, slot.parameter, done=end)
-                del slot, end
+                self._spread(transfer)
             del transfer
+
+    def _spread(self, transfer: Transfer) -> None:
+        slot = transfer.slot
+        try:
+            self._synchroniser.spread(
+                slot.name, slot.parameter, done=functools.partial(self._end, transfer)
+            )
+        except Exception as error:  # noqa: BLE001 (the training thread raises it when it waits)
+            self._end(transfer, error)
 
     def _end(self, transfer: Transfer, error: BaseException | None) -> None:
         slot = transfer.slot
