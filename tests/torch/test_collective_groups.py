@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byteprophet.allreduce.model import Order
-from byteprophet.torch.collective_groups import by_size
+from byteprophet.torch.collective_groups import Size, by_size
 from byteprophet.torch.planning import _decoded, _encoded
 
-TENSORS = {
-    "a": torch.zeros(10),
-    "b": torch.zeros(10),
-    "c": torch.zeros(5, dtype=torch.float64),
-    "d": torch.zeros(100),
-    "e": torch.zeros(0),
+SIZES = {
+    "a": Size(10, 40, torch.float32),
+    "b": Size(10, 40, torch.float32),
+    "c": Size(5, 40, torch.float64),
+    "d": Size(100, 400, torch.float32),
+    "e": Size(1, 1, torch.uint8),
 }
-NEEDED = list(TENSORS)
+NEEDED = list(SIZES)
 
 
 @pytest.mark.parametrize("mode", ["allreduce", "dear", "dear-planned"])
 @pytest.mark.parametrize("shareable", [True, False])
 def test_neighbours_in_readiness_up_to_a_size(mode: str, shareable: bool) -> None:
-    groups = by_size(mode, TENSORS, NEEDED[::-1], NEEDED, 80, shareable)
+    groups = by_size(mode, SIZES, NEEDED[::-1], NEEDED, 80, shareable)
     # "d" is too large for any; "c" and "b" travel at one time, as different types.
     assert [group.parameters for group in groups] == [("e",), ("d",), ("c",), ("b",), ("a",)]
     assert {group.whole for group in groups} == {not (shareable and mode == "dear")}

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from byteprophet.allreduce.groups import Groups, fixed_size
 from byteprophet.allreduce.model import Order
@@ -21,6 +20,15 @@ from byteprophet.allreduce.timing import Link, Parameter, Timing
 
 PLACES = 1 << 20  # of an iteration
 _ANY_LINK = Link(ranks=2, bandwidth_bps=10**9)
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a parameter and its gradient; a plan keeps no tensor alive."""
+
+    elements: int
+    size_bytes: int
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,7 @@ class Group:
 
 def by_size(
     mode: str,
-    tensors: Mapping[str, Tensor],
+    sizes: Mapping[str, Size],
     ready: Sequence[str],
     needed: Sequence[str],
     buffer_bytes: int,
@@ -50,17 +58,17 @@ def by_size(
         return []
     turn = {name: place for place, name in enumerate(ready)}
     timing = Timing(
-        tuple(Parameter(name, max(1, tensors[name].nbytes), turn[name], 1) for name in needed),
+        tuple(Parameter(name, max(1, sizes[name].size_bytes), turn[name], 1) for name in needed),
         len(ready),
         _ANY_LINK,
     )
     groups = fixed_size(timing, buffer_bytes)
     order = (allreduce if mode == "allreduce" else dear)(timing, groups)
-    return arranged(tensors, needed, groups, order, shareable and mode == "dear")
+    return arranged(sizes, needed, groups, order, shareable and mode == "dear")
 
 
 def arranged(
-    tensors: Mapping[str, Tensor],
+    sizes: Mapping[str, Size],
     needed: Sequence[str],
     groups: Groups,
     order: Order,
@@ -72,7 +80,7 @@ def arranged(
         members: dict[torch.dtype, list[str]] = {}
         for place in places:
             name = needed[place]
-            members.setdefault(tensors[name].dtype, []).append(name)
+            members.setdefault(sizes[name].dtype, []).append(name)
         whole = not (shareable and order.after_step[number])
         made.extend(
             Group(tuple(names), order.reduce[number], order.gather[number], whole)

@@ -19,6 +19,7 @@ import functools
 import itertools
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch import same_start
 from byteprophet.torch.agreement import agree
-from byteprophet.torch.collective_groups import PLACES, Group, arranged, by_size
+from byteprophet.torch.collective_groups import PLACES, Group, Size, arranged, by_size
 from byteprophet.torch.dense import is_dense
 from byteprophet.torch.exchange import Exchange, process_exchange, share_of
 from byteprophet.torch.layer_spans import process_layers
@@ -96,7 +97,8 @@ class CollectiveSynchroniser:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._number = next(_numbers)
-        self._parameters: dict[str, Tensor] = {}
+        self._parameters: dict[str, Size] = {}
+        self._compared: dict[str, weakref.ref[Tensor]] = {}  # all ranks have their like
         self._groups: list[Group] = []
         self._group_of: dict[str, int] = {}
         self._generation = 0  # how often they were made
@@ -153,12 +155,16 @@ class CollectiveSynchroniser:
                 raise ValueError(
                     f"sync={self.mode!r}: parameter '{name}' has gaps or overlaps in memory"
                 )
-        fresh = [(name, p) for name, p in named if self._parameters.get(name) is not p]
+        known = self._compared
+        fresh = [(name, p) for name, p in named if name not in known or known[name]() is not p]
         if fresh:
             self._begin_alike(fresh)
+            known.update((name, weakref.ref(p)) for name, p in fresh)
         with self._lock:
             # What is empty never travels, and must keep no group waiting.
-            self._parameters = {name: p for name, p in named if p.numel()}
+            self._parameters = {
+                name: Size(p.numel(), p.nbytes, p.dtype) for name, p in named if p.numel()
+            }
             needed = list(self._parameters)
             self._regroup(needed[::-1], needed)
 
@@ -168,7 +174,7 @@ class CollectiveSynchroniser:
             place = self._group_of.get(parameter)
             if place is None or self._groups[place].whole:
                 return None
-            return share_of(self._parameters[parameter].numel(), self.rank, self.size)
+            return share_of(self._parameters[parameter].elements, self.rank, self.size)
 
     def submit(
         self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
@@ -251,7 +257,7 @@ class CollectiveSynchroniser:
 
     def size_bytes(self, parameter: str) -> int:
         """Of its gradient."""
-        return self._parameters[parameter].nbytes
+        return self._parameters[parameter].size_bytes
 
     def sent(self) -> _core.Traffic:
         """By this process, all told."""

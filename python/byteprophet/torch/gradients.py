@@ -205,8 +205,14 @@ class Gradients:
         """``step()`` uses the gradient: until it is cleared, who touches it has it completed."""
         slot = transfer.slot
         slot.partial = transfer.gradient
-        what = f"the gradient of '{slot.name}'"
-        pending.mark(transfer.gradient, what, lambda: self._take_partial(slot))
+        gradients, held = weakref.ref(self), weakref.ref(slot)
+
+        def complete() -> None:
+            alive, its_slot = gradients(), held()
+            if alive is not None and its_slot is not None:
+                alive._take_partial(its_slot)
+
+        pending.mark(transfer.gradient, f"the gradient of '{slot.name}'", complete)
 
     def end_iteration(self, slots: Iterable[Slot]) -> None:
         """``step()`` has used the gradients of ``slots``."""
