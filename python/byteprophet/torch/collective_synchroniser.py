@@ -6,7 +6,7 @@ group's reduction starts, and its gather follows where the group is whole. Of sh
 that take no part in this iteration: all ranks flush at the same place of the script, with the same
 members. What is no parameter's gradient (``agreement.py``) is reduced and gathered at once.
 
-Operations go by numbers that all ranks give them alike, made of: what for, whose, the how manieth.
+Operations go by numbers that all ranks give them alike: what for, whose, and how many came before.
 
 Threads: ``submit`` in training and autograd threads, ``spread`` in the updater's, completions in
 the exchange's. ``_lock`` guards everything here and is held while an operation is started (the
