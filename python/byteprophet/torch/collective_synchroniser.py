@@ -221,12 +221,14 @@ class CollectiveSynchroniser:
                 members = {
                     n: turn.spreading[n] for n in turn.group.parameters if n in turn.spreading
                 }
-                self._gather(f"spread {turn.label}", turn.group.gather_place, members)
+                position = self._position(turn.group.gather_place)
+                self._gather(f"spread {turn.label}", position, members)
 
     def complete(self, parameter: str, tensor: Tensor, *, done: Done) -> None:
         """An operation by itself, before all else of this iteration."""
         with self._lock:
-            self._gather(f"complete {parameter}", 0, {parameter: _Submission(tensor, False, done)})
+            members = {parameter: _Submission(tensor, False, done)}
+            self._gather(f"complete {parameter}", self._position(0), members)
 
     def agreed(self, parameters: Sequence[str]) -> None:
         """Take rank 0's order of readiness, and group by it from the next iteration on."""
@@ -340,8 +342,8 @@ class CollectiveSynchroniser:
         self._under_way.update(dict.fromkeys(members, number))
         over: Done = functools.partial(_end, submissions)
         if group.whole:
-            place = self._position(group.gather_place)
-            over = functools.partial(self._gather_averages, turn.label, place, members)
+            position = self._position(group.gather_place)
+            over = functools.partial(self._gather_averages, turn.label, position, members)
         tensors = [submission.tensor for submission in submissions]
         self._exchange.reduce(
             number,
@@ -359,27 +361,19 @@ class CollectiveSynchroniser:
         if error is not None:
             _end(submissions, error)
             return
-        with self._lock:
-            number = self._operation(f"gather {label}")
-            self._under_way.update(dict.fromkeys(members, number))
-        tensors = [submission.tensor for submission in submissions]
-        over = functools.partial(_end, submissions)
         try:
-            self._exchange.gather(
-                number, tensors, position, _recorded(f"gather {label}", tensors, over)
-            )
+            with self._lock:
+                self._gather(f"gather {label}", position, members)
         except RuntimeError as left:  # whoever waits for it raises it
             _end(submissions, left)
 
-    def _gather(self, label: str, place: int, members: Mapping[str, _Submission]) -> None:
+    def _gather(self, label: str, position: int, members: Mapping[str, _Submission]) -> None:
         """REQUIRES: ``_lock`` is held."""
         number = self._operation(label)
         self._under_way.update(dict.fromkeys(members, number))
         tensors = [submission.tensor for submission in members.values()]
         over = functools.partial(_end, list(members.values()))
-        self._exchange.gather(
-            number, tensors, self._position(place), _recorded(label, tensors, over)
-        )
+        self._exchange.gather(number, tensors, position, _recorded(label, tensors, over))
 
     def _sum(self, name: str, submission: _Submission) -> None:
         """Before all else. REQUIRES: ``_lock`` is held."""

@@ -105,11 +105,7 @@ class Gradients:
     @property
     def unclaimed(self) -> bool:
         """Whether gradients are on their way, or there, that ``step()`` was not yet called for."""
-        return any(
-            # In this order: the updater takes the transfer away before it says that it is done.
-            not slot.update_outstanding and slot.transfer is not None
-            for slot in self.slots.values()
-        )
+        return any(slot.unclaimed for slot in self.slots.values())
 
     def participants(self) -> list[Slot]:
         """The slots that take part in a step: all but frozen ones without a gradient."""
@@ -205,13 +201,7 @@ class Gradients:
         """``step()`` uses the gradient: until it is cleared, who touches it has it completed."""
         slot = transfer.slot
         slot.partial = transfer.gradient
-        gradients, held = weakref.ref(self), weakref.ref(slot)
-
-        def complete() -> None:
-            alive, its_slot = gradients(), held()
-            if alive is not None and its_slot is not None:
-                alive._take_partial(its_slot)
-
+        complete = self._weakly(Gradients._take_partial, slot)
         pending.mark(transfer.gradient, f"the gradient of '{slot.name}'", complete)
 
     def end_iteration(self, slots: Iterable[Slot]) -> None:
@@ -230,9 +220,7 @@ class Gradients:
         """
         fresh = []
         slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
-        if self._synchroniser.grouped and any(
-            not slot.update_outstanding and slot.transfer is not None for slot in slots
-        ):
+        if self._synchroniser.grouped and any(slot.unclaimed for slot in slots):
             self._settle(self.participants())
         for slot in slots:
             self._drop_partial(slot)
@@ -279,21 +267,22 @@ class Gradients:
         parameter = slot.parameter
         if not parameter.requires_grad:
             return
-        gradients, held = weakref.ref(self), weakref.ref(slot)
-
-        def accumulated(_parameter: Tensor) -> None:
-            alive, its_slot = gradients(), held()
-            if alive is not None and its_slot is not None:
-                alive._accumulated(its_slot)
-
-        def accumulates(_addend: Tensor) -> None:
-            alive, its_slot = gradients(), held()
-            if alive is not None and its_slot is not None and its_slot.partial is not None:
-                alive._take_partial(its_slot)
-
+        accumulated = self._weakly(Gradients._accumulated, slot)
+        accumulates = self._weakly(Gradients._take_partial, slot)
         slot.hooks = [parameter.register_post_accumulate_grad_hook(accumulated)]  # type: ignore[no-untyped-call]
         if self._synchroniser.shares:
             slot.hooks.append(parameter.register_hook(accumulates))  # type: ignore[no-untyped-call]
+
+    def _weakly(self, method: Callable[[Gradients, Slot], None], slot: Slot) -> Callable[..., None]:
+        """``method`` for ``slot``, as long as both live, whatever it is called with."""
+        gradients, held = weakref.ref(self), weakref.ref(slot)
+
+        def call(*_: Any) -> None:
+            alive, its_slot = gradients(), held()
+            if alive is not None and its_slot is not None:
+                method(alive, its_slot)
+
+        return call
 
     def _accumulated(self, slot: Slot) -> None:
         if slot.update_outstanding:

@@ -21,6 +21,7 @@ from byteprophet.torch.dense import arranged, flat
 
 if TYPE_CHECKING:
     from byteprophet.torch.gradients import Gradients
+    from byteprophet.torch.slots import Slot
 
 # Of torch.optim: one for all elements, which a parameter without dimensions does not show.
 _COUNTERS = ("step", "eta", "mu", "mu_product")
@@ -32,9 +33,7 @@ def whole(optimizer: Optimizer, gradients: Gradients) -> Iterator[None]:
     shared = optimizer.state
     complete: defaultdict[Any, Any] = defaultdict(dict)
     incomplete = []
-    for key, state in shared.items():
-        slot = gradients.slots.get(id(key))
-        share = None if slot is None else gradients.share(slot)
+    for key, state, slot, share in _entries(optimizer, gradients):
         if slot is None or share is None:
             complete[key] = state
             continue
@@ -55,9 +54,7 @@ def whole(optimizer: Optimizer, gradients: Gradients) -> Iterator[None]:
 
 def narrow(optimizer: Optimizer, gradients: Gradients) -> None:
     """Keep this rank's shares of a whole state."""
-    for key, state in optimizer.state.items():
-        slot = gradients.slots.get(id(key))
-        share = None if slot is None else gradients.share(slot)
+    for _, state, slot, share in _entries(optimizer, gradients):
         if slot is None or share is None:
             continue
         for name, value in state.items():
@@ -68,11 +65,9 @@ def narrow(optimizer: Optimizer, gradients: Gradients) -> None:
 
 def check_shares(optimizer: Optimizer, gradients: Gradients) -> None:
     """``ValueError`` if the state is not of the shares that this rank has now."""
-    for key, state in optimizer.state.items():
-        slot = gradients.slots.get(id(key))
+    for _, state, slot, share in _entries(optimizer, gradients):
         if slot is None:
             continue
-        share = gradients.share(slot)
         shape = slot.parameter.shape if share is None else (share.stop - share.start,)
         for name, value in state.items():
             if isinstance(value, Tensor) and value.dim() and value.shape != shape:
@@ -81,6 +76,15 @@ def check_shares(optimizer: Optimizer, gradients: Gradients) -> None:
                     f"where this rank keeps {tuple(shape)}: it was saved by another rank, or "
                     "before other groups were planned; use state_dict()"
                 )
+
+
+def _entries(
+    optimizer: Optimizer, gradients: Gradients
+) -> Iterator[tuple[Any, Any, Slot | None, slice | None]]:
+    """Key, state, whose it is if a parameter's, and of which elements; None: of all."""
+    for key, state in optimizer.state.items():
+        slot = gradients.slots.get(id(key))
+        yield key, state, slot, None if slot is None else gradients.share(slot)
 
 
 def _is_range(name: Any, value: Any, share: slice) -> bool:

@@ -72,6 +72,12 @@ class Slot:
         self.updated.set()
 
     @property
+    def unclaimed(self) -> bool:
+        """Whether a gradient is on its way, or there, that ``step()`` was not yet called for."""
+        # In this order: the updater takes the transfer away before it says that it is done.
+        return not self.update_outstanding and self.transfer is not None
+
+    @property
     def update_outstanding(self) -> bool:
         """Whether ``step()`` was called and the update is not finished."""
         return not self.updated.is_set()

@@ -7,7 +7,7 @@ the environment. Recorded are the model's own spans and its updates, and what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -77,6 +77,20 @@ class CollectiveFront:
         if self.spans is not None:
             _record_steps(optimizer, self.spans)
         return optimizer
+
+    def wait_before_steps(
+        self, optimizer: torch.optim.Optimizer, finish: Callable[[], None]
+    ) -> None:
+        """Have each step of ``optimizer`` begin with ``finish``, which waits for all gradients."""
+
+        def wait(*_: Any) -> None:
+            if self.spans is None:
+                finish()
+                return
+            with self.spans.span(Kind.WAIT, "all gradients"):
+                finish()
+
+        optimizer.register_step_pre_hook(wait)
 
     def whole(self, values: torch.Tensor) -> torch.Tensor:
         """All of a parameter, of which a rank may hold a part; called by all ranks alike."""

@@ -29,7 +29,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from byteprophet.timeline.tables import Kind
 from byteprophet.workload.collective_front import CollectiveFront
 from byteprophet.workload.paced import PacedLayer, PacedModel
 from byteprophet.workload.worker import run_worker
@@ -74,7 +73,7 @@ class Fsdp2Front(CollectiveFront):
         """``optimizer``, which waits for the gradients before it steps."""
         for group in optimizer.param_groups:
             group["foreach"] = True  # one by one, DTensors cost 0.1 ms each
-        optimizer.register_step_pre_hook(self._wait)
+        self.wait_before_steps(optimizer, self._reductions.finish)
         return super().DistributedOptimizer(optimizer, named_parameters)
 
     def whole(self, values: torch.Tensor) -> torch.Tensor:
@@ -82,13 +81,6 @@ class Fsdp2Front(CollectiveFront):
         assert isinstance(values, DTensor)
         full: torch.Tensor = values.full_tensor()
         return full.detach()
-
-    def _wait(self, *_: Any) -> None:
-        if self.spans is None:
-            self._reductions.finish()
-            return
-        with self.spans.span(Kind.WAIT, "all gradients"):
-            self._reductions.finish()
 
 
 class _Reductions:

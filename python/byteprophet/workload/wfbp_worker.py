@@ -18,7 +18,6 @@ from torch import distributed, nn
 
 from byteprophet.allreduce.groups import fixed_size, merged_gradient
 from byteprophet.allreduce.timing import Link, Timing
-from byteprophet.timeline.tables import Kind
 from byteprophet.workload.collective_front import CollectiveFront
 from byteprophet.workload.collective_settings import PAYLOAD
 from byteprophet.workload.paced import PacedModel
@@ -52,15 +51,8 @@ class WfbpFront(CollectiveFront):
         named_parameters: Iterable[tuple[str, torch.Tensor]],
     ) -> torch.optim.Optimizer:
         """``optimizer``, which waits for the gradients before it steps."""
-        optimizer.register_step_pre_hook(self._wait)
+        self.wait_before_steps(optimizer, self._buckets.finish)
         return super().DistributedOptimizer(optimizer, named_parameters)
-
-    def _wait(self, *_: Any) -> None:
-        if self.spans is None:
-            self._buckets.finish()
-            return
-        with self.spans.span(Kind.WAIT, "all gradients"):
-            self._buckets.finish()
 
 
 class Buckets:
