@@ -7,10 +7,12 @@ finish late and in any order, and a test can hold them back.
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch import flush_points
 from byteprophet.torch.optimizer import Uncompressed, distribute
 from byteprophet.torch.synchroniser import Unshared
+
+from .case_results import run_single
 
 Done = Callable[[BaseException | None], None]
 
@@ -138,6 +142,15 @@ class Member(Unshared):
 
     def close(self) -> None:
         pass
+
+
+@pytest.fixture(scope="session")
+def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All cases in one process."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from cases import CASES
+
+    return run_single(tmp_path_factory.mktemp("single"), tuple(CASES))
 
 
 @pytest.fixture

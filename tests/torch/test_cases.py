@@ -8,9 +8,6 @@ process that averages the gradients of both ranks' batches comes out the same up
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +18,8 @@ import torch
 
 from byteprophet import _core
 from byteprophet.launcher import JobSpec, run_job
+
+from .case_results import read
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 FOLDER = Path(__file__).parent
@@ -61,22 +60,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
         return known[way]
 
     return run
-
-
-@pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One process."""
-    folder = tmp_path_factory.mktemp("single")
-    environment = {**os.environ, "BYTEPROPHET_RUN": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, WORKER, "single", *CASES]
-    subprocess.run(command, env=environment, check=True, timeout=300)
-    return read(folder, 0)
-
-
-def read(folder: Path, rank: int) -> dict[str, Any]:
-    path = folder / "results" / f"worker-{rank}"
-    record: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
-    return {**record, "values": torch.load(path.with_suffix(".pt"))}
 
 
 @pytest.mark.parametrize("way", Ways)

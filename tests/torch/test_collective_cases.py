@@ -6,9 +6,6 @@ for bit, and be the job of one process that averages both ranks' gradients, up t
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +15,8 @@ import pytest
 import torch
 
 from byteprophet.launcher import JobSpec, run_job
+
+from .case_results import read
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 FOLDER = Path(__file__).parent
@@ -49,22 +48,6 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
         return known[sync]
 
     return run
-
-
-@pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One process."""
-    folder = tmp_path_factory.mktemp("single")
-    environment = {**os.environ, "BYTEPROPHET_RUN": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(FOLDER / "case_worker.py"), "single", *CASES]
-    subprocess.run(command, env=environment, check=True, timeout=300)
-    return read(folder, 0)
-
-
-def read(folder: Path, rank: int) -> dict[str, Any]:
-    path = folder / "results" / f"worker-{rank}"
-    record: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
-    return {**record, "values": torch.load(path.with_suffix(".pt"))}
 
 
 @pytest.mark.parametrize("sync", SYNCS)
