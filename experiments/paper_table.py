@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from byteprophet.bench.grid import Cell, Grid
+from byteprophet.bench.grid import Cell, Grid, slower
 from byteprophet.bench.grid_figures import CPU_LIMIT
 from byteprophet.bench.grid_jobs import Variant
 from byteprophet.bench.grid_phases import PROPHET, four_megabytes_twice
 from byteprophet.engine import SimulatedJob, simulate
-from byteprophet.errors import UserError
-from byteprophet.network import format_rate, parse_rate
+from byteprophet.network import format_rate
 
 SCHEMA = 1
 PAPER_COMPUTE_NS = {
@@ -88,25 +87,13 @@ class Table:
 
 
 def slow_down(table: Table, times: int) -> Table:
-    """Compute takes so many times as long, links are as many times slower.
-
-    Ratios between policies stay what they are as far as bandwidth decides, and two cores suffice
-    for more; rates are given as if nothing had been slowed.
-    """
+    """The table with its cells ``slowed``; rates are given as if nothing had been."""
     if times == 1:
         return table
     rows = []
     for row in table.rows:
-        workload = row.cell.load_workload()
-        slow_worker = row.cell.slow_worker
-        cell = replace(
-            row.cell,
-            link=_slower(str(row.cell.link), times),
-            slow_worker=slow_worker and _slower(slow_worker, times),
-            compute_ns=times * (workload.forward_ns + workload.backward_ns),
-        )
-        limit_bps = row.server_bandwidth_bps
-        rows.append(replace(row, cell=cell, server_bandwidth_bps=limit_bps and limit_bps // times))
+        limit_bps = row.server_bandwidth_bps and row.server_bandwidth_bps // times
+        rows.append(replace(row, cell=row.cell.slowed(times), server_bandwidth_bps=limit_bps))
     return replace(table, name=f"{table.name}-slowed{times}", rows=tuple(rows), slowed=times)
 
 
@@ -119,7 +106,7 @@ def share_links(table: Table) -> Table:
         replace(
             row,
             cell=replace(
-                row.cell, link=_slower(str(row.cell.link), row.cell.workers), name=row.cell.name
+                row.cell, link=slower(str(row.cell.link), row.cell.workers), name=row.cell.name
             ),
             server_bandwidth_bps=None,
         )
@@ -132,13 +119,6 @@ def share_links(table: Table) -> Table:
         rows=rows,
         notes=(*table.notes, _SHARED),
     )
-
-
-def _slower(rate_text: str, times: int) -> str:
-    rate_bps = parse_rate(rate_text, "link")
-    if rate_bps is None:
-        raise UserError("a link without limit cannot be made slower")
-    return f"{round(rate_bps / times / 1e3)}kbit"
 
 
 def compare(table: Table, cells: Sequence[Figures], simulated: bool = True) -> list[Figures]:

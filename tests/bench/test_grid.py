@@ -118,6 +118,25 @@ def test_the_grids_that_come_along_are_what_they_must_be() -> None:
         assert load_grid(name).name == name
 
 
+def test_slowed_cells_keep_their_names_and_shares_of_time() -> None:
+    cells = CELL + '[[cell]]\nworkload = "resnet18"\nlink = "600mbit"\nslow_worker = "90mbit"\n'
+    grid = parse(cells + '[[cell]]\nworkload = "resnet18"\nlink = "unlimited"\n')
+    slowed = grid.slowed(3)
+    assert slowed.name == "g-slowed3"
+    assert [cell.name for cell in slowed.cells] == [cell.name for cell in grid.cells]
+    for before, after in zip(grid.cells, slowed.cells, strict=True):
+        workload, longer = before.load_workload(), after.load_workload()
+        assert longer.forward_ns + longer.backward_ns == pytest.approx(
+            3 * (workload.forward_ns + workload.backward_ns), rel=1e-6
+        )
+        rate_bps = before.bandwidth_bps(workload)
+        assert after.bandwidth_bps(longer) == (rate_bps and pytest.approx(rate_bps / 3, rel=1e-6))
+    assert slowed.cells[1].worker_bandwidth_bps == {1: 30_000_000}
+    assert grid.slowed(1) is grid
+    with pytest.raises(UserError, match="--slowed 0: must be from 1 to 100"):
+        grid.slowed(0)
+
+
 def test_a_grid_that_is_not_there_is_named() -> None:
     with pytest.raises(UserError, match=r"'nope' is neither built in \(default, .*\) nor a file"):
         load_grid("nope")

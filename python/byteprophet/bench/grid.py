@@ -29,7 +29,7 @@ from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate
-from byteprophet.network.rate import PAYLOAD_SHARE
+from byteprophet.network.rate import PAYLOAD_SHARE, format_rate
 from byteprophet.workload import Workload, load
 from byteprophet.workload.files import check_fields, parse_table, read_text
 
@@ -99,6 +99,18 @@ class Cell:
         slow_bps = self._slow_bps()
         return {} if slow_bps is None else {self.workers - 1: slow_bps}
 
+    def slowed(self, times: int) -> Cell:
+        """Compute takes ``times`` as long, on links as many times slower.
+
+        Ratios between policies stay what they are as far as bandwidth decides, and the same cores
+        suffice for more.
+        """
+        workload = load(self.workload)
+        compute_ns = self.compute_ns or workload.forward_ns + workload.backward_ns
+        link = slower(self.link, times) if isinstance(self.link, str) else self.link
+        slow_worker = None if self.slow_worker is None else slower(self.slow_worker, times)
+        return replace(self, compute_ns=times * compute_ns, link=link, slow_worker=slow_worker)
+
     def _slow_bps(self) -> int | None:
         if self.slow_worker is None:
             return None
@@ -121,6 +133,12 @@ class Cell:
         bursts = f"-b{self.tensors_per_burst}" if self.tensors_per_burst else ""
         slow = f"-slow{self.slow_worker}" if self.slow_worker else ""
         return f"{workload.replace(':', '-')}-{link}-{self.workers}w{self.servers}s{bursts}{slow}"
+
+
+def slower(rate: str, times: int) -> str:
+    """``rate`` divided by ``times``, as written in a grid; "unlimited" stays that."""
+    rate_bps = parse_rate(rate)
+    return format_rate(None if rate_bps is None else max(1, rate_bps // times))
 
 
 @dataclass(frozen=True)
@@ -149,6 +167,15 @@ class Grid:
                     "give it another name"
                 )
             places[cell.name] = place
+
+    def slowed(self, times: int) -> Grid:
+        """All cells slowed, under the names they have. UserError unless ``times`` is 1 to 100."""
+        if not 1 <= times <= 100:
+            raise UserError(f"--slowed {times}: must be from 1 to 100")
+        if times == 1:
+            return self
+        cells = tuple(cell.slowed(times) for cell in self.cells)
+        return replace(self, name=f"{self.name}-slowed{times}", cells=cells)
 
 
 def built_in_grids() -> list[str]:

@@ -44,7 +44,7 @@ _OF_A_WORKLOAD = (
     "runs",
 )
 _OF_BYTEPS = ("schedulers_", "servers", "partition_bytes", "controller", "tune")
-_OF_A_GRID = ("phase", "out", "report")
+_OF_A_GRID = ("slowed", "phase", "out", "report")
 
 _HELP = f"""Compare schedulers on a paced workload: timed compute, real bytes through BytePS.
 
@@ -130,6 +130,14 @@ def bench(
     grid: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="A built-in grid, or a grid file.")
     ] = None,
+    slowed: Annotated[
+        int,
+        typer.Option(
+            metavar="TIMES",
+            help="Of a grid: compute takes so many times as long, on links as many times slower:"
+            " where cores are the limit, ratios between policies show.",
+        ),
+    ] = 1,
     phase: Annotated[
         str, typer.Option(help=f"Of a grid: {', '.join(PHASES)}; what each is: docs/formats.md.")
     ] = "base",
@@ -159,7 +167,7 @@ def bench(
     if grid is not None:
         refuse_given(context, _OF_A_WORKLOAD, "belongs to a bench without --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")
-        return bench_grid(grid, phase, names, rounds, out, report, json_file)
+        return bench_grid(grid, slowed, phase, names, rounds, out, report, json_file)
     refuse_given(context, _OF_A_GRID, "needs --grid")
     if workload is None:
         raise UserError("--workload or --grid: say what to run, e.g. --workload resnet50")

@@ -22,6 +22,7 @@ REPORT, PICTURE = "report.json", "ratios.png"
 
 def bench_grid(
     name_or_path: str,
+    slowed: int,
     phase: str,
     names: Sequence[str] | None,
     rounds: int,
@@ -30,7 +31,7 @@ def bench_grid(
     json_file: Path | None,
 ) -> int:
     """Runs what is missing of the phase unless ``report_only``, then reports. Exit status."""
-    grid = load_grid(name_or_path)
+    grid = load_grid(name_or_path).slowed(slowed)
     directory = out or Path("runs") / f"grid-{grid.name}"
     if not report_only:
         progress = Console(stderr=True, highlight=False, markup=False)
