@@ -18,6 +18,7 @@ from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.bench import spread
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.network import payload_bps
+from byteprophet.workload.collective_settings import SYNCS
 
 Record = Mapping[str, Any]
 
@@ -27,6 +28,8 @@ class CellFigures:
     """Of one cell: iterations of each runtime at its best, per round; ``bandwidth_bps`` as limited.
 
     ``ideal_ns``: what DeAR could reach, by Eq. 6, or the bound where that is larger.
+    ``wire``: bytes that a rank of our runtimes sent or received per iteration, of each job the
+    most, over 2 (P - 1) / P of the gradients'.
     """
 
     cell: Cell
@@ -34,6 +37,7 @@ class CellFigures:
     bound_ns: int
     ideal_ns: int
     rounds_ns: Mapping[str, Mapping[int, Sequence[int]]]
+    wire: Sequence[float]
 
     def median_ns(self, name: str) -> float | None:
         """Over all rounds; None: not measured."""
@@ -68,7 +72,14 @@ def figures(grid: Grid, records: Sequence[Record]) -> list[CellFigures]:
         assert bandwidth_bps is not None
         assert rate_bps is not None
         ideal_ns = dear_ideal_ns(Timing.of_workload(workload, Link(cell.workers, rate_bps)))
-        found.append(CellFigures(cell, bandwidth_bps, of_cell[0]["bound_ns"], ideal_ns, rounds_ns))
+        least_bytes = 2 * (cell.workers - 1) / cell.workers * workload.size_bytes
+        wire = [
+            max(record["sent_bytes"], record["received_bytes"]) / least_bytes
+            for record in of_cell
+            if record["runtime"] in SYNCS
+        ]
+        bound_ns = of_cell[0]["bound_ns"]
+        found.append(CellFigures(cell, bandwidth_bps, bound_ns, ideal_ns, rounds_ns, wire))
     return found
 
 
@@ -91,6 +102,7 @@ def targets(cells: Sequence[CellFigures]) -> list[tuple[str, float | None, str]]
     planned, gains = over_bound("dear-planned"), ratios("ddp", "dear-planned")
     resnet = ratios("ddp", "dear-planned", "resnet50")
     behind = ratios("dear", "dear-planned")
+    wire = [share for cell in cells for share in cell.wire]
     shares = [ideal_ns / time_ns for ideal_ns, time_ns in dear if time_ns]
     return [
         ("dear over Eq. 6's maximum, median", median(shares) if shares else None, "from 0.97"),
@@ -100,6 +112,8 @@ def targets(cells: Sequence[CellFigures]) -> list[tuple[str, float | None, str]]
         ("ddp over dear-planned, all, mean", mean(gains) if gains else None, "from 1.12"),
         ("ddp over dear-planned, all, least", min(gains, default=None), "from 0.99"),
         ("dear over dear-planned, least", min(behind, default=None), "from 1.00"),
+        ("bytes on our wires, median", median(wire) if wire else None, "0.95 to 1.05"),
+        ("bytes on our wires, most", max(wire, default=None), "0.95 to 1.05"),
     ]
 
 

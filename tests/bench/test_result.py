@@ -66,3 +66,11 @@ def test_ranks_must_agree_and_all_must_report(tmp_path: Path) -> None:
         read_results(tmp_path, 2)
     replace(RESULT, rank=1).write(tmp_path)
     assert [result.rank for result in read_results(tmp_path, 2)] == [0, 1]
+
+
+def test_bytes_on_the_wire_are_of_one_iteration_and_the_worker_with_the_most() -> None:
+    first, other = (
+        replace(RESULT, rank=rank, wire_bytes=wire) for rank, wire in enumerate([(30, 60), (36, 9)])
+    )
+    row = summarize(CASE, PLAN, WORKLOAD, [(Path("run"), [first, other])])
+    assert (row["sent_bytes"], row["received_bytes"]) == (12, 20)

@@ -15,6 +15,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
 from byteprophet.graph.ring_graph import build
 from byteprophet.graph.ring_job import RingJob
+from byteprophet.network import why_not_permitted
 from byteprophet.replay import replay
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
@@ -25,6 +26,7 @@ from byteprophet.workload.check import expected_parameters, parameters_sha256
 
 from .test_execute import RATE_BPS, mixed_workload, write
 
+MS = 1_000_000
 CASE = Case("resnet50", "prophet", None)
 
 
@@ -156,3 +158,21 @@ def test_options_that_do_not_fit(
 ) -> None:
     assert run_cli(["bench", "--workload", "resnet18", *options]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.job
+@pytest.mark.skipif(bool(why_not_permitted()), reason="counters are of hosts of their own")
+@pytest.mark.parametrize(("sync", "ranks"), [("dear-planned", 2), ("dear", 3)])
+def test_a_wire_carries_no_more_than_an_all_reduce_must(
+    tmp_path: Path, sync: str, ranks: int
+) -> None:
+    tensors = tuple(Tensor(f"t{n}", 4_000_000, 5 * MS, 10 * MS) for n in range(3))
+    workload = Workload("even", 8, tensors)
+    case = all_reduce_case(
+        Case(write(workload, tmp_path), "prophet", 800_000_000, workers=ranks), sync, {}
+    )
+    plan = Plan((case,), iterations=20, rounds=1, idle_s=0.0)
+    (row,) = run_bench(plan, tmp_path / "runs", True, print)
+    least_bytes = 2 * (ranks - 1) / ranks * workload.size_bytes
+    assert row["sent_bytes"] == pytest.approx(least_bytes, rel=0.05)
+    assert row["received_bytes"] == pytest.approx(least_bytes, rel=0.05)

@@ -50,7 +50,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Log:
         times_ns = (iteration_ns(case),) * plan.iterations_per_job
         workers = [
             WorkerResult(
-                *(rank, case.workers, times_ns, 0.1, 0.0, "ab", plan.updates, 0, 0, sum(times_ns))
+                *(rank, case.workers, times_ns, 0.1, 0.0, "ab", plan.updates, 0, 0, sum(times_ns)),
+                wire_bytes=(17_000_000 * len(times_ns), 16_000_000 * len(times_ns)),
             )
             for rank in range(case.workers)
         ]
@@ -133,6 +134,7 @@ def test_figures(options: list[str], ran: Log, tmp_path: Path) -> None:
     assert values["ddp over dear-planned, all, least"] == pytest.approx(500 / 460)
     assert values["dear over dear-planned, least"] == pytest.approx(480 / 460)
     assert values["ddp over dear-planned, resnet50, mean"] is None
+    assert values["bytes on our wires, most"] == pytest.approx(17 / 16)
     (dear, *_) = [record for record in records if record["runtime"] == "dear"]
     assert dear["scheduler"] is None
     assert dear["eq6_max_speedup"] == pytest.approx(2 * 360 / 420, rel=1e-4)

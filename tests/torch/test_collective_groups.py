@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byteprophet.allreduce.groups import fixed_size
 from byteprophet.allreduce.model import Order
-from byteprophet.torch.collective_groups import Size, by_size
+from byteprophet.torch.collective_groups import Size, by_rule
 from byteprophet.torch.planning import _decoded, _encoded
 
 SIZES = {
@@ -26,7 +28,8 @@ NEEDED = list(SIZES)
 @pytest.mark.parametrize("mode", ["allreduce", "dear", "dear-planned"])
 @pytest.mark.parametrize("shareable", [True, False])
 def test_neighbours_in_readiness_up_to_a_size(mode: str, shareable: bool) -> None:
-    groups = by_size(mode, SIZES, NEEDED[::-1], NEEDED, 80, shareable)
+    rule = functools.partial(fixed_size, buffer_bytes=80)
+    groups = by_rule(mode, SIZES, NEEDED[::-1], NEEDED, rule, shareable)
     # "d" is too large for any; "c" and "b" travel at one time, as different types.
     assert [group.parameters for group in groups] == [("e",), ("d",), ("c",), ("b",), ("a",)]
     assert {group.whole for group in groups} == {not (shareable and mode == "dear")}

@@ -130,8 +130,11 @@ def test_goes_on_from_two_ranks_with_four(tmp_path: Path) -> None:
 
 
 def test_autocast_equals_ddp(tmp_path: Path) -> None:
-    results = train(tmp_path / "dear", 2, sync="dear", autocast=True, fusion=4000)
+    results = train(tmp_path / "dear", 2, sync="dear", autocast=True, fusion="near-layer")
     assert_alike(results)
+    groups = [names for names, _ in results[0]["seen"]["groups"]]
+    # Of four layers each, as they become ready: the last two blocks with the scale and the head.
+    assert [len(names) for names in groups] == [7, 8, 2]
     (ddp, _) = train(tmp_path / "ddp", 2, autocast=True)
     torch.testing.assert_close(results[0]["parameters"], ddp["parameters"], rtol=2e-3, atol=2e-4)
 

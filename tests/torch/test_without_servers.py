@@ -25,7 +25,9 @@ def test_needs_a_process_group(sync: str) -> None:
 
 @pytest.mark.parametrize("fusion", ["often", 0, -1, True, 1.5])
 def test_fusion_is_a_rule_or_a_size(fusion: Any) -> None:
-    with pytest.raises(ValueError, match=f"fusion={fusion!r}: must be 'planned', 'tuned' or"):
+    with pytest.raises(
+        ValueError, match=f"fusion={fusion!r}: must be 'planned', 'tuned', 'near-layer' or"
+    ):
         make(sync="dear", fusion=fusion)
 
 

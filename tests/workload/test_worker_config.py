@@ -29,6 +29,7 @@ RESULT = WorkerResult(
     first_monotonic_ns=100,
     last_monotonic_ns=111,
     tuning_ns=(7, 8, 9),
+    wire_bytes=(10, 20),
 )
 
 

@@ -32,7 +32,7 @@ from byteprophet.bench.grid_jobs import (
 from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.learned import learn
-from byteprophet.bench.result import bound_ns, eq6_fields
+from byteprophet.bench.result import bound_ns, eq6_fields, wire_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.network import why_not_permitted
 
@@ -226,6 +226,7 @@ def _measures(task: _Task, measured: Measured, watch: CpuWatch) -> Record:
         "saturated_fraction": round(share.saturated, 4),
         "job_cpu_fraction": round(own, 4),
         "worker_cpu_fraction": [round(worker.cpu_fraction, 4) for worker in workers],
+        **wire_fields(workers),
         "roles_cpu_s": {role.name: role.cpu_s for role in measured.job.roles},
         "wall_s": measured.job.wall_s,
         "parameters_sha256": workers[0].parameters_sha256,

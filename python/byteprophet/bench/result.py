@@ -114,6 +114,13 @@ def tuned_fields(
     }
 
 
+def wire_fields(workers: Sequence[WorkerResult]) -> dict[str, int]:
+    """What the worker with the most of it sent and received per iteration."""
+    per_iteration = np.array([np.divide(w.wire_bytes, len(w.iteration_ns)) for w in workers])
+    sent, received = per_iteration.max(axis=0)
+    return {"sent_bytes": round(sent), "received_bytes": round(received)}
+
+
 def summarize(
     case: Case, plan: Plan, workload: Workload, jobs: Sequence[tuple[Path, Sequence[WorkerResult]]]
 ) -> dict[str, Any]:
@@ -161,6 +168,7 @@ def summarize(
         **eq6_fields(workload, case),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
+        **wire_fields(workers),
         "real_time": all(worker.real_time for worker in workers),
         "scheduled_partitions": min(worker.scheduled_partitions for worker in workers),
         "parameters_sha256": hashes.pop(),

@@ -8,12 +8,12 @@ either the group is *whole*: the averages are gathered, and every rank updates a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from byteprophet.allreduce.groups import Groups, fixed_size
+from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.order import allreduce, dear
 from byteprophet.allreduce.timing import Link, Parameter, Timing
@@ -41,15 +41,15 @@ class Group:
     whole: bool
 
 
-def by_size(
+def by_rule(
     mode: str,
     sizes: Mapping[str, Size],
     ready: Sequence[str],
     needed: Sequence[str],
-    buffer_bytes: int,
+    rule: Callable[[Timing], Groups],
     shareable: bool,
 ) -> list[Group]:
-    """Groups of up to ``buffer_bytes``, neighbours in the order ``ready``; no times are known.
+    """Groups that ``rule`` makes of neighbours in the order ``ready``; no times are known.
 
     ``needed``: the order in which forward needs the parameters. ``shareable``: whether ranks may
     update shares. ``"dear-planned"`` without a plan is DeAR that gathers gradients.
@@ -62,7 +62,7 @@ def by_size(
         len(ready),
         _ANY_LINK,
     )
-    groups = fixed_size(timing, buffer_bytes)
+    groups = rule(timing)
     order = (allreduce if mode == "allreduce" else dear)(timing, groups)
     return arranged(sizes, needed, groups, order, shareable and mode == "dear")
 

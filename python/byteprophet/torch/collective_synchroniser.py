@@ -29,13 +29,14 @@ from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
 from byteprophet import _core
-from byteprophet.allreduce.groups import Groups
+from byteprophet.allreduce.groups import Groups, fixed_size, near_layer
 from byteprophet.allreduce.model import Order
+from byteprophet.allreduce.timing import Timing
 from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch import same_start
 from byteprophet.torch.agreement import agree
-from byteprophet.torch.collective_groups import PLACES, Group, Size, arranged, by_size
+from byteprophet.torch.collective_groups import PLACES, Group, Size, arranged, by_rule
 from byteprophet.torch.dense import is_dense
 from byteprophet.torch.exchange import Exchange, process_exchange, share_of
 from byteprophet.torch.layer_spans import process_layers
@@ -44,9 +45,10 @@ from byteprophet.torch.stopwatch import process_stopwatch
 from byteprophet.torch.synchroniser import Alone, Done, Synchroniser
 
 Error = BaseException | None
-PLANNED, TUNED = "planned", "tuned"
+PLANNED, TUNED, NEAR_LAYER = "planned", "tuned", "near-layer"
 _GRADIENT = "Gradient."
 _BUFFER_BYTES = 2_000_000  # until there is a plan
+_NEAR_LAYERS = 4  # as in the DeAR paper
 # Alike on all ranks.
 _numbers = itertools.count()  # of synchronisers
 _starts = itertools.count()  # of sets of parameters that were compared
@@ -314,8 +316,13 @@ class CollectiveSynchroniser:
         self._reduce_incomplete()
         self._ready, self.needed = ready, needed
         self._set_groups(
-            by_size(self.mode, self._parameters, ready, needed, self.buffer_bytes, self._shareable)
+            by_rule(self.mode, self._parameters, ready, needed, self._rule, self._shareable)
         )
+
+    def _rule(self, timing: Timing) -> Groups:
+        if self._fusion == NEAR_LAYER:
+            return near_layer(timing, _NEAR_LAYERS)
+        return fixed_size(timing, self.buffer_bytes)
 
     def _set_groups(self, groups: list[Group]) -> None:
         """REQUIRES: ``_lock`` is held."""
@@ -424,9 +431,10 @@ def make(mode: str, shareable: bool, fusion: int | str, timeout_s: float) -> Syn
     ``ValueError`` if there is no such group, and for a ``fusion`` that is no such rule or size.
     """
     sized = type(fusion) is int and fusion > 0
-    if not sized and fusion not in (PLANNED, TUNED):
+    if not sized and fusion not in (PLANNED, TUNED, NEAR_LAYER):
         raise ValueError(
-            f"fusion={fusion!r}: must be {PLANNED!r}, {TUNED!r} or a number of bytes from 1"
+            f"fusion={fusion!r}: must be {PLANNED!r}, {TUNED!r}, {NEAR_LAYER!r} or a number of "
+            "bytes from 1"
         )
     if distributed.is_initialized() and distributed.get_world_size() == 1:
         return Alone()

@@ -242,7 +242,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     torch.distributed's default group and without servers, ``"allreduce"``, ``"dear"`` or
     ``"dear-planned"`` (docs/allreduce.md). Then all ranks begin with rank 0's parameters.
     ``fusion``: without servers, which gradients travel together: ``"planned"`` from what the first
-    iterations show; neighbours of up to so many bytes; or of a size that is searched (``"tuned"``).
+    iterations show; neighbours of up to so many bytes; of a size that is searched (``"tuned"``); or
+    four layers each (``"near-layer"``).
     ``separable``: whether the optimizer updates every parameter on its own. Default: true for the
     classes in ``torch.optim``; false for others, whose ``step()`` then waits for all gradients.
 

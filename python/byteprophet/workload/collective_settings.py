@@ -13,9 +13,9 @@ strongest we know on slow links.
 - ``wfbp``: buckets of ``buffer_bytes``; 0: merged by what the link carries (``payload_bps``, which
   a bench fills in where the link is limited; 0: no limit) and what either half of an all-reduce
   costs beyond its bytes (gloo's all-reduce of 64 bytes takes 2 ms).
-- ``allreduce``, ``dear``, ``dear-planned``: groups of ``buffer_bytes``, or with ``tune`` of a
-  buffer size that is searched while training. At most one of them; both 0: planned from what the
-  first iterations show.
+- ``allreduce``, ``dear``, ``dear-planned``: groups of ``buffer_bytes``, with ``tune`` of a buffer
+  size that is searched while training, with ``near_layer`` of four layers. At most one of them; all
+  0: planned from what the first iterations show.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def _switch(default: int) -> _Setting:
 _GROUPED: Mapping[str, _Setting] = {
     "buffer_bytes": _Setting(0, 0, _LARGEST),
     "tune": _switch(0),
+    "near_layer": _switch(0),
 }
 _TABLES: Mapping[str, Mapping[str, _Setting]] = {
     "ddp": {

@@ -53,6 +53,8 @@ class SyncFront(CollectiveFront):
 
 def fusion(settings: Mapping[str, int]) -> int | str:
     """The argument of the optimizer that says what a group is; complete ``settings`` in."""
+    if settings["near_layer"]:
+        return "near-layer"
     return settings["buffer_bytes"] or ("tuned" if settings["tune"] else "planned")
 
 

@@ -27,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from byteprophet.errors import UserError
@@ -53,15 +54,24 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 
 @dataclass(frozen=True)
 class _Usage:
-    """A moment: the monotonic clock, and the CPU time that the process has used so far."""
+    """A moment: the monotonic clock, and what the process and its host's network used so far."""
 
     monotonic_ns: int
     cpu_s: float
+    sent_bytes: int
+    received_bytes: int
 
     @classmethod
     def now(cls) -> _Usage:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(time.monotonic_ns(), usage.ru_utime + usage.ru_stime)
+        counters = psutil.net_io_counters(pernic=True)
+        wire = [each for name, each in counters.items() if name != "lo"]
+        return cls(
+            time.monotonic_ns(),
+            usage.ru_utime + usage.ru_stime,
+            sum(each.bytes_sent for each in wire),
+            sum(each.bytes_recv for each in wire),
+        )
 
     def cpu_fraction_until(self, later: _Usage) -> float:
         return (later.cpu_s - self.cpu_s) / max(1, later.monotonic_ns - self.monotonic_ns) * 1e9
@@ -140,6 +150,10 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
         tuning_ns=tuple(tuning_ns),
         real_time=real_time,
         partition_bytes=front.partition_bytes() if scheduled else 0,
+        wire_bytes=(
+            ended.sent_bytes - begun.sent_bytes,
+            ended.received_bytes - begun.received_bytes,
+        ),
     )
 
 

@@ -139,7 +139,9 @@ class WorkerResult:
     CPU fractions are CPU seconds of the process per second, so that 1.0 is one core; stamps are
     nanoseconds of the machine's monotonic clock. ``idle_cpu_fraction`` is 0 where the process was
     not left idle. ``real_time``: whether compute never waited for a core (``real_time.py``).
-    ``partition_bytes``: at the end; 0 where nothing is scheduled.
+    ``partition_bytes``: at the end; 0 where nothing is scheduled. ``wire_bytes``: sent and received
+    over the measured iterations, headers included, by all interfaces of the worker's host but
+    loopback, whoever else uses them.
     """
 
     rank: int
@@ -155,6 +157,7 @@ class WorkerResult:
     tuning_ns: tuple[int, ...] = ()
     real_time: bool = False
     partition_bytes: int = 0
+    wire_bytes: tuple[int, int] = (0, 0)
 
     def write(self, run_directory: Path) -> None:
         """Write ``results/worker-<rank>.json``; readers see all of it or nothing."""
@@ -170,7 +173,7 @@ def read_worker_result(path: str | Path) -> WorkerResult:
         table = json.loads(read_text(path))
         if not isinstance(table, dict) or table.pop("schema", None) != RESULT_SCHEMA:
             raise UserError(f"{path}: schema is not {RESULT_SCHEMA}")
-        times = {name: tuple(table[name]) for name in ("iteration_ns", "tuning_ns")}
-        return WorkerResult(**{**table, **times})
+        pairs = {name: tuple(table[name]) for name in ("iteration_ns", "tuning_ns", "wire_bytes")}
+        return WorkerResult(**{**table, **pairs})
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path}: is not a worker's results file: {error}") from None
