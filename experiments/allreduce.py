@@ -6,17 +6,20 @@ Paced models (the DeAR paper's) over gloo, on links on which the all-reduce of a
 0.7 to 1.4 times the compute, two and four ranks. In each cell the opponents are tuned first
 (``allreduce_cells.py``); then all runtimes run in turn, round after round, in reverse order in
 every second one, the best two settings of each opponent among them. The best of those counts.
+Warm-up is long enough for ours to have planned.
 Printed are iterations in seconds and over the bound, DeAR's over what Eq. 6 of its paper allows,
 and what planning gains over DistributedDataParallel, with the project's targets.
 
 Jobs are recorded as a grid's are, in ``--out``: started again, the script runs what is missing.
-``--report`` only prints. About 20 s a job on two quiet cores; all of them are a night.
+``--report`` only prints; ``--slowed 2`` makes compute and links half as fast, for slow cores. About
+20 s a job on two quiet cores; all of them are a night.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from allreduce_cells import MODELS, RATIOS, RUNTIMES, Setting, cell_of, compared, tuning
@@ -33,6 +36,7 @@ from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 
 _STAGES = ("tune-1", "tune-2")
+_TUNING = (4, 3)  # iterations measured of opponents, which need no plan, and those before
 COMPARED = "compare"
 PROGRESS = Console(stderr=True)
 
@@ -52,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
         for ranks in _numbers(options.ranks, "--ranks", int, 2)
         for ratio in _numbers(options.ratios, "--ratios", float, 0.01)
     )
-    grid = Grid("allreduce", cells, options.iterations, options.warmup)
+    grid = Grid("allreduce", cells, options.iterations, options.warmup).slowed(options.slowed)
     if not options.report:
         measure(grid, names, options.rounds, options.out)
     records = select(grid, read_records(options.out))
@@ -63,9 +67,10 @@ def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> N
     """Tune in every cell, then compare; what there is already is not run again."""
     namespaces = namespaces_for(grid)
     prepared = prepare(grid, directory)
+    tuned = replace(grid, iterations=_TUNING[0], warmup_iterations=_TUNING[1])
 
-    def run(phase: str, rounds: int) -> None:
-        records = select(grid, read_records(directory))
+    def run(grid: Grid, phase: str, rounds: int) -> None:
+        records = select(tuned, read_records(directory))
         variants = []
         for cell in prepared:
             tried = [r for r in records if r["cell"] == cell.cell.name and r["phase"] in _STAGES]
@@ -80,8 +85,8 @@ def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> N
             run_jobs(grid, prepared, jobs, directory, namespaces, _tell)
 
     for phase in _STAGES:
-        run(phase, 1)
-    run(COMPARED, rounds)
+        run(tuned, phase, 1)
+    run(grid, COMPARED, rounds)
 
 
 def _tell(text: str) -> None:
@@ -111,7 +116,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--runtimes", default=",".join(RUNTIMES))
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each runtime in a cell")
     parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
-    parser.add_argument("--warmup", type=int, default=5, help="iterations before them")
+    parser.add_argument("--warmup", type=int, default=16, help="iterations before them")
+    parser.add_argument("--slowed", type=int, default=1, help="compute and links so many times")
     parser.add_argument("--out", type=Path, default=Path("runs/allreduce"))
     parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
     return parser.parse_args(arguments)
