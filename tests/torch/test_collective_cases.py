@@ -23,37 +23,41 @@ FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 from cases import CASES, RANKS  # noqa: E402
 
-SYNCS = ("allreduce", "dear", "dear-planned")
+WAYS = {
+    **{sync: (sync, "sockets") for sync in ("allreduce", "dear", "dear-planned")},
+    "dear by gloo's collectives": ("dear", "collectives"),
+}
 Job = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """Run all cases once per ``sync``; gives what each rank wrote."""
+    """Run all cases once per way; gives what each rank wrote."""
     known: dict[str, list[dict[str, Any]]] = {}
 
-    def run(sync: str) -> list[dict[str, Any]]:
-        if sync not in known:
-            folder = tmp_path_factory.mktemp(sync)
+    def run(way: str) -> list[dict[str, Any]]:
+        if way not in known:
+            sync, transport = WAYS[way]
+            folder = tmp_path_factory.mktemp(f"{sync}-{transport}")
             spec = JobSpec(
                 command=(sys.executable, str(FOLDER / "collective_worker.py"), sync, *CASES),
                 run_directory=folder / "run",
                 directory=folder,
                 servers=0,
-                environment={"BYTEPROPHET_TIMEOUT_S": "120"},
+                environment={"BYTEPROPHET_TIMEOUT_S": "120", "BYTEPROPHET_TRANSPORT": transport},
                 timeout_s=400.0,
             )
             run_job(spec, None).check()
-            known[sync] = [read(folder / "run", rank) for rank in range(RANKS)]
-        return known[sync]
+            known[way] = [read(folder / "run", rank) for rank in range(RANKS)]
+        return known[way]
 
     return run
 
 
-@pytest.mark.parametrize("sync", SYNCS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", CASES)
-def test_equals_one_process(job: Job, single: dict[str, Any], sync: str, case: str) -> None:
-    ranks = job(sync)
+def test_equals_one_process(job: Job, single: dict[str, Any], way: str, case: str) -> None:
+    ranks = job(way)
     assert ranks[0]["digests"][case] == ranks[1]["digests"][case]
     values = ranks[0]["values"][case]
     assert len(values) == len(single["values"][case]) > 0

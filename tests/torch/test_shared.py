@@ -139,11 +139,18 @@ def test_autocast_equals_ddp(tmp_path: Path) -> None:
     torch.testing.assert_close(results[0]["parameters"], ddp["parameters"], rtol=2e-3, atol=2e-4)
 
 
-def test_the_others_end_when_a_rank_dies(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("transport", "said"),
+    [("sockets", "rank 1 is gone"), ("collectives", "other ranks cannot be reached")],
+)
+def test_the_others_end_when_a_rank_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, said: str
+) -> None:
+    monkeypatch.setenv("BYTEPROPHET_TRANSPORT", transport)
     ranks = start(3, out=str(tmp_path), sync="dear", iterations=(0, 1000000), dies_at=5)
     assert ranks[1].wait(timeout=LIMIT_S) == 3
     for number in (0, 2):
-        assert "rank 1 is gone" in fail(ranks[number])
+        assert said in fail(ranks[number])
 
 
 def test_different_networks_are_refused(tmp_path: Path) -> None:

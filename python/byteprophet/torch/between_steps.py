@@ -50,11 +50,12 @@ def between_steps(
     from byteprophet.torch import collective_synchroniser as collective
 
     assert isinstance(synchroniser, collective.CollectiveSynchroniser)
-    if fusion == collective.PLANNED:
+    # Of a GPU hosts do not see when gradients are ready: there is nothing to plan with.
+    if fusion == collective.PLANNED and synchroniser.device_type == "cpu":
         from byteprophet.torch.planning import Planning
 
         return Planning(synchroniser, settings.timeout_s)
-    if fusion == collective.TUNED:
+    if fusion in (collective.PLANNED, collective.TUNED):
         from byteprophet.allreduce.tuner import BufferTuner
         from byteprophet.torch.fusion_tuning import FusionTuning
 

@@ -28,7 +28,6 @@ from hashlib import blake2b
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
-from byteprophet import _core
 from byteprophet.allreduce.groups import Groups, fixed_size, near_layer
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.timing import Timing
@@ -38,7 +37,7 @@ from byteprophet.torch import same_start
 from byteprophet.torch.agreement import agree
 from byteprophet.torch.collective_groups import PLACES, Group, Size, arranged, by_rule
 from byteprophet.torch.dense import is_dense
-from byteprophet.torch.exchange import Exchange, process_exchange, share_of
+from byteprophet.torch.exchange import Exchange, Sent, process_exchange, share_of
 from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.naming import Names
 from byteprophet.torch.stopwatch import process_stopwatch
@@ -125,6 +124,11 @@ class CollectiveSynchroniser:
         return self._exchange.rank
 
     @property
+    def device_type(self) -> str:
+        """Of the parameters."""
+        return self._exchange.device_type
+
+    @property
     def names(self) -> Names:
         """One table per process."""
         return self._exchange.names
@@ -148,10 +152,11 @@ class CollectiveSynchroniser:
         Call when nothing of this optimizer is under way.
         """
         for name, parameter in named:
-            if parameter.device.type != "cpu":
+            if parameter.device.type != self._exchange.device_type:
                 raise ValueError(
-                    f"sync={self.mode!r}: parameter '{name}' is on {parameter.device}; this "
-                    "synchroniser is for processors: use sync='byteps' there"
+                    f"sync={self.mode!r}: parameter '{name}' is on {parameter.device}; the ranks "
+                    f"exchange tensors on {self._exchange.device_type}: for others, give "
+                    "init_process_group() another backend"
                 )
             if not is_dense(parameter):
                 raise ValueError(
@@ -263,7 +268,7 @@ class CollectiveSynchroniser:
         """Of its gradient."""
         return self._parameters[parameter].size_bytes
 
-    def sent(self) -> _core.Traffic:
+    def sent(self) -> Sent:
         """By this process, all told."""
         return self._exchange.sent()
 
