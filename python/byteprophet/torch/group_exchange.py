@@ -57,6 +57,7 @@ class _Operation:
     work: Any = None
     whole: Tensor | None = None  # all ranks' parts
     own: Tensor | None = None
+    failed: RuntimeError | None = None
 
     def __lt__(self, other: _Operation) -> bool:
         return self.position < other.position
@@ -144,14 +145,14 @@ class GroupExchange:
         with self._changed:
             if self._closed:
                 raise RuntimeError("byteprophet: this process has left the job")
-            failed = self._error
-            if failed is None:
+            self._unfinished += 1
+            if self._error is None:
                 self._asked[number] = operation
                 heapq.heappush(self._urgent, operation)
-                self._unfinished += 1
-                self._changed.notify_all()
-        if failed is not None:
-            done(failed)
+            else:
+                operation.failed = self._error
+                self._begun.append(operation)
+            self._changed.notify_all()
 
     def _begin_all(self) -> None:
         turn = 0
@@ -218,27 +219,26 @@ class GroupExchange:
     def _end_all(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._begun or self._closed or self._error)
+                self._changed.wait_for(lambda: self._begun or self._closed)
                 if not self._begun:
                     return
                 operation = self._begun[0]
             began_ns = time.monotonic_ns()
-            failed: RuntimeError | None = None
             try:
-                with pending.values(), self._on_stream():
-                    self._end(operation)
+                if operation.failed is None:
+                    with pending.values(), self._on_stream():
+                        self._end(operation)
             except RuntimeError as error:
-                failed = _failure(error)
-            operation.done(failed)
+                operation.failed = _failure(error)
+                self._fail(operation.failed, None)
+            operation.done(operation.failed)
             with self._changed:
                 self._begun.popleft()
                 self._unfinished -= 1
-                whole = operation.whole
-                self._payload_bytes += 0 if whole is None else whole[1:].nbytes
-                self._busy_ns += time.monotonic_ns() - began_ns
+                if operation.whole is not None:
+                    self._payload_bytes += operation.whole[1:].nbytes
+                    self._busy_ns += time.monotonic_ns() - began_ns
                 self._changed.notify_all()
-            if failed is not None:
-                self._fail(failed, None)
             del operation
 
     def _end(self, operation: _Operation) -> None:
@@ -263,13 +263,13 @@ class GroupExchange:
         """Whatever is asked for, or will be, fails, and so does ``begun``, if there is one."""
         with self._changed:
             self._error = self._error or error
-            left = [*self._asked.values(), *([] if begun is None else [begun])]
+            left = [*([] if begun is None else [begun]), *self._asked.values()]
+            for operation in left:
+                operation.failed = self._error
+            self._begun.extend(left)
             self._asked.clear()
             self._urgent.clear()
-            self._unfinished -= len(left)
             self._changed.notify_all()
-        for operation in left:
-            operation.done(error)
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
