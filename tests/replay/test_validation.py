@@ -89,6 +89,7 @@ def test_two_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     arguments = ["replay", "--validate", "--workload", str(tmp_path / "two.toml")]
     arguments += ["--bandwidth", "unlimited", "--policy", "fifo", "--schedulers", "p3"]
+    arguments += ["--compute-scale", "2"]
     arguments += ["--cases", "p3", "--iterations", "3", "--out", str(out)]
     assert run_cli(arguments) == 0
     assert "pairs of policies that differ by over 5%" in capsys.readouterr().out
@@ -101,6 +102,7 @@ def test_two_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [case["case"] for case in said["cases"]] == [RECORDED, "p3"]
     for case in said["cases"]:
         assert case["error"] == case["predicted_ns"]["median"] / case["measured_ns"] - 1
+        assert case["measured_ns"] >= 2 * 60_000_000
         assert len(case["replays"]) == 1
         assert (out / "runs" / case["replays"][0]["run"]).is_dir()
     assert said["recorded"] == said["cases"][0]["replays"][0]["run"]
@@ -112,6 +114,7 @@ def test_options_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["replay", str(tmp_path), "--rounds", "2"], "--rounds needs --validate"),
         (["replay", "--validate", str(tmp_path)], "RUN does not belong to --validate"),
         (["replay", "--validate", "--iterations", "0"], "must be at least 1"),
+        (["replay", "--validate", "--compute-scale", "nan"], "--compute-scale nan: must be from"),
         (["replay", "--validate", "--schedulers", "best"], "choose one of"),
         (["replay", "--validate", "--cases", "none"], "--cases: 'none': choose of 500mbit"),
     ):

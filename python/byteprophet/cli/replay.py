@@ -21,6 +21,7 @@ from byteprophet.network import parse_rate
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import Changes
 from byteprophet.schedulers import DEFAULT
+from byteprophet.workload import load
 
 _HELP = """Replay a recorded job and say how long its iterations take.
 
@@ -35,13 +36,14 @@ Example: byteprophet replay runs/20261121T224844Z-prophet --policy fifo --worker
 
 With --validate there is no RUN: a paced job, as these options describe it, is recorded, others are
 predicted from it (half and twice the bandwidth, other policies, another partition size, one worker
-and one server more), then run, and compared. It goes on where it was stopped.
+and one server more), then run, and compared. It goes on where it was stopped. Where cores are too
+slow for a link, slow down both: --compute-scale 3 with a third of the bandwidth.
 
 Example: byteprophet replay --validate --workload resnet18 --bandwidth 500mbit
 """
 
 _OF_VALIDATION = ("workload", "schedulers_", "cases", "iterations", "rounds", "out")
-_OF_A_RUN = ("run", "compute_scale", "link_latency")
+_OF_A_RUN = ("run", "link_latency")
 
 
 def register(app: typer.Typer) -> None:
@@ -95,6 +97,7 @@ def replay(
             raise UserError("--servers 0: only jobs of BytePS are validated")
         base = Case(
             workload=workload,
+            compute_ns=None if compute_scale is None else _compute_ns(workload, compute_scale),
             scheduler=policy or DEFAULT,
             bandwidth_bps=parse_rate(bandwidth or "1gbit", "--bandwidth"),
             workers=2 if workers is None else workers,
@@ -124,6 +127,13 @@ def replay(
     else:
         Console(width=None if Console().is_terminal else 120).print(_table(prediction))
     return 0
+
+
+def _compute_ns(workload: str, scale: float) -> int:
+    if not 1e-6 <= scale <= 1e6:
+        raise UserError(f"--compute-scale {scale}: must be from 1e-06 to 1e+06")
+    loaded = load(workload)
+    return round(scale * (loaded.forward_ns + loaded.backward_ns))
 
 
 def _latency_ns(latency_ms: float) -> int:
