@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed
@@ -69,7 +69,7 @@ class GroupExchange:
     def __init__(self, group: distributed.ProcessGroup, device_type: str, store: Store) -> None:
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
         self.store = store
-        self._order = store.clone()  # a connection of its own, as the others wait in it
+        self._order = cast(Any, store).clone()  # a connection of its own, as the others wait in it
         self.names: Names = {}
         self.device_type = device_type
         self._group = group
@@ -77,7 +77,7 @@ class GroupExchange:
         self._stream = None
         if device_type == "cuda":
             self._device = torch.device("cuda", torch.cuda.current_device())
-            self._stream = torch.cuda.Stream(self._device)
+            self._stream = cast(Any, torch.cuda.Stream)(self._device)
         self._changed = threading.Condition()
         self._asked: dict[int, _Operation] = {}  # not begun yet
         self._urgent: list[_Operation] = []  # the same, as a heap
