@@ -9,7 +9,7 @@ pushes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from byteprophet.timeline.joined import served_rows
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS, Rows
 
 _AT_ONCE = 64  # messages
+_SUSTAINED_BYTES = 8 * BURST_BYTES  # at least: what a limiter lets pass at once is little of it
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,31 @@ def _estimate(rows: Rows, begun_ns: Int64Array, finished_ns: Int64Array) -> Esti
         part = order[first : first + _AT_ONCE]
         estimate.add(begun_ns[part], finished_ns[part], sizes[part])
     found = estimate.estimate()
-    if found.bandwidth_bps is not None and found.bandwidth_bps <= 0:
-        raise UserError("partitions arrived before they were sent: its roles' clocks are apart")
+    if found.bandwidth_bps is not None:
+        if found.bandwidth_bps <= 0:
+            raise UserError("partitions arrived before they were sent: its roles' clocks are apart")
+        sustained_bps = _sustained_bps(rows["iteration"][order], sizes[order], finished_ns[order])
+        found = replace(found, bandwidth_bps=max(found.bandwidth_bps, sustained_bps))
     return found
+
+
+def _sustained_bps(iterations: Int64Array, sizes: Int64Array, finished_ns: Int64Array) -> int:
+    """What the link has carried over half an iteration's bytes: it is no slower than that.
+
+    The fastest half of each iteration, and of these the median. 0 where too few bytes are sent.
+    Arguments: of each message, in the order of ``finished_ns``.
+    """
+    half_bytes = int(sizes.sum()) // (2 * max(1, len(np.unique(iterations))))
+    if half_bytes < _SUSTAINED_BYTES:
+        return 0
+    passed_bytes = np.cumsum(sizes)
+    last = np.searchsorted(passed_bytes, passed_bytes + half_bytes)
+    first = np.flatnonzero(last < len(sizes))
+    last = last[first]
+    moved_bytes = passed_bytes[last] - passed_bytes[first] - BURST_BYTES
+    rates_bps = moved_bytes * 8e9 / np.maximum(1, finished_ns[last] - finished_ns[first])
+    of = iterations[first]
+    return int(np.median([rates_bps[of == iteration].max() for iteration in np.unique(of)] or [0]))
 
 
 def _sum_ns_per_byte(tables: Sequence[Rows]) -> float:
