@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from own_clocks import Clock, by_wall_clocks, clocks_for, rewrite
 from recorded import PROGRESS, add_places, limited, need_namespaces, write_results
-from rich.console import Console
 from rich.table import Table
 from script import run_script, scheduler_names
 
@@ -36,6 +35,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
+from byteprophet.report.console import table_console
 from byteprophet.timeline.aligned import Aligned, align_events
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.read_events import load_run
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
         rows += [measure(run, seed, recorded_error) for seed in range(options.seeds)]
     del options.recorded
     write_results(options.out / RESULTS, options, rows)
-    console = Console(width=None if Console().is_terminal else 140)
+    console = table_console(140)
     console.print(clocks_table(rows))
     console.print(replay_table(rows))
     console.print(summary(rows))

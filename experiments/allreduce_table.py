@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from allreduce_cells import RUNTIMES, best
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from byteprophet.allreduce.bounds import dear_ideal_ns
@@ -18,6 +17,7 @@ from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.bench import spread
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.network import payload_bps
+from byteprophet.report.console import table_console
 from byteprophet.workload.collective_settings import SYNCS
 
 Record = Mapping[str, Any]
@@ -120,7 +120,7 @@ def targets(cells: Sequence[CellFigures]) -> list[tuple[str, float | None, str]]
 def print_table(grid: Grid, records: Sequence[Record]) -> None:
     """All cells, and the targets."""
     cells = figures(grid, records)
-    console = Console(width=None if Console().is_terminal else 140)
+    console = table_console(140)
     names = [name for name in RUNTIMES if any(name in cell.rounds_ns for cell in cells)]
     table = Table(box=box.SIMPLE, title="iterations in s (over the bound)")
     for title in ("cell", "link", "bound", *names, "dear of Eq. 6", "ddp/planned"):

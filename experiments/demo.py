@@ -33,6 +33,7 @@ from byteprophet.bench import describe_machine
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import make_run_directory
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
+from byteprophet.report.console import table_console
 from byteprophet.report.plot import draw_iterations, save
 
 _SCHEDULERS = "stock,fifo,p3,bytescheduler,prophet"
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
         out / "reference.npz", jobs[names[0]][0].run_directory / "results" / "worker-0.npz"
     )
 
-    console = Console(width=None if Console().is_terminal else 120)
+    console = table_console()
     if reason is not None:
         console.print(f"loopback: namespaces are not permitted here ({reason})")
     console.print(_table(rows, reference, difference))

@@ -28,6 +28,7 @@ from byteprophet.bench.result import timing_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
+from byteprophet.report.console import table_console
 
 WORKERS, SERVERS = 2, 1
 WARMUP_ITERATIONS = 6
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
             jobs[name].append(run_training(name, bandwidth_bps, options.iterations, options.runs))
     rows = [summarize(name, jobs[name]) for name in names]
 
-    console = Console(width=None if Console().is_terminal else 120)
+    console = table_console()
     if reason is not None:
         console.print(f"loopback: namespaces are not permitted here ({reason})")
     console.print(_table(rows, format_rate(bandwidth_bps)))

@@ -24,7 +24,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from recorded import Recorded, add_options, jobs, write_results
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from script import run_script
 
@@ -33,6 +32,7 @@ from byteprophet.bench.case import WARMUP_ITERATIONS
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate
+from byteprophet.report.console import table_console
 from byteprophet.report.plot import save, style_of
 from byteprophet.timeline.tables import Transfers, tensor_of
 
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     write_results(saved[0], options, rows)
     for workload in dict.fromkeys(row["workload"] for row in rows):
         chosen = [row for row in rows if row["workload"] == workload]
-        Console(width=None if Console().is_terminal else 140).print(_table(chosen))
+        table_console(140).print(_table(chosen))
         saved.append(options.out / f"per_gradient-{workload}.png")
         save(draw(chosen), saved[-1])
     print(f"saved: {', '.join(map(str, saved))}")

@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from script import run_script
 
@@ -28,6 +27,7 @@ from byteprophet import _core, schedulers
 from byteprophet.engine import Costs, SimulatedJob, simulate
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate
+from byteprophet.report.console import table_console
 from byteprophet.workload import load
 
 _DELAYS_US = (50, 100, 200, 500, 1000, 2000, 4000)
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
             f"{simulated_ns / measured_ns - 1:+.1%}",
             f"{predict_ns(row, costs) / measured_ns - 1:+.1%}",
         )
-    console = Console(width=None if Console().is_terminal else 120)
+    console = table_console()
     console.print(table)
     console.print(
         f"mean absolute error: {mean_error(rows, Costs()):.1%}; at best {error:.1%}, "

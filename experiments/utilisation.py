@@ -27,12 +27,12 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from recorded import SCHEDULERS, Recorded, add_options, jobs, write_results
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from script import run_script
 
 from byteprophet import schedulers
 from byteprophet.network import format_rate, payload_bps
+from byteprophet.report.console import table_console
 from byteprophet.report.plot import save, style_of
 
 BIN_NS = 25_000_000
@@ -134,7 +134,7 @@ def shares(curve: tuple[Ints, Floats], edges_ns: Ints) -> Floats:
 
 def print_rows(rows: Sequence[Row]) -> None:
     """A table per workload; beside what the paper has numbers for, those."""
-    console = Console(width=None if Console().is_terminal else 140)
+    console = table_console(140)
     for workload in dict.fromkeys(row["workload"] for row in rows):
         chosen = [row for row in rows if row["workload"] == workload]
         link = format_rate(chosen[0]["bandwidth_bps"])

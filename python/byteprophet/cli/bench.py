@@ -22,6 +22,7 @@ from byteprophet.cli.lists import split
 from byteprophet.cli.run import parse_settings, parse_worker_rates
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate, parse_step, why_not_permitted
+from byteprophet.report.console import table_console
 from byteprophet.report.table import bench_table
 from byteprophet.tune.space import SPACES
 
@@ -219,6 +220,6 @@ def bench(
     saved = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
     if json_file is not None:
         json_file.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-    console = Console(width=None if Console().is_terminal else 120)
+    console = table_console()
     console.print(bench_table(results))
     return 0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from byteprophet.errors import UserError
+from byteprophet.report.console import table_console
 
 _CONTROL_HELP = """Run the controller of one job; it gathers profiles and hands out plans.
 
@@ -83,6 +83,6 @@ def plan(
     if as_json:
         print(json.dumps({"schema": 1, "run": str(run), "events": events}, indent=2))
     else:
-        console = Console(width=None if Console().is_terminal else 120)
+        console = table_console()
         console.print(plans_table(events))
     return 0

@@ -13,6 +13,7 @@ from byteprophet.bench.grid import Grid, load_grid
 from byteprophet.bench.grid_phases import default_schedulers
 from byteprophet.bench.grid_report import make_report
 from byteprophet.bench.grid_run import namespaces_for, run_phase
+from byteprophet.report.console import table_console
 from byteprophet.report.grid import cells_table, notes, targets_table
 from byteprophet.report.grid_plot import draw_ratios
 from byteprophet.report.plot import save
@@ -55,8 +56,7 @@ def _report(grid: Grid, directory: Path, json_file: Path | None) -> None:
         if path is not None:
             path.write_text(text, encoding="utf-8")
     save(draw_ratios(report), directory / PICTURE)
-    width = None if Console().is_terminal else 160
-    console = Console(width=width, highlight=False, markup=False)
+    console = table_console(160)
     console.print(cells_table(report))
     console.print(targets_table(report))
     for line in notes(report):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from byteprophet.network.samples import WorkerNetwork, read_network
+from byteprophet.report.console import table_console
 from byteprophet.report.network import network_table
 
 SCHEMA = 1
@@ -38,7 +38,7 @@ def network(
         report = {"schema": SCHEMA, "workers": [worker.to_json() for worker in found]}
         print(json.dumps(report, indent=1))
         return 0
-    console = Console(width=None if Console().is_terminal else 120)
+    console = table_console()
     console.print(network_table(found))
     for worker in found:
         console.print(f"worker rank {worker.rank}: {_said(worker)}")

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate
@@ -16,6 +15,7 @@ from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.profile import read_profile, waits
 from byteprophet.profile.convert import to_workload
 from byteprophet.profile.model import profile_path
+from byteprophet.report.console import table_console
 from byteprophet.report.plot import save
 from byteprophet.report.profile import draw_profile, profile_tables
 from byteprophet.timeline.read_events import load_rank
@@ -73,7 +73,7 @@ def profile(
     elif toml:
         typer.echo(to_toml(to_workload(loaded, run.absolute().name)), nl=False)
     else:
-        console = Console(width=None if Console().is_terminal else 120)
+        console = table_console()
         console.print(profile_tables(loaded))
         picture = path.with_suffix(".png")
         save(draw_profile(loaded), picture)

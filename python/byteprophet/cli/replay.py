@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from byteprophet.bench import Case
@@ -20,6 +19,7 @@ from byteprophet.graph.measured import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import Changes
+from byteprophet.report.console import table_console
 from byteprophet.schedulers import DEFAULT
 from byteprophet.workload import load
 
@@ -125,7 +125,7 @@ def replay(
     if as_json:
         typer.echo(json.dumps(prediction.as_json(), indent=1))
     else:
-        Console(width=None if Console().is_terminal else 120).print(_table(prediction))
+        table_console().print(_table(prediction))
     return 0
 
 

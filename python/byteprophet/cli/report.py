@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.errors import UserError
+from byteprophet.report.console import table_console
 from byteprophet.report.diagnosis import diagnosis_tables
 from byteprophet.report.page import write_page
 
@@ -58,7 +58,7 @@ def report(
     if as_data:
         typer.echo(json.dumps(data, indent=1))
     else:
-        console = Console(width=None if Console().is_terminal else 140)
+        console = table_console(140)
         console.print(diagnosis_tables(data))
     typer.echo(f"page: {target}", err=True)
     return 0

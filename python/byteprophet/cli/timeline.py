@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from byteprophet.errors import UserError
 from byteprophet.report.clocks import clocks_table
+from byteprophet.report.console import table_console
 from byteprophet.report.timeline import timeline_table
 from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import clocks_json, warn_of_clocks
@@ -81,7 +81,7 @@ def timeline(
     if as_json:
         typer.echo(json.dumps(report, indent=1))
     elif to is None:
-        console = Console(width=None if Console().is_terminal else 120)
+        console = table_console()
         console.print(timeline_table(report["sources"]))
         if len(aligned.machines) > 1:
             console.print(clocks_table(report["clocks"]))

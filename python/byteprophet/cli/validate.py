@@ -16,6 +16,7 @@ from byteprophet.network import format_rate, why_not_permitted
 from byteprophet.replay.validation import compare
 from byteprophet.replay.validation_cases import select, validation_cases
 from byteprophet.replay.validation_run import run_missing
+from byteprophet.report.console import table_console
 from byteprophet.report.validation import validation_notes, validation_table
 from byteprophet.whole_files import write_whole
 
@@ -60,7 +61,7 @@ def validate(
     if as_json:
         typer.echo(text, nl=False)
         return 0
-    console = Console(width=None if Console().is_terminal else 120, highlight=False, markup=False)
+    console = table_console()
     console.print(validation_table(validation))
     for line in validation_notes(validation):
         console.print(line, soft_wrap=True)
