@@ -52,5 +52,5 @@ def test_a_bad_setting_is_one_line_and_exit_status_2(
     (tmp_path / "worker.toml").write_text(config.to_toml())
     assert main([str(tmp_path / "worker.toml")]) == 2
     assert capsys.readouterr().err == (
-        "byteprophet: error: setting 'buffers': of dear there are buffer_bytes, tune\n"
+        "byteprophet: error: setting 'buffers': of dear there are buffer_bytes, tune, near_layer\n"
     )
