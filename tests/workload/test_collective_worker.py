@@ -27,7 +27,12 @@ FRONTS: dict[str, type[CollectiveFront]] = {
 
 @pytest.mark.parametrize(
     ("settings", "argument"),
-    [({}, "planned"), ({"tune": 1}, "tuned"), ({"buffer_bytes": 1000}, 1000)],
+    [
+        ({}, "planned"),
+        ({"tune": 1}, "tuned"),
+        ({"near_layer": 1}, "near-layer"),
+        ({"buffer_bytes": 1000}, 1000),
+    ],
 )
 def test_what_a_group_is(settings: dict[str, int], argument: int | str) -> None:
     assert fusion(resolve("dear", settings)) == argument
