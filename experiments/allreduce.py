@@ -36,7 +36,7 @@ from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 
 _STAGES = ("tune-1", "tune-2")
-_TUNING = (4, 3)  # iterations measured of opponents, which need no plan, and those before
+_TUNING_ITERATIONS, _TUNING_WARMUP = 4, 3  # opponents need no plan
 COMPARED = "compare"
 PROGRESS = Console(stderr=True)
 
@@ -67,7 +67,7 @@ def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> N
     """Tune in every cell, then compare; what there is already is not run again."""
     namespaces = namespaces_for(grid)
     prepared = prepare(grid, directory)
-    tuned = replace(grid, iterations=_TUNING[0], warmup_iterations=_TUNING[1])
+    tuned = replace(grid, iterations=_TUNING_ITERATIONS, warmup_iterations=_TUNING_WARMUP)
 
     def run(grid: Grid, phase: str, rounds: int) -> None:
         records = select(tuned, read_records(directory))
@@ -117,7 +117,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each runtime in a cell")
     parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
     parser.add_argument("--warmup", type=int, default=16, help="iterations before them")
-    parser.add_argument("--slowed", type=int, default=1, help="compute and links so many times")
+    parser.add_argument(
+        "--slowed", type=int, default=1, help="compute and links so many times slower"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/allreduce"))
     parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
     return parser.parse_args(arguments)

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.network import parse_rate
-from byteprophet.network.rate import PAYLOAD_SHARE, format_rate
+from byteprophet.network import format_rate, parse_rate
+from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.workload import Workload, load
 from byteprophet.workload.files import check_fields, parse_table, read_text
 

@@ -18,7 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import Prediction, predict
-from byteprophet.replay.what_if import Changes
+from byteprophet.replay.what_if import RANGES, Changes
 from byteprophet.report.console import table_console
 from byteprophet.schedulers import DEFAULT
 from byteprophet.workload import load
@@ -130,8 +130,9 @@ def replay(
 
 
 def _compute_ns(workload: str, scale: float) -> int:
-    if not 1e-6 <= scale <= 1e6:
-        raise UserError(f"--compute-scale {scale}: must be from 1e-06 to 1e+06")
+    least, most = RANGES["compute_scale"]
+    if not least <= scale <= most:
+        raise UserError(f"--compute-scale {scale}: must be from {least:g} to {most:g}")
     loaded = load(workload)
     return round(scale * (loaded.forward_ns + loaded.backward_ns))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from byteprophet.errors import UserError
 
-_RANGES = {
+RANGES = {
     "bandwidth_bps": (0, 2**40),
     "partition_bytes": (1, 2**31 - 1),
     "workers": (1, 1024),
@@ -40,7 +40,7 @@ class Changes:
     link_latency_ns: int | None = None
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
+        for name, (least, most) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
                 said = name.replace("_", " ")

@@ -18,13 +18,12 @@ stream had to do when the operation was asked for; ``done`` comes when the GPU h
 from __future__ import annotations
 
 import contextlib
-import heapq
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
@@ -47,20 +46,16 @@ _FAREWELL = "none"
 @dataclass
 class _Operation:
     number: int
-    tensors: Sequence[Tensor]
+    flats: Sequence[Tensor]
     done: Done
     gathers: bool
     average: bool
     position: int
     asked_for: Any  # of the caller's stream, on a GPU
-    flats: list[Tensor] = field(default_factory=list)
     work: Any = None
     whole: Tensor | None = None  # all ranks' parts
     own: Tensor | None = None
     failed: RuntimeError | None = None
-
-    def __lt__(self, other: _Operation) -> bool:
-        return self.position < other.position
 
 
 class GroupExchange:
@@ -80,18 +75,13 @@ class GroupExchange:
             self._stream = cast(Any, torch.cuda.Stream)(self._device)
         self._changed = threading.Condition()
         self._asked: dict[int, _Operation] = {}  # not begun yet
-        self._urgent: list[_Operation] = []  # the same, as a heap
         self._begun: deque[_Operation] = deque()
         self._unfinished = 0
         self._error: RuntimeError | None = None
         self._closed = False
         self._payload_bytes = self._busy_ns = 0
-        self._threads = [
-            threading.Thread(target=target, name=f"byteprophet-{name}", daemon=True)
-            for name, target in (("begin", self._begin_all), ("end", self._end_all))
-        ]
-        for thread in self._threads:
-            thread.start()
+        for name, target in (("begin", self._begin_all), ("end", self._end_all)):
+            threading.Thread(target=target, name=f"byteprophet-{name}", daemon=True).start()
 
     def reduce(
         self, operation: int, tensors: Sequence[Tensor], average: bool, position: int, done: Done
@@ -140,15 +130,14 @@ class GroupExchange:
             asked_for = torch.cuda.current_stream(self._device).record_event()
         with pending.values():
             average = average and tensors[0].is_floating_point()
-            operation = _Operation(number, tensors, done, gathers, average, position, asked_for)
-            operation.flats = [flat(tensor) for tensor in tensors]
+            flats = [flat(tensor) for tensor in tensors]
+            operation = _Operation(number, flats, done, gathers, average, position, asked_for)
         with self._changed:
             if self._closed:
                 raise RuntimeError("byteprophet: this process has left the job")
             self._unfinished += 1
             if self._error is None:
                 self._asked[number] = operation
-                heapq.heappush(self._urgent, operation)
             else:
                 operation.failed = self._error
                 self._begun.append(operation)
@@ -175,10 +164,11 @@ class GroupExchange:
         if self.rank == 0:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._closed or (self._urgent and len(self._begun) < _UNDER_WAY)
+                    lambda: self._closed or (self._asked and len(self._begun) < _UNDER_WAY)
                 )
-                operation = None if self._closed else heapq.heappop(self._urgent)
-                if operation is not None:
+                operation = None
+                if not self._closed:
+                    operation = min(self._asked.values(), key=lambda each: each.position)
                     del self._asked[operation.number]
             self._order.set(key, str(operation.number) if operation else _FAREWELL)
             if turn >= _KEPT:
@@ -268,7 +258,6 @@ class GroupExchange:
                 operation.failed = self._error
             self._begun.extend(left)
             self._asked.clear()
-            self._urgent.clear()
             self._changed.notify_all()
 
     def _on_stream(self) -> AbstractContextManager[Any]:

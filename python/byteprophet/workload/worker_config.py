@@ -173,7 +173,7 @@ def read_worker_result(path: str | Path) -> WorkerResult:
         table = json.loads(read_text(path))
         if not isinstance(table, dict) or table.pop("schema", None) != RESULT_SCHEMA:
             raise UserError(f"{path}: schema is not {RESULT_SCHEMA}")
-        pairs = {name: tuple(table[name]) for name in ("iteration_ns", "tuning_ns", "wire_bytes")}
-        return WorkerResult(**{**table, **pairs})
+        tuples = {name: tuple(table[name]) for name in ("iteration_ns", "tuning_ns", "wire_bytes")}
+        return WorkerResult(**{**table, **tuples})
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path}: is not a worker's results file: {error}") from None
