@@ -27,7 +27,7 @@ def test_a_job_of_stock_is_measured_as_it_was(servers: int) -> None:
     assert (found.tensors, found.size_bytes) == (job.tensors, job.size_bytes)
     assert found.partition_bytes == job.partition_bytes
     assert found.network.worker_bps == pytest.approx((LINK_BPS,) * 3, rel=1e-6)
-    assert found.network.request_lag_ns is None
+    assert found.network.request_lags_ns == ()
     for name in ("forward_ns", "ready_ns"):
         was, is_found = getattr(job.compute, name), getattr(found.compute, name)
         assert np.array_equal(is_found, was)

@@ -40,7 +40,17 @@ def sent(*partition_bytes: int) -> Events:
 def test_the_last_size_counts(
     partition_bytes: tuple[int, ...], last: int | None, settled_from: int
 ) -> None:
-    assert measure_tensors(sent(*partition_bytes)) == Tensors(NAMES, SIZES, last, settled_from)
+    found = measure_tensors(sent(*partition_bytes))
+    assert found == Tensors(NAMES, SIZES, (0, 1, 2), last, settled_from)
+
+
+def test_places_are_told_after_the_first_iteration() -> None:
+    """Before, BytePS takes the order of declaration for the order of need."""
+    events = sent(*(1 << 18,) * 4)
+    later = events.rows["iteration"] > 1
+    events.rows["priority"][later] = -4 - events.rows["priority"][later]
+    found = measure_tensors(events)
+    assert (found.names, found.size_bytes, found.numbers) == (NAMES[::-1], SIZES[::-1], (2, 1, 0))
 
 
 def test_a_gap_in_the_order_is_refused() -> None:

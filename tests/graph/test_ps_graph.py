@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from byteprophet import schedulers
 from byteprophet.engine import Costs, SimulatedJob, simulate
+from byteprophet.engine.layout import numbers_of
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_graph import PsGraph, build
 from byteprophet.graph.ps_job import Compute, Network, PsJob
@@ -49,6 +50,7 @@ def job_of(
         scheduler=scheduler,
         partition_bytes=partition_bytes,
         settings=known,
+        numbers=numbers_of([tensor.name for tensor in tensors]),
     )
 
 

@@ -34,6 +34,7 @@ _TUNED_WITHIN = 250
 _RUNS_IN_JOBS = (
     "allreduce",
     "control",
+    "engine",
     "hooks",
     "network",
     "observe",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,7 +39,7 @@ class Partitions:
     """Tensors' partitions, tensor after tensor, as BytePS cuts them. Read-only.
 
     ``first``: shape (tensors + 1,), of each tensor, and behind the last. ``tensor`` (from 0),
-    ``key``, ``size_bytes``, ``server``: shape (partitions,).
+    ``key`` (of that and the place in the tensor), ``size_bytes``, ``server``: shape (partitions,).
     """
 
     first: Int64Array
@@ -49,16 +50,23 @@ class Partitions:
 
 
 @lru_cache(_LAYOUTS)
-def partitions_of(sizes: tuple[int, ...], partition_bytes: int, servers: int) -> Partitions:
-    """The partitions of tensors of ``sizes`` bytes."""
+def partitions_of(
+    sizes: tuple[int, ...], partition_bytes: int, servers: int, numbers: tuple[int, ...] = ()
+) -> Partitions:
+    """The partitions of tensors of ``sizes`` bytes.
+
+    ``numbers``: of the tensors in BytePS, which decide on servers; none: from 0, as they come.
+    """
     partition_bytes = -(-partition_bytes // PAGE_BYTES) * PAGE_BYTES
     counts = -(-np.array(sizes, dtype=np.int64) // partition_bytes)
     first = np.concatenate([[0], np.cumsum(counts)])
     size_bytes = np.full(int(first[-1]), partition_bytes, dtype=np.int64)
     size_bytes[first[1:] - 1] = np.array(sizes) - (counts - 1) * partition_bytes
     tensor = np.repeat(np.arange(len(sizes)), counts)
-    key = (tensor << 16) + np.arange(len(tensor)) - first[tensor]
-    server = np.array([server_of(int(one), servers) for one in key], dtype=np.int32)
+    place = np.arange(len(tensor)) - first[tensor]
+    key = (tensor << 16) + place
+    hashed = (np.array(numbers or range(len(sizes)))[tensor] << 16) + place
+    server = np.array([server_of(int(one), servers) for one in hashed], dtype=np.int32)
     partitions = Partitions(first.astype(np.int64), tensor, key, size_bytes, server)
     for array in vars(partitions).values():
         array.flags.writeable = False
@@ -68,7 +76,8 @@ def partitions_of(sizes: tuple[int, ...], partition_bytes: int, servers: int) ->
 def layout(workload: Workload, partition_bytes: int, servers: int) -> Layout:
     """The arrays of ``workload`` in partitions of ``partition_bytes``."""
     sizes = tuple(tensor.size_bytes for tensor in workload.tensors)
-    partitions = partitions_of(sizes, partition_bytes, servers)
+    numbers = numbers_of([tensor.name for tensor in workload.tensors])
+    partitions = partitions_of(sizes, partition_bytes, servers, numbers)
     arrays = Layout(
         forward_ns=np.array([tensor.forward_ns for tensor in workload.tensors], dtype=np.int64),
         ready_ns=np.array(workload.ready_ns(), dtype=np.int64),
@@ -79,6 +88,11 @@ def layout(workload: Workload, partition_bytes: int, servers: int) -> Layout:
     for array in vars(arrays).values():
         array.flags.writeable = False
     return arrays
+
+
+def numbers_of(names: Sequence[str]) -> tuple[int, ...]:
+    """Those that BytePS' optimizer for PyTorch gives to gradients: it declares them by name."""
+    return tuple(np.argsort(np.argsort(names, kind="stable")).tolist())
 
 
 def server_of(key: int, servers: int) -> int:

@@ -117,6 +117,7 @@ def measure(
             for place, name in enumerate(tensors.names)
             if name in told.ready
         ),
+        numbers=tensors.numbers,
     )
     starts_ns = np.stack([worker.start_ns for worker in workers])
     settled_from = max(tensors.settled_from, told.settled_from)

@@ -15,7 +15,12 @@ import numpy as np
 
 from byteprophet import _core
 from byteprophet.errors import UserError
-from byteprophet.graph.measured_sending import hand_over_ns, request_lag_ns
+from byteprophet.graph.measured_sending import (
+    acknowledgement_ns,
+    hand_over_ns,
+    of_all,
+    request_lags_ns,
+)
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Network
 from byteprophet.network import PAYLOAD_SHARE
@@ -38,7 +43,8 @@ class _Worker:
     with_arrivals: bool
     sent_known: bool
     hand_over_ns: int | None
-    lags_ns: tuple[int, ...]  # of requests, by server
+    lags_ns: tuple[Int64Array, ...]  # of requests, by server
+    acks_ns: tuple[int, ...]  # from a push's arrival until the worker knows, by server
 
 
 def measure_network(
@@ -80,15 +86,17 @@ def measure_network(
         if worker.pushes.message_cost_ns is not None
     ]
     hand_over = [worker.hand_over_ns for worker in found if worker.hand_over_ns is not None]
-    lags_ns = [lag for worker in found for lag in worker.lags_ns]
+    delay_ns = int(np.median(delays_ns)) if delays_ns else 0
+    acks_ns = [ack_ns for worker in found for ack_ns in worker.acks_ns]
     return Network(
         worker_bps=tuple(up_bps),
         server_bps=(0,) * servers,
         down_bps=tuple(down_bps),
         message_cost_ns=int(np.median(costs_ns)) if costs_ns else 0,
-        delay_ns=int(np.median(delays_ns)) if delays_ns else 0,
+        delay_ns=delay_ns,
         hand_over_ns=int(np.median(hand_over)) if hand_over else 0,
-        request_lag_ns=int(np.median(lags_ns)) if lags_ns else None,
+        request_lags_ns=of_all([lags_ns for worker in found for lags_ns in worker.lags_ns]),
+        ack_lag_ns=max(0, int(np.median(acks_ns)) - delay_ns) if acks_ns else 0,
         answers_bytes=_core.ANSWERS_BYTES,
         burst_bytes=int(BURST_BYTES * PAYLOAD_SHARE) if any(limits_bps) else 0,
         sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
@@ -119,12 +127,16 @@ def _measure(
     answered = settled & (answered_ns > 0) & (rows["pulled_ns"] > 0)
     # Under "stock", nothing is known of acknowledgements, nor when a push was handed over.
     own = settled & (rows["priority"] < 0) & (rows["acked_ns"] > 0)
-    lags_ns = [
-        request_lag_ns(rows["sent_ns"][mine], arrived_ns[mine], asked_ns[mine])
-        for mine in (
-            own & (arrived_ns > 0) & (asked_ns > 0) & (tables == t) for t in np.unique(tables)
+    lags_ns, acks_ns = [], []
+    for table in np.unique(tables[own & (arrived_ns > 0)]):
+        mine = own & (arrived_ns > 0) & (tables == table)
+        asked, given = mine & (asked_ns > 0), answered & (tables == table)
+        lags_ns.append(request_lags_ns(rows["sent_ns"][asked], arrived_ns[asked], asked_ns[asked]))
+        ack_ns = acknowledgement_ns(
+            arrived_ns[mine], rows["acked_ns"][mine], answered_ns[given], rows["pulled_ns"][given]
         )
-    ]
+        if ack_ns is not None:
+            acks_ns.append(ack_ns)
     return _Worker(
         pushes=_estimate(rows[pushed], rows["sent_ns"][pushed], finished_ns[pushed]),
         answers=_estimate(rows[answered], answered_ns[answered], rows["pulled_ns"][answered]),
@@ -133,7 +145,8 @@ def _measure(
         hand_over_ns=hand_over_ns(
             *(rows[name][own] for name in ("ready_ns", "sent_ns", "acked_ns"))
         ),
-        lags_ns=tuple(lag for lag in lags_ns if lag is not None),
+        lags_ns=tuple(lags_ns),
+        acks_ns=tuple(acks_ns),
     )
 
 

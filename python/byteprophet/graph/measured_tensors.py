@@ -27,13 +27,14 @@ def layer_of(name: str, layers: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Tensors:
-    """In forward order. ``partition_bytes``: None where no tensor was larger than that.
+    """In forward order. ``numbers``: in BytePS. ``partition_bytes``: None: no tensor was larger.
 
     ``settled_from``: the iteration, from 0, since which partitions have had their size.
     """
 
     names: tuple[str, ...]
     size_bytes: tuple[int, ...]
+    numbers: tuple[int, ...]
     partition_bytes: int | None
     settled_from: int
 
@@ -51,10 +52,14 @@ def measure_tensors(transfers: Events) -> Tensors:
         raise UserError("transfers: some tensors have no place in the forward order")
     # Of the last iteration that sent it; the one that was cut off may have half of it.
     latest = np.array([np.median(of[of > 0][-3:]) for of in sizes.T]).astype(np.int64)
-    _, first = np.unique(places, return_index=True)
-    names = [transfers.names.get(number, "") for number in tensor_of(rows[first]).tolist()]
+    # The last that had each place: places are told after the first iteration.
+    _, last = np.unique(places[::-1], return_index=True)
+    numbers = tensor_of(rows[::-1][last]).tolist()
+    names = [transfers.names.get(number, "") for number in numbers]
     partition_bytes, settled_from = _partitions(rows)
-    return Tensors(tuple(names), tuple(latest.tolist()), partition_bytes, settled_from)
+    return Tensors(
+        tuple(names), tuple(latest.tolist()), tuple(numbers), partition_bytes, settled_from
+    )
 
 
 def _partitions(rows: Rows) -> tuple[int | None, int]:

@@ -76,9 +76,12 @@ class _Build:
     def __init__(self, job: PsJob) -> None:
         self.job = job
         self.stock = job.scheduler == STOCK
-        self.partitions = partitions_of(job.size_bytes, job.partition_bytes, job.servers)
+        self.partitions = partitions_of(
+            job.size_bytes, job.partition_bytes, job.servers, job.numbers
+        )
         self.graph = GraphBuilder()
         self.devices = PsDevices(job, self.graph)
+        self.random = np.random.default_rng(0)  # the same graph whenever it is built
         shape = (job.workers, job.iterations)
         tensors, partitions = len(job.size_bytes), len(self.partitions.size_bytes)
         self.blocks = {
@@ -131,7 +134,6 @@ class _Build:
         """Pushes, their acknowledgements, and what the server does with them."""
         graph, blocks, parts, network = self.graph, self.blocks, self.partitions, self.job.network
         at, connections = (worker, iteration), self.devices.pushes[worker, parts.server]
-        lag_ns = network.request_lag_ns if self.devices.gates else None
         push = graph.add_block(
             len(parts.size_bytes),
             network.message_cost_ns,
@@ -140,8 +142,8 @@ class _Build:
             latency_ns=network.delay_ns,
         )
         sent, request = push, push
-        if lag_ns is not None:
-            sent, request = self._hand_over(worker, push, lag_ns)
+        if self.devices.gates and network.request_lags_ns:
+            sent, request = self._hand_over(worker, push)
         graph.depend_each(blocks["ready"][at][parts.tensor], sent)
         add = graph.add_block(
             len(push),
@@ -155,7 +157,7 @@ class _Build:
                 device=self.devices.answers[worker, parts.server]
                 if self.devices.windowed
                 else NONE,
-                latency_ns=network.delay_ns,
+                latency_ns=network.delay_ns + network.ack_lag_ns,
             )
             graph.depend_each(push, acked)
             graph.guard_block(
@@ -169,9 +171,7 @@ class _Build:
         blocks["sent"][at], blocks["push"][at] = sent, push
         blocks["request"][at], blocks["sum"][at] = request, add
 
-    def _hand_over(
-        self, worker: int, push: Int64Array, lag_ns: int
-    ) -> tuple[Int64Array, Int64Array]:
+    def _hand_over(self, worker: int, push: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Operations at whose ends ``push`` are handed over, and the requests of their pulls."""
         graph, parts, network = self.graph, self.partitions, self.job.network
         sent = graph.add_block(
@@ -180,7 +180,7 @@ class _Build:
             device=self.devices.senders[worker],
             size_bytes=parts.size_bytes,
         )
-        lag = graph.add_block(len(push), lag_ns)
+        lag = graph.add_block(len(push), self.random.choice(network.request_lags_ns, len(push)))
         request = graph.add_block(
             len(push), device=self.devices.pushes[worker, parts.server], latency_ns=network.delay_ns
         )

@@ -37,8 +37,10 @@ class Network:
     ``message_cost_ns``: of the sender's link, per message with bytes. ``delay_ns``: one way.
     ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
     ``hand_over_ns``: of a worker's one thread that sends, per push that its policy lets go.
-    ``request_lag_ns``: from there until the pull is requested, in the connection of the pushes,
-    behind those that were handed over meanwhile; None: the request arrives with its push.
+    ``request_lags_ns``: from there until the pull is requested, in the connection of the pushes,
+    behind those that were handed over meanwhile, all equally frequent; none: it arrives with its
+    push.
+    ``ack_lag_ns``: beyond the delay, until a worker knows that a push is there.
     ``burst_bytes``: of each direction of each worker's link, what passes at once after a pause.
     ``answers_bytes``: a server hands answers to a worker's connection, the most urgent first, while
     less than this and what the link carries in 1 ms is on its way; what was handed over cannot be
@@ -54,7 +56,8 @@ class Network:
     sum_threads: int = 4
     down_bps: tuple[int, ...] = ()
     hand_over_ns: int = 0
-    request_lag_ns: int | None = None
+    request_lags_ns: tuple[int, ...] = ()
+    ack_lag_ns: int = 0
     burst_bytes: int = 0
     answers_bytes: int = 0
 
@@ -64,6 +67,7 @@ class PsJob:
     """A job. ``scheduler``: a policy or "stock", with all its ``settings``.
 
     ``ready_times``: what its policy is told of its tensors, as ``Gate.ready_times``.
+    ``numbers``: of tensors in BytePS, by which it finds partitions' servers; none: their places.
     """
 
     tensors: tuple[str, ...]
@@ -74,6 +78,7 @@ class PsJob:
     partition_bytes: int
     settings: Mapping[str, int] = field(default_factory=dict)
     ready_times: tuple[tuple[int, int, int, int], ...] = ()
+    numbers: tuple[int, ...] = ()
 
     @property
     def slowest_bps(self) -> tuple[int, ...]:

@@ -107,7 +107,9 @@ def assumptions(job: PsJob) -> dict[str, Any]:
         "delay_ns": network.delay_ns,
         "sum_ns_per_byte": network.sum_ns_per_byte,
         "hand_over_ns": network.hand_over_ns,
-        "request_lag_ns": network.request_lag_ns,
+        "request_lag_ns": int(np.median(network.request_lags_ns))
+        if network.request_lags_ns
+        else None,
     }
 
 
