@@ -11,9 +11,7 @@ PUSH_NS = 40_000_000
 DELAY_NS = 500_000
 
 
-def arrivals(
-    handed_ns: np.ndarray, lags_ns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def arrivals(handed_ns: np.ndarray, lags_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of pushes and of their requests, in one connection in the order in which they were made."""
     things = sorted(
         [(at, PUSH_NS, n) for n, at in enumerate(handed_ns.tolist())]
