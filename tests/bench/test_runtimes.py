@@ -162,7 +162,7 @@ def test_options_that_do_not_fit(
 
 @pytest.mark.job
 @pytest.mark.skipif(bool(why_not_permitted()), reason="counters are of hosts of their own")
-@pytest.mark.parametrize(("sync", "ranks"), [("dear-planned", 2), ("dear", 3)])
+@pytest.mark.parametrize(("sync", "ranks"), [("dear-planned", 2), ("dear", 3), ("allreduce", 4)])
 def test_a_wire_carries_no_more_than_an_all_reduce_must(
     tmp_path: Path, sync: str, ranks: int
 ) -> None:
