@@ -72,7 +72,7 @@ def of_all(lags_ns: Sequence[Int64Array]) -> tuple[int, ...]:
 def acknowledgement_ns(
     arrived_ns: Int64Array, acked_ns: Int64Array, answered_ns: Int64Array, pulled_ns: Int64Array
 ) -> int | None:
-    """From a push's arrival until its worker knows; None where it had never nothing in front of it.
+    """From a push's arrival until its worker knows; None where answers were in front of all.
 
     Of one worker's transfers to one server. Shapes: (pushes,) and (answers,).
     """

@@ -110,6 +110,7 @@ def assumptions(job: PsJob) -> dict[str, Any]:
         "request_lag_ns": int(np.median(network.request_lags_ns))
         if network.request_lags_ns
         else None,
+        "ack_lag_ns": network.ack_lag_ns,
     }
 
 
