@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from byteprophet.engine.layout import numbers_of
 from byteprophet.graph.ps_graph import PsGraph, build
 from byteprophet.graph.ps_job import PsJob
 from byteprophet.replay import Replayed, replay
@@ -89,7 +90,7 @@ def _served(job: PsJob, built: PsGraph, replayed: Replayed) -> Rows:
     tables = []
     keys = built.partitions.key
     if job.scheduler == STOCK:  # declares by name
-        numbers = np.argsort(np.argsort(job.tensors))
+        numbers = np.array(numbers_of(job.tensors))
         keys = (numbers[built.partitions.tensor] << 16) + (keys & 0xFFFF)
     for worker in range(job.workers):
         for iteration in range(job.iterations):

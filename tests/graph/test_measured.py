@@ -78,10 +78,8 @@ def test_a_job_is_measured_as_it_was(scheduler: str, servers: int) -> None:
     error = np.median(again_ns[2:]) / np.median(measured.iteration_ns[2:-1]) - 1
     assert abs(error) < 0.03  # with two servers, p3's choices hang on microseconds
     assert found.network.hand_over_ns == job.network.hand_over_ns
-    lags_ns = found.network.request_lags_ns
-    assert np.median(lags_ns) == pytest.approx(
-        job.network.request_lags_ns[0], abs=2 * job.network.hand_over_ns
-    )
+    lag_ns = np.median(found.network.request_lags_ns)
+    assert lag_ns == pytest.approx(job.network.request_lags_ns[0], rel=0.1)
 
 
 def test_servers_may_have_recorded_nothing() -> None:

@@ -128,8 +128,9 @@ def _measure(
     # Under "stock", nothing is known of acknowledgements, nor when a push was handed over.
     own = settled & (rows["priority"] < 0) & (rows["acked_ns"] > 0)
     lags_ns, acks_ns = [], []
-    for table in np.unique(tables[own & (arrived_ns > 0)]):
-        mine = own & (arrived_ns > 0) & (tables == table)
+    arrived = own & (arrived_ns > 0)
+    for table in np.unique(tables[arrived]):
+        mine = arrived & (tables == table)
         asked, given = mine & (asked_ns > 0), answered & (tables == table)
         lags_ns.append(request_lags_ns(rows["sent_ns"][asked], arrived_ns[asked], asked_ns[asked]))
         ack_ns = acknowledgement_ns(

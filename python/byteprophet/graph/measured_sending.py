@@ -6,9 +6,10 @@ between, so that the policy had nothing to wait for.
 *The request* stands in the connection of the pushes, so it arrives behind those that were handed
 over before it. If push j is the last that arrived at the server before the request of push i, that
 was made after j was handed over and before the next was. So each request bounds its lag from both
-sides. That a lag is at most x is as frequent as among the requests whose bounds decide it. Lags
-scatter, from a thread that runs already to one that has to be woken: how many pushes get in between
-differs from worker to worker, and by that workers get apart, which one lag for all would hide.
+sides. That a lag is at most x is as frequent as among the requests whose bounds decide it; where
+none's do, x fits all. Lags scatter, from a thread that runs already to one that has to be woken:
+how many pushes get in between differs from worker to worker, and by that workers get apart, which
+one lag for all would hide.
 
 *An acknowledgement* passes the threads of two processes, at both ends of the connection. What that
 takes is seen where no answer was on its way to that worker meanwhile. A policy that sends when it
@@ -57,7 +58,9 @@ def request_lags_ns(
     known_ns = np.unique(np.concatenate([least_ns, most_ns[most_ns < _NEVER_NS // 2]]))
     longer = len(least_ns) - np.searchsorted(least_ns, known_ns, "left")
     shorter = np.searchsorted(most_ns, known_ns, "right")
-    share = np.maximum.accumulate(shorter / np.maximum(1, shorter + longer))
+    decided = shorter + longer
+    share = np.where(decided == 0, 1.0, shorter / np.maximum(1, decided))
+    share = np.maximum.accumulate(share)
     wanted = (np.arange(LAGS) + 0.5) / LAGS
     found: Int64Array = known_ns[np.minimum(np.searchsorted(share, wanted), len(known_ns) - 1)]
     return found

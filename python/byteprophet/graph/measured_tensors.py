@@ -27,8 +27,9 @@ def layer_of(name: str, layers: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Tensors:
-    """In forward order. ``numbers``: in BytePS. ``partition_bytes``: None: no tensor was larger.
+    """In forward order. ``numbers``: those of BytePS.
 
+    ``partition_bytes``: None where no tensor was larger than that.
     ``settled_from``: the iteration, from 0, since which partitions have had their size.
     """
 
