@@ -19,6 +19,7 @@ from byteprophet.bench.result import timing_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
 from byteprophet.network import format_rate, payload_bps
+from byteprophet.observe import recording
 
 WORKERS, SERVERS = 2, 1
 WORKLOAD = "digits"
@@ -36,7 +37,12 @@ class Finished:
 
 
 def run_digits(
-    scheduler: str, bandwidth_bps: int | None, namespaces: bool, iterations: int | None, runs: Path
+    scheduler: str,
+    bandwidth_bps: int | None,
+    namespaces: bool,
+    iterations: int | None,
+    runs: Path,
+    record: bool = False,
 ) -> Finished:
     """Train under ``scheduler``, in a new directory below ``runs``; JobFailed if that failed.
 
@@ -58,6 +64,7 @@ def run_digits(
         scheduler=scheduler,
         bandwidth_bps=bandwidth_bps,
         namespaces=namespaces,
+        environment={recording.VARIABLE: str(int(record))},
         timeout_s=_TIMEOUT_S,
     )
     run_job(spec).check()

@@ -3,7 +3,8 @@
     {"schema": 1, "paced": true, "machine": {...}, "settings": {...}, "results": [rows]}
 
 A row holds its cell's fields, which say which job it is, and what was measured. The settings are
-those that all rows have in common: with others, another file is needed.
+those that all rows have in common: with others, another file is needed. Where some jobs are paced
+and some are not, ``"paced"`` is null, and every row says it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ Row = Mapping[str, Any]
 class Rows:
     """The file at ``path``; every change is on disk at once."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, Any], paced: bool | None = True) -> None:
         self._path = path
+        self._paced = paced
         self._settings = dict(settings)
         self._rows: list[Row] = []
         if path.exists():
@@ -56,7 +58,7 @@ class Rows:
         self._rows.append(row)
         content = {
             "schema": SCHEMA,
-            "paced": True,
+            "paced": self._paced,
             "machine": describe_machine(),
             "settings": self._settings,
             "results": self._rows,

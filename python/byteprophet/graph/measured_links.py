@@ -9,8 +9,8 @@ bucket at least are not hidden behind another's, so
     duration = bytes / rate + steps * delay
 
 A limiter that has saved up while the link was idle lets some bytes pass at once: then the delay
-would come out negative, and is taken to be 0. Where links were limited, what a byte takes longer
-than on them is the host's part, which stays when links change.
+would come out negative, and is taken to be 0. Where links were limited, bytes are not faster than
+the limit; what one takes longer is the host's part, which stays when links change.
 """
 
 from __future__ import annotations
@@ -56,13 +56,12 @@ def measure_links(
             for period in _busy_periods(began, ended, moved_bytes)
         ]
     )
-    ns_per_byte, latency_ns = _fit(periods[:, 0], periods[:, 1])
+    known_bps = tuple(limit_bps for limit_bps in limits_bps if limit_bps is not None)
+    limited_ns = 8e9 / min(known_bps) if len(known_bps) == ranks else 0.0
+    ns_per_byte, latency_ns = _fit(periods[:, 0], periods[:, 1], limited_ns)
     delay_ns = round(latency_ns / (2 * (ranks - 1)))
-    known_bps = [limit_bps for limit_bps in limits_bps if limit_bps is not None]
-    if len(known_bps) == ranks:
-        host_ns_per_byte = ns_per_byte - 8e9 / min(known_bps)
-        if host_ns_per_byte >= 0:
-            return RingNetwork(tuple(known_bps), delay_ns, host_ns_per_byte)
+    if limited_ns:
+        return RingNetwork(known_bps, delay_ns, ns_per_byte - limited_ns)
     return RingNetwork((round(8e9 / ns_per_byte),) * ranks, delay_ns)
 
 
@@ -82,19 +81,28 @@ def _busy_periods(
     yield size_bytes, max(1, until_ns - since_ns)
 
 
-def _fit(size_bytes: _Floats, duration_ns: _Floats) -> tuple[float, float]:
-    """What a byte takes, and a period beyond its bytes, in ns; robust against outliers."""
-    from scipy.stats import siegelslopes  # here, as importing it takes half a second
+def _fit(size_bytes: _Floats, duration_ns: _Floats, least_ns: float) -> tuple[float, float]:
+    """What a byte takes, ``least_ns`` or more, and a period beyond its bytes, in ns.
 
+    Robust against outliers: repeated medians (Siegel 1982) of the slopes between periods unlike
+    enough for their difference to be one of bytes and not of luck.
+    """
+    size_bytes, duration_ns = size_bytes[-_MOST:], duration_ns[-_MOST:]
+    more_bytes = size_bytes[:, None] - size_bytes
+    larger_bytes = np.maximum(size_bytes[:, None], size_bytes)
+    unlike = np.abs(more_bytes) > (1 - 1 / _UNLIKE) * larger_bytes
     small, large = np.quantile(size_bytes, (0.1, 0.9))
     if large > _UNLIKE * small:
-        recent = slice(-_MOST, None)
-        ns_per_byte, latency_ns = siegelslopes(duration_ns[recent], size_bytes[recent])
+        longer_ns = duration_ns[:, None] - duration_ns
+        slopes = np.divide(longer_ns, more_bytes, out=np.full_like(longer_ns, np.nan), where=unlike)
+        of_each = np.nanmedian(slopes[unlike.any(axis=1)], axis=1)
+        ns_per_byte = max(least_ns, float(np.median(of_each)))
+        latency_ns = float(np.median(duration_ns - ns_per_byte * size_bytes))
         if ns_per_byte > 0 and latency_ns > 0:
-            return float(ns_per_byte), float(latency_ns)
+            return ns_per_byte, latency_ns
     # The median byte's, as half of all periods may be short ones with hardly any bytes.
-    ns_per_byte = duration_ns / size_bytes
-    order = np.argsort(ns_per_byte)
+    each_ns = duration_ns / size_bytes
+    order = np.argsort(each_ns)
     passed_bytes = np.cumsum(size_bytes[order])
     middle = np.searchsorted(passed_bytes, passed_bytes[-1] / 2)
-    return float(ns_per_byte[order[middle]]), 0.0
+    return max(least_ns, float(each_ns[order[middle]])), 0.0
