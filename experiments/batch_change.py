@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from recorded import PROGRESS, add_places, limited, need_namespaces
+from recorded import add_places, limited
 from rows import Rows
 from script import run_script
 
@@ -71,13 +71,11 @@ def main(arguments: Sequence[str]) -> None:
     }
     rows = Rows(options.out / "batch_change.json", common)
     cells: list[dict[str, Any]] = [{"round": number + 1} for number in range(options.rounds)]
-    missing = rows.missing(cells)
-    if missing:
-        need_namespaces()
-    for cell in missing:
-        PROGRESS.print(f"batch change: job {cell['round']} of {options.rounds}")
-        rows.add({**cell, **_run(config, rate_bps, options)})
-    chosen = [row for cell in cells for row in rows.of(cell)]
+    chosen = rows.complete(
+        cells,
+        lambda cell: f"round {cell['round']}",
+        lambda _cell: _run(config, rate_bps, options),
+    )
     for row in chosen:
         print(line(row))
     picture = options.out / "batch_change.png"

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from recorded import PROGRESS, Recorded, add_options, jobs, limited, need_namespaces, write_results
+from recorded import Recorded, add_options, jobs, limited, write_results
 from rows import Rows
 from script import run_script
 from utilisation import running_total, shares
@@ -89,15 +89,11 @@ def main(arguments: Sequence[str]) -> None:
         for number in range(1, options.rounds + 1)
         for variant in VARIANTS
     ]
-    missing = rows.missing(cells)
-    if missing:
-        need_namespaces()
-    for number, cell in enumerate(missing, start=1):
-        PROGRESS.print(
-            f"overhead: job {number} of {len(missing)}: round {cell['round']}, {cell['variant']}"
-        )
-        rows.add({**cell, **_run(cell, options)})
-    chosen = [row for cell in cells for row in rows.of(cell)]
+    chosen = rows.complete(
+        cells,
+        lambda cell: f"round {cell['round']}, {cell['variant']}",
+        lambda cell: _run(cell, options),
+    )
     figures = ratios(chosen)
     for line in (*_ratio_lines(figures), *profile_lines(chosen)):
         print(line)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recorded import PROGRESS, add_places, need_namespaces
+from recorded import add_places
 from rows import Rows
 from script import run_script
 
@@ -92,22 +92,17 @@ def main(arguments: Sequence[str]) -> None:
         for number in range(1, options.rounds + 1)
         for record in (False, True)
     ]
-    missing = rows.missing(cells)
-    if missing:
-        need_namespaces()
-    for number, cell in enumerate(missing, start=1):
-        side = "on" if cell["record"] else "off"
-        PROGRESS.print(
-            f"recorder: job {number} of {len(missing)}: {cell['setup']}, round {cell['round']}, "
-            f"recorder {side}"
-        )
-        rows.add({**cell, **_run(cell, options)})
-    chosen = [row for cell in cells for row in rows.of(cell)]
+    chosen = rows.complete(cells, _label, lambda cell: _run(cell, options))
     for line in lines(chosen):
         print(line)
     for table in TABLES.values():
         print(file_line(table, *file_figures(table, EVENTS)))
     print(f"saved: {options.out / 'recorder.json'}")
+
+
+def _label(cell: Row) -> str:
+    side = "on" if cell["record"] else "off"
+    return f"{cell['setup']}, round {cell['round']}, recorder {side}"
 
 
 def _run(cell: Row, options: argparse.Namespace) -> dict[str, Any]:

@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from digits_job import WORKLOAD as DIGITS
 from digits_job import run_digits
-from recorded import PROGRESS, add_places, need_namespaces
+from recorded import add_places
 from rich.table import Table
 from rows import Rows
 from script import run_script
@@ -40,6 +39,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import predict
+from byteprophet.replay.validation import Errors
 from byteprophet.replay.what_if import Changes
 from byteprophet.report.console import table_console
 
@@ -94,32 +94,29 @@ def main(arguments: Sequence[str]) -> None:
         epilog="example: python experiments/replays.py --jobs resnet18-stock-300mbit-2w1s",
     )
     add_places(parser)
-    labels = [job.label for job in JOBS]
-    parser.add_argument("--jobs", default=",".join(labels), help="of: " + ", ".join(labels))
+    jobs = {job.label: job for job in JOBS}
+    parser.add_argument("--jobs", default=",".join(jobs), help="of: " + ", ".join(jobs))
     parser.add_argument("--job-iterations", type=int, default=16, help="of each, warm-up included")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args(arguments)
     wanted = options.jobs.split(",")
-    if unknown := [label for label in wanted if label not in labels]:
-        raise UserError(f"--jobs {unknown[0]}: must be of {', '.join(labels)}")
+    if unknown := [label for label in wanted if label not in jobs]:
+        raise UserError(f"--jobs {unknown[0]}: must be of {', '.join(jobs)}")
     if options.job_iterations < 10 or options.rounds < 1:
         raise UserError("--job-iterations must be at least 10, --rounds at least 1")
     rows = Rows(options.out / "replays.json", {"iterations": options.job_iterations}, paced=None)
     cells = [
-        {"job": job.label, "round": number}
+        {"job": label, "round": number}
         for number in range(1, options.rounds + 1)
-        for job in JOBS
-        if job.label in wanted
+        for label in jobs
+        if label in wanted
     ]
-    missing = rows.missing(cells)
-    if missing:
-        need_namespaces()
-    for number, cell in enumerate(missing, start=1):
-        PROGRESS.print(
-            f"replays: job {number} of {len(missing)}: {cell['job']}, round {cell['round']}"
-        )
-        rows.add({**cell, **_run(JOBS[labels.index(cell["job"])], options)})
-    show([row for cell in cells for row in rows.of(cell)])
+    chosen = rows.complete(
+        cells,
+        lambda cell: f"{cell['job']}, round {cell['round']}",
+        lambda cell: _run(jobs[cell["job"]], options),
+    )
+    show(chosen)
     print(f"saved: {options.out / 'replays.json'}")
 
 
@@ -195,19 +192,13 @@ def show(rows: Sequence[Row]) -> None:
 
 def lines(ours: Sequence[float], theirs: Sequence[float]) -> list[str]:
     """What is said of the errors of replay and of Daydream's model."""
-    mean, worst = _mean_and_worst(ours)
-    held = "holds" if mean <= MEAN and worst <= WORST else "does not hold"
-    simple_mean, simple_worst = _mean_and_worst(theirs)
+    found, simple = Errors.of(ours), Errors.of(theirs)
+    held = "holds" if found.mean <= MEAN and found.worst <= WORST else "does not hold"
     return [
-        f"{len(ours)} replays: error mean {mean:.1%}, worst {worst:.1%} "
+        f"{len(ours)} replays: error mean {found.mean:.1%}, worst {found.worst:.1%} "
         f"(at most {MEAN:.0%} and {WORST:.0%}: {held})",
-        f"Daydream's model: mean {simple_mean:.1%}, worst {simple_worst:.1%}",
+        f"Daydream's model: mean {simple.mean:.1%}, worst {simple.worst:.1%}",
     ]
-
-
-def _mean_and_worst(values: Sequence[float]) -> tuple[float, float]:
-    sizes = np.abs(values)
-    return float(sizes.mean()), float(sizes.max())
 
 
 if __name__ == "__main__":

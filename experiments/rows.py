@@ -10,9 +10,11 @@ and some are not, ``"paced"`` is null, and every row says it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from recorded import PROGRESS, need_namespaces
 
 from byteprophet.bench import describe_machine
 from byteprophet.errors import UserError
@@ -52,6 +54,21 @@ class Rows:
     def missing(self, cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Those of ``cells`` that have no row."""
         return [cell for cell in cells if not self.of(cell)]
+
+    def complete(
+        self,
+        cells: Sequence[dict[str, Any]],
+        label: Callable[[Row], str],
+        run: Callable[[Row], Row],
+    ) -> list[Row]:
+        """The rows of ``cells``, of which what is missing is run first, said by ``label``."""
+        missing = self.missing(cells)
+        if missing:
+            need_namespaces()
+        for number, cell in enumerate(missing, start=1):
+            PROGRESS.print(f"{self._path.stem}: job {number} of {len(missing)}: {label(cell)}")
+            self.add({**cell, **run(cell)})
+        return [row for cell in cells for row in self.of(cell)]
 
     def add(self, row: Row) -> None:
         """Take in one more row and write the file."""

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from recorded import PROGRESS, add_places, limited, need_namespaces
+from recorded import add_places, limited
 from rows import Rows
 from script import run_script
 
@@ -60,11 +60,8 @@ def main(arguments: Sequence[str]) -> None:
         for size in sizes
     ]
     cells.append({"scheduler": "bytescheduler", "tune_iterations": options.tune, "round": 1})
-    missing = rows.missing(cells)
-    if missing:
-        need_namespaces()
-    for number, cell in enumerate(missing, start=1):
-        PROGRESS.print(f"slices: job {number} of {len(missing)}: {_label(cell)}")
+
+    def run(cell: Row) -> Row:
         case = Case(
             options.workload,
             cell["scheduler"],
@@ -75,8 +72,9 @@ def main(arguments: Sequence[str]) -> None:
         )
         plan = Plan((case,), options.iterations, rounds=1, idle_s=0.0)
         (row,) = run_bench(plan, options.runs, namespaces=True, progress=lambda _line: None)
-        rows.add({**cell, **_measured(row, case)})
-    chosen = [row for cell in cells for row in rows.of(cell)]
+        return _measured(row, case)
+
+    chosen = rows.complete(cells, _label, run)
     for line in lines(chosen):
         print(line)
     picture = options.out / "slices.png"

@@ -95,6 +95,12 @@ class Errors:
     mean: float
     worst: float
 
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> Errors:
+        """Of ``errors``; zeros where there are none."""
+        sizes = np.abs(errors)
+        return cls(float(sizes.mean()), float(sizes.max())) if len(sizes) else cls(0.0, 0.0)
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -105,17 +111,17 @@ class Validation:
     @property
     def errors(self) -> Errors:
         """Of predictions of jobs that were not used."""
-        return _errors([case.error for case in self.cases[1:]])
+        return Errors.of([case.error for case in self.cases[1:]])
 
     @property
     def daydream_errors(self) -> Errors:
         """Daydream's, of the same."""
-        return _errors([case.daydream_error for case in self.cases[1:]])
+        return Errors.of([case.daydream_error for case in self.cases[1:]])
 
     @property
     def replay_errors(self) -> Errors:
         """Of replays of the runs that they came from."""
-        return _errors([own.replay_error for case in self.cases for own in case.replayed])
+        return Errors.of([own.replay_error for case in self.cases for own in case.replayed])
 
     def pairs(self) -> list[Pair]:
         """Of policies on the recorded link, the recorded job's included."""
@@ -165,8 +171,3 @@ def compare(
         predicted = predict(recorded, what.changes)
         compared.append(Compared(what, predicted, tuple(replayed), mine))
     return Validation(tuple(compared))
-
-
-def _errors(errors: Sequence[float]) -> Errors:
-    sizes = np.abs(errors)
-    return Errors(float(sizes.mean()), float(sizes.max())) if len(sizes) else Errors(0.0, 0.0)
