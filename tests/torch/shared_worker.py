@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import sys
 from contextlib import nullcontext
@@ -37,6 +38,8 @@ class Options:
     adopt_at: int | None = None  # a plan with whole and shared groups, after this iteration
     thaw_at: int | None = None  # a parameter joins the optimizer before this iteration
     until_settled: bool = False  # go on, as long as groups are not final
+    clip: str | None = None  # all gradients, by "norm" or "value", in every iteration
+    read: bool = False  # the gradients, before the last step
 
 
 class Net(nn.Module):
@@ -75,6 +78,13 @@ def adopt_a_mixed_plan(synchroniser: Any) -> None:
     synchroniser.adopt(groups, order)
 
 
+def clipped(model: nn.Module, by: str) -> Tensor:
+    """Clips what is far above the limit; gives the norm before."""
+    if by == "value":
+        nn.utils.clip_grad_value_(model.parameters(), 1e-3)
+    return nn.utils.clip_grad_norm_(model.parameters(), 0.05 if by == "norm" else math.inf)
+
+
 def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
@@ -103,6 +113,8 @@ def main() -> None:
         optimizer.load_state_dict(saved["state"])
     between_steps = optimizer._front._between_steps if options.sync is not None else None
     first, last = options.iterations
+    norms: list[Tensor] = []
+    gradients: list[Tensor] = []
     for iteration in itertools.count(first):
         settles = options.until_settled and not between_steps.settled
         if iteration >= last and not (settles and iteration < 1000):
@@ -116,6 +128,10 @@ def main() -> None:
             loss = nn.functional.cross_entropy(trained(x), y)
         optimizer.zero_grad()
         loss.backward()
+        if options.clip is not None:
+            norms.append(clipped(model, options.clip))
+        if options.read and iteration == last - 1:
+            gradients = [p.grad.clone() for p in model.parameters()]
         optimizer.step()
         if iteration == options.adopt_at:
             adopt_a_mixed_plan(optimizer._front.synchroniser)
@@ -123,6 +139,9 @@ def main() -> None:
     if options.sync is not None:
         own = optimizer.sharded_state_dict()
         optimizer.load_sharded_state_dict(own)
+        optimizer.finish()
+        distributed.barrier()  # what others have, we have sent
+        seen["sent_bytes"] = optimizer._front.synchroniser.sent().payload_bytes
         groups = optimizer._front.synchroniser._groups
         seen["groups"] = [(group.parameters, group.whole) for group in groups]
         seen["buffer_bytes"] = optimizer._front.synchroniser.buffer_bytes
@@ -132,6 +151,7 @@ def main() -> None:
         )
     results = {
         "parameters": model.state_dict(), "state": optimizer.state_dict(), "seen": seen,
+        "norms": norms, "gradients": gradients,
     }  # fmt: skip
     Path(options.out).mkdir(parents=True, exist_ok=True)
     torch.save(results, Path(options.out) / f"rank-{rank}.pt")

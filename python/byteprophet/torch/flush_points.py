@@ -3,11 +3,11 @@
 Whoever touches a parameter or gradient under way waits (``pending.py``). That does not help where
 aliases made earlier are read (a ``state_dict`` kept since the start and saved now), nor where all
 gradients must be there at once: a rank without a gradient of its own learns the average, which
-counts for clipping. While an optimizer of ours lives, the functions in the tables below first let
-it catch up, then do what they always did. They are wrapped in torch itself, and wherever a module
-has imported them by name, once per process and only when the first such optimizer is made: a
-training script calls them without knowing of us, and nothing is attached to the model, so copying
-and saving it stays as it was.
+counts for clipping (of shares: ``clipping.py``). While an optimizer of ours lives, the functions in
+the tables below first let it catch up, then do what they always did. They are wrapped in torch
+itself, and wherever a module has imported them by name, once per process and only when the first
+such optimizer is made: a training script calls them without knowing of us, and nothing is attached
+to the model, so copying and saving it stays as it was.
 
 Threads: called where the script calls them; the set of live optimizers changes in the main thread.
 """
@@ -28,6 +28,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from byteprophet import _leaving
+from byteprophet.torch import clipping
 
 if TYPE_CHECKING:
     from byteprophet.torch.front import Front
@@ -46,8 +47,12 @@ _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
     (nn.Module, "load_state_dict"),
     (nn.Module, "train"),
 )
-# Read gradients of the parameters given first: averages are waited for.
-_READ_GRADIENTS_OF_PARAMETERS = ("clip_grad_norm_", "clip_grad_value_")
+# Change gradients of the parameters given first: averages are waited for, or, where each rank has
+# its share of them, changed there.
+_CHANGE_GRADIENTS: dict[str, Callable[..., Any]] = {
+    "clip_grad_norm_": clipping.by_norm,
+    "clip_grad_value_": clipping.by_value,
+}
 # Read gradients of the optimizer given first.
 _READ_GRADIENTS_OF_OPTIMIZER = ("unscale_", "step")
 
@@ -105,9 +110,9 @@ def _install() -> None:
     for owner, name in _READ_PARAMETERS:
         setattr(owner, name, _after(finish_all, getattr(owner, name)))
     _replace(torch.save, _after(finish_all, torch.save))
-    for name in _READ_GRADIENTS_OF_PARAMETERS:
+    for name, of_shares in _CHANGE_GRADIENTS.items():
         function = getattr(nn.utils, name)
-        _replace(function, _clipping(function))
+        _replace(function, _clipping(function, of_shares))
     for name in _READ_GRADIENTS_OF_OPTIMIZER:
         setattr(GradScaler, name, _scaling(getattr(GradScaler, name)))
     nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
@@ -130,10 +135,13 @@ def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable
     return flushed
 
 
-def _clipping(function: Callable[..., Any]) -> Callable[..., Any]:
+def _clipping(function: Callable[..., Any], of_shares: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def flushed(parameters: Tensor | Iterable[Tensor], *args: Any, **kwargs: Any) -> Any:
         known = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        for front in live_fronts():
+            if front.shares_all(known):
+                return of_shares(front, known, function, *args, **kwargs)
         average_gradients(known)
         return function(known, *args, **kwargs)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -141,6 +142,28 @@ class Front:
         """Wait until every parameter's ``grad`` is the average over all ranks."""
         self.finish()
         self.gradients.collect(self.gradients.participants())
+
+    def shares_all(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether ``parameters`` are all ours, with gradients that may be shares."""
+        ours = self.gradients.slots.keys()
+        return (
+            self.synchroniser.shares
+            and self.gradients.unclaimed
+            and bool(parameters)
+            and {id(p) for p in parameters} <= ours
+        )
+
+    def averages(
+        self, parameters: Iterable[Tensor]
+    ) -> AbstractContextManager[list[tuple[Tensor, slice | None]]]:
+        """See ``Gradients``."""
+        self.finish()
+        return self.gradients.averages(parameters)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long other ranks are waited for."""
+        return self._settings.timeout_s
 
     def needed(self, module: nn.Module) -> Iterator[Slot]:
         """The parameters of this optimizer that ``module`` needs before it runs."""

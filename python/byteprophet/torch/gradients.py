@@ -23,7 +23,8 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -153,7 +154,7 @@ class Gradients:
                 average=True,
                 done=lambda error: self._finish(transfer, error),
             )
-        pending.mark(gradient, f"the gradient of '{slot.name}'", lambda: self._take(transfer))
+        self._mark(transfer)
         return transfer
 
     def collect(self, slots: Sequence[Slot], send: bool = True) -> None:
@@ -175,6 +176,32 @@ class Gradients:
                 slot.transfer = None
                 slot.averaged = True
                 slot.passes_left = self._passes
+
+    @contextmanager
+    def averages(self, parameters: Iterable[Tensor]) -> Iterator[list[tuple[Tensor, slice | None]]]:
+        """Averages of gradients, each with the share of it that is there (None: all of it).
+
+        Within it they may be changed in place: every rank its share, and alike what is whole.
+        """
+        slots = self.participants()
+        self._settle(slots)
+        self._updater.wait_arrived(slots)
+        given = {id(parameter) for parameter in parameters}
+        slots = [slot for slot in slots if id(slot.parameter) in given]
+        transfers = [slot.transfer for slot in slots if slot.transfer is not None]
+        found = [(transfer.gradient, transfer.share) for transfer in transfers]
+        found.extend(
+            (slot.parameter.grad, None)
+            for slot in slots
+            if slot.transfer is None and slot.parameter.grad is not None
+        )
+        for transfer in transfers:
+            pending.unmark(transfer.gradient)
+        try:
+            yield found
+        finally:
+            for transfer in transfers:
+                self._mark(transfer)
 
     def _settle(self, slots: Iterable[Slot]) -> None:
         """Submit what is missing: all ranks have submitted the same now."""
@@ -305,6 +332,10 @@ class Gradients:
         slot.passes_left -= 1
         if slot.passes_left <= 0:
             self.submit(slot)
+
+    def _mark(self, transfer: Transfer) -> None:
+        what = f"the gradient of '{transfer.slot.name}'"
+        pending.mark(transfer.gradient, what, lambda: self._take(transfer))
 
     def _take(self, transfer: Transfer) -> None:
         """The script touches a gradient that ``step()`` was not yet called for."""
