@@ -22,9 +22,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from allreduce_cells import MODELS, RATIOS, RUNTIMES, Setting, cell_of, compared, tuning
+from allreduce_cells import (
+    MODELS,
+    PLAN_WARMUP,
+    RATIOS,
+    RUNTIMES,
+    add_cell_options,
+    cells_of,
+    compared,
+    tell,
+    tuning,
+)
 from allreduce_table import print_table
-from rich.console import Console
 from script import run_script
 
 from byteprophet.bench.grid import Grid
@@ -38,7 +47,6 @@ from byteprophet.errors import UserError
 _STAGES = ("tune-1", "tune-2")
 _TUNING_ITERATIONS, _TUNING_WARMUP = 4, 3  # opponents need no plan
 COMPARED = "compare"
-PROGRESS = Console(stderr=True)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -50,12 +58,7 @@ def main(arguments: Sequence[str]) -> None:
             raise UserError(f"--runtimes: {name!r}: choose from {', '.join(RUNTIMES)}")
     if options.rounds < 1:
         raise UserError(f"--rounds {options.rounds}: must be at least 1")
-    cells = tuple(
-        cell_of(Setting(model, ratio, int(ranks)))
-        for model in split(options.models, "--models")
-        for ranks in _numbers(options.ranks, "--ranks", int, 2)
-        for ratio in _numbers(options.ratios, "--ratios", float, 0.01)
-    )
+    cells = cells_of(options)
     grid = Grid("allreduce", cells, options.iterations, options.warmup).slowed(options.slowed)
     if not options.report:
         measure(grid, names, options.rounds, options.out)
@@ -82,25 +85,11 @@ def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> N
                 variants.append(tuning(names, stage, before))
         jobs = in_turn(phase, prepared, variants, rounds)
         if jobs:
-            run_jobs(grid, prepared, jobs, directory, namespaces, _tell)
+            run_jobs(grid, prepared, jobs, directory, namespaces, tell)
 
     for phase in _STAGES:
         run(tuned, phase, 1)
     run(grid, COMPARED, rounds)
-
-
-def _tell(text: str) -> None:
-    PROGRESS.print(f"allreduce: {text}", markup=False)
-
-
-def _numbers(text: str, option: str, kind: type[int] | type[float], least: float) -> list[float]:
-    try:
-        numbers = [kind(each) for each in split(text, option)]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(least <= number <= 100 for number in numbers):
-        raise UserError(f"{option} {text!r}: must be numbers from {least} to 100")
-    return numbers
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -108,20 +97,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         description="Compare all-reduce runtimes on paced models behind limited links.",
         epilog="example: python experiments/allreduce.py --models resnet50 --ratios 1.0 --ranks 2",
     )
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument(
-        "--ratios", default=",".join(map(str, RATIOS)), help="all-reduce time over compute time"
+    add_cell_options(
+        parser,
+        models=",".join(MODELS),
+        ratios=",".join(map(str, RATIOS)),
+        ranks="2,4",
+        out="runs/allreduce",
     )
-    parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--runtimes", default=",".join(RUNTIMES))
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each runtime in a cell")
-    parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
-    parser.add_argument("--warmup", type=int, default=16, help="iterations before them")
     parser.add_argument(
-        "--slowed", type=int, default=1, help="compute and links so many times slower"
+        "--warmup", type=int, default=PLAN_WARMUP, help="iterations before those measured"
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/allreduce"))
-    parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
     return parser.parse_args(arguments)
 
 

@@ -1,18 +1,26 @@
 """What ``allreduce.py`` measures: cells, and the settings that opponents are tuned over in each.
 
+``fusion.py`` measures in the same cells, with the same options.
+
 Tuning is in stages, one job per candidate. A stage changes some settings of the best candidate
 before it: first what decides most, the size of buckets or units, then the switches.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.console import Console
+
 from byteprophet.bench.grid import Cell
 from byteprophet.bench.grid_jobs import Variant
+from byteprophet.cli.lists import split
+from byteprophet.errors import UserError
 
 MODELS = ("resnet50", "densenet201", "inception-v4", "bert-base")
 RATIOS = (0.7, 0.9, 1.0, 1.2, 1.4)
@@ -20,6 +28,10 @@ RUNTIMES = ("ddp", "fsdp2", "wfbp", "allreduce", "dear", "dear-planned")
 CONFIRMED = 2
 """So many of the best settings of an opponent run in every round of the comparison."""
 
+PLAN_WARMUP = 16
+"""Iterations until our runtimes have planned."""
+
+_PROGRESS = Console(stderr=True)
 _MIB = 1 << 20
 _Overrides = Mapping[str, int]
 _STAGES: Mapping[str, tuple[tuple[_Overrides, ...], ...]] = {
@@ -56,6 +68,36 @@ def cell_of(setting: Setting) -> Cell:
     return Cell(setting.model, one_way, workers=setting.ranks, name=name)
 
 
+def add_cell_options(
+    parser: argparse.ArgumentParser, *, models: str, ratios: str, ranks: str, out: str
+) -> None:
+    """Which cells, and how they are measured; the rest are defaults."""
+    parser.add_argument("--models", default=models)
+    parser.add_argument("--ratios", default=ratios, help="all-reduce time over compute time")
+    parser.add_argument("--ranks", default=ranks)
+    parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
+    parser.add_argument(
+        "--slowed", type=int, default=1, help="compute and links so many times slower"
+    )
+    parser.add_argument("--out", type=Path, default=Path(out))
+    parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
+
+
+def cells_of(options: argparse.Namespace) -> tuple[Cell, ...]:
+    """Those that the options name; UserError for one that there cannot be."""
+    return tuple(
+        cell_of(Setting(model, ratio, int(ranks)))
+        for model in split(options.models, "--models")
+        for ranks in _numbers(options.ranks, "--ranks", int, 2)
+        for ratio in _numbers(options.ratios, "--ratios", float, 0.01)
+    )
+
+
+def tell(text: str) -> None:
+    """Say how far a script is."""
+    _PROGRESS.print(f"allreduce: {text}", markup=False)
+
+
 def tuning(names: Sequence[str], stage: int, tried: Sequence[Mapping[str, Any]]) -> list[Variant]:
     """The candidates of ``stage``, from 0. ``tried``: a cell's records of the stages before."""
     variants = []
@@ -87,3 +129,13 @@ def best(name: str, records: Sequence[Mapping[str, Any]]) -> list[Variant]:
         times_ns.setdefault(record["variant"], []).extend(record["iteration_ns"])
     variants = {record["variant"]: Variant.of_record(record) for record in own}
     return [variants[label] for label in sorted(times_ns, key=lambda each: median(times_ns[each]))]
+
+
+def _numbers(text: str, option: str, kind: type[int] | type[float], least: float) -> list[float]:
+    try:
+        numbers = [kind(each) for each in split(text, option)]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(least <= number <= 100 for number in numbers):
+        raise UserError(f"{option} {text!r}: must be numbers from {least} to 100")
+    return numbers

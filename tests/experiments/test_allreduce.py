@@ -6,59 +6,35 @@ All else is real: cells, records, their fingerprints, and what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import allreduce
 import pytest
 from allreduce_cells import Setting, cell_of
 from allreduce_table import figures, targets
+from stated_jobs import MS, Ran, small_cell, state_jobs
 
-from byteprophet.bench import Case, Plan, grid_run
+from byteprophet.bench import Case, grid_run
 from byteprophet.bench.execute import Measured
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_report import select
 from byteprophet.bench.grid_store import read_records
 from byteprophet.errors import UserError
-from byteprophet.launcher import JobResult
 from byteprophet.network import why_not_permitted
-from byteprophet.workload import Tensor, Workload, load, to_toml
-from byteprophet.workload.worker_config import WorkerResult
-
-MS = 1_000_000
-Takes = Callable[[Case], int]
-Log = list[tuple[str, dict[str, int]]]
+from byteprophet.workload import load
 
 pytestmark = pytest.mark.skipif(bool(why_not_permitted()), reason="limited links are checked for")
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> list[str]:
-    tensors = tuple(Tensor(f"t{n}", 4_000_000, 30 * MS, 60 * MS) for n in range(4))
-    (tmp_path / "small").write_text(to_toml(Workload("small", 8, tensors)))
-    options = ["--models", str(tmp_path / "small"), "--ratios", "1", "--ranks", "2"]
-    return [*options, "--rounds", "2", "--out", str(tmp_path / "out")]
+    return small_cell(tmp_path)
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Log:
-    """The runtime and settings of every job that was run; iterations take as stated below."""
-    jobs: Log = []
-
-    def run(case: Case, plan: Plan, _workload: Workload, runs: Path, _spaces: bool) -> Measured:
-        jobs.append((case.runtime, dict(case.settings)))
-        times_ns = (iteration_ns(case),) * plan.iterations_per_job
-        workers = [
-            WorkerResult(
-                *(rank, case.workers, times_ns, 0.1, 0.0, "ab", plan.updates, 0, 0, sum(times_ns)),
-                wire_bytes=(17_000_000 * len(times_ns), 16_000_000 * len(times_ns)),
-            )
-            for rank in range(case.workers)
-        ]
-        return Measured(runs / "job", JobResult(0, (), None, 1.0), workers)
-
-    monkeypatch.setattr(grid_run, "run_case", run)
-    return jobs
+def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Iterations take as stated below."""
+    return state_jobs(monkeypatch, iteration_ns)
 
 
 def iteration_ns(case: Case) -> int:
@@ -73,14 +49,15 @@ def iteration_ns(case: Case) -> int:
     return {"dear": 480, "dear-planned": 460}[case.runtime] * MS
 
 
-def test_opponents_are_tuned_and_the_best_two_run_beside_ours(options: list[str], ran: Log) -> None:
+def test_opponents_are_tuned_and_the_best_two_run_beside_ours(options: list[str], ran: Ran) -> None:
     allreduce.main([*options, "--runtimes", "ddp,fsdp2,dear"])
-    ddp = [settings for name, settings in ran if name == "ddp"]
+    jobs = [(case.runtime, dict(case.settings)) for case, _ in ran]
+    ddp = [settings for name, settings in jobs if name == "ddp"]
     assert ddp[:6] == [{"bucket_cap_mb": size} for size in (1, 2, 4, 8, 16, 25)]
     for settings in ddp[6:9]:  # the switches, of the best size
         assert settings["bucket_cap_mb"] == 8
         assert len(settings) > 1
-    compared = ran[6 + 5 + 3 + 1 :]
+    compared = jobs[6 + 5 + 3 + 1 :]
     assert compared[:5] == compared[:4:-1], "the second round runs backwards"
     first = compared[:5]
     assert [name for name, _ in first] == ["ddp", "ddp", "fsdp2", "fsdp2", "dear"]
@@ -93,7 +70,7 @@ def test_opponents_are_tuned_and_the_best_two_run_beside_ours(options: list[str]
 
 
 def test_goes_on_where_it_was_stopped(
-    options: list[str], ran: Log, monkeypatch: pytest.MonkeyPatch
+    options: list[str], ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options += ["--runtimes", "ddp,dear"]
     run = grid_run.run_case
@@ -117,7 +94,7 @@ def test_goes_on_where_it_was_stopped(
     assert len(ran) == 21, "other jobs to compare, none to tune"
 
 
-def test_figures(options: list[str], ran: Log, tmp_path: Path) -> None:
+def test_figures(options: list[str], ran: Ran, tmp_path: Path) -> None:
     allreduce.main([*options, "--runtimes", "ddp,dear,dear-planned"])
     assert ran
     cell = cell_of(Setting(str(tmp_path / "small"), 1.0, 2))
