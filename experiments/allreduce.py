@@ -30,11 +30,10 @@ from allreduce_cells import (
     add_cell_options,
     cells_of,
     compared,
-    tell,
     tuning,
 )
 from allreduce_table import print_table
-from script import run_script
+from script import progress_of, run_script
 
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_phases import in_turn
@@ -85,7 +84,7 @@ def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> N
                 variants.append(tuning(names, stage, before))
         jobs = in_turn(phase, prepared, variants, rounds)
         if jobs:
-            run_jobs(grid, prepared, jobs, directory, namespaces, tell)
+            run_jobs(grid, prepared, jobs, directory, namespaces, progress_of("allreduce"))
 
     for phase in _STAGES:
         run(tuned, phase, 1)

@@ -15,8 +15,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-
 from byteprophet.bench.grid import Cell
 from byteprophet.bench.grid_jobs import Variant
 from byteprophet.cli.lists import split
@@ -31,7 +29,6 @@ CONFIRMED = 2
 PLAN_WARMUP = 16
 """Iterations until our runtimes have planned."""
 
-_PROGRESS = Console(stderr=True)
 _MIB = 1 << 20
 _Overrides = Mapping[str, int]
 _STAGES: Mapping[str, tuple[tuple[_Overrides, ...], ...]] = {
@@ -91,11 +88,6 @@ def cells_of(options: argparse.Namespace) -> tuple[Cell, ...]:
         for ranks in _numbers(options.ranks, "--ranks", int, 2)
         for ratio in _numbers(options.ratios, "--ratios", float, 0.01)
     )
-
-
-def tell(text: str) -> None:
-    """Say how far a script is."""
-    _PROGRESS.print(f"allreduce: {text}", markup=False)
 
 
 def tuning(names: Sequence[str], stage: int, tried: Sequence[Mapping[str, Any]]) -> list[Variant]:

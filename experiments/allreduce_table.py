@@ -48,9 +48,7 @@ class CellFigures:
 
     def ratio(self, above: str, below: str) -> spread.Ratio | None:
         """Of two runtimes' iterations, within rounds; None where they share none."""
-        one, other = self.rounds_ns.get(above, {}), self.rounds_ns.get(below, {})
-        shared = sorted(one.keys() & other.keys())
-        return spread.ratio([(one[n], other[n]) for n in shared]) if shared else None
+        return spread.of_shared_rounds(self.rounds_ns.get(above, {}), self.rounds_ns.get(below, {}))
 
 
 def figures(grid: Grid, records: Sequence[Record]) -> list[CellFigures]:

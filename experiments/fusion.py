@@ -23,10 +23,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from allreduce_cells import PLAN_WARMUP, add_cell_options, best, cells_of, tell
+from allreduce_cells import PLAN_WARMUP, add_cell_options, best, cells_of
 from rich import box
 from rich.table import Table
-from script import run_script
+from script import progress_of, run_script
 
 from byteprophet.allreduce.groups import BUFFER_BYTES
 from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, TRIALS
@@ -74,7 +74,7 @@ def measure(grid: Grid, rounds: int, directory: Path) -> None:
     def run(jobs: Sequence[Job]) -> None:
         for warmup, alike in itertools.groupby(jobs, lambda job: warmup_of(job.variant)):
             warmed = replace(grid, warmup_iterations=warmup)
-            run_jobs(warmed, prepared, list(alike), directory, namespaces, tell)
+            run_jobs(warmed, prepared, list(alike), directory, namespaces, progress_of("fusion"))
 
     sizes = [Variant.of_runtime(RUNTIME, {_SIZE: size}) for size in SIZES]
     run(in_turn(SWEEP, prepared, [sizes] * len(prepared), 1))
@@ -105,20 +105,17 @@ def counted(grid: Grid, directory: Path) -> list[Record]:
 
 def over_best(records: Sequence[Record]) -> Iterator[tuple[str, spread.Ratio]]:
     """Of one cell: what was found, and its iterations over those of the best size compared."""
+    compared = [record for record in records if record["phase"] == COMPARED]
     rounds: dict[str, dict[int, list[int]]] = {}
-    for record in records:
-        if record["phase"] == COMPARED:
-            rounds.setdefault(record["variant"], {})[record["round"]] = record["iteration_ns"]
-    found = {"searched": _SEARCHED.label, "planned": _PLANNED.label}
-    sizes = [label for label in rounds if label not in found.values()]
+    for record in compared:
+        rounds.setdefault(record["variant"], {})[record["round"]] = record["iteration_ns"]
+    sizes = best(RUNTIME, [record for record in compared if _SIZE in record["settings"]])
     if not sizes:
         return
-    fastest = min(sizes, key=lambda label: median(itertools.chain(*rounds[label].values())))
-    for name, label in found.items():
-        shared = sorted(rounds.get(label, {}).keys() & rounds[fastest].keys())
-        if shared:
-            pairs = [(rounds[label][number], rounds[fastest][number]) for number in shared]
-            yield name, spread.ratio(pairs)
+    for name, variant in (("searched", _SEARCHED), ("planned", _PLANNED)):
+        ratio = spread.of_shared_rounds(rounds.get(variant.label, {}), rounds[sizes[0].label])
+        if ratio is not None:
+            yield name, ratio
 
 
 def print_tables(grid: Grid, records: Sequence[Record]) -> None:

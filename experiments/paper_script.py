@@ -16,7 +16,7 @@ from typing import Any
 from paper_markdown import to_markdown
 from paper_plot import draw_table
 from paper_table import POLICIES, SCHEMA, Table, compare, share_links, slow_down
-from rich.console import Console
+from script import progress_of
 
 from byteprophet.bench import describe_machine
 from byteprophet.bench.grid_phases import in_turn
@@ -56,15 +56,7 @@ def _run(table: Table, options: argparse.Namespace, records: Path) -> None:
     cells = prepare(grid, records)
     variants = [[POLICIES[name] for name in policies]] * len(cells)
     jobs = in_turn(_PHASE, cells, variants, options.rounds)
-    progress = Console(stderr=True, highlight=False, markup=False)
-    run_jobs(
-        grid,
-        cells,
-        jobs,
-        records,
-        namespaces,
-        lambda text: progress.print(f"{table.name}: {text}", soft_wrap=True),
-    )
+    run_jobs(grid, cells, jobs, records, namespaces, progress_of(table.name))
 
 
 def _report(table: Table, options: argparse.Namespace, records: Path) -> None:

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from itertools import chain, product
 
 import numpy as np
-from script import run_script
+from script import run_script, scheduler_with_settings
 
-from byteprophet import _core
 from byteprophet.engine import Costs, SimulatedJob, simulate
-from byteprophet.errors import UserError
 from byteprophet.workload import load
 
 NETWORKS = (
@@ -49,11 +47,7 @@ DEFAULT = (
 
 def ratios(scheduler: str, cost_us: int, delay_us: int) -> list[float]:
     """Iteration time over the bound in every cell with these costs."""
-    name, _, text = scheduler.partition(":")
-    try:
-        settings = _core.parse_settings(text)
-    except ValueError as error:
-        raise UserError(f"settings of {name}: {error}") from None
+    name, settings = scheduler_with_settings(scheduler)
     costs = Costs(delay_ns=1000 * delay_us, message_cost_ns=1000 * cost_us)
     found = []
     for network, communication, (workers, servers) in product(NETWORKS, COMMUNICATION, ROLES):

@@ -20,9 +20,8 @@ from pathlib import Path
 from statistics import fmean, median
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
-from script import run_script
+from script import progress_of, run_script, scheduler_with_settings
 
 from byteprophet import schedulers
 from byteprophet.bench.grid import Grid, load_grid
@@ -32,12 +31,10 @@ from byteprophet.bench.grid_report import select
 from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
 from byteprophet.bench.grid_store import read_records
 from byteprophet.cli.lists import split
-from byteprophet.cli.run import parse_settings
 from byteprophet.errors import UserError
 from byteprophet.report.console import table_console
 
 _PHASE = "settings"
-_PROGRESS = Console(stderr=True)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -56,7 +53,8 @@ def main(arguments: Sequence[str]) -> None:
     if not options.report:
         cells = prepare(grid, options.out)
         jobs = in_turn(_PHASE, cells, [candidates] * len(cells), options.rounds)
-        run_jobs(grid, cells, jobs, options.out, namespaces_for(grid), _tell)
+        namespaces = namespaces_for(grid)
+        run_jobs(grid, cells, jobs, options.out, namespaces, progress_of("settings"))
     print_table(grid, candidates, options.out)
 
 
@@ -82,14 +80,9 @@ def print_table(grid: Grid, candidates: Sequence[Variant], directory: Path) -> N
 
 
 def _candidate(text: str) -> Variant:
-    name, _, settings = text.partition(":")
-    chosen = parse_settings(split(settings, repr(text)) if settings else [])
-    schedulers.resolve(name, chosen)
-    return Variant(name, chosen)
-
-
-def _tell(text: str) -> None:
-    _PROGRESS.print(f"settings: {text}", markup=False)
+    name, settings = scheduler_with_settings(text)
+    schedulers.resolve(name, settings)
+    return Variant(name, settings)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

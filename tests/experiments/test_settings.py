@@ -54,7 +54,10 @@ def test_in_turn_and_only_what_is_missing(
         (["p3", "--cells", "vgg"], "--cells: 'vgg': grid default has resnet18-x0.3-2w1s"),
         (["p4", "--cells", CELL], "p4"),
         (["p3:slices=3", "--cells", CELL], "slices"),
-        (["p3:partition_bytes", "--cells", CELL], "use name=integer"),
+        (
+            ["p3:partition_bytes", "--cells", CELL],
+            "settings of p3: expected name=integer, got 'partition_bytes'",
+        ),
         (["p3", "--cells", CELL, "--rounds", "0"], "--rounds 0: must be at least 1"),
     ],
 )

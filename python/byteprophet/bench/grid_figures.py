@@ -23,6 +23,7 @@ from byteprophet.bench.spread import (
     largest,
     least,
     median,
+    of_shared_rounds,
     ratio,
 )
 
@@ -159,13 +160,11 @@ class Figures:
         centre: Callable[..., Any] = np.median,
     ) -> Ratio | None:
         """``above``'s iteration time over ``below``'s; None where they never ran in one round."""
-        sides: list[dict[tuple[str, int], Sequence[int]]] = [{}, {}]
+        times: dict[str, dict[tuple[str, int], Sequence[int]]] = {above: {}, below: {}}
         for record in self._by_cell[cell]:
-            for side, variant in zip(sides, (above, below), strict=True):
-                if record["variant"] == variant and record["phase"] in phases:
-                    side[record["phase"], record["round"]] = record["iteration_ns"]
-        rounds = [(times, sides[1][key]) for key, times in sides[0].items() if key in sides[1]]
-        return ratio(rounds, centre) if rounds else None
+            if record["variant"] in times and record["phase"] in phases:
+                times[record["variant"]][record["phase"], record["round"]] = record["iteration_ns"]
+        return of_shared_rounds(times[above], times[below], centre)
 
     def _over_prophet(
         self,

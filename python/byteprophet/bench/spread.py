@@ -9,9 +9,9 @@ a figure over cells (mean, least, largest) has the same figure over their draws 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ DRAWS = 2000
 _LEVEL_PERCENT = (2.5, 97.5)
 
 Array = npt.NDArray[np.float64]
+_Key = TypeVar("_Key", bound=Hashable)
 Round = tuple[Sequence[float], Sequence[float]]
 """Iteration times of both sides in one round: numerator, denominator."""
 
@@ -54,6 +55,16 @@ def ratio(rounds: Sequence[Round], centre: Callable[..., Any] = np.median) -> Ra
     chosen = generator.integers(len(rounds), size=(len(rounds), DRAWS))
     picked = draws[chosen, generator.integers(DRAWS, size=chosen.shape)]
     return Ratio(float(np.exp(np.mean(values))), np.exp(picked.mean(axis=0)))
+
+
+def of_shared_rounds(
+    above: Mapping[_Key, Sequence[float]],
+    below: Mapping[_Key, Sequence[float]],
+    centre: Callable[..., Any] = np.median,
+) -> Ratio | None:
+    """``ratio`` of two sides' iteration times by round; None where they share no round."""
+    rounds = [(times, below[key]) for key, times in above.items() if key in below]
+    return ratio(rounds, centre) if rounds else None
 
 
 def combine(ratios: Sequence[Ratio], how: Callable[[Array], Array]) -> Ratio:
