@@ -1,6 +1,5 @@
 // How much a server hands to a worker's connection, whatever its rate, before it waits for
-// acknowledgements (native/byteps/answers/flow.h says why so much). Whoever waits for word from a
-// server that is answering waits for that, too: a policy's window has to cover it.
+// acknowledgements (native/byteps/answers/flow.h says why so much).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 #include "bindings.h"
 
 NB_MODULE(_core, module) {
+  // A mesh is closed at exit, but its object outlives the interpreter: torch's hooks hold it. The
+  // warning would end every job's output.
+  nanobind::set_leak_warnings(false);
   module.attr("__version__") = BYTEPROPHET_VERSION;
   byteprophet::DefinePolicy(module);
   byteprophet::DefineBound(module);

@@ -11,6 +11,7 @@
 
 #include "bindings.h"
 #include "prophet/answers_window.h"
+#include "prophet/policy/prophet.h"
 #include "prophet/registry.h"
 #include "prophet/settings_text.h"
 
@@ -53,6 +54,7 @@ void SetReadyTimes(Policy& policy, const std::vector<ReadyTuple>& times) {
 
 void DefinePolicy(nb::module_& module) {
   module.attr("ANSWERS_BYTES") = prophet::kAnswersBytes;
+  module.attr("ACKS_WAIT_BYTES") = prophet::ProphetPolicy::kAcksWaitBytes;
   module.def("policy_names", &prophet::PolicyNames);
   module.def("default_settings", &prophet::DefaultSettings, "name"_a);
   module.def("parse_settings", &prophet::ParseSettings, "text"_a);

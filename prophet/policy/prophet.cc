@@ -44,14 +44,16 @@ std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
   const int64_t max_bytes = settings().at("partition_max_bytes");
   const auto bytes_per_ns = LinkBytesPerNs();
   if (max_bytes == 0 || !bytes_per_ns) return std::nullopt;
-  const auto largest = [&](double carried_bytes) {
-    int64_t bytes = kLeastPartitionBytes;
+  const auto preferred = [&](double link_bytes_per_ns) {
+    const double usual_ns = double{kUsualPartitionBytes} / link_bytes_per_ns;
+    int64_t bytes =
+        usual_ns > kLongestPartitionNs ? kUsualPartitionBytes / 2 : kUsualPartitionBytes;
+    const double carried_bytes = link_bytes_per_ns * double{kPartitionNs};
     while (bytes < max_bytes && 2 * static_cast<double>(bytes) <= carried_bytes) bytes *= 2;
     return std::min(bytes, max_bytes);
   };
-  const double carried_bytes = *bytes_per_ns * static_cast<double>(kPartitionNs);
-  return std::clamp(static_cast<int64_t>(partition_bytes_), largest(carried_bytes / kClearly),
-                    largest(carried_bytes * kClearly));
+  return std::clamp(static_cast<int64_t>(partition_bytes_), preferred(*bytes_per_ns / kClearly),
+                    preferred(*bytes_per_ns * kClearly));
 }
 
 int64_t ProphetPolicy::RankOf(const Item& item) { return order_.RankOf(item); }
@@ -72,20 +74,21 @@ uint64_t ProphetPolicy::ServerWindow(uint32_t server, std::optional<TimeNs> next
                                      TimeNs now) const {
   const auto bytes_per_ns = BytesPerNs(server);
   if (!bytes_per_ns) return max_bytes_;
-  return Window(*bytes_per_ns, FloorBytes(*bytes_per_ns, DelayNs(server), 1), next, now);
+  return Window(*bytes_per_ns, DelayNs(server), 1, next, now);
 }
 
-uint64_t ProphetPolicy::Window(double bytes_per_ns, double floor_bytes, std::optional<TimeNs> next,
-                               TimeNs now) const {
-  auto window = static_cast<double>(max_bytes_);
+uint64_t ProphetPolicy::Window(double bytes_per_ns, TimeNs delay_ns, int partitions,
+                               std::optional<TimeNs> next, TimeNs now) const {
+  const double most_bytes = partitions * partition_bytes_ + bytes_per_ns * double{kLongestNs};
+  double window = std::min(static_cast<double>(max_bytes_), most_bytes);
   if (next) window = std::min(window, bytes_per_ns * static_cast<double>(*next - now));
-  return static_cast<uint64_t>(std::max(window, floor_bytes));
+  return static_cast<uint64_t>(std::max(window, FloorBytes(bytes_per_ns, delay_ns, partitions)));
 }
 
 double ProphetPolicy::FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const {
   if (floor_bytes_ > 0) return static_cast<double>(floor_bytes_);
   const double until_heard_bytes = bytes_per_ns * static_cast<double>(delay_ns + kSlackNs);
-  return partitions * partition_bytes_ + std::max(double{kAnswersBytes}, until_heard_bytes);
+  return partitions * partition_bytes_ + std::max(double{kAcksWaitBytes}, until_heard_bytes);
 }
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {
@@ -94,11 +97,12 @@ bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now
   if (load.bytes >= ServerWindow(head.server, next, now)) return false;
   const auto bytes_per_ns = LinkBytesPerNs();
   if (!bytes_per_ns || queues().active_servers() < 2) return true;
-  const double floor_bytes = FloorBytes(*bytes_per_ns, LongestDelayNs(), 2);
-  if (link_load_.bytes() < Window(*bytes_per_ns, floor_bytes, next, now)) return true;
+  const TimeNs delay_ns = LongestDelayNs();
+  if (link_load_.bytes() < Window(*bytes_per_ns, delay_ns, 2, next, now)) return true;
   if (load.messages > 0) return false;
   const TimeNs latest = held_since_.emplace(head.server, now).first->second + kLongestHoldNs;
   if (latest <= now) return true;
+  const double floor_bytes = FloorBytes(*bytes_per_ns, delay_ns, 2);
   const TimeNs at = std::min(latest, link_load_.BelowAt(static_cast<uint64_t>(floor_bytes)));
   ask_again_ns_ = std::min(at, ask_again_ns_.value_or(at));
   return false;

@@ -1,18 +1,22 @@
 // prophet: strict priority, under windows of bytes in flight that shrink as something more urgent
 // approaches: one per server, and one for the worker's link, which the servers share.
 //
-//   W = max(floor, min(window_max_bytes, B * (r_next - now)))
+//   W = max(floor, min(window_max_bytes, most, B * (r_next - now)))
 //
 // r_next: the earliest predicted release of anything that outranks the head of the queue, for
-//   whatever server. What is in flight can be delivered by then. None predicted: W is
-//   window_max_bytes. Predicted but late: the floor.
+//   whatever server. What is in flight can be delivered by then. None predicted: nothing is to be
+//   kept free for. Predicted but late: the floor.
 // floor: window_floor_bytes or, if 0, what keeps the link busy and no more: one partition and the
-//   larger of kAnswersBytes and B * (the shortest acknowledgement delay + 1 ms). The millisecond is
-//   for late wake-ups; it also lets the window, and with it the estimate of B, grow where the delay
-//   is all that limits it. kAnswersBytes, because the delay is longer while the server sends: its
-//   acknowledgements stand behind its answers, of which so much may be on the way. The link
-//   needs one partition more while several servers have work: their messages share it and end
+//   larger of kAcksWaitBytes and B * (the shortest acknowledgement delay + 1 ms). The millisecond
+//   is for late wake-ups; it also lets the window, and with it the estimate of B, grow where the
+//   delay is all that limits it. kAcksWaitBytes, because the delay is longer while the server
+//   sends: its acknowledgements have a connection of their own, but stand in the device's queue
+//   behind what the kernel lets the answers' connection have there (two segments of 64 KiB). The
+//   link needs one partition more while several servers have work: their messages share it and end
 //   together, and while both acknowledgements are on their way it must have something to carry.
+// most: one partition (or two) and B * kLongestNs. A link is kept busy through later wake-ups than
+//   the floor allows for, where it costs nothing; but what is in flight delays what is asked for
+//   behind it, even with nothing more urgent to come.
 // B: the payload bandwidth of the server's share, or of the link. bandwidth_bps if given, else
 //   estimated from acknowledgements. Not known yet: W is window_max_bytes per server, and the
 //   link's window is open.
@@ -28,8 +32,9 @@
 //
 // Partitions that take a fast link next to no time cost more to handle than to carry. So the size
 // that is preferred is the largest power of two that the link carries in kPartitionNs, from
-// kLeastPartitionBytes to partition_max_bytes. The bandwidth is an estimate: the size stays while a
-// link that is faster or slower by kClearly would have it.
+// kUsualPartitionBytes to partition_max_bytes; or half of the former, where the link needs more
+// than kLongestPartitionNs for it. The bandwidth is an estimate: the size stays while a link that
+// is faster or slower by kClearly would have it.
 #pragma once
 
 #include <array>
@@ -38,7 +43,6 @@
 #include <span>
 #include <unordered_map>
 
-#include "prophet/answers_window.h"
 #include "prophet/link_load.h"
 #include "prophet/planned_order.h"
 #include "prophet/policy/predicting.h"
@@ -49,9 +53,10 @@ namespace prophet {
 class ProphetPolicy final : public PredictingPolicy {
  public:
   static constexpr std::string_view kName = "prophet";
-  static constexpr int64_t kLeastPartitionBytes = 256 << 10;
+  static constexpr int64_t kUsualPartitionBytes = 256 << 10;
+  static constexpr uint64_t kAcksWaitBytes = 128 << 10;
   static constexpr auto kSettings = std::to_array<SettingSpec>({
-      {"partition_bytes", kLeastPartitionBytes, 1, kMaxPartitionBytes},
+      {"partition_bytes", kUsualPartitionBytes, 1, kMaxPartitionBytes},
       {"partition_max_bytes", 4194304, 0, kMaxPartitionBytes},  // 0: stays as it is
       {"window_floor_bytes", 0, 0, kMaxWindowBytes},
       {"window_max_bytes", 1048576, 1, kMaxWindowBytes},
@@ -81,7 +86,9 @@ class ProphetPolicy final : public PredictingPolicy {
 
  private:
   static constexpr TimeNs kSlackNs = 1'000'000;
+  static constexpr TimeNs kLongestNs = 4'000'000;
   static constexpr TimeNs kPartitionNs = 2'500'000;
+  static constexpr TimeNs kLongestPartitionNs = 6'000'000;
   static constexpr double kClearly = 1.1;
   // How much longer than the link needs for it a message may take and still count as on the link.
   // Messages of other servers, sent later, may be before it: they share the link evenly.
@@ -91,7 +98,8 @@ class ProphetPolicy final : public PredictingPolicy {
 
   // `next`: when something more urgent is due.
   uint64_t ServerWindow(uint32_t server, std::optional<TimeNs> next, TimeNs now) const;
-  uint64_t Window(double bytes_per_ns, double floor_bytes, std::optional<TimeNs> next,
+  // Of a server, or of the link, which carries `partitions` more than what the delay asks for.
+  uint64_t Window(double bytes_per_ns, TimeNs delay_ns, int partitions, std::optional<TimeNs> next,
                   TimeNs now) const;
   double FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const;
 

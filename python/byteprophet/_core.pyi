@@ -28,6 +28,8 @@ _Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 ANSWERS_BYTES: int
 """What a server has on its way to a worker before it waits (prophet/answers_window.h)."""
+ACKS_WAIT_BYTES: int
+"""The least beside a partition in prophet's automatic window floor (prophet/policy/prophet.h)."""
 
 def policy_names() -> list[str]: ...
 def default_settings(name: str) -> dict[str, int]: ...

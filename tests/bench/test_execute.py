@@ -13,6 +13,7 @@ from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.result import read_results
 from byteprophet.errors import UserError
 from byteprophet.network import why_not_permitted
+from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.check import expected_parameters, parameters_sha256
 
@@ -65,7 +66,9 @@ def test_several_servers_and_three_workers_of_which_one_is_slow(tmp_path: Path) 
         assert row["worker_bandwidth_bps"] == {"1": RATE_BPS // 4}
         # The one link alone takes this long for all bytes.
         assert row["bound_ns"] > workload.size_bytes * 8e9 / (RATE_BPS // 4)
-        assert row["iteration_ns"]["median"] >= row["bound_ns"]
+        # What its limiter lets pass at once after a pause, in every iteration, is not in the bound.
+        burst_ns = BURST_BYTES * 8e9 / (RATE_BPS // 4)
+        assert row["iteration_ns"]["median"] >= row["bound_ns"] - burst_ns
     expected = parameters_sha256(expected_parameters(workload, 3, plan.updates))
     assert row["parameters_sha256"] == expected
 

@@ -74,6 +74,6 @@ def test_what_policies_let_in_flight() -> None:
     assert window_bytes(fixed, rows, link) == 9
     follows = {"partition_bytes": 5, "window_floor_bytes": 0}
     assert window_bytes(follows, rows, link) == 5 + 11_000 * 100
-    assert window_bytes(follows, rows, link / 1000) == 5 + (384 << 10)
+    assert window_bytes(follows, rows, link / 1000) == 5 + (128 << 10)
     assert window_bytes(follows, rows[:0], link) is None
     assert allowed_wait_ns(1_000_000, 1_000_000, link) == 20 * MS

@@ -181,7 +181,7 @@ TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
   ProphetPolicy policy(settings);
   ExpectUrgentAfter1000(policy);
   constexpr uint64_t kSlackBytes = kMs;  // one millisecond of this link
-  static_assert(kSlackBytes > kAnswersBytes);
+  static_assert(kSlackBytes > ProphetPolicy::kAcksWaitBytes);
   policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
   EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + kSlackBytes);
   Drain(policy, 0);
@@ -193,14 +193,14 @@ TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
   EXPECT_EQ(policy.WindowBytes(0, -5, 100'000), 1000 + 30'000 + kSlackBytes);
 }
 
-TEST(Prophet, TheFloorOfASlowLinkIsWhatTheServerSendsMeanwhile) {
+TEST(Prophet, TheFloorOfASlowLinkIsWhatAcknowledgementsWaitFor) {
   Settings settings = DefaultSettings("prophet");
   settings["partition_bytes"] = 1000;
   settings["bandwidth_bps"] = kBitsPerSecond / 1000;
   ProphetPolicy policy(settings);
   ExpectUrgentAfter1000(policy);
   policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
-  EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + kAnswersBytes);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + ProphetPolicy::kAcksWaitBytes);
 }
 
 TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {
@@ -236,7 +236,8 @@ TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {
   EXPECT_EQ(iteration(20'000), by_priority);
 }
 
-// The largest power of two that the link carries in 2.5 ms, within the limits.
+// The largest power of two that the link carries in 2.5 ms, within the limits; 128 KiB where 256
+// KiB take more than 6 ms.
 TEST(Prophet, ThePreferredPartitionFollowsTheLink) {
   const auto preferred = [](double bytes_per_ns, int64_t now, int64_t most) {
     Settings settings = DefaultSettings("prophet");
@@ -254,12 +255,26 @@ TEST(Prophet, ThePreferredPartitionFollowsTheLink) {
     EXPECT_EQ(preferred(12.5, now, kMost), kMost);
     EXPECT_EQ(preferred(12.5, now, 3000 * kKib), 3000 * kKib);
   }
+  for (const int64_t now : {64 * kKib, 256 * kKib, kMost}) {
+    EXPECT_EQ(preferred(0.035, now, kMost), 128 * kKib);
+    EXPECT_EQ(preferred(0.06, now, kMost), 256 * kKib);
+  }
+  EXPECT_EQ(preferred(0.043, 256 * kKib, kMost), 256 * kKib);  // 6.1 ms: not clearly
+  EXPECT_EQ(preferred(0.043, 128 * kKib, kMost), 128 * kKib);
   EXPECT_EQ(preferred(0.22, 256 * kKib, kMost), 256 * kKib);  // 550 kB: not clearly
   EXPECT_EQ(preferred(0.22, 512 * kKib, kMost), 512 * kKib);  // another
   EXPECT_EQ(preferred(12.5, 64 * kKib, 200 * kKib), 200 * kKib);
-  EXPECT_EQ(preferred(0.001, 64 * kKib, 200 * kKib), 200 * kKib);
+  EXPECT_EQ(preferred(0.001, 64 * kKib, 100 * kKib), 100 * kKib);
   EXPECT_EQ(preferred(12.5, 64 * kKib, 0), std::nullopt);
   EXPECT_EQ(preferred(0, 256 * kKib, kMost), std::nullopt);  // not known yet
+}
+
+TEST(Prophet, WithNothingUrgentToComeALinkHasFourMillisecondsInFlight) {
+  Settings settings = DefaultSettings("prophet");
+  settings["partition_bytes"] = 1000;
+  settings["bandwidth_bps"] = kBitsPerSecond / 10;
+  const ProphetPolicy policy(settings);
+  EXPECT_EQ(policy.WindowBytes(0, -5, 0), 1000u + 4 * kMs / 10);
 }
 
 TEST(Prophet, TheMaximumDoesNotStarveAFastLink) {

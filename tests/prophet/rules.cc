@@ -21,13 +21,13 @@ Rules Prophet(const Settings& settings) {
             if (load.bytes < max) return Gate::kEither;
             if (floor > 0) return Gate::kClosed;
             // The floor that follows the link may be above the maximum: a partition and what the
-            // link carries in the delay and a millisecond, or what a server sends meanwhile. No
+            // link carries in the delay and a millisecond, or what acknowledgements wait for. No
             // sample is shorter than a millisecond.
             const double bytes_per_ns = given_bytes_per_ns > 0
                                             ? given_bytes_per_ns
                                             : static_cast<double>(history.acked_bytes) / 1e6;
             const double link_bytes = std::max(
-                384.0 * 1024, bytes_per_ns * (static_cast<double>(history.longest_delay_ns) + 1e6));
+                128.0 * 1024, bytes_per_ns * (static_cast<double>(history.longest_delay_ns) + 1e6));
             return static_cast<double>(load.bytes) < static_cast<double>(partition) + link_bytes
                        ? Gate::kEither
                        : Gate::kClosed;

@@ -46,8 +46,8 @@ def window_bytes(settings: Mapping[str, int], transfers: Transfers, link_bps: fl
     """What a policy with ``settings`` lets in flight to a server whatever comes; None: no limit.
 
     ``prophet`` derives it from the link if ``window_floor_bytes`` is 0: one partition, and what the
-    link carries in the shortest acknowledgement delay and a millisecond, or what a server sends
-    meanwhile if that is more.
+    link carries in the shortest acknowledgement delay and a millisecond, or what acknowledgements
+    wait for if that is more.
     """
     partition_bytes = settings["partition_bytes"]
     if "outstanding_messages" in settings:
@@ -61,7 +61,7 @@ def window_bytes(settings: Mapping[str, int], transfers: Transfers, link_bps: fl
     if not len(transfers):
         return None
     delay_s = float((transfers["acked_ns"] - transfers["sent_ns"]).min()) / 1e9
-    return partition_bytes + max(_core.ANSWERS_BYTES, int(link_bps / 8 * (delay_s + _SLACK_S)))
+    return partition_bytes + max(_core.ACKS_WAIT_BYTES, int(link_bps / 8 * (delay_s + _SLACK_S)))
 
 
 def allowed_wait_ns(window: int, partition_bytes: int, server_bps: float) -> float:
