@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import digits_job
-from rich.console import Console
-from script import run_script, scheduler_names
+from script import progress_of, run_script, scheduler_names
 
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
 from byteprophet.cli.lists import split
@@ -36,7 +35,7 @@ SCHEMA = 1
 _RESULTS = Path(__file__).parent / "results"
 _PACED = "resnet50"
 
-_PROGRESS = Console(stderr=True)
+_progress = progress_of("bandwidth")
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,8 @@ def main(arguments: Sequence[str]) -> None:
     if reason is not None:
         raise UserError(f"limited links need network namespaces: {reason}")
     for number, cell in enumerate(missing, start=1):
-        _PROGRESS.print(
-            f"bandwidth: job {number} of {len(missing)}: round {cell.round}, {cell.workload}, "
+        _progress(
+            f"job {number} of {len(missing)}: round {cell.round}, {cell.workload}, "
             f"{format_rate(cell.bandwidth_bps)}, {cell.scheduler}"
         )
         results.add(_run(cell, lengths, options.runs))

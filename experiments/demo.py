@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 from digits_job import WORKERS, Finished, run_digits, share_bounds, summarize
 from rich import box
-from rich.console import Console
 from rich.table import Table
-from script import run_script, scheduler_names
+from script import progress_of, run_script, scheduler_names
 
 from byteprophet.bench import describe_machine
 from byteprophet.errors import JobFailed, UserError
@@ -45,7 +44,7 @@ some dozens of updates. Where both do the same arithmetic in the same order it i
 _REFERENCE_TIMEOUT_S = 300.0
 _REFERENCE = Path(__file__).parent / "digits" / "reference.py"
 
-_PROGRESS = Console(stderr=True)
+_progress = progress_of("demo")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -62,11 +61,11 @@ def main(arguments: Sequence[str]) -> None:
     jobs: dict[str, list[Finished]] = {name: [] for name in names}
     for number in range(1, options.rounds + 1):
         for name in names:
-            _PROGRESS.print(f"demo: round {number} of {options.rounds}: {name}")
+            _progress(f"round {number} of {options.rounds}: {name}")
             jobs[name].append(
                 run_digits(name, bandwidth_bps, reason is None, options.iterations, options.runs)
             )
-    _PROGRESS.print("demo: the same training in one process")
+    _progress("the same training in one process")
     out = make_run_directory(options.runs, "demo")
     reference = run_reference(out, jobs[names[0]][0].workers[0]["updates"])
     rows = [summarize(name, bandwidth_bps, reason is None, jobs[name]) for name in names]

@@ -32,7 +32,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from role_cpu import CpuSampler
-from script import run_script, scheduler_names
+from script import progress_of, run_script, scheduler_names
 
 from byteprophet import schedulers
 from byteprophet.bench import describe_machine
@@ -48,7 +48,7 @@ _JOB_TIMEOUT_S = 300.0
 _WARMUP_ITERATIONS = 20  # until partitions have grown
 
 Row = Mapping[str, Any]
-_PROGRESS = Console(stderr=True)
+_progress = progress_of("goodput")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     for number in range(1, options.rounds + 1):
         flow = _iperf(number, options, rows)
         for name in names:
-            _PROGRESS.print(f"goodput: round {number} of {options.rounds}: {name}")
+            _progress(f"round {number} of {options.rounds}: {name}")
             row = _run(name, options, profiled=options.perf and number == options.rounds)
             before, flow = flow, _iperf(number, options, rows)
             around = (before.bytes_per_s + flow.bytes_per_s) / 2
@@ -97,7 +97,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _iperf(number: int, options: argparse.Namespace, rows: list[Row]) -> iperf.Flow:
-    _PROGRESS.print(f"goodput: round {number} of {options.rounds}: iperf3")
+    _progress(f"round {number} of {options.rounds}: iperf3")
     flow = iperf.measure(options.seconds)
     rows.append(
         {
@@ -156,7 +156,7 @@ def _perf(directory: Path, wanted: bool) -> Iterator[None]:
     program = shutil.which("perf") if wanted else None
     if program is None:
         if wanted:
-            _PROGRESS.print("goodput: perf is not installed: no profile")
+            _progress("perf is not installed: no profile")
         yield
         return
     path = directory / "perf.data"
@@ -171,9 +171,7 @@ def _perf(directory: Path, wanted: bool) -> Iterator[None]:
             yield
         finally:
             recording.terminate()
-    _PROGRESS.print(
-        f"goodput: perf report -i {path}" if path.exists() else "goodput: perf recorded nothing"
-    )
+    _progress(f"perf report -i {path}" if path.exists() else "perf recorded nothing")
 
 
 def _print(rows: Sequence[Row]) -> None:

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from map_plot import draw_map
-from rich.console import Console
-from script import run_script
+from script import progress_of, run_script
 
 from byteprophet import schedulers
 from byteprophet.cli.lists import split
@@ -42,7 +41,7 @@ _DELAYS_US = (10, 50, 200, 1000, 5000)
 _COSTS_US = (5, 20, 100, 500)
 _RESULTS = Path(__file__).parent / "results"
 
-_PROGRESS = Console(stderr=True)
+_progress = progress_of("map")
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,8 @@ def main(arguments: Sequence[str]) -> None:
     results = Results(options.out / "map.json")
     missing = [cell for cell in cells if not results.has(cell)]
     for number, cell in enumerate(missing, start=1):
-        _PROGRESS.print(
-            f"map: cell {number} of {len(missing)}: {cell.workload}, link {cell.link:g}, "
+        _progress(
+            f"cell {number} of {len(missing)}: {cell.workload}, link {cell.link:g}, "
             f"delay {cell.delay_ns / 1e3:g} us, message cost {cell.message_cost_ns / 1e3:g} us"
         )
         results.add(run_cell(cell))

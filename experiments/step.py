@@ -25,8 +25,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.console import Console
-from script import run_script, scheduler_names
+from script import progress_of, run_script, scheduler_names
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
@@ -47,7 +46,7 @@ SETTLED = 10  # iterations after which it is taken as settled
 _RESULTS = Path(__file__).parent / "results"
 
 Row = Mapping[str, Any]
-_PROGRESS = Console(stderr=True)
+_progress = progress_of("step")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -110,7 +109,7 @@ def _run(scheduler: str, before: int, after: int, options: argparse.Namespace) -
         steps=(step,),
         environment={VARIABLE: "1"},
     )
-    _PROGRESS.print(f"step: {scheduler}, {format_rate(before)} to {format_rate(after)}")
+    _progress(f"{scheduler}, {format_rate(before)} to {format_rate(after)}")
     plan = Plan((case,), 2 * options.iterations, rounds=1)
     (row,) = run_bench(plan, options.runs, namespaces=True, progress=_quiet)
     run_directory = Path(row["run"])
