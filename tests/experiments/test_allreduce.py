@@ -12,7 +12,7 @@ import allreduce
 import pytest
 from allreduce_cells import Setting, cell_of
 from allreduce_table import figures, targets
-from stated_jobs import MS, Ran, small_cell, state_jobs
+from stated_jobs import MS, Ran
 
 from byteprophet.bench import Case, grid_run
 from byteprophet.bench.execute import Measured
@@ -24,17 +24,6 @@ from byteprophet.network import why_not_permitted
 from byteprophet.workload import load
 
 pytestmark = pytest.mark.skipif(bool(why_not_permitted()), reason="limited links are checked for")
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> list[str]:
-    return small_cell(tmp_path)
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
-    """Iterations take as stated below."""
-    return state_jobs(monkeypatch, iteration_ns)
 
 
 def iteration_ns(case: Case) -> int:

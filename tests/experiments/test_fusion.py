@@ -11,7 +11,7 @@ from pathlib import Path
 import fusion
 import pytest
 from allreduce_cells import Setting, cell_of
-from stated_jobs import MS, Ran, small_cell, state_jobs
+from stated_jobs import MS, Ran
 
 from byteprophet.bench import Case
 from byteprophet.bench.grid import Grid
@@ -19,16 +19,6 @@ from byteprophet.errors import UserError
 from byteprophet.network import why_not_permitted
 
 pytestmark = pytest.mark.skipif(bool(why_not_permitted()), reason="limited links are checked for")
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> list[str]:
-    return small_cell(tmp_path)
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
-    return state_jobs(monkeypatch, iteration_ns)
 
 
 def iteration_ns(case: Case) -> int:

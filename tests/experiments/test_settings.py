@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import settings
-from stated_jobs import MS, Ran, state_jobs
+from stated_jobs import MS, Ran
 
 from byteprophet.bench import Case
 from byteprophet.errors import UserError
@@ -19,11 +19,6 @@ pytestmark = pytest.mark.skipif(bool(why_not_permitted()), reason="limited links
 
 CELL = "resnet18-x0.3-2w1s"
 CANDIDATES = ["p3", "p3:partition_bytes=65536,outstanding_messages=1"]
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
-    return state_jobs(monkeypatch, iteration_ns)
 
 
 def iteration_ns(case: Case) -> int:
