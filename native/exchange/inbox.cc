@@ -203,7 +203,12 @@ void Inbox::TakeText(Link& link) {
   }
 }
 
-void Inbox::Lose(Link& link, const std::string& why) {
+void Inbox::Lose(Link& link, std::string why) {
+  if (first_lost_.empty()) {
+    first_lost_ = why;
+  } else {
+    why += " (before it: " + first_lost_ + ")";
+  }
   link.lost = why;
   link.incoming = nullptr;
   poll_.Remove(link.fd);

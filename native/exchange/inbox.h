@@ -85,7 +85,8 @@ class Inbox {
   void TakeHeader(Link& link);
   void TakeBody(Link& link, size_t bytes);
   void TakeText(Link& link);
-  void Lose(Link& link, const std::string& why);
+  // Ranks end because others have ended: `why` gets the first end, too.
+  void Lose(Link& link, std::string why);
   void Break(Link& link, const std::string& what);
 
   Incoming& IncomingOf(uint64_t number);
@@ -110,6 +111,7 @@ class Inbox {
   const size_t ranks_;
   std::map<uint64_t, Incoming> incoming_;  // by operation
   std::vector<std::byte> thrown_away_;
+  std::string first_lost_;  // why; empty while all links are of use
   bool finished_ = false;
 };
 

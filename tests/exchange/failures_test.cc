@@ -42,6 +42,18 @@ TEST(Failures, AnEndWithoutAGoodbyeIsAnError) {
   EXPECT_EQ(Await(*alone.mesh), Failed(1, "rank 1 is gone: connection closed"));
 }
 
+TEST(Failures, WhoEndedFirstIsNamedWithWhoFollowed) {
+  Alone alone(0, 3);
+  std::vector<float> values(3), of_rank_2(1);
+  alone.peer(1).SayGoodbye();
+  Begin(*alone.mesh, Kind::kGather, 1, values);
+  EXPECT_EQ(Await(*alone.mesh), Failed(1, "rank 1 has left the job"));
+  alone.peer(2).SayGoodbye();
+  Begin(*alone.mesh, Kind::kGather, 2, of_rank_2);
+  EXPECT_EQ(Await(*alone.mesh),
+            Failed(2, "rank 2 has left the job (before it: rank 1 has left the job)"));
+}
+
 TEST(Failures, AGoodbyeIsNoneUntilTheRankIsNeeded) {
   Alone alone(0, 2);
   std::vector<float> values(1), more(2);
