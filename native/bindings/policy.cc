@@ -10,7 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
-#include "prophet/answers_window.h"
+#include "byteps/answers/flow.h"
 #include "prophet/policy/prophet.h"
 #include "prophet/registry.h"
 #include "prophet/settings_text.h"
@@ -53,7 +53,7 @@ void SetReadyTimes(Policy& policy, const std::vector<ReadyTuple>& times) {
 }  // namespace
 
 void DefinePolicy(nb::module_& module) {
-  module.attr("ANSWERS_BYTES") = prophet::kAnswersBytes;
+  module.attr("ANSWERS_BYTES") = Flow::kFloorBytes;
   module.attr("ACKS_WAIT_BYTES") = prophet::ProphetPolicy::kAcksWaitBytes;
   module.def("policy_names", &prophet::PolicyNames);
   module.def("default_settings", &prophet::DefaultSettings, "name"_a);

@@ -4,8 +4,8 @@
 //   W = max(floor, min(window_max_bytes, most, B * (r_next - now)))
 //
 // r_next: the earliest predicted release of anything that outranks the head of the queue, for
-//   whatever server. What is in flight can be delivered by then. None predicted: nothing is to be
-//   kept free for. Predicted but late: the floor.
+//   whatever server. What is in flight can be delivered by then. None predicted: no limit by
+//   it. Predicted but late: the floor.
 // floor: window_floor_bytes or, if 0, what keeps the link busy and no more: one partition and the
 //   larger of kAcksWaitBytes and B * (the shortest acknowledgement delay + 1 ms). The millisecond
 //   is for late wake-ups; it also lets the window, and with it the estimate of B, grow where the

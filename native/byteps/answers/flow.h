@@ -30,8 +30,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "prophet/answers_window.h"
-
 namespace byteprophet {
 
 // What the kernel says of a connection.
@@ -43,7 +41,7 @@ struct TcpReading {
 class Flow {
  public:
   static constexpr int64_t kSlackNs = 1'000'000;
-  static constexpr uint64_t kFloorBytes = prophet::kAnswersBytes;
+  static constexpr uint64_t kFloorBytes = 384 << 10;
   static constexpr int64_t kRestNs = 10'000'000;    // ZeroMQ's threads have run meanwhile
   static constexpr int64_t kSampleNs = 10'000'000;  // the rate is measured over that long, or more
   static constexpr size_t kRates = 8;  // the window follows the largest of the last ones
