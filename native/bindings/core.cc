@@ -1,10 +1,12 @@
 #include "bindings.h"
+#include "sources.h"
 
 NB_MODULE(_core, module) {
   // A mesh is closed at exit, but its object outlives the interpreter: torch's hooks hold it. The
   // warning would end every job's output.
   nanobind::set_leak_warnings(false);
   module.attr("__version__") = BYTEPROPHET_VERSION;
+  module.attr("SOURCES") = BYTEPROPHET_SOURCES;
   byteprophet::DefinePolicy(module);
   byteprophet::DefineBound(module);
   byteprophet::DefineEngine(module);

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 __version__: str
+SOURCES: str
+"""Digest of the files that this and BytePS with the plug-in were built from."""
 
 # For annotations only: not there at run time.
 # ("send", key, server, priority, size_bytes): it is in flight until on_acked(key)
@@ -27,7 +29,7 @@ Decision: TypeAlias = (
 _Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 ANSWERS_BYTES: int
-"""What a server has on its way to a worker before it waits (prophet/answers_window.h)."""
+"""What a server has on its way to a worker before it waits (native/byteps/answers/flow.h)."""
 ACKS_WAIT_BYTES: int
 """The least beside a partition in prophet's automatic window floor (prophet/policy/prophet.h)."""
 

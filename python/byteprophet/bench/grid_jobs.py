@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import re
 from collections.abc import Mapping
@@ -176,16 +175,11 @@ def code_version() -> str:
     Reports, the command line and the bench itself are not in it: a change there changes no figure.
     """
     package = Path(byteprophet.__file__).parent
-    compiled = Path(_core.__file__).parent
-    files = {path for path in package.glob("*.py") if path.is_file()}
+    files = set(package.glob("*.py"))
     for room in _RUNS_IN_JOBS:
         files |= set((package / room).rglob("*.py"))
-    files |= {Path(_core.__file__), *(compiled / "native").rglob("*.so")}
-    found = importlib.util.find_spec("byteps")
-    for place in found.submodule_search_locations or () if found else ():
-        files |= set(Path(place).rglob("*.so"))
     content = b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))
-    return _digest(content)
+    return _digest(_core.SOURCES.encode() + content)
 
 
 def _digest(content: bytes) -> str:
