@@ -103,7 +103,7 @@ lint: build
 	$(BIN)/mypy
 	$(BIN)/mypy experiments/*.py experiments/digits/*.py
 	$(BIN)/mypy experiments/gluon/*.py
-	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: build
 	$(BIN)/ruff check --fix .

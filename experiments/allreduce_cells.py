@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
+
+from script import add_record_options
 
 from byteprophet.bench.grid import Cell
 from byteprophet.bench.grid_jobs import Variant
@@ -73,11 +74,7 @@ def add_cell_options(
     parser.add_argument("--ratios", default=ratios, help="all-reduce time over compute time")
     parser.add_argument("--ranks", default=ranks)
     parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
-    parser.add_argument(
-        "--slowed", type=int, default=1, help="compute and links so many times slower"
-    )
-    parser.add_argument("--out", type=Path, default=Path(out))
-    parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
+    add_record_options(parser, out)
 
 
 def cells_of(options: argparse.Namespace) -> tuple[Cell, ...]:

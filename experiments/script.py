@@ -1,9 +1,11 @@
-"""What the scripts here have in common: exit statuses, lines for people, schedulers as given."""
+"""What the scripts here have in common: exits, lines for people, options, schedulers as given."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
@@ -27,6 +29,15 @@ def run_script(main: Callable[[Sequence[str]], None]) -> NoReturn:
         print("byteprophet: error: interrupted", file=sys.stderr)
         sys.exit(_INTERRUPTED)
     sys.exit(0)
+
+
+def add_record_options(parser: argparse.ArgumentParser, out: str) -> None:
+    """Of a script whose jobs are recorded as a grid's are; ``out``: where, if nothing is said."""
+    parser.add_argument(
+        "--slowed", type=int, default=1, help="compute and links so many times slower"
+    )
+    parser.add_argument("--out", type=Path, default=Path(out), help="directory of the records")
+    parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
 
 
 def progress_of(name: str) -> Callable[[str], None]:

@@ -21,7 +21,7 @@ from statistics import fmean, median
 
 from rich import box
 from rich.table import Table
-from script import progress_of, run_script, scheduler_with_settings
+from script import add_record_options, progress_of, run_script, scheduler_with_settings
 
 from byteprophet import schedulers
 from byteprophet.bench.grid import Grid, load_grid
@@ -90,12 +90,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("candidates", nargs="+", metavar="SCHEDULER[:NAME=VALUE,...]")
     parser.add_argument("--grid", default="default", help="built-in, or a grid file")
     parser.add_argument("--cells", required=True, help="separated by commas")
-    parser.add_argument(
-        "--slowed", type=int, default=1, help="compute and links so many times slower"
-    )
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("runs/settings"))
-    parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
+    add_record_options(parser, "runs/settings")
     return parser.parse_args(arguments)
 
 
