@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 else:
     torch = pytest.importorskip("torch")
 
-from byteprophet.workload import Tensor
+from byteprophet.workload import Tensor, Workload
 from byteprophet.workload.gradient import Patterns, coefficient
-from byteprophet.workload.making import PIECE_ELEMENTS, GradientMaker
+from byteprophet.workload.making import PIECE_ELEMENTS, GradientMaker, quotas
 
 ELEMENTS = (3, 2 * PIECE_ELEMENTS, PIECE_ELEMENTS + 1, 700)
 TENSORS = tuple(Tensor(f"t{i}", 4 * n, 0, 0) for i, n in enumerate(ELEMENTS))
 PATTERNS = Patterns(max(ELEMENTS))
+ALL = sum(ELEMENTS)
 
 
 def maker() -> GradientMaker:
@@ -34,26 +35,26 @@ def check(position: int, iteration: int, gradient: torch.Tensor) -> None:
 def test_taken_after_any_number_of_pieces(pieces: int) -> None:
     ahead = maker()
     ahead.prepare(5)
-    made = [ahead.make_piece() for _ in range(pieces)]
+    made = [ahead.make_piece(ALL) for _ in range(pieces)]
     assert made == [True] * min(pieces, 6) + [False] * (pieces - 6)
     for position in (3, 2, 1, 0):
         check(position, 5, ahead.take(position, 5))
-    assert not ahead.make_piece()
+    assert not ahead.make_piece(ALL)
 
 
 def test_pieces_between_takes() -> None:
     ahead = maker()
     ahead.prepare(1)
     for position in (3, 2, 1, 0):
-        ahead.make_piece()
+        ahead.make_piece(ALL)
         check(position, 1, ahead.take(position, 1))
 
 
 def test_out_of_turn_and_again() -> None:
     ahead = maker()
     ahead.prepare(1)
-    ahead.make_piece()
-    ahead.make_piece()  # the first half of position 2
+    ahead.make_piece(ALL)
+    ahead.make_piece(ALL)  # the first half of position 2
     for position in (1, 2, 3, 3, 0):
         check(position, 1, ahead.take(position, 1))
 
@@ -61,7 +62,7 @@ def test_out_of_turn_and_again() -> None:
 def test_another_iteration_than_the_one_prepared() -> None:
     ahead = maker()
     ahead.prepare(1)
-    while ahead.make_piece():
+    while ahead.make_piece(ALL):
         pass
     check(2, 0, ahead.take(2, 0))
     ahead.prepare(2)
@@ -69,7 +70,7 @@ def test_another_iteration_than_the_one_prepared() -> None:
 
 
 def test_nothing_is_made_before_it_is_asked_for() -> None:
-    assert not maker().make_piece()
+    assert not maker().make_piece(ALL)
 
 
 def test_gradients_are_nobody_elses() -> None:
@@ -78,3 +79,51 @@ def test_gradients_are_nobody_elses() -> None:
     first, second = ahead.take(3, 0), ahead.take(3, 0)
     first.zero_()
     check(3, 0, second)
+
+
+def test_no_more_than_the_quota_and_a_piece() -> None:
+    ahead = maker()
+    ahead.prepare(0)
+    made = []
+    for quota in (0, 1, 700, 701, 701 + PIECE_ELEMENTS):
+        made.append(0)
+        while ahead.make_piece(quota):
+            made[-1] += 1
+    assert made == [0, 1, 0, 1, 1]
+    ahead.prepare(1)
+    assert ahead.make_piece(1)
+
+
+@pytest.mark.parametrize("bursts", [(None,) * 4, (0, 0, 1, 1), (0, 0, 0, 0)])
+@pytest.mark.parametrize("forward_ns", [(10, 20, 30, 40), (0, 0, 0, 0)])
+@pytest.mark.parametrize("backward_ns", [(400, 1, 0, 7), (1, 1, 900, 1)])
+def test_quotas_grow_evenly_and_suffice(
+    bursts: tuple[int | None, ...], forward_ns: tuple[int, ...], backward_ns: tuple[int, ...]
+) -> None:
+    given = zip(ELEMENTS, forward_ns, backward_ns, bursts, strict=True)
+    tensors = tuple(
+        Tensor(f"t{i}", 4 * elements, forward, backward, burst)
+        for i, (elements, forward, backward, burst) in enumerate(given)
+    )
+    workload = Workload("w", 1, tensors)
+    found = quotas(workload)
+    assert (found[0].backward, len(found)) == (ALL, 4)
+    # Along the time line of the device: what is there, and when.
+    there, times_ns, needed, exact = [0], [0], 0, False
+    for position, tensor in enumerate(tensors):
+        there.append(found[position].forward)
+        times_ns.append(times_ns[-1] + tensor.forward_ns)
+    for position in (3, 2, 1, 0):
+        if position in [burst[0] for burst in workload.bursts()]:
+            (burst,) = (burst for burst in workload.bursts() if burst[0] == position)
+            needed += sum(tensors[member].elements for member in burst)
+            assert there[-1] >= needed or times_ns[-1] == 0
+            exact |= there[-1] <= needed + 1
+        there.append(found[position].backward)
+        times_ns.append(times_ns[-1] + tensors[position].backward_ns)
+    assert there == sorted(there)
+    if forward_ns[0]:
+        assert exact  # no slower rate would do
+        rate = there[1] / times_ns[1]
+        for elements, time_ns in zip(there, times_ns, strict=True):
+            assert abs(elements - min(ALL, rate * time_ns)) <= 2 + rate

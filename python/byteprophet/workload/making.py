@@ -5,22 +5,57 @@ an embedding's table at the other end): writing their gradients takes longer tha
 stated time. So gradients are written in the order in which backward needs them, piece by piece,
 while layers wait out their time; what is not finished when its layer runs is finished there.
 
+No accelerator's host would have this work, and when forward begins, all threads that exchange and
+update are busiest. So it is done evenly: at the lowest rate, the same from the first layer on, at
+which each gradient is there when its layer runs.
+
 One thread at a time; no locks. Gradients exist for one backward pass more than without this, from
 the forward pass before it on.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
 from byteprophet.workload.gradient import Patterns, coefficient
-from byteprophet.workload.model import Tensor
+from byteprophet.workload.model import Tensor, Workload
 
 PIECE_ELEMENTS = 1 << 18
 """One piece: 1 MiB, well below a millisecond unless the machine is overloaded."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """How many elements of an iteration's gradients are to be there when a layer has run."""
+
+    forward: int
+    backward: int
+
+
+def quotas(workload: Workload) -> list[Quota]:
+    """Of the layers, in forward order."""
+    tensors = workload.tensors
+    elements = sum(tensor.elements for tensor in tensors)
+    forward_ends_ns = list(accumulate(tensor.forward_ns for tensor in tensors))
+    backward = accumulate((t.backward_ns for t in reversed(tensors)), initial=forward_ends_ns[-1])
+    backward_ends_ns = list(backward)[:0:-1]
+    rate = 0.0
+    needed = 0
+    for burst in reversed(workload.bursts()):
+        needed += sum(tensors[position].elements for position in burst)
+        begin_ns = backward_ends_ns[burst[0]] - tensors[burst[0]].backward_ns
+        rate = max(rate, needed / begin_ns if begin_ns > 0 else math.inf)
+
+    def by(end_ns: int) -> int:
+        return elements if math.isinf(rate) else min(elements, math.ceil(rate * end_ns))
+
+    ends_ns = zip(forward_ends_ns, backward_ends_ns, strict=True)
+    return [Quota(by(forward_ns), by(backward_ns)) for forward_ns, backward_ns in ends_ns]
 
 
 @dataclass
@@ -45,6 +80,7 @@ class GradientMaker:
         self._iteration = 0
         self._begun: dict[int, _Gradient] = {}  # by position; not taken yet
         self._next = -1  # position that the next piece belongs to; -1: nothing to make
+        self._made = 0  # elements of the iteration
 
     @property
     def iteration(self) -> int:
@@ -56,10 +92,11 @@ class GradientMaker:
         self._iteration = iteration
         self._begun = {}
         self._next = len(self._tensors) - 1
+        self._made = 0
 
-    def make_piece(self) -> bool:
-        """Write one piece of the gradients to come; False if all are written."""
-        if self._next < 0:
+    def make_piece(self, quota: int) -> bool:
+        """Write one piece; False if ``quota`` elements of the gradients, or all, are there."""
+        if self._next < 0 or self._made >= quota:
             return False
         if self._next not in self._begun:
             self._begun[self._next] = self._empty(self._next)
@@ -92,3 +129,4 @@ class GradientMaker:
             scale = coefficient(tensor.name, self._rank, iteration)
             torch.mul(pattern[piece], scale, out=gradient.values[piece])
             gradient.written = piece.stop
+            self._made += piece.stop - piece.start

@@ -23,6 +23,7 @@ for, each as long as it is stated to take, on a lane of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from torch import nn
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload.gradient import Patterns
-from byteprophet.workload.making import GradientMaker
+from byteprophet.workload.making import GradientMaker, Quota, quotas
 from byteprophet.workload.model import Tensor, Workload
 from byteprophet.workload.pacing import Pacer
 
@@ -53,12 +54,15 @@ class PacedModel(nn.Module):
         self._iteration = 0
         self._spans: SpanLog | None = None
         self._names = [tensor.name for tensor in workload.tensors]
+        own = quotas(workload)
         for burst in workload.bursts():
             members: list[PacedLayer] = []
             for position in burst:
                 tensor = workload.tensors[position]
                 initial = patterns.initial(tensor.name, tensor.elements)
-                layer = PacedLayer(position, tensor, initial, self._pacer, self._maker)
+                layer = PacedLayer(
+                    position, tensor, own[position], initial, self._pacer, self._maker
+                )
                 self.add_module(f"{position:05d}:{tensor.name.replace('.', '/')}", layer)
                 members.append(layer)
             members[0].burst = tuple(members)
@@ -92,8 +96,10 @@ class PacedModel(nn.Module):
 
         Called between iterations.
         """
-        for layer, tensor in zip(self._layers(), workload.tensors, strict=True):
+        changed = zip(self._layers(), workload.tensors, quotas(workload), strict=True)
+        for layer, tensor, quota in changed:
             layer.tensor = tensor
+            layer.quota = quota
 
     def named_tensors(self) -> Iterator[tuple[str, nn.Parameter]]:
         """The tensors' own names and the parameters, in forward order."""
@@ -114,6 +120,7 @@ class PacedLayer(nn.Module):
         self,
         position: int,
         tensor: Tensor,
+        quota: Quota,
         initial: torch.Tensor,
         pacer: Pacer,
         maker: GradientMaker,
@@ -121,6 +128,7 @@ class PacedLayer(nn.Module):
         super().__init__()
         self.position = position
         self.tensor = tensor
+        self.quota = quota
         self.pacer = pacer
         self.maker = maker
         self.burst: tuple[PacedLayer, ...] = ()
@@ -166,7 +174,8 @@ class _Paced(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.layer = layer
         ctx.iteration = layer.maker.iteration
-        layer.pacer.wait(layer.tensor.forward_ns, layer.maker.make_piece)
+        make_piece = partial(layer.maker.make_piece, layer.quota.forward)
+        layer.pacer.wait(layer.tensor.forward_ns, make_piece)
         return signal.clone()
 
     @staticmethod
@@ -175,7 +184,8 @@ class _Paced(torch.autograd.Function):
         layer.pacer.begin_backward()
         maker, backward_order = layer.maker, reversed(layer.burst)
         gradients = [maker.take(member.position, ctx.iteration) for member in backward_order]
-        layer.pacer.wait(layer.tensor.backward_ns, maker.make_piece)
+        make_piece = partial(maker.make_piece, layer.quota.backward)
+        layer.pacer.wait(layer.tensor.backward_ns, make_piece)
         size_bytes = sum(gradient.nbytes for gradient in gradients)
         layer.record(Kind.BACKWARD, layer.pacer.end(), ctx.iteration, size_bytes)
         return (*outputs, None, *gradients[::-1])
