@@ -5,9 +5,10 @@ an embedding's table at the other end): writing their gradients takes longer tha
 stated time. So gradients are written in the order in which backward needs them, piece by piece,
 while layers wait out their time; what is not finished when its layer runs is finished there.
 
-No accelerator's host would have this work, and when forward begins, all threads that exchange and
-update are busiest. So it is done evenly: at the lowest rate, the same from the first layer on, at
-which each gradient is there when its layer runs.
+No accelerator's host would have this work, the thread that does it may run before all others
+(``real_time.py``), and threads that exchange and update are busiest when forward begins. So it is
+done evenly: at the lowest rate, the same from the first layer on, at which each gradient is there
+when its layer runs.
 
 One thread at a time; no locks. Gradients exist for one backward pass more than without this, from
 the forward pass before it on.
