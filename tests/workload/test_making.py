@@ -113,10 +113,10 @@ def test_quotas_grow_evenly_and_suffice(
     for position, tensor in enumerate(tensors):
         there.append(found[position].forward)
         times_ns.append(times_ns[-1] + tensor.forward_ns)
+    answering = {burst.start: burst for burst in workload.bursts()}
     for position in (3, 2, 1, 0):
-        if position in [burst[0] for burst in workload.bursts()]:
-            (burst,) = (burst for burst in workload.bursts() if burst[0] == position)
-            needed += sum(tensors[member].elements for member in burst)
+        if position in answering:
+            needed += sum(tensors[member].elements for member in answering[position])
             assert there[-1] >= needed or times_ns[-1] == 0
             exact |= there[-1] <= needed + 1
         there.append(found[position].backward)

@@ -41,19 +41,17 @@ class Quota:
 def quotas(workload: Workload) -> list[Quota]:
     """Of the layers, in forward order."""
     tensors = workload.tensors
-    elements = sum(tensor.elements for tensor in tensors)
-    forward_ends_ns = list(accumulate(tensor.forward_ns for tensor in tensors))
-    backward = accumulate((t.backward_ns for t in reversed(tensors)), initial=forward_ends_ns[-1])
-    backward_ends_ns = list(backward)[:0:-1]
-    rate = 0.0
+    forward_ends_ns = accumulate(tensor.forward_ns for tensor in tensors)
+    backward_ends_ns = [workload.forward_ns + end_ns for end_ns in workload.backward_ends_ns()]
+    rate = 0.0  # elements per nanosecond
     needed = 0
     for burst in reversed(workload.bursts()):
         needed += sum(tensors[position].elements for position in burst)
-        begin_ns = backward_ends_ns[burst[0]] - tensors[burst[0]].backward_ns
-        rate = max(rate, needed / begin_ns if begin_ns > 0 else math.inf)
+        begin_ns = backward_ends_ns[burst.start] - tensors[burst.start].backward_ns
+        rate = max(rate, needed / max(1, begin_ns))
 
     def by(end_ns: int) -> int:
-        return elements if math.isinf(rate) else min(elements, math.ceil(rate * end_ns))
+        return min(needed, math.ceil(rate * end_ns))
 
     ends_ns = zip(forward_ends_ns, backward_ends_ns, strict=True)
     return [Quota(by(forward_ns), by(backward_ns)) for forward_ns, backward_ns in ends_ns]

@@ -87,8 +87,12 @@ class Workload:
         Backward runs the tensors in reverse; a burst is ready when its last layer is done,
         which is the one that forward runs first.
         """
-        ends = list(accumulate(tensor.backward_ns for tensor in reversed(self.tensors)))[::-1]
-        return tuple(ends[burst.start] for burst in self.bursts() for _ in burst)
+        ends_ns = self.backward_ends_ns()
+        return tuple(ends_ns[burst.start] for burst in self.bursts() for _ in burst)
+
+    def backward_ends_ns(self) -> tuple[int, ...]:
+        """When backward has run each layer, in forward order, from the start of backward."""
+        return tuple(accumulate(tensor.backward_ns for tensor in reversed(self.tensors)))[::-1]
 
     def scaled(self, compute_ns: int) -> Workload:
         """The same workload, rescaled so that forward plus backward take exactly ``compute_ns``.
