@@ -7,6 +7,7 @@ from pathlib import Path
 
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.bench.grid_jobs import Variant, fingerprint, plan_of, prepare_cell
+from byteprophet.workload import load
 
 CELL = Cell("resnet18", "1gbit", workers=3)
 
@@ -58,6 +59,16 @@ def test_a_record_says_which_variant() -> None:
         assert Variant.of_record(record) == variant
     older = {"scheduler": "p3", "settings": {}, "tuner": False}
     assert Variant.of_record(older) == Variant("p3")
+
+
+def test_a_cell_keeps_its_workload_whatever_else_is_prepared_there(tmp_path: Path) -> None:
+    """Another grid, slowed, has cells of the same names; others differ in what files lack."""
+    cells = [replace(CELL, name="x 1"), replace(CELL, workload="resnet50", name="x-1")]
+    prepared = [prepare_cell(cell, tmp_path) for cell in (*cells, cells[0].slowed(3))]
+    for one in prepared:
+        assert load(str(one.path)) == one.workload
+    assert prepare_cell(cells[0], tmp_path) == prepared[0]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_the_last_worker_is_the_slow_one(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from byteprophet import _core, schedulers
 from byteprophet.bench.case import Case, Plan, all_reduce_case
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.bench.runtimes import BYTEPS
+from byteprophet.whole_files import write_whole
 from byteprophet.workload import Workload, to_toml
 
 TUNING_ITERATIONS = 300
@@ -128,11 +129,18 @@ class PreparedCell:
 
 
 def prepare_cell(cell: Cell, directory: Path) -> PreparedCell:
-    """Loads the cell's workload and writes it to ``directory``."""
+    """Loads the cell's workload and writes it to ``directory``.
+
+    The file's name tells its content: jobs of another grid that run from ``directory`` meanwhile
+    never find another workload in theirs.
+    """
     workload = cell.load_workload()
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / (re.sub(r"[^A-Za-z0-9_.-]+", "-", cell.name) + ".toml")
-    path.write_text(to_toml(workload), encoding="utf-8")
+    text = to_toml(workload)
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", cell.name)
+    path = directory / f"{name}-{_digest(text.encode())}.toml"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
     return PreparedCell(cell, workload, path.absolute())
 
 
