@@ -155,6 +155,8 @@ def test_wrong_requests_start_and_leave_nothing(
         (["--workers", "3"], "--workers belongs to a bench without --grid"),
         (["--set", "a=1"], "--set belongs to a bench without --grid"),
         (["--json", str(tmp_path / "none" / "file")], "no such directory"),
+        (["--json", str(tmp_path)], "is a directory"),
+        (["--out", str(grid_file)], f"{grid_file}/workloads: cannot be read or written: Not a"),
     ):
         assert run_cli([*command(grid_file, out), *extra]) == 2
         assert named in capfd.readouterr().err

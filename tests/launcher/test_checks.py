@@ -42,6 +42,8 @@ from .conftest import MakeSpec
         ({"environment": {"BYTEPS_NCCL_GROUP_SIZE": "0"}}, "BYTEPS_NCCL_GROUP_SIZE=0"),
         ({"environment": {"BYTEPS_REDUCE_ROOTS": "0,2"}, "local_ranks": 2}, "0 to 1"),
         ({"environment": {"BYTEPS_REDUCE_ROOTS": ""}}, "BYTEPS_REDUCE_ROOTS="),
+        ({"command": ("ls", "\udcff")}, r"command '\udcff': is not UTF-8"),
+        ({"environment": {"BYTEPROPHET_PROFILE": "/\udcff"}}, "BYTEPROPHET_PROFILE '/"),
     ],
 )
 def test_a_job_that_cannot_work_is_refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -163,8 +164,8 @@ def bench(
     ] = None,
 ) -> int:
     """See _HELP."""
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise UserError(f"--json {json_file}: there is no such directory")
+    if json_file is not None:
+        _check_writable(json_file)
     if grid is not None:
         refuse_given(context, _OF_A_WORKLOAD, "belongs to a bench without --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")
@@ -217,9 +218,20 @@ def bench(
         tuple(cases), iterations, min(rounds, iterations), controller=controller, record=record
     )
     results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
-    saved = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
+    # First, so that they are not lost where they cannot be saved.
+    table_console().print(bench_table(results))
     if json_file is not None:
+        saved = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
         json_file.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
-    console = table_console()
-    console.print(bench_table(results))
     return 0
+
+
+def _check_writable(json_file: Path) -> None:
+    """UserError, before anything is measured, where the results could not be saved."""
+    directory = json_file.absolute().parent
+    if not directory.is_dir():
+        raise UserError(f"--json {json_file}: there is no such directory")
+    if json_file.is_dir():
+        raise UserError(f"--json {json_file}: is a directory; name a file")
+    if not os.access(json_file if json_file.exists() else directory, os.W_OK):
+        raise UserError(f"--json {json_file}: cannot be written; choose another place")

@@ -88,6 +88,10 @@ def run_cli(arguments: Sequence[str]) -> int:
         return _complain(str(error), 2)
     except JobFailed as error:
         return _complain(str(error), 1)
+    except OSError as error:
+        if error.filename is None:  # no file that somebody named
+            raise
+        return _complain(f"{error.filename}: cannot be read or written: {error.strerror}", 2)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", _INTERRUPTED)
     except SystemExit as ended:  # by the launcher, after a signal

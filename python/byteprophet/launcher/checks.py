@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping
 
 from byteprophet.errors import UserError
+from byteprophet.launcher.environment import told_environment
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.schedulers import DEFAULT, PLANNED
 
@@ -63,7 +64,17 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     if not spec.all_reduce:
         _check_modes(environment)
         _check_local_ranks(spec.local_ranks, environment)
+    _check_text(spec, environment)
     _check_command(spec, environment)
+
+
+def _check_text(spec: JobSpec, environment: Mapping[str, str]) -> None:
+    """UserError for what a run's config.toml, which is UTF-8, cannot say."""
+    told = [("command", word) for word in spec.command]
+    told += [("directory", str(spec.directory)), *told_environment(environment).items()]
+    for name, value in told:
+        if any("\ud800" <= letter <= "\udfff" for letter in value):  # how Python keeps other bytes
+            raise UserError(f"{name} {value!r}: is not UTF-8 text; rename it")
 
 
 def _check_all_reduce(spec: JobSpec) -> None:
