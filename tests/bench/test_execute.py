@@ -133,6 +133,7 @@ def test_one_worker(tmp_path: Path) -> None:
         ({"scheduler": "fastest"}, "fastest"),
         ({"workload": "resnet51"}, "resnet51"),
         ({"workers": 0}, "worker"),
+        ({"servers": 0}, "--servers 0: BytePS needs one"),
         ({"settings": {"credit_bytes": 5}}, "credit_bytes"),
         ({"partition_bytes": -5}, "-5"),
         ({"tune_iterations": 250}, "'prophet' has nothing to tune"),

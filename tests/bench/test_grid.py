@@ -79,6 +79,8 @@ def test_a_link_relative_to_compute_takes_that_long_for_the_payload() -> None:
         (CELL.replace("0.9", "nan"), "cell 1: link .* got nan"),
         (CELL.replace("0.9", "true"), "cell 1: link .* got True"),
         (CELL.replace("0.9", '"fast"'), "cell 1: link.*fast"),
+        (CELL.replace("0.9", '"1bit"'), "cell 1: link '1bit' is too slow"),
+        (CELL.replace("0.9", f"1000\ncompute_ns = {10**15}"), "cell 1: link 1000: is 1 bit/s"),
         (CELL + "workers = 0\n", "cell 1: workers .* got 0"),
         (CELL + "servers = 1.5\n", "cell 1: servers .* got 1.5"),
         (CELL + "compute_ns = 0\n", "cell 1: compute_ns .* got 0"),
@@ -135,6 +137,8 @@ def test_slowed_cells_keep_their_names_and_shares_of_time() -> None:
     assert grid.slowed(1) is grid
     with pytest.raises(UserError, match="--slowed 0: must be from 1 to 100"):
         grid.slowed(0)
+    with pytest.raises(UserError, match="link '6bit' is too slow"):
+        parse(CELL.replace("0.9", '"20bit"')).slowed(3)
 
 
 def test_a_grid_that_is_not_there_is_named() -> None:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byteprophet.errors import UserError
-from byteprophet.network import format_rate, parse_rate
+from byteprophet.network import format_rate, parse_rate, payload_bps
+from byteprophet.network.rate import SLOWEST_BPS
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_rates_as_people_write_them(text: str, rate_bps: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1gbyte", "1gb", "1", "", "gbit", "-1gbit", "0mbit", "1.5bit", "1e3mbit", "1 gbit x"]
+    "text", ["1gbyte", "1gb", "1", "", "gbit", "-1gbit", "0mbit", "8.5bit", "1e3mbit", "1 gbit x"]
 )
 def test_a_wrong_rate_is_told_with_examples(text: str) -> None:
     with pytest.raises(UserError) as raised:
@@ -36,7 +37,14 @@ def test_a_wrong_rate_is_told_with_examples(text: str) -> None:
     )
 
 
-@given(st.none() | st.integers(min_value=1, max_value=10**13))
+@pytest.mark.parametrize("text", ["1bit", "7bit", "0.007kbit"])
+def test_a_rate_without_a_byte_per_second_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=f"link '{text}' is too slow: use at least 8bit"):
+        parse_rate(text, "link")
+    assert payload_bps(SLOWEST_BPS)
+
+
+@given(st.none() | st.integers(min_value=SLOWEST_BPS, max_value=10**13))
 def test_format_is_parsed_back(rate_bps: int | None) -> None:
     assert parse_rate(format_rate(rate_bps)) == rate_bps
 

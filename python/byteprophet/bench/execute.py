@@ -11,6 +11,7 @@ from typing import Any
 from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
 from byteprophet.bench.runtimes import runtime_of
+from byteprophet.errors import UserError
 from byteprophet.launcher import JobResult, JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
@@ -58,6 +59,11 @@ def run_bench(plan: Plan, runs: Path, namespaces: bool, progress: Progress) -> l
 def check_case(case: Case, plan: Plan, runs: Path, namespaces: bool) -> Workload:
     """The workload of ``case``; UserError where it cannot be run here. Starts nothing."""
     workload = _config(case, plan).load_workload()
+    if case.servers < 1 and not runtime_of(case.runtime).collective:
+        raise UserError(
+            f"--servers {case.servers}: BytePS needs one at least; without servers there are "
+            "--runtime ddp and others"
+        )
     check_job(_spec(case, plan, workload, runs, namespaces))
     return workload
 

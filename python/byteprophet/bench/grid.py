@@ -29,7 +29,7 @@ from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate
-from byteprophet.network.rate import PAYLOAD_SHARE
+from byteprophet.network.rate import PAYLOAD_SHARE, SLOWEST_BPS
 from byteprophet.workload import Workload, load
 from byteprophet.workload.files import check_fields, parse_table, read_text
 
@@ -91,7 +91,10 @@ class Cell:
         compute_s = (workload.forward_ns + workload.backward_ns) / 1e9
         if compute_s <= 0:
             raise UserError("link relative to compute, but the workload has no compute")
-        return math.ceil(workload.size_bytes * 8 / PAYLOAD_SHARE / (self.link * compute_s))
+        rate_bps = math.ceil(workload.size_bytes * 8 / PAYLOAD_SHARE / (self.link * compute_s))
+        if rate_bps < SLOWEST_BPS:
+            raise UserError(f"link {self.link:g}: is {rate_bps} bit/s: too slow, use a smaller one")
+        return rate_bps
 
     @property
     def worker_bandwidth_bps(self) -> dict[int, int]:

@@ -12,6 +12,9 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(gbit|mbit|kbit|bit)", re.IGNORECASE)
 
 UNLIMITED = "unlimited"
 
+SLOWEST_BPS = 8
+"""``tbf`` counts whole bytes per second; of less nothing would be left as payload, either."""
+
 PAYLOAD_SHARE = 0.9564
 """Of the bytes that ``tbf`` counts: 1448 of each 1514-byte frame."""
 
@@ -25,7 +28,8 @@ def parse_rate(text: str, name: str = "bandwidth") -> int | None:
     """Bits per second, or None for "unlimited".
 
     Decimal prefixes, as ``tc`` and network cards count. ``name`` is what the error calls the
-    value. Raises UserError for anything else, for zero, and for fractions of a bit per second.
+    value. Raises UserError for anything else, for less than ``SLOWEST_BPS``, and for fractions of a
+    bit per second.
     """
     cleaned = text.strip()
     if cleaned.lower() == UNLIMITED:
@@ -34,6 +38,8 @@ def parse_rate(text: str, name: str = "bandwidth") -> int | None:
     if match:
         # Decimal: 2.3gbit is exactly 2300000000, which binary fractions do not promise.
         rate_bps = Decimal(match[1]) * _UNITS_BPS[match[2].lower()]
+        if 0 < rate_bps < SLOWEST_BPS:
+            raise UserError(f"{name} {text!r} is too slow: use at least {SLOWEST_BPS}bit")
         if rate_bps > 0 and rate_bps == int(rate_bps):
             return int(rate_bps)
     raise UserError(f"{name} {text!r} is not a rate: use e.g. 500mbit, 1gbit, {UNLIMITED}")
