@@ -24,6 +24,7 @@ from byteprophet.control.log import NAME, read_events
 from byteprophet.control.messages import LARGEST_BYTES, Plan, PlanOrder, Ready, Sample, encode
 from byteprophet.control.server import Controller
 from byteprophet.control.sockets import prepare
+from byteprophet.errors import UserError
 from byteprophet.profile import Profile
 from byteprophet.timeline.tables import TRANSFER
 
@@ -271,6 +272,13 @@ def test_a_client_takes_only_plans_that_make_sense(
     assert b'"late":true' in staged[1]
     assert b'"error":null' in staged[4]
     assert client.refused["an old plan"] == 2
+
+
+@pytest.mark.parametrize("wrong", ["10.0.0.1:7000", "tcp://127.0.0.1", "tcp://127.0.0.1:port"])
+def test_what_is_no_address_is_named(wrong: str, keys: Path) -> None:
+    identity = Identity(JOB, "worker-0", 2, "prophet", {})
+    with pytest.raises(UserError, match=f"controller {wrong}: .*; use tcp://ADDRESS:PORT"):
+        Client(identity, wrong, read_keys(keys, "worker"), Plug(), Plug.names, Feeds())
 
 
 class _Anybody:

@@ -201,4 +201,5 @@ def test_an_interface_that_is_everybodys_is_not_compared() -> None:
     assert interface_of("127.0.0.1") is None
     assert interface_of(None) is None
     assert interface_of("192.0.2.1") is None
+    assert interface_of("node1") is None
     assert InterfaceCheck(None).report()["disagrees"] is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,4 +61,21 @@ def test_a_bad_setting_is_one_line_and_exit_status_2(
     assert main([str(tmp_path / "worker.toml")]) == 2
     assert capsys.readouterr().err == (
         "byteprophet: error: setting 'buffers': of dear there are buffer_bytes, tune, near_layer\n"
+    )
+
+
+def test_a_bad_variable_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
+    config = WorkerConfig("resnet18", None, 1, 1, runtime="ddp")
+    (tmp_path / "worker.toml").write_text(config.to_toml())
+    done = subprocess.run(
+        [sys.executable, "-m", "byteprophet.workload.ddp_worker", str(tmp_path / "worker.toml")],
+        env={**os.environ, "BYTEPROPHET_RUN": str(tmp_path), "BYTEPROPHET_TIMEOUT_S": "abc"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "byteprophet: error: BYTEPROPHET_TIMEOUT_S=abc: must be a number of seconds above 0\n"
     )

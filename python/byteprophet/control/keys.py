@@ -9,16 +9,19 @@ host needs ``worker.key_secret`` and ``controller.key``; the controller's the ot
 from __future__ import annotations
 
 import stat
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import zmq.auth
+from zmq.utils import z85
 
 from byteprophet.errors import UserError
 
 Side = Literal["controller", "worker"]
 _OTHER: dict[Side, Side] = {"controller": "worker", "worker": "controller"}
+_KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,16 @@ def read_keys(directory: Path, side: Side) -> Keys:
         raise UserError(f"keys {directory}: {own_path.name}, {peer_path.name}: {what}") from None
     except ValueError as error:
         raise UserError(f"keys {directory}: {error}") from None
-    if secret is None or any(len(key) != 40 for key in (public, secret, peer)):
+    except IndexError:  # a line without "="
+        public, secret, peer = b"", b"", b""
+    if secret is None or not all(_is_key(key) for key in (public, secret, peer)):
         raise UserError(f"keys {directory}: {own_path.name} or {peer_path.name} is no CURVE key")
     return Keys(public, secret, peer)
+
+
+def _is_key(text: bytes) -> bool:
+    """Whether it is z85 of 32 bytes, without which libzmq takes no key."""
+    try:
+        return len(z85.decode(text)) == _KEY_BYTES
+    except (KeyError, ValueError, struct.error):  # what it raises for other characters and numbers
+        return False

@@ -16,6 +16,7 @@ import zmq
 from byteprophet.control.keys import Keys
 from byteprophet.control.messages import Message, encode
 from byteprophet.control.sockets import failed_handshakes, prepare, watch_handshakes
+from byteprophet.errors import UserError
 
 _RECONNECT_MS, _LONGEST_RECONNECT_MS = 100, 2000
 _DEAD_S = 3.0
@@ -23,14 +24,19 @@ _FAREWELL_MS = 200
 
 
 class Line:
-    """To ``address``, ``tcp://host:port``."""
+    """To ``address``, ``tcp://host:port``; UserError where it is no such address."""
 
     def __init__(self, address: str, keys: Keys) -> None:
         self._address = address
         self._keys = keys
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._alive_s = time.monotonic()
-        self._connect()
+        try:
+            self._connect()
+        except zmq.ZMQError as error:
+            self._context.destroy(0)
+            why = zmq.strerror(error.errno or 0)
+            raise UserError(f"controller {address}: {why}; use tcp://ADDRESS:PORT") from None
 
     def wait(self, timeout_s: float) -> None:
         """Until a message is here, at most ``timeout_s``."""

@@ -22,8 +22,14 @@ _FEWEST_BYTES = 10_000_000  # below, heartbeats and handshakes weigh too much
 
 
 def interface_of(address: str | None) -> str | None:
-    """The interface that has ``address``; None for loopback, which says nothing about one role."""
-    if address is None or ipaddress.ip_address(address).is_loopback:
+    """The interface that has ``address``; None for loopback, which says nothing about one role.
+
+    None, too, for the name of a host, which may be of several.
+    """
+    try:
+        if address is None or ipaddress.ip_address(address).is_loopback:
+            return None
+    except ValueError:
         return None
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.family == socket.AF_INET and a.address == address for a in addresses):

@@ -179,13 +179,13 @@ def run_worker(
             raise UserError("BYTEPROPHET_RUN is not set: the launcher sets it to the run directory")
         spans = process_spans if recording.check(os.environ) else None
         front = make_front(config)
+        torch.set_num_threads(1)
+        _keep_freed_memory()
+        process_spans.told_by_model = True  # before anybody puts hooks into it
+        front.init()
     except UserError as error:
         print(f"byteprophet: error: {error}", file=sys.stderr)
         return 2
-    torch.set_num_threads(1)
-    _keep_freed_memory()
-    process_spans.told_by_model = True  # before anybody puts hooks into it
-    front.init()
     if config.scheduler in (None, STOCK):  # the front of other schedulers does so by itself
         pushes = config.scheduler == STOCK and front.local_rank() == front.local_size() - 1
         observing.start_spans(front.rank(), front.size(), loaded_source() if pushes else None)
