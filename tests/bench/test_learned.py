@@ -10,6 +10,7 @@ from byteprophet.bench.grid import Cell
 from byteprophet.bench.grid_jobs import PreparedCell, Variant, prepare_cell
 from byteprophet.bench.learned import Learned, learn
 from byteprophet.control.messages import Plan
+from byteprophet.errors import UserError
 from byteprophet.profile import read_profile
 from byteprophet.profile.saving import PROFILE
 from byteprophet.workload import Tensor, Workload, to_toml
@@ -62,6 +63,13 @@ def test_what_a_variant_sets_stays(prepared: PreparedCell, tmp_path: Path) -> No
 def test_without_a_plan_there_is_the_profile(prepared: PreparedCell, tmp_path: Path) -> None:
     assert Learned(tmp_path).given_to(prepared.case(Variant("prophet"))).settings == {}
     assert learned(tmp_path).given_to(prepared.case(Variant("prophet"))).settings == {}
+
+
+def test_a_broken_plan_is_named(prepared: PreparedCell, tmp_path: Path) -> None:
+    found = learned(tmp_path, **{ORDER: 7})
+    (tmp_path / "plan.json").write_text("{")
+    with pytest.raises(UserError, match=r"plan\.json: plan: Invalid JSON"):
+        found.given_to(prepared.case(Variant("prophet")))
 
 
 @pytest.mark.job

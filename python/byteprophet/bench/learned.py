@@ -17,11 +17,11 @@ from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.execute import run_case
 from byteprophet.bench.grid_jobs import PreparedCell, Variant, code_version, fingerprint
 from byteprophet.bench.result import bound_ns
-from byteprophet.control.log import PLAN_NAME
-from byteprophet.control.messages import Plan as Adopted
+from byteprophet.control.log import PLAN_NAME, read_plan
 from byteprophet.errors import JobFailed
 from byteprophet.profile.model import profile_path
 from byteprophet.profile.saving import PROFILE
+from byteprophet.whole_files import whole_file
 
 _AT_LEAST_S = 15.0  # a plan needs seconds as well as iterations
 _ITERATIONS = (24, 100)  # at least, at most
@@ -48,7 +48,7 @@ class Learned:
         known, _ = schedulers.resolve(scheduler, {})
         if _ORDER not in known or not path.exists():
             return {}
-        planned = Adopted.model_validate_json(path.read_bytes()).settings
+        planned = read_plan(path).settings
         return {_ORDER: planned[_ORDER]} if _ORDER in planned else {}
 
 
@@ -72,5 +72,6 @@ def learn(prepared: PreparedCell, directory: Path, namespaces: bool) -> Learned:
         learned.directory.mkdir(parents=True, exist_ok=True)
         for path in (run / PLAN_NAME, profile):  # the profile says that all is there
             if path.exists():
-                shutil.copyfile(path, learned.directory / path.name)
+                with whole_file(learned.directory / path.name) as partial:
+                    shutil.copyfile(path, partial)
     return learned

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from byteprophet.control.messages import Plan
 from byteprophet.errors import UserError
 from byteprophet.whole_files import write_whole
@@ -68,6 +70,18 @@ class EventLog:
     def close(self) -> None:
         """Closes the file."""
         os.close(self._fd)
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in the plan.json at ``path``; UserError names file and field."""
+    try:
+        return Plan.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "plan"
+        raise UserError(f"{path}: {where}: {first['msg']}") from None
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

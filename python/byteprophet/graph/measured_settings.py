@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from byteprophet.control.log import PLAN_NAME
-from byteprophet.control.messages import Plan
+from byteprophet.control.log import PLAN_NAME, read_plan
 from byteprophet.errors import UserError
 from byteprophet.tune.journal import NAME as JOURNAL
 from byteprophet.tune.journal import read_journal
@@ -43,12 +40,7 @@ def read_told(run_directory: Path) -> Told:
     path = run_directory / PLAN_NAME
     if not path.exists():
         return told
-    try:
-        plan = Plan.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}: {where}: {first['msg']}") from None
+    plan = read_plan(path)
     return Told(
         settings={**told.settings, **plan.settings},
         ready={ready.name: (ready.ready_ns, ready.spread_ns) for ready in plan.ready},
