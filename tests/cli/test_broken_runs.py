@@ -14,9 +14,12 @@ import pytest
 
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.cli.main import run_cli
+from byteprophet.control import messages as control
+from byteprophet.control.log import PLAN_NAME
 from byteprophet.network import monitoring
 from byteprophet.profile.saving import PROFILING
 from byteprophet.timeline.read_events import load_events
+from byteprophet.tune.journal import Journal
 from byteprophet.workload import Tensor, Workload, to_toml
 
 pytestmark = pytest.mark.job
@@ -35,6 +38,8 @@ READ_BY = {
     "profile.json": (("profile", "RUN", "--json"),),
     "network/*": (("network", "RUN"),),
     "control.jsonl": (("plan", "RUN"),),
+    "plan.json": (REPLAY,),
+    "tuning.jsonl": (REPLAY,),
 }
 """Each kind of file, and the commands to which it matters."""
 
@@ -54,7 +59,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     plan = Plan((case,), iterations=6, rounds=1, record=True, controller=True)
     (row,) = run_bench(plan, directory / "runs", False, lambda _: None)
+    told(Path(row["run"]))
     return Path(row["run"])
+
+
+def told(run: Path) -> None:
+    """What a tuner and a controller leave; this job is too short for the one, maybe for both."""
+    Journal(run).write(iteration=2, chosen={"window_max_bytes": 1 << 20})
+    plan = control.Plan(
+        number=1,
+        at_iteration=4,
+        settings={"window_max_bytes": 1 << 21},
+        ready=[control.Ready(name="layer1", ready_ns=2 * MS, spread_ns=0)],
+        blocks=[],
+        predicted_iteration_ns=30 * MS,
+        reason="a test",
+    )
+    (run / PLAN_NAME).write_text(plan.model_dump_json(by_alias=True))
 
 
 def flipped(content: bytes, random: random.Random) -> bytes:

@@ -27,6 +27,10 @@ def a_log(run: Path) -> None:
     second.close()
 
 
+def used(event: str, **fields: object) -> str:
+    return json.dumps({"schema": 1, "event": event, "controller": "a life", **fields})
+
+
 def test_events_of_several_lives_come_back_in_order(tmp_path: Path) -> None:
     a_log(tmp_path)
     events = read_events(tmp_path / NAME)
@@ -60,6 +64,11 @@ def test_what_is_not_written_yet_is_left_out(tmp_path: Path) -> None:
         ("[1]", "line 6: is no event"),
         ('{"event": 1}', "line 6: is no event"),
         ('{"schema": 2, "event": "plan"}', "schema 2, not 1"),
+        ('{"schema": 1, "event": "left"}', "line 6: controller must be a text, got None"),
+        (used("plan", number=1, at_iteration=2, workers=3), "workers must be a list, got 3"),
+        (used("outcome", plan=1, measured_iteration_ns=10**400), "must be a whole number up to"),
+        (used("refused", by="a", reason="b", count=-1), "count must be a whole number"),
+        (used("adopted", plan=1, worker=["a"]), "worker must be a text"),
     ],
 )
 def test_what_is_no_log_is_refused(line: str, named: str, tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ def test_a_broken_plan_is_named(tmp_path: Path) -> None:
         read_told(tmp_path)
 
 
+def test_what_is_no_setting_of_the_policy_is_named() -> None:
+    job = a_job("prophet", iterations=6)
+    with pytest.raises(UserError, match="was told: scheduler prophet has no setting 'window'"):
+        measure(record(job)[0], config_of(job), Told({"window": 1}))
+
+
 def test_the_job_is_what_it_was_told() -> None:
     job = a_job("prophet", iterations=6)
     told = Told({"window_max_bytes": 2097152}, {job.tensors[2]: (250, 3)}, 3)

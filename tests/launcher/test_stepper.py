@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,22 @@ def test_links_step_at_an_update_and_after_a_time(make_spec: MakeSpec) -> None:
 def test_steps_need_hosts_of_their_own(make_spec: MakeSpec) -> None:
     with pytest.raises(UserError, match="needs namespaces"):
         check_job(make_spec(steps=(Step(10**9, at_s=1.0),)))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is not a file of steps"),
+        ("[]", "is not a file of steps"),
+        ('{"steps": []}', "is not a file of steps"),
+        ('{"schema": 1, "steps": [{"rate_bps": 5}]}', "is not a file of steps"),
+        ('{"schema": 2, "steps": []}', "schema must be 1, got 2"),
+    ],
+)
+def test_a_broken_file_is_named(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(UserError, match=f"{tmp_path / FILE}: {says}"):
+        read_steps(tmp_path)
 
 
 def test_a_job_without_steps_has_no_file(make_spec: MakeSpec) -> None:

@@ -22,12 +22,17 @@ def test_without_a_directory_nothing_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [(None, "No such file"), ('{"schema": 1}\n{', "line 2"), ("[]\n", "line 1: schema is not 1")],
+    ("content", "message"),
+    [
+        (None, "No such file"),
+        (b'{"schema": 1}\n{', "line 2"),
+        (b"[]\n", "line 1: schema is not 1"),
+        (b'{"schema": 1}\n"\xff"\n', "line 2: 'utf-8' codec can't decode"),
+    ],
 )
-def test_errors_name_file_and_line(tmp_path: Path, text: str | None, message: str) -> None:
-    if text is not None:
-        (tmp_path / NAME).write_text(text)
+def test_errors_name_file_and_line(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / NAME).write_bytes(content)
     with pytest.raises(UserError) as raised:
         read_journal(tmp_path)
     assert str(tmp_path / NAME) in str(raised.value)

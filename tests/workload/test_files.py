@@ -83,6 +83,7 @@ def test_the_format_is_as_documented(tmp_path: Path) -> None:
         ),
         ("[[tensor]]", "[tensor]", "is not TOML"),
         ("[[", "", "is not TOML"),
+        ("32", "3" * 5000, "is not TOML: Exceeds the limit"),
     ],
 )
 def test_errors_name_file_tensor_and_field(old: str, new: str, message: str) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,21 @@ from byteprophet.whole_files import write_whole
 NAME = "control.jsonl"
 PLAN_NAME = "plan.json"
 SCHEMA = 1
+# What readers use of an event, besides the controller's life, which all have.
+_USED: Mapping[str, Mapping[str, type]] = {
+    "plan": {
+        "number": int,
+        "at_iteration": int,
+        "workers": list,
+        "predicted_iteration_ns": int,
+        "reason": str,
+    },
+    "adopted": {"plan": int, "worker": str, "iteration": int},
+    "outcome": {"plan": int, "measured_iteration_ns": int, "error": float},
+    "refused": {"by": str, "reason": str, "count": int},
+}
+_KINDS = {int: "a whole number up to 2^63", str: "a text", list: "a list", float: "a number"}
+_LARGEST = 1 << 63
 
 
 class EventLog:
@@ -101,5 +117,17 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             raise UserError(f"{path}, line {number}: is no event")
         if event.get("schema") != SCHEMA:
             raise UserError(f"{path}, line {number}: schema {event.get('schema')!r}, not {SCHEMA}")
+        for field, kind in {"controller": str, **_USED.get(event["event"], {})}.items():
+            value = event.get(field)
+            if not _is(kind, value):
+                raise UserError(
+                    f"{path}, line {number}: {field} must be {_KINDS[kind]}, got {value!r:.100}"
+                )
         events.append(event)
     return events
+
+
+def _is(kind: type, value: Any) -> bool:
+    if kind is int:
+        return type(value) is int and 0 <= value <= _LARGEST
+    return type(value) is kind

@@ -34,7 +34,7 @@ from byteprophet.graph.measured_tensors import Tensors, measure_tensors
 from byteprophet.graph.model import Int64Array
 from byteprophet.graph.ps_job import Compute, PsJob
 from byteprophet.graph.ring_job import RingJob
-from byteprophet.schedulers import PARTITION, STOCK
+from byteprophet.schedulers import PARTITION, STOCK, resolve
 from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import warn_of_clocks
 from byteprophet.timeline.events import Events
@@ -104,6 +104,12 @@ def measure(
         update_ns=np.stack([worker.update_ns for worker in workers]),
     )
     partition_bytes = tensors.partition_bytes or config["partition_bytes"]
+    settings = {**config["settings"], **told.settings}
+    if told.settings:
+        try:
+            resolve(config["scheduler"], settings)
+        except UserError as error:
+            raise UserError(f"what its policy was told: {error}") from None
     job = PsJob(
         tensors=tensors.names,
         size_bytes=tensors.size_bytes,
@@ -111,7 +117,7 @@ def measure(
         network=measure_network(recorded, config["servers"], link_limits_bps(config)),
         scheduler=config["scheduler"],
         partition_bytes=partition_bytes,
-        settings={**config["settings"], **told.settings, PARTITION: partition_bytes},
+        settings={**settings, PARTITION: partition_bytes},
         ready_times=tuple(
             (place, -1 - place, *told.ready[name])
             for place, name in enumerate(tensors.names)

@@ -21,6 +21,7 @@ from byteprophet.network.steps import Step, announced
 
 SCHEMA = 1
 FILE = "steps.json"
+_FIELDS = (*Step.__dataclass_fields__, "began_ns", "done_ns")
 _POLL_S = 0.02
 _CLOSE_S = 30.0
 
@@ -81,9 +82,8 @@ def read_steps(run_directory: Path) -> list[dict[str, Any]]:
         return []
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        rows: list[dict[str, Any]] = content["steps"]
+        if content["schema"] != SCHEMA:
+            raise UserError(f"{path}: schema must be {SCHEMA}, got {content['schema']!r}")
+        return [{field: row[field] for field in _FIELDS} for row in content["steps"]]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path}: is not a file of steps") from None
-    if content["schema"] != SCHEMA:
-        raise UserError(f"{path}: schema must be {SCHEMA}, got {content['schema']!r}")
-    return rows

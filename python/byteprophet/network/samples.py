@@ -16,6 +16,7 @@ SCHEMA = 1
 DIRECTIONS = ("push", "pull")
 _DIRECTORY = "network"
 _ESTIMATE = tuple(Estimate.__dataclass_fields__)
+_LARGEST = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def _read(path: Path) -> WorkerNetwork:
 
 def _whole(table: Mapping[str, Any], name: str) -> int:
     value = table.get(name)
-    if type(value) is not int or value < 0:
-        raise UserError(f"{name} must be a whole number, got {value!r}")
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise UserError(f"{name} must be a whole number up to 2^63, got {value!r:.100}")
     return value
 
 
@@ -116,8 +117,11 @@ def _object(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _check(table: Mapping[str, Any]) -> Mapping[str, Any]:
     check = _object(table, "check")
-    if check.get("disagrees") not in (True, False, None) or type(check.get("note")) is not str:
+    disagrees = check.get("disagrees", "")
+    if disagrees not in (True, False, None) or type(check.get("note")) is not str:
         raise UserError("check must have disagrees (true, false or null) and a note")
+    if disagrees is not None and type(check.get("interface")) is not str:
+        raise UserError(f"check.interface must be a text, got {check.get('interface')!r}")
     return check
 
 

@@ -18,13 +18,13 @@ def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
     for event in events:
         if event["event"] == "plan":
             table.add_row(*_row(event, events))
-    lives = len({event.get("controller") for event in events})
+    lives = len({event["controller"] for event in events})
     refused: dict[tuple[str, str], int] = {}
     for event in events:
         if event["event"] == "refused":
             # Counts start anew with each life of whoever counts: the largest says enough.
-            who = (str(event.get("by")), str(event.get("reason")))
-            refused[who] = max(refused.get(who, 0), int(event.get("count", 0)))
+            who = (event["by"], event["reason"])
+            refused[who] = max(refused.get(who, 0), event["count"])
     lines = [f"{lives} life of the controller" if lives == 1 else f"{lives} lives"]
     lines += [f"refused by {by}: {reason} ({n}x)" for (by, reason), n in sorted(refused.items())]
     table.caption = "\n".join(lines)
@@ -33,17 +33,15 @@ def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _row(plan: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[str]:
-    number = plan.get("number")
-    about = [event for event in events if event.get("plan") == number]
-    adopted = {event.get("worker") for event in about if event["event"] == "adopted"}
+    about = [event for event in events if event.get("plan") == plan["number"]]
+    adopted = {event["worker"] for event in about if event["event"] == "adopted"}
     told = [event for event in about if event["event"] == "outcome"]
-    measured = told[-1].get("measured_iteration_ns", 0) / 1e6 if told else None
     return [
-        str(number),
-        str(plan.get("at_iteration")),
-        f"{len(adopted)} of {len(plan.get('workers', ()))}",
-        f"{plan.get('predicted_iteration_ns', 0) / 1e6:.1f}",
-        "" if measured is None else f"{measured:.1f}",
-        f"{told[-1].get('error', 0):+.1%}" if told else "",
-        str(plan.get("reason")),
+        str(plan["number"]),
+        str(plan["at_iteration"]),
+        f"{len(adopted)} of {len(plan['workers'])}",
+        f"{plan['predicted_iteration_ns'] / 1e6:.1f}",
+        f"{told[-1]['measured_iteration_ns'] / 1e6:.1f}" if told else "",
+        f"{told[-1]['error']:+.1%}" if told else "",
+        plan["reason"],
     ]

@@ -33,14 +33,14 @@ def read_journal(directory: Path) -> list[dict[str, Any]]:
     """All lines of the run in ``directory``; UserError names what is not one."""
     path = directory / NAME
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     entries = []
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise UserError(f"{path}: line {number}: {error}") from None
         if not isinstance(entry, dict) or entry.get("schema") != SCHEMA:
             raise UserError(f"{path}: line {number}: schema is not {SCHEMA}")

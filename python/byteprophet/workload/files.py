@@ -83,7 +83,7 @@ def parse_table(text: str, source: str) -> dict[str, Any]:
     """The TOML table in ``text``; a ``UserError`` where it is empty or not TOML."""
     try:
         table: dict[str, Any] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError is one; another is of a number of 5000 digits
         raise UserError(f"{source}: is not TOML: {error}") from None
     if not table:
         raise UserError(f"{source}: is empty")
