@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from byteprophet.control.adoption import MOST_ATTEMPTS
 from byteprophet.control.coordinator import Coordinator
 from byteprophet.control.messages import (
+    LONGEST_REASON,
     Adopted,
     Bye,
     Hello,
@@ -246,6 +247,31 @@ def test_a_worker_that_cannot_be_reached_in_time_ends_the_attempts() -> None:
     world = World(Worker("worker-0"), far)
     world.run(120)
     assert len(world.orders) == MOST_ATTEMPTS
+
+
+def test_a_plan_that_many_are_too_late_for_is_issued_anew() -> None:
+    """Their names together are longer than a plan's reason may be."""
+    late = [Worker(f"worker-{n}-{'x' * 150}", delay_ns=1700 * MS) for n in range(8)]
+    world = World(*late)
+    world.run(20)
+    reasons = [plan.reason for _, plan in world.orders]
+    assert any("came too late" in reason and len(reason) == LONGEST_REASON for reason in reasons)
+
+
+def test_numbers_that_leave_no_room_for_a_plan_are_no_end() -> None:
+    """Each is in the range of its message."""
+    counted, far, fast = (Worker("worker-0") for _ in range(3))
+    counted.last_plan = 1 << 50
+    far.iteration = lambda now_ns: (1 << 50) - 1  # type: ignore[method-assign]
+    far.reported = 1 << 50
+    fast.samples = [
+        Sample(server=number, direction="push", bandwidth_bps=1 << 50) for number in range(10_000)
+    ]
+    for one in (counted, far, fast):
+        world = World(one, Worker("worker-1"))
+        world.run(5)
+        assert not world.orders
+        assert world.named("no plan")[0]["error"]
 
 
 def test_a_plan_that_the_plug_in_refuses_is_not_repeated() -> None:

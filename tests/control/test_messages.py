@@ -168,6 +168,15 @@ def test_wrong_fields_are_refused_by_name(change: dict[str, Any], reason: str) -
         assert next(iter(change)) in str(refused.value)
 
 
+def test_what_no_policy_and_no_job_has_is_refused() -> None:
+    hello, samples = (json.loads(encode(FROM_WORKER[place])) for place in (0, 2))
+    hello["settings"]["window_max_bytes"] = 10**400
+    samples["samples"][0]["server"] = 1 << 16
+    for content, field in ((hello, "window_max_bytes"), (samples, "server")):
+        with pytest.raises(Refused, match=f"wrong schema: .*{field}"):
+            parse(INBOUND, [json.dumps(content).encode()], JOB)
+
+
 def test_frames_and_sizes() -> None:
     good = encode(FROM_WORKER[-1])
     for frames, reason in (

@@ -37,6 +37,7 @@ get the same sums, perhaps later. Partition sizes, which must agree, are never p
                                of the last plan; goes on counting from there
     worker ends or is silent   counts as left; what it reported stays until it is back
     worker too late            plan withdrawn, issued anew up to ``adoption.MOST_ATTEMPTS`` times
+    no plan can be made        logged with the reason; tried again when something changes
     plan refused by plug-in    logged; not repeated until something changes
     wrong keys, no keys        ends in the handshake: counted, logged
     garbage, wrong schema,     refused, counted, one line in the log per reason and period;

@@ -17,9 +17,11 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from pydantic import ValidationError
+
 from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
 from byteprophet.control.members import Member
-from byteprophet.control.messages import Message, Plan, PlanOrder, Staged
+from byteprophet.control.messages import LONGEST_REASON, Message, Plan, PlanOrder, Staged
 from byteprophet.control.plan import Facts, Link, NoPlan, Solution, slowest_link, solve
 
 Send = tuple[bytes, Message]
@@ -35,6 +37,8 @@ _ANSWER_NS = 5_000_000_000
 _LEAST_CHANGE = 0.1  # of the bandwidth, for a new plan
 _MOST_REASONS = 5
 _SHORTEST_ITERATION_NS = 1_000_000
+# What workers report may be in range one by one and too much together: no reason to end.
+_NO_SOLUTION = (NoPlan, ValueError, OverflowError, MemoryError)
 
 
 class Issuer:
@@ -155,17 +159,16 @@ class Issuer:
         reason = "; ".join(self._wanted)
         self._wanted.clear()
         self._planned = {member.name: member.profile_id for member in ready}
+        facts = Facts(
+            policy=ready[0].hello.policy,
+            settings=ready[0].settings,
+            profiles=[member.profile for member in ready if member.profile is not None],
+            samples=[member.samples for member in ready],
+        )
         try:
-            solution = solve(
-                Facts(
-                    policy=ready[0].hello.policy,
-                    settings=ready[0].settings,
-                    profiles=[member.profile for member in ready if member.profile is not None],
-                    samples=[member.samples for member in ready],
-                )
-            )
-        except NoPlan as error:
-            self._record("no plan", reason=reason, error=str(error))
+            solution = solve(facts)
+        except _NO_SOLUTION as error:
+            self._record("no plan", reason=reason, error=_one_line(error))
             return []
         self.tell_outcome(final=True)
         self._solution = solution
@@ -174,11 +177,13 @@ class Issuer:
     def _issue_again(self, before: Adoption, members: Sequence[Member], now_ns: int) -> list[Order]:
         missed = before.missed_by()
         self._record("withdrawn", plan=before.plan.number, missed_by=missed)
-        if before.attempt >= MOST_ATTEMPTS or self._solution is None:
+        orders: list[Order] = []
+        if before.attempt < MOST_ATTEMPTS and self._solution is not None:
+            reason = f"plan {before.plan.number} came too late for {', '.join(missed)}"
+            orders = self._issue(self._solution, members, reason, before.attempt + 1, now_ns)
+        if not orders:
             before.names -= frozenset(missed)
-            return []
-        reason = f"plan {before.plan.number} came too late for {', '.join(missed)}"
-        return self._issue(self._solution, members, reason, before.attempt + 1, now_ns)
+        return orders
 
     def _issue(
         self,
@@ -188,16 +193,21 @@ class Issuer:
         attempt: int,
         now_ns: int,
     ) -> list[Order]:
-        self.number += 1
-        plan = Plan(
-            number=self.number,
-            at_iteration=self._iteration_for(members, solution, attempt, now_ns),
-            settings=dict(solution.settings),
-            ready=solution.ready,
-            blocks=solution.blocks,
-            predicted_iteration_ns=solution.predicted_iteration_ns,
-            reason=reason,
-        )
+        """Hands out ``solution``; nothing where no plan can say it, or its number or iteration."""
+        try:
+            plan = Plan(
+                number=self.number + 1,
+                at_iteration=self._iteration_for(members, solution, attempt, now_ns),
+                settings=dict(solution.settings),
+                ready=solution.ready,
+                blocks=solution.blocks,
+                predicted_iteration_ns=solution.predicted_iteration_ns,
+                reason=reason[:LONGEST_REASON],
+            )
+        except ValidationError as error:
+            self._record("no plan", reason=reason, error=_one_line(error))
+            return []
+        self.number = plan.number
         self._adoption = Adoption(plan, frozenset(member.name for member in members), attempt)
         self._issued_ns = now_ns
         self._record(
@@ -220,6 +230,10 @@ class Issuer:
             for member in members
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:LONGEST_REASON] or type(error).__name__
 
 
 def _link(members: Sequence[Member]) -> Link:

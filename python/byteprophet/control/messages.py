@@ -26,12 +26,16 @@ from byteprophet.profile.model import Profile
 SCHEMA: Literal[1] = 1
 LARGEST_BYTES = 4 << 20
 """Of a message that is looked at; a profile of 10,000 tensors is 2 MB."""
+LONGEST_REASON = 1000
+"""Of a plan."""
 _MOST_TENSORS = 20_000
+_MOST_SERVERS = 1 << 16
 
 Count = Annotated[int, Field(ge=0, le=1 << 50)]
 Nanoseconds = Annotated[int, Field(ge=0, le=1 << 60)]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 Short = Annotated[str, Field(max_length=200)]
+Settings = Annotated[dict[Short, Count], Field(max_length=50)]  # a policy has limits of its own
 
 
 class Model(BaseModel):
@@ -48,7 +52,7 @@ class Sample(Model):
     Other fields are None where they are not known.
     """
 
-    server: Annotated[int, Field(ge=0, le=1 << 32)] | None
+    server: Annotated[int, Field(ge=0, lt=_MOST_SERVERS)] | None
     direction: Literal["push", "pull"]
     bandwidth_bps: Annotated[int, Field(ge=1, le=1 << 50)]
     spread_bps: Count | None = None
@@ -78,11 +82,11 @@ class Plan(Model):
     schema_: Annotated[Literal[1], Field(alias="schema")] = SCHEMA
     number: Annotated[int, Field(ge=1, le=1 << 50)]
     at_iteration: Count
-    settings: Annotated[dict[Short, int], Field(max_length=50)]
+    settings: Settings
     ready: Annotated[list[Ready], Field(max_length=_MOST_TENSORS)]
     blocks: Annotated[list[Block], Field(max_length=_MOST_TENSORS)]
     predicted_iteration_ns: Nanoseconds
-    reason: Annotated[str, Field(max_length=1000)]
+    reason: Annotated[str, Field(max_length=LONGEST_REASON)]
 
 
 class Message(Model):
@@ -105,7 +109,7 @@ class Hello(FromWorker):
     client: Name
     workers: Annotated[int, Field(ge=1, le=1 << 20)]
     policy: Short
-    settings: Annotated[dict[Short, int], Field(max_length=50)]
+    settings: Settings
     iteration: Count
     plan: Count
 
