@@ -10,7 +10,8 @@ from byteprophet.errors import UserError
 STOCK = "stock"
 DEFAULT = "prophet"
 PARTITION, LARGEST_PARTITION = "partition_bytes", "partition_max_bytes"
-_STOCK_PARTITION_BYTES = 4096000  # BytePS' own
+STOCK_PARTITION_BYTES = 4_096_000
+"""BytePS' own."""
 
 PLANNED = frozenset({"prophet", "prophet-paper"})
 """Those that use plans, and so have a controller unless it is switched off."""
@@ -40,7 +41,7 @@ def resolve(
         unknown = sorted(set(chosen) - {PARTITION})
         if unknown:
             raise UserError(f"setting {unknown[0]!r}: {STOCK} has only {PARTITION}")
-        settings = {PARTITION: _STOCK_PARTITION_BYTES, **chosen}
+        settings = {PARTITION: STOCK_PARTITION_BYTES, **chosen}
     else:
         try:
             _core.Policy(name, chosen)

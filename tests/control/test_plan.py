@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from byteprophet import _core
 from byteprophet.control.messages import Sample
 from byteprophet.control.plan import Facts, NoPlan, Solution, merge_profiles, slowest_link, solve
+from byteprophet.engine.layout import server_of
 from byteprophet.profile import Profile
 
 from .conftest import MEGABYTE, MS, profile
@@ -34,6 +35,14 @@ def later(base: Profile, name: str, by_ns: int) -> Profile:
                 for tensor in base.tensors
             )
         }
+    )
+
+
+def renamed(base: Profile, names: str) -> Profile:
+    """Its tensors with a letter each."""
+    tensors = zip(base.tensors, names, strict=True)
+    return base.model_copy(
+        update={"tensors": tuple(t.model_copy(update={"name": name}) for t, name in tensors)}
     )
 
 
@@ -138,6 +147,26 @@ def test_a_slow_worker_holds_up_the_prediction() -> None:
     mixed = solve(Facts("prophet", SETTINGS, [one, one], [fast, slow]))
     assert mixed.predicted_iteration_ns > 3 * solved(one, *fast).predicted_iteration_ns
     assert mixed.link.bandwidth_bps == 10**9 // 6
+
+
+def test_names_decide_which_server_a_tensor_goes_to() -> None:
+    """As in BytePS. One message at a time per server: two tensors of one server take longer."""
+    one = profile(MEGABYTE, MEGABYTE, 4)
+    links = [[sample(10**9, server=server, delay_ns=20 * MS) for server in range(2)]] * 2
+    together_ns, apart_ns = (
+        solve(
+            Facts(
+                "p3",
+                {"partition_bytes": 1 << 22, "outstanding_messages": 1},
+                [renamed(one, names)] * 2,
+                links,
+            )
+        ).predicted_iteration_ns
+        for names in ("acb", "abc")
+    )
+    servers = [server_of(number << 16, 2) for number in range(3)]
+    assert servers[0] == servers[2] != servers[1]
+    assert together_ns > apart_ns + MS
 
 
 def test_all_workers_order_by_the_slowest_link_unless_they_were_told_another() -> None:

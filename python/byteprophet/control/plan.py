@@ -34,19 +34,18 @@ import numpy as np
 from byteprophet import _core
 from byteprophet.control.fluid import Segment, strict_priority
 from byteprophet.control.messages import Block, Ready, Sample
-from byteprophet.engine.layout import layout
+from byteprophet.engine.layout import numbers_of, partitions_of
 from byteprophet.profile.model import Profile, TensorProfile
-from byteprophet.workload.model import FLOAT32_BYTES, Tensor, Workload
+from byteprophet.schedulers import PARTITION, STOCK_PARTITION_BYTES
 
 _TOGETHER_NS = 500_000  # releases closer than this are one
 _NS_BITS = 1e9
 _WINDOW = "window_max_bytes"
-_SMALLEST_WINDOW = ("partition_bytes", "window_floor_bytes")
+_SMALLEST_WINDOW = (PARTITION, "window_floor_bytes")
 _ORDER = "plan_bandwidth_bps"
 _SIZES = (0.25, 0.5, 2.0, 4.0)  # of the window it was started with
 _CLEARLY = 0.98
 _ITERATIONS = 4
-_STANDARD_PARTITION_BYTES = 4_096_000  # BytePS' own
 
 
 class NoPlan(Exception):
@@ -75,7 +74,7 @@ class Facts:
     @property
     def partition_bytes(self) -> int:
         """Of BytePS, in all workers."""
-        return max(1, self.settings.get("partition_bytes", _STANDARD_PARTITION_BYTES))
+        return max(1, self.settings.get(PARTITION, STOCK_PARTITION_BYTES))
 
 
 @dataclass(frozen=True)
@@ -234,21 +233,20 @@ def predict_ns(facts: Facts, merged: Merged, settings: Mapping[str, int]) -> int
     servers = 1 + max(
         (sample.server or 0 for of_worker in facts.samples for sample in of_worker), default=0
     )
-    workload = Workload(
-        "plan", 1, tuple(_tensor(tensor, number) for number, tensor in enumerate(merged.tensors))
-    )
-    arrays = layout(workload, facts.partition_bytes, servers)
+    sizes_bytes = tuple(max(1, tensor.size_bytes) for tensor in merged.tensors)
+    numbers = numbers_of([tensor.name for tensor in merged.tensors])
+    partitions = partitions_of(sizes_bytes, facts.partition_bytes, servers, numbers)
     # Ready times count from the first ready gradient, which is some way into backward.
     before_ns = max(0, merged.backward_ns - max(merged.ready_ns))
     try:
         result = _core.simulate(
             facts.policy,
             {**facts.settings, **settings},
-            forward_ns=arrays.forward_ns,
+            forward_ns=np.array([tensor.forward_ns for tensor in merged.tensors], np.int64),
             ready_ns=np.array(merged.ready_ns, np.int64) + before_ns,
-            first_partition=arrays.first_partition,
-            size_bytes=arrays.size_bytes,
-            server=arrays.server,
+            first_partition=partitions.first,
+            size_bytes=partitions.size_bytes,
+            server=partitions.server,
             backward_ns=max(merged.backward_ns, max(merged.ready_ns)),
             iterations=_ITERATIONS,
             worker_bandwidth_bps=np.array([link.bandwidth_bps or 0 for link in links], np.int64),
@@ -261,9 +259,3 @@ def predict_ns(facts: Facts, merged: Merged, settings: Mapping[str, int]) -> int
     except ValueError as error:
         raise NoPlan(str(error)) from None
     return int(np.diff(result["start_ns"], axis=1)[:, -1].max())
-
-
-def _tensor(tensor: TensorProfile, number: int) -> Tensor:
-    """What ``layout`` needs of it."""
-    size_bytes = max(1, -(-tensor.size_bytes // FLOAT32_BYTES)) * FLOAT32_BYTES
-    return Tensor(f"{number}", size_bytes, tensor.forward_ns, 0)
