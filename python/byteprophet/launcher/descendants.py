@@ -70,11 +70,22 @@ def _set_subreaper(on: bool) -> bool:
     return bool(before.value)
 
 
-def send(signum: int, pids: Iterable[int]) -> None:
-    """Sends a signal to those of ``pids`` that are still there."""
-    for pid in pids:
+def send(signum: int, pids: Iterable[int]) -> set[int]:
+    """Sends a signal to those of ``pids`` that are still there.
+
+    Returns those to which this user may not send one: a role may have started them by sudo.
+    """
+    return {pid for pid in pids if not _may_send(signum, pid)}
+
+
+def _may_send(signum: int, pid: int) -> bool:
+    """Sends it, if this user may."""
+    try:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
+    except PermissionError:
+        return False
+    return True
 
 
 @final
@@ -117,15 +128,17 @@ class Descendants:
         """Those that a signal stopped; one that a debugger holds is not."""
         return [child for child in self._of_the_job() if child.state == "T"]
 
-    def kill_all(self, timeout_s: float) -> None:
-        """SIGKILL until none is left or ``timeout_s`` is over.
+    def kill_all(self, timeout_s: float) -> set[int]:
+        """SIGKILL until none is left or ``timeout_s`` is over; returns those out of our reach.
 
         Repeated, as a process may start another between being listed and being killed.
         """
         deadline_s = time.monotonic() + timeout_s
-        while (running := self.running()) and time.monotonic() < deadline_s:
-            send(signal.SIGKILL, running)
+        refused: set[int] = set()
+        while (running := set(self.running()) - refused) and time.monotonic() < deadline_s:
+            refused |= send(signal.SIGKILL, running)
             time.sleep(_POLL_S)
+        return refused & set(self.running())
 
     def reap_orphans(self) -> None:
         """Takes the status of what became our child by adoption and has ended.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import selectors
 import signal
+import sys
 import time
 from collections.abc import Sequence
 
@@ -99,13 +100,22 @@ class Supervisor:
         for role in self._everybody:
             role.stopped = role.stopped or role.exit_status is None
         asked: set[int] = set()
+        refused: set[int] = set()
         deadline_s = time.monotonic() + self._limits.grace_s
-        while (running := self._descendants.running()) and time.monotonic() < deadline_s:
+        while (running := set(self._descendants.running()) - refused) and (
+            time.monotonic() < deadline_s
+        ):
             # Each once, and also those that one of them started before it was asked itself.
-            send(signal.SIGTERM, set(running) - asked)
-            asked.update(running)
+            refused |= send(signal.SIGTERM, running - asked)
+            asked |= running
             self._pump()
-        self._descendants.kill_all(_KILL_TIMEOUT_S)
+        beyond = self._descendants.kill_all(_KILL_TIMEOUT_S)
+        if beyond:
+            print(
+                "byteprophet: warning: processes of the job that belong to another user go on: "
+                f"{', '.join(map(str, sorted(beyond)))}; end them as that user",
+                file=sys.stderr,
+            )
         deadline_s = time.monotonic() + _KILL_TIMEOUT_S
         while any(role.exit_status is None for role in self._everybody):
             if time.monotonic() > deadline_s:
