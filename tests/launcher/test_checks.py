@@ -8,6 +8,7 @@ import pytest
 from byteprophet.errors import UserError
 from byteprophet.launcher import check_job
 from byteprophet.launcher.checks import interface_address, root_port
+from byteprophet.network import why_not_permitted
 
 from .conftest import MakeSpec
 
@@ -30,6 +31,8 @@ from .conftest import MakeSpec
         ({"namespaces": True, "interface": "lo"}, "interface 'lo'"),
         ({"interface": "nope0"}, "interface 'nope0': there are lo"),
         ({"port": 70000}, "port 70000"),
+        ({"port": 70000, "namespaces": True}, "port 70000"),
+        ({"port": 0, "namespaces": True}, "port 0"),
         ({"scheduler": "best"}, "scheduler 'best': choose one of stock, "),
         ({"settings": {"window": 1}}, "setting 'window'"),
         ({"directory": Path("/nowhere")}, "directory /nowhere"),
@@ -53,6 +56,15 @@ def test_a_job_that_cannot_work_is_refused(
         check_job(make_spec(**fields))
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+def test_so_many_hosts_are_refused_as_a_cluster_has_not(make_spec: MakeSpec) -> None:
+    check_job(make_spec(namespaces=True, workers=251))
+    with pytest.raises(UserError, match="254 hosts: a cluster of namespaces has up to 253"):
+        check_job(make_spec(namespaces=True, workers=252))
+    with pytest.raises(UserError, match="254 hosts"):
+        check_job(make_spec(namespaces=True, workers=254, servers=0, scheduler="prophet"))
 
 
 @pytest.mark.parametrize("command", [(), ("",), ("no-such-program",), ("./data.txt",)])

@@ -46,6 +46,8 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         raise UserError(
             f"partition bytes {spec.partition_bytes}: must be between 1 and {2**31 - 1}"
         )
+    if spec.port is not None and not 0 < spec.port < 65536:
+        raise UserError(f"port {spec.port}: must be between 1 and 65535")
     limited = spec.bandwidth_bps is not None or spec.worker_bandwidth_bps or spec.steps
     if limited and not spec.namespaces:
         raise UserError("a bandwidth needs namespaces: without them, roles share one network")
@@ -153,8 +155,6 @@ def root_port(port: int | None, address: str) -> int:
             if _busy(candidate, address) is None:
                 return candidate
         raise UserError(f"no free port on {address}: 50 were tried; give one with --port")
-    if not 0 < port < 65536:
-        raise UserError(f"port {port}: must be between 1 and 65535")
     reason = _busy(port, address)
     if reason is not None:
         raise UserError(f"port {port} is in use on {address}: {reason}; choose another, or none")

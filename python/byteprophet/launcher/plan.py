@@ -28,7 +28,7 @@ from byteprophet.launcher.ranks import rank_environment
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.network import Host, HostSpec, why_not_permitted
-from byteprophet.network.namespaces import INTERFACE
+from byteprophet.network.namespaces import INTERFACE, check_hosts
 from byteprophet.network.tools import require
 from byteprophet.tune.request import VARIABLE, parse_request
 
@@ -87,7 +87,8 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
         reason = why_not_permitted()
         if reason is not None:
             raise UserError(f"a bandwidth needs network namespaces: {reason}")
-        port = spec.port or _NAMESPACE_PORT
+        check_hosts(spec.workers + spec.servers + (not spec.all_reduce))  # one is the scheduler's
+        port = _NAMESPACE_PORT if spec.port is None else spec.port
     else:
         port = root_port(spec.port, address)
     controller_port = None

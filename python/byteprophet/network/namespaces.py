@@ -72,13 +72,18 @@ class Host:
         return [*self.join, "--net", "--mount", "--", *change, *command]
 
 
+def check_hosts(count: int) -> None:
+    """UserError where a cluster has not so many."""
+    if count > _MAX_HOSTS:
+        raise UserError(f"{count} hosts: a cluster of namespaces has up to {_MAX_HOSTS}")
+
+
 @final
 class Cluster:
     """A context manager that makes the hosts and removes them; ``hosts`` is in the order asked."""
 
     def __init__(self, specs: Sequence[HostSpec]) -> None:
-        if len(specs) > _MAX_HOSTS:
-            raise UserError(f"{len(specs)} hosts: a cluster of namespaces has up to {_MAX_HOSTS}")
+        check_hosts(len(specs))
         self._specs = tuple(specs)
         self._holders: list[Holder] = []
         self._stack = ExitStack()
