@@ -57,6 +57,7 @@ def test_every_command_has_help_with_an_example(
         (["run", "--record-steps", "1:2", "true"], "which iterations --record records"),
         (["run", "--record", "--record-steps", "2", "true"], "must be FIRST:STOP, e.g. 10:20"),
         (["run", "no-such-program"], "command 'no-such-program'"),
+        (["run", "--scheduler", "stock", "--profile", "p.json", "true"], "nothing is scheduled"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(

@@ -115,6 +115,7 @@ def test_waits(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["RUN", "--rank", "3", "--waits"], 2, "run the job with --record"),
         (["RUN", "--toml", "--json"], 2, "--toml"),
         (["RUN", "--waits", "--bandwidth", "fast"], 2, "--bandwidth"),
+        (["RUN", "--bandwidth", "1gbit"], 2, "--bandwidth: needs --waits"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(

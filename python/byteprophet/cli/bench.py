@@ -35,6 +35,7 @@ _OF_A_WORKLOAD = (
     "workload",
     "runtime",
     "bandwidth",
+    "step",
     "workers",
     "servers",
     "iterations",
@@ -42,6 +43,8 @@ _OF_A_WORKLOAD = (
     "compute_ns",
     "worker_bandwidth",
     "settings",
+    "controller",
+    "record",
     "tune",
     "runs",
 )

@@ -55,6 +55,8 @@ def profile(
     """See _HELP."""
     if toml and (as_json or show_waits):
         raise UserError("--toml: goes with neither --json nor --waits")
+    if bandwidth is not None and not show_waits:
+        raise UserError("--bandwidth: needs --waits")
     if not run.is_dir():
         raise UserError(f"{run}: there is no such run directory")
     if show_waits:

@@ -171,6 +171,8 @@ def run(
     environment = _watching(scheduler, monitor or probe, probe)
     environment |= _recording(record, record_steps)
     if profile is not None:
+        if scheduler == schedulers.STOCK:
+            raise UserError("--profile: nothing is scheduled under stock; use e.g. prophet")
         read_profile(profile)
         environment[saving.PROFILE] = str(profile.absolute())
     spec = JobSpec(
