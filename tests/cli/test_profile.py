@@ -11,6 +11,7 @@ import pytest
 from byteprophet.cli.main import run_cli
 from byteprophet.profile import Burst, Profile, TensorProfile
 from byteprophet.timeline.events import Events, Origin, events_path, save_events
+from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFER, TRANSFERS
 from byteprophet.workload import parse_toml
 
@@ -105,6 +106,23 @@ def test_waits(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["allowed_ns"] == int(300_000 * 8e9 / 956_400_000)
     assert run_cli(["profile", str(run), "--waits"]) == 0
     assert "5 new most urgent partitions of 10 waited 5.00 ms" in capsys.readouterr().out
+
+
+def test_local_ranks_share_their_workers_rate(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 2 is of worker 1; worker 2's rate is none of its business."""
+    config = (run / "config.toml").read_text()
+    own = "[worker_bandwidth_bps]\n1 = 500000000\n2 = 10000000\n"
+    (run / "config.toml").write_text("local_ranks = 2\n" + config + own)
+    transfers = load_rank(run, TRANSFERS, 0).rows
+    save_events(
+        events_path(run, TRANSFERS, "worker-1.0"),
+        Events(TRANSFERS, Origin("worker-1.0", 2), transfers, {}),
+    )
+    assert run_cli(["profile", str(run), "--waits", "--json", "--rank", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["allowed_ns"] == int(300_000 * 8e9 / 478_200_000)
 
 
 @pytest.mark.parametrize(

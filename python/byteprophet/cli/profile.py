@@ -100,7 +100,8 @@ def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
         "p99_ns": int(np.percentile(waits_ns, 99)) if len(waits_ns) else None,
     }
     rate_bps = config.get("bandwidth_bps")
-    rate_bps = config.get("worker_bandwidth_bps", {}).get(str(rank), rate_bps)
+    worker = str(rank // config["local_ranks"])
+    rate_bps = config["worker_bandwidth_bps"].get(worker, rate_bps)
     if bandwidth is not None:
         rate_bps = parse_rate(bandwidth, "--bandwidth")
     if rate_bps is None:
