@@ -88,7 +88,12 @@ def test_a_log_that_cannot_be_written_is_one_warning(
         log.record("plan")
     assert capsys.readouterr().err.count("the log has gaps") == 1
     with pytest.raises(UserError, match="cannot be written"):
-        EventLog(tmp_path / "nowhere", "life")
+        EventLog(tmp_path / NAME, "life")
+
+
+def test_the_directory_of_a_log_is_made(tmp_path: Path) -> None:
+    EventLog(tmp_path / "runs" / "mine", "life").close()
+    assert read_events(tmp_path / "runs" / "mine" / NAME) == []
 
 
 def test_the_command_shows_what_was_predicted_and_what_happened(

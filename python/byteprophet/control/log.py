@@ -51,6 +51,7 @@ class EventLog:
         self._identity = identity
         self._failed = False
         try:
+            run_directory.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}") from None
