@@ -62,3 +62,9 @@ def test_what_is_wrong_is_named(
         schedulers.resolve(name, overrides, partition_bytes)
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_the_core_reads_settings_as_they_are_written() -> None:
+    settings = schedulers.resolve("prophet", {})[0]
+    assert _core.parse_settings(schedulers.settings_text(settings)) == settings
+    assert _core.parse_settings(schedulers.settings_text({})) == {}

@@ -232,12 +232,14 @@ def _load(framework: str) -> Plugin | None:
     import zmq  # noqa: F401  (after the plug-in it would find BytePS' libzmq instead of its own)
 
     os.environ["BYTEPS_PARTITION_BYTES"] = str(settings[schedulers.PARTITION])
-    os.environ["BYTEPROPHET_SETTINGS"] = _text(settings).decode()
+    os.environ["BYTEPROPHET_SETTINGS"] = schedulers.settings_text(settings)
     return Plugin(ctypes.CDLL(str(native / _library(framework)), mode=ctypes.RTLD_GLOBAL))
 
 
 def _text(settings: Mapping[str, int]) -> bytes:
-    return ",".join(f"{name}={value}" for name, value in settings.items()).encode()
+    from byteprophet import schedulers
+
+    return schedulers.settings_text(settings).encode()
 
 
 def _library(framework: str) -> str:

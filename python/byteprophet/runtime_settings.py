@@ -36,8 +36,8 @@ class RuntimeSettings:
         asynchronous = environment.get("BYTEPS_ENABLE_ASYNC", "")
         if asynchronous not in ("", "0"):
             raise UserError(f"BYTEPS_ENABLE_ASYNC={asynchronous}: not supported; unset it")
-        overlap = _flag(environment, "BYTEPROPHET_OVERLAP", "1")
-        debug = _flag(environment, "BYTEPROPHET_DEBUG", "0")
+        overlap = flag(environment, "BYTEPROPHET_OVERLAP", "1")
+        debug = flag(environment, "BYTEPROPHET_DEBUG")
         text = environment.get("BYTEPROPHET_TIMEOUT_S", str(DEFAULT_TIMEOUT_S))
         try:
             timeout_s = float(text)
@@ -49,7 +49,8 @@ class RuntimeSettings:
         return cls(overlap=overlap, debug=debug, tune=tune, timeout_s=timeout_s)
 
 
-def _flag(environment: Mapping[str, str], name: str, default: str) -> bool:
+def flag(environment: Mapping[str, str], name: str, default: str = "0") -> bool:
+    """Whether variable ``name`` is 1; UserError unless it is 0, 1 or unset: then ``default``."""
     value = environment.get(name, default)
     if value not in ("0", "1"):
         raise UserError(f"{name}={value}: must be 0 or 1")

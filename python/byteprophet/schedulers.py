@@ -56,3 +56,8 @@ def resolve(
     if not 0 < settings[PARTITION] < 2**31:
         raise UserError(f"setting {PARTITION}={settings[PARTITION]}: must be from 1 to {2**31 - 1}")
     return settings, settings[PARTITION]
+
+
+def settings_text(settings: Mapping[str, int]) -> str:
+    """``name=value,...``, which ``_core.parse_settings`` reads."""
+    return ",".join(f"{name}={value}" for name, value in settings.items())

@@ -64,6 +64,9 @@ def test_ranks_must_agree_and_all_must_report(tmp_path: Path) -> None:
     replace(RESULT, rank=1, parameters_sha256="cd").write(tmp_path)
     with pytest.raises(JobFailed, match="different parameters"):
         read_results(tmp_path, 2)
+    (tmp_path / "results" / "worker-1.json").write_text('{"schema": 2}')
+    with pytest.raises(JobFailed, match=r"results: schema is not 1"):
+        read_results(tmp_path, 2)
     replace(RESULT, rank=1).write(tmp_path)
     assert [result.rank for result in read_results(tmp_path, 2)] == [0, 1]
 

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("torch")
 
+from byteprophet.bench.result import read_results
 from byteprophet.schedulers import STOCK
 from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.check import expected_parameters, parameters_sha256
-from byteprophet.workload.worker_config import WorkerConfig, read_worker_result
+from byteprophet.workload.worker_config import WorkerConfig
 
 WORKLOAD = Workload(
     "small",
@@ -67,8 +68,7 @@ def test_workers_agree_with_the_formulas(tmp_path: Path, workers: int) -> None:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
     expected = parameters_sha256(expected_parameters(WORKLOAD, workers, 7))
-    for rank in range(workers):
-        result = read_worker_result(tmp_path / "results" / f"worker-{rank}.json")
+    for rank, result in enumerate(read_results(tmp_path, workers)):
         assert (result.rank, result.size, result.updates) == (rank, workers, 7)
         assert result.parameters_sha256 == expected
         assert len(result.iteration_ns) == 5
@@ -97,7 +97,7 @@ def test_the_batch_grows_in_mid_run(tmp_path: Path) -> None:
     )
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    result = read_worker_result(tmp_path / "results" / "worker-0.json")
+    (result,) = read_results(tmp_path, 1)
     # Updates 1 to 3, then 4 and 5: these last twenty times as long.
     later_ns = 20 * (WORKLOAD.forward_ns + WORKLOAD.backward_ns)
     assert min(result.iteration_ns[3:]) >= later_ns > min(result.iteration_ns[:3])

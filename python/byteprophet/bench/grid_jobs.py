@@ -84,7 +84,7 @@ class Variant:
     @property
     def label(self) -> str:
         """As it is called in records and reports; unique."""
-        settings = ",".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
+        settings = schedulers.settings_text(dict(sorted(self.settings.items())))
         return self.name + (f"[{settings}]" if settings else "") + ("+tuner" * self.tuner)
 
 

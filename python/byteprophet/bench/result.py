@@ -14,24 +14,26 @@ from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.runtimes import runtime_of
 from byteprophet.errors import JobFailed
+from byteprophet.launcher import read_worker_results
 from byteprophet.network import payload_bps
 from byteprophet.tune.journal import NAME as JOURNAL
 from byteprophet.tune.journal import read_journal
 from byteprophet.tune.request import TRIALS
 from byteprophet.workload import Workload
 from byteprophet.workload.bound import all_reduce_bound_ns, iteration_bound_ns
-from byteprophet.workload.worker_config import WorkerResult, read_worker_result
+from byteprophet.workload.worker_config import WorkerResult
 
 
 def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
     """What the workers wrote, by rank; JobFailed if one wrote nothing or ranks disagree."""
     directory = run_directory / "results"
-    results = []
-    for rank in range(workers):
-        path = directory / f"worker-{rank}.json"
-        if not path.is_file():
-            raise JobFailed(f"worker-{rank} ended without a result: see {run_directory}/logs")
-        results.append(read_worker_result(path))
+    try:
+        results = [WorkerResult.of(table) for table in read_worker_results(run_directory)]
+    except ValueError as error:
+        raise JobFailed(f"{directory}: {error}") from None
+    missing = set(range(workers)) - {result.rank for result in results}
+    if missing:
+        raise JobFailed(f"worker-{min(missing)} ended without a result: see {run_directory}/logs")
     if len({result.parameters_sha256 for result in results}) != 1:
         raise JobFailed(f"ranks ended with different parameters: see {directory}")
     return results

@@ -81,8 +81,3 @@ class Members:
     def present(self) -> list[Member]:
         """Those that are here, by name."""
         return sorted((m for m in self._by_name.values() if m.present), key=lambda m: m.name)
-
-    @property
-    def all(self) -> list[Member]:
-        """Also those that have left."""
-        return sorted(self._by_name.values(), key=lambda member: member.name)

@@ -148,7 +148,7 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         workers=spec.workers,
         servers=spec.servers,
         scheduler=None if spec.scheduler == schedulers.STOCK else spec.scheduler,
-        settings_text=",".join(f"{name}={value}" for name, value in job.settings.items()),
+        settings_text=schedulers.settings_text(job.settings),
         partition_bytes=job.partition_bytes or 0,
         run_directory=str(run_directory),
         local_ranks=spec.local_ranks,

@@ -16,6 +16,7 @@ from byteprophet.observe.observer import Consumer, Job
 from byteprophet.observe.span_log import process_spans
 from byteprophet.observe.span_recording import SpanConsumer
 from byteprophet.observe.windows import Windows
+from byteprophet.runtime_settings import flag
 from byteprophet.timeline.events import EventWriter, Origin, new_path
 from byteprophet.timeline.tables import TRANSFERS, Transfers
 
@@ -87,11 +88,9 @@ class Nearness:
 
 def check(environment: Mapping[str, str]) -> bool:
     """Whether to record; ``UserError`` for a wrong value of one of the two variables."""
-    value = environment.get(VARIABLE, "0")
-    if value not in ("0", "1"):
-        raise UserError(f"{VARIABLE}={value}: must be 0 or 1")
+    on = flag(environment, VARIABLE)
     Windows.parse(environment.get(STEPS, ""), STEPS)
-    return value == "1"
+    return on
 
 
 def directory(environment: Mapping[str, str]) -> Path:

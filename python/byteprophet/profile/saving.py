@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from byteprophet._plugin import Plugin
-from byteprophet.errors import UserError
 from byteprophet.observe.observer import Consumer, Job
 from byteprophet.profile.model import Profile, profile_path, read_profile
 from byteprophet.profile.profiler import Profiler
+from byteprophet.runtime_settings import flag
 
 PROFILING = "BYTEPROPHET_PROFILING"
 PROFILE = "BYTEPROPHET_PROFILE"
@@ -22,11 +22,9 @@ PROFILE = "BYTEPROPHET_PROFILE"
 
 def wanted(environment: Mapping[str, str], plugin: Plugin, job: Job) -> Consumer | None:
     """The profiler, unless switched off; ``UserError`` for a wrong value."""
-    value = environment.get(PROFILING, "1")
-    if value not in ("0", "1"):
-        raise UserError(f"{PROFILING}={value}: must be 0 or 1")
+    profiling = flag(environment, PROFILING, "1")
     run_directory = job.run_directory
-    if value == "0" or run_directory is None:
+    if not profiling or run_directory is None:
         return None
 
     def found(profile: Profile) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from byteprophet.errors import UserError
 from byteprophet.network import monitoring
+from byteprophet.runtime_settings import flag
 
 _SECONDS = 0.25
 _MOST_ROUNDS = 32
@@ -29,7 +30,7 @@ _TOGETHER = 8  # tensors of a size
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether to probe. Exits with status 2 for a wrong variable."""
     try:
-        return monitoring.is_on(environment, monitoring.PROBE_VARIABLE)
+        return flag(environment, monitoring.PROBE_VARIABLE)
     except UserError as error:
         print(f"byteprophet: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -159,21 +159,22 @@ class WorkerResult:
     partition_bytes: int = 0
     wire_bytes: tuple[int, int] = (0, 0)
 
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> WorkerResult:
+        """From what ``write`` wrote in this version; ValueError says why it is not that."""
+        if table.get("schema") != RESULT_SCHEMA:
+            raise ValueError(f"schema is not {RESULT_SCHEMA}")
+        fields = {name: value for name, value in table.items() if name != "schema"}
+        try:
+            for name in ("iteration_ns", "tuning_ns", "wire_bytes"):
+                fields[name] = tuple(table[name])
+            return cls(**fields)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"is not a worker's result: {error}") from None
+
     def write(self, run_directory: Path) -> None:
         """Write ``results/worker-<rank>.json``; readers see all of it or nothing."""
         directory = run_directory / "results"
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"worker-{self.rank}.json"
         write_whole(path, json.dumps({"schema": RESULT_SCHEMA, **asdict(self)}, indent=1) + "\n")
-
-
-def read_worker_result(path: str | Path) -> WorkerResult:
-    """The results file at ``path``, as a worker of this version writes it."""
-    try:
-        table = json.loads(read_text(path))
-        if not isinstance(table, dict) or table.pop("schema", None) != RESULT_SCHEMA:
-            raise UserError(f"{path}: schema is not {RESULT_SCHEMA}")
-        tuples = {name: tuple(table[name]) for name in ("iteration_ns", "tuning_ns", "wire_bytes")}
-        return WorkerResult(**{**table, **tuples})
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: is not a worker's results file: {error}") from None
