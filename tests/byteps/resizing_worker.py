@@ -1,4 +1,4 @@
-"""Two workers; one leaves; the other goes on alone; a new one joins it.
+"""Two workers; the first leaves; the other goes on alone, as the first; a new one joins it.
 
 The newcomer runs this script again, as ``resizing_worker.py late``.
 """
@@ -59,7 +59,7 @@ def main() -> None:
         bps.broadcast_optimizer_state(optimizer, root_rank=0)
         train(model, optimizer, 0, 3)
         bps.suspend()
-        if bps.rank() == 1:
+        if bps.rank() == 0:
             return
         bps.resume(1, 1, 0)
         train(model, optimizer, 3, 5)
