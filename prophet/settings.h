@@ -18,8 +18,8 @@ struct SettingSpec {
   int64_t maximum;
 };
 
-// BytePS reads its partition size into an unsigned 32-bit number and computes with an int.
-inline constexpr int64_t kMaxPartitionBytes = (int64_t{1} << 31) - 1;
+// BytePS rounds its partition size up to whole pages of all local ranks and computes with an int.
+inline constexpr int64_t kMaxPartitionBytes = int64_t{1} << 30;
 // Keeps sums of bytes far from overflow.
 inline constexpr int64_t kMaxWindowBytes = int64_t{1} << 50;
 // More than any worker has partitions under way.

@@ -51,7 +51,7 @@ def test_overrides_leave_the_other_defaults() -> None:
         ("p3", {"outstanding_messages": 2**80}, None, "at most 64 bits"),
         ("stock", {"window": 1}, None, "stock has only partition_bytes"),
         ("stock", {}, -1, "partition_bytes=-1"),
-        ("stock", {"partition_bytes": 2**31}, None, "partition_bytes=2147483648"),
+        ("stock", {"partition_bytes": 2**30 + 1}, None, "partition_bytes=1073741825"),
         ("p3", {"partition_bytes": 4096}, 8192, "give one of them"),
     ],
 )

@@ -7,6 +7,7 @@ for each that is there.
 import importlib.metadata
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -20,7 +21,10 @@ def torch_config() -> dict[str, object] | None:
     import torch
     from torch.utils import cpp_extension
 
-    major, minor, patch = (int(part) for part in torch.__version__.split("+")[0].split(".")[:3])
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", torch.__version__)  # "2.9.0a0+git1234", too
+    if numbers is None:
+        sys.exit(f"byteprophet: error: torch {torch.__version__} has no version of three numbers")
+    major, minor, patch = (int(number) for number in numbers.groups())
     return {
         "version_integer": major * 10**9 + minor * 10**6 + patch * 10**3,
         "cuda": torch.version.cuda or "",

@@ -13,10 +13,10 @@
 #include "byteps/common/scheduled_queue.h"
 
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -128,15 +128,15 @@ void PullWhatWasPushed() {
 // OnIteration() in time. It numbers them by iteration instead, above this, in BytePS' `version`.
 constexpr int kNumberedFrom = 1 << 30;
 
+// Compressed gradients come from several threads: none gets past before the iteration has begun.
 void NoteIteration(int version) {
-  static std::atomic<int> latest{kNumberedFrom};
-  int before = latest.load();
-  while (version > before) {
-    if (latest.compare_exchange_weak(before, version)) {
-      OnIteration();
-      return;
-    }
-  }
+  static std::mutex mutex;
+  static int latest = kNumberedFrom;
+  if (version <= kNumberedFrom) return;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (version <= latest) return;
+  latest = version;
+  OnIteration();
 }
 
 // REDUCE, then BROADCAST, each several times until empty, then the collected group is posted: this

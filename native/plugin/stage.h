@@ -48,8 +48,7 @@ struct Waiter {
 
 class Stage {
  public:
-  // `ready` may be null: then a task is ready when its event is. `credit_bytes` may be none; else
-  // every task must be within it.
+  // `ready` may be null: then a task is ready when its event is. `credit_bytes` may be none.
   Stage(std::shared_ptr<Waiter> waiter, byteps::common::ReadyTable* ready,
         std::optional<int64_t> credit_bytes = std::nullopt);
 

@@ -13,7 +13,7 @@
 
 namespace byteprophet {
 
-// As STAMP of byteprophet/_plugin.py. Times: CLOCK_MONOTONIC.
+// As _STAMP of byteprophet/_plugin.py. Times: CLOCK_MONOTONIC.
 struct EngineStamp {
   uint64_t number = 0;  // the front's own
   int64_t time_ns = 0;

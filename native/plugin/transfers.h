@@ -28,7 +28,7 @@
 
 namespace byteprophet {
 
-// As byteprophet/timeline/transfers.py has it. Times: CLOCK_MONOTONIC.
+// As TRANSFER of byteprophet/timeline/tables.py. Times: CLOCK_MONOTONIC.
 struct Transfer {
   uint64_t key = 0;
   uint64_t size_bytes = 0;  // on the wire, one direction

@@ -12,6 +12,8 @@ DEFAULT = "prophet"
 PARTITION, LARGEST_PARTITION = "partition_bytes", "partition_max_bytes"
 STOCK_PARTITION_BYTES = 4_096_000
 """BytePS' own."""
+MAX_PARTITION_BYTES = 2**30
+"""As in prophet/settings.h."""
 
 PLANNED = frozenset({"prophet", "prophet-paper"})
 """Those that use plans, and so have a controller unless it is switched off."""
@@ -53,8 +55,10 @@ def resolve(
         if PARTITION in chosen and LARGEST_PARTITION in defaults:
             chosen.setdefault(LARGEST_PARTITION, 0)  # a size that is given stays
         settings = {**defaults, **chosen}
-    if not 0 < settings[PARTITION] < 2**31:
-        raise UserError(f"setting {PARTITION}={settings[PARTITION]}: must be from 1 to {2**31 - 1}")
+    if not 0 < settings[PARTITION] <= MAX_PARTITION_BYTES:
+        raise UserError(
+            f"setting {PARTITION}={settings[PARTITION]}: must be from 1 to {MAX_PARTITION_BYTES}"
+        )
     return settings, settings[PARTITION]
 
 

@@ -22,7 +22,7 @@ from .conftest import MakeSpec
         ({"local_ranks": 65}, "local ranks 65"),
         ({"timeout_s": 0.0}, "timeout 0"),
         ({"partition_bytes": 0}, "partition bytes 0"),
-        ({"partition_bytes": 2**31}, "partition bytes 2147483648"),
+        ({"partition_bytes": 2**30 + 1}, "partition bytes 1073741825"),
         ({"bandwidth_bps": 10**9}, "needs namespaces"),
         ({"worker_bandwidth_bps": {0: 10**9}}, "needs namespaces"),
         ({"namespaces": True, "worker_bandwidth_bps": {2: 10**9}}, "worker 2: there is no such"),

@@ -68,7 +68,7 @@ void Framework::Declare(Tensor& tensor, uint64_t number, bool compress) {
   const size_t bound = BytePSGlobal::GetPartitionBound();
   tensor.size = 1 + tensor.random() % (5 * bound);
   tensor.context.initialized = true;
-  tensor.context.partitioning.Start(static_cast<uint32_t>(bound));
+  tensor.context.partitioning.Start(static_cast<uint32_t>(bound), tensor.size);
   tensor.context.tensor_name = "tensor" + std::to_string(number);
   for (size_t begin = 0; begin < tensor.size; begin += bound) {
     const uint64_t key = number << 16 | tensor.context.key_list.size();

@@ -1,7 +1,7 @@
-"""A worker whose partition size changes while it trains: ``repartition_worker.py SIZES``.
+"""A worker whose partition size changes while it trains: ``repartition_worker.py SIZES [RANK]``.
 
 SIZES are bytes, separated by commas; one after the other is taken over, two iterations apart.
-"0" stands for no change. Prints what comes out.
+"0" stands for no change; RANK is the only one that changes it. Prints what comes out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ def main() -> None:
     sizes = [int(size) for size in sys.argv[1].split(",")]
     bps.init()
     rank = bps.rank()
+    if sys.argv[2:] not in ([], [str(rank)]):
+        sizes = [0] * len(sizes)
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(300, 500), nn.Tanh(), nn.Linear(500, 400), nn.Tanh(), nn.Linear(400, 2)

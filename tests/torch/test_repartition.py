@@ -7,6 +7,7 @@ more, and no longer the same keys, among them ones that the servers have never s
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,12 @@ SIZES = "4096,1000000,20480,65536,4096,131072"
 UNCHANGED = "0,0,0,0,0,0"
 
 
-def run(folder: Path, scheduler: str, sizes: str, local_ranks: int = 1) -> list[list[str]]:
-    """What the ranks say: changes, scheduled partitions, digest."""
-    spec = JobSpec(
-        command=(sys.executable, str(WORKER), sizes),
+def spec_of(
+    folder: Path, scheduler: str, arguments: Sequence[str], local_ranks: int = 1
+) -> JobSpec:
+    """Two ranks that run the worker with ``arguments``."""
+    return JobSpec(
+        command=(sys.executable, str(WORKER), *arguments),
         run_directory=folder / "run",
         directory=folder,
         workers=2 // local_ranks,
@@ -34,7 +37,12 @@ def run(folder: Path, scheduler: str, sizes: str, local_ranks: int = 1) -> list[
         environment={"BYTEPROPHET_TIMEOUT_S": "100"},
         timeout_s=200.0,
     )
+
+
+def run(folder: Path, scheduler: str, sizes: str, local_ranks: int = 1) -> list[list[str]]:
+    """What the ranks say: changes, scheduled partitions, digest."""
     said: list[str] = []
+    spec = spec_of(folder, scheduler, [sizes], local_ranks)
     result = run_job(spec, lambda _, line: said.append(line))
     assert result.failed is None
     words = [
@@ -67,3 +75,12 @@ def test_local_ranks_change_together(tmp_path: Path, unchanged: tuple[int, str])
     """Both sum over shared memory first; BytePS rounds sizes up to pages of both."""
     results = run(tmp_path, "prophet", SIZES, local_ranks=2)
     assert [digest for _, _, digest in results] == [unchanged[1]] * 2
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_ranks_that_disagree_are_refused(tmp_path: Path, rank: str) -> None:
+    said: list[str] = []
+    spec = spec_of(tmp_path, "fifo", ["1000000,1000000", rank])
+    result = run_job(spec, lambda _, line: said.append(line))
+    assert result.failed is not None
+    assert any("workers partition the same tensor differently" in line for line in said)

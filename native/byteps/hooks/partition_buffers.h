@@ -16,12 +16,20 @@
 
 namespace byteprophet {
 
+inline constexpr const char* kDiffer = "workers partition the same tensor differently";
+
+// Of a push that is not compressed and does not say that the length has changed.
+template <typename Stored>
+void CheckLength(const Stored& stored, size_t len) {
+  CHECK_EQ(stored.len, len) << kDiffer << ", or it has different sizes there";
+}
+
 // `stored` has buffers `tensor` of `len` bytes and `spare` of `spare_len`; both null: the key is
 // new. `allocate(buffer)` makes one of `len` bytes.
 template <typename Stored, typename Allocate>
 void FitBuffers(Stored* stored, size_t len, bool first_of_round, Allocate allocate) {
   if (!first_of_round) {
-    CHECK_EQ(stored->len, len) << "workers partition the same tensor differently";
+    CHECK_EQ(stored->len, len) << kDiffer;
     return;
   }
   if (stored->tensor == nullptr) {

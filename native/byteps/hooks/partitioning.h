@@ -14,6 +14,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <iostream>
 #include <vector>
 
 namespace byteprophet {
@@ -26,8 +28,9 @@ class Partitioning {
   void Begin() { next_ = wanted_; }
 
   // For the first operation, whose keys are made by BytePS. `bound` is the size at start.
-  uint32_t Start(uint32_t bound) {
+  uint32_t Start(uint32_t bound, size_t size) {
     bound_ = next_ > 0 ? next_ : bound;
+    CheckKeys(size);
     return static_cast<uint32_t>(bound_);
   }
 
@@ -36,6 +39,7 @@ class Partitioning {
     if (next_ == 0 || next_ == bound_) return;
     bound_ = next_;
     changed_ = true;
+    CheckKeys(size);
     keys->clear();
     for (size_t offset = 0; offset < size; offset += bound_)
       keys->push_back((declared_key << 16) + keys->size());
@@ -47,6 +51,15 @@ class Partitioning {
   bool changed() const { return changed_; }
 
  private:
+  // Keys are numbered from declared_key << 16: more of them would be those of the next tensor.
+  void CheckKeys(size_t size) const {
+    constexpr size_t kMaxKeys = size_t{1} << 16;
+    if (size <= kMaxKeys * bound_) return;
+    std::cerr << "byteprophet: error: a tensor of " << size << " bytes has more than " << kMaxKeys
+              << " partitions of " << bound_ << " bytes: larger partitions are needed" << std::endl;
+    std::_Exit(1);
+  }
+
   std::atomic<size_t> wanted_{0};
   size_t next_ = 0;
   size_t bound_ = 0;

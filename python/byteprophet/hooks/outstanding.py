@@ -18,7 +18,8 @@ def wait_for_all(handles: Mapping[int, object], is_done: Callable[[int], bool]) 
 
     ``RuntimeError`` after ``BYTEPROPHET_TIMEOUT_S``.
     """
-    limit_s = float(os.environ.get("BYTEPROPHET_TIMEOUT_S") or 1800.0)
+    given_s = float(os.environ.get("BYTEPROPHET_TIMEOUT_S") or 0)
+    limit_s = given_s if given_s > 0 else 1800.0  # as in hooks/suspension.h
     deadline_s = time.monotonic() + limit_s
     for handle in list(handles):
         while handle in handles and not _is_done(handle, is_done):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from byteprophet.errors import UserError
 from byteprophet.launcher.environment import told_environment
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.schedulers import DEFAULT, PLANNED
+from byteprophet.schedulers import DEFAULT, MAX_PARTITION_BYTES, PLANNED
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACE = "lo"
@@ -42,9 +42,9 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         _check_all_reduce(spec)
     if math.isnan(spec.timeout_s) or spec.timeout_s <= 0:
         raise UserError(f"timeout {spec.timeout_s:g}: must be a positive number of seconds")
-    if spec.partition_bytes is not None and not 0 < spec.partition_bytes < 2**31:
+    if spec.partition_bytes is not None and not 0 < spec.partition_bytes <= MAX_PARTITION_BYTES:
         raise UserError(
-            f"partition bytes {spec.partition_bytes}: must be between 1 and {2**31 - 1}"
+            f"partition bytes {spec.partition_bytes}: must be from 1 to {MAX_PARTITION_BYTES}"
         )
     if spec.port is not None and not 0 < spec.port < 65536:
         raise UserError(f"port {spec.port}: must be between 1 and 65535")

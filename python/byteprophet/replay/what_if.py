@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from byteprophet.errors import UserError
+from byteprophet.schedulers import MAX_PARTITION_BYTES
 
 RANGES = {
     "bandwidth_bps": (0, 2**40),
-    "partition_bytes": (1, 2**31 - 1),
+    "partition_bytes": (1, MAX_PARTITION_BYTES),
     "workers": (1, 1024),
     "servers": (1, 1024),
     "compute_scale": (1e-6, 1e6),
