@@ -11,8 +11,8 @@ Printed are iterations in seconds and over the bound, DeAR's over what Eq. 6 of 
 and what planning gains over DistributedDataParallel, with the project's targets.
 
 Jobs are recorded as a grid's are, in ``--out``: started again, the script runs what is missing.
-``--report`` only prints; ``--slowed 2`` makes compute and links half as fast, for slow cores. About
-20 s a job on two quiet cores; all of them are a night.
+``--report`` runs nothing; ``--slowed 2`` makes compute and links half as fast, for slow cores.
+About 20 s a job on two quiet cores; all of them are a night.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from allreduce_cells import (
     tuning,
 )
 from allreduce_table import print_table
-from script import progress_of, run_script
+from script import print_code_notes, progress_of, run_script
 
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_phases import in_turn
@@ -62,7 +62,9 @@ def main(arguments: Sequence[str]) -> None:
     if not options.report:
         measure(grid, names, options.rounds, options.out)
     records = select(grid, read_records(options.out))
-    print_table(grid, [record for record in records if record["phase"] == COMPARED])
+    compared_records = [record for record in records if record["phase"] == COMPARED]
+    print_table(grid, compared_records)
+    print_code_notes(compared_records)
 
 
 def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 from allreduce_cells import RUNTIMES, best
@@ -16,11 +15,10 @@ from byteprophet.allreduce.bounds import dear_ideal_ns
 from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.bench import spread
 from byteprophet.bench.grid import Cell, Grid
+from byteprophet.bench.grid_store import Record, turn_of
 from byteprophet.network import payload_bps
 from byteprophet.report.console import table_console
 from byteprophet.workload.collective_settings import SYNCS
-
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class CellFigures:
     bandwidth_bps: int
     bound_ns: int
     ideal_ns: int
-    rounds_ns: Mapping[str, Mapping[int, Sequence[int]]]
+    rounds_ns: Mapping[str, Mapping[Hashable, Sequence[int]]]
     wire: Sequence[float]
 
     def median_ns(self, name: str) -> float | None:
@@ -58,12 +56,12 @@ def figures(grid: Grid, records: Sequence[Record]) -> list[CellFigures]:
         of_cell = [record for record in records if record["cell"] == cell.name]
         if not of_cell:
             continue
-        rounds_ns: dict[str, dict[int, list[int]]] = {}
+        rounds_ns: dict[str, dict[Hashable, list[int]]] = {}
         for name in RUNTIMES:
             fastest = best(name, of_cell)[:1]
             for record in of_cell:
                 if fastest and record["variant"] == fastest[0].label:
-                    rounds_ns.setdefault(name, {})[record["round"]] = record["iteration_ns"]
+                    rounds_ns.setdefault(name, {})[turn_of(record)] = record["iteration_ns"]
         workload = cell.load_workload()
         bandwidth_bps = cell.bandwidth_bps(workload)
         rate_bps = payload_bps(bandwidth_bps)

@@ -8,7 +8,7 @@ warm-up covers) and the plan made from a job's first iterations. Printed are the
 iterations of the last two over those of the fastest of the three, with their noise.
 
 Paced models over links as in ``allreduce.py``, with the same options. Jobs are recorded as a grid's
-are, in ``--out``: started again, the script runs what is missing; ``--report`` only prints. A cell
+are, in ``--out``: started again, the script runs what is missing; ``--report`` runs nothing. A cell
 of ResNet-50 takes ten minutes on two quiet cores, five of them the search.
 """
 
@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 from allreduce_cells import PLAN_WARMUP, add_cell_options, best, cells_of
 from rich import box
 from rich.table import Table
-from script import progress_of, run_script
+from script import print_code_notes, progress_of, run_script
 
 from byteprophet.allreduce.groups import BUFFER_BYTES
 from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, TRIALS
@@ -36,7 +35,7 @@ from byteprophet.bench.grid_jobs import Job, Variant
 from byteprophet.bench.grid_phases import in_turn
 from byteprophet.bench.grid_report import select
 from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
-from byteprophet.bench.grid_store import read_records
+from byteprophet.bench.grid_store import Record, read_records, turn_of
 from byteprophet.errors import UserError
 from byteprophet.report.console import table_console
 
@@ -52,8 +51,6 @@ _PLANNED = Variant.of_runtime(RUNTIME, {})
 _WARMUP = 3  # where nothing is to be found out
 _AFTER = 10  # until what was found is in use
 
-Record = Mapping[str, Any]
-
 
 def main(arguments: Sequence[str]) -> None:
     """Run what is missing, print."""
@@ -63,7 +60,9 @@ def main(arguments: Sequence[str]) -> None:
     grid = Grid("fusion", cells_of(options), options.iterations).slowed(options.slowed)
     if not options.report:
         measure(grid, options.rounds, options.out)
-    print_tables(grid, counted(grid, options.out))
+    records = counted(grid, options.out)
+    print_tables(grid, records)
+    print_code_notes(records)
 
 
 def measure(grid: Grid, rounds: int, directory: Path) -> None:
@@ -106,9 +105,9 @@ def counted(grid: Grid, directory: Path) -> list[Record]:
 def over_best(records: Sequence[Record]) -> Iterator[tuple[str, spread.Ratio]]:
     """Of one cell: what was found, and its iterations over those of the best size compared."""
     compared = [record for record in records if record["phase"] == COMPARED]
-    rounds: dict[str, dict[int, list[int]]] = {}
+    rounds: dict[str, dict[Hashable, list[int]]] = {}
     for record in compared:
-        rounds.setdefault(record["variant"], {})[record["round"]] = record["iteration_ns"]
+        rounds.setdefault(record["variant"], {})[turn_of(record)] = record["iteration_ns"]
     sizes = best(RUNTIME, [record for record in compared if _SIZE in record["settings"]])
     if not sizes:
         return

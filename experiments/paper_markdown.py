@@ -51,10 +51,11 @@ def to_markdown(result: Figures) -> str:
 
 
 def _about(result: Figures) -> str:
+    cores = " or ".join(str(machine["cores"]) for machine in result["machines"])
     lines = [
         "Medians of paced jobs (timed compute, real bytes), the paper's figures in brackets. The "
         "bound is what no schedule exceeds on these links.",
-        f"`*`: at least {CPU_LIMIT:.0%} of all {result['machine']['cores']} cores in use; the "
+        f"`*`: at least {CPU_LIMIT:.0%} of all {cores} cores in use; the "
         "processor may be the limit, not the link.",
         "The paper ran ByteScheduler as `bytescheduler-reduce` is here and P3 with 4 MB "
         "partitions; the columns `bytescheduler` and `p3` are at their authors' settings.",

@@ -16,9 +16,9 @@ from typing import Any
 from paper_markdown import to_markdown
 from paper_plot import draw_table
 from paper_table import POLICIES, SCHEMA, Table, compare, share_links, slow_down
+from recorded import RESULTS
 from script import progress_of
 
-from byteprophet.bench import describe_machine
 from byteprophet.bench.grid_phases import in_turn
 from byteprophet.bench.grid_report import make_report
 from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
@@ -26,7 +26,6 @@ from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.report.plot import save
 
-_RESULTS = Path(__file__).parent / "results"
 _PHASE = "base"
 
 
@@ -69,7 +68,7 @@ def _report(table: Table, options: argparse.Namespace, records: Path) -> None:
         "notes": list(table.notes),
         "slowed": table.slowed,
         "paced": True,
-        "machine": describe_machine(),
+        "machines": report["machines"],
         "code": report["code"],
         "code_now": report["code_now"],
         "rows": compare(table, report["cells"]),
@@ -120,7 +119,7 @@ def _parse(table: Table, arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--records", type=Path, help=f"of jobs (runs/{table.name})")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="directory for the results")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the results")
     return parser.parse_args(arguments)
 
 

@@ -11,8 +11,11 @@ from typing import NoReturn
 from rich.console import Console
 
 from byteprophet import _core, schedulers
+from byteprophet.bench.grid_jobs import code_version
+from byteprophet.bench.grid_store import Record
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
+from byteprophet.report.grid import code_notes
 
 _INTERRUPTED = 130
 
@@ -38,6 +41,12 @@ def add_record_options(parser: argparse.ArgumentParser, out: str) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path(out), help="directory of the records")
     parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
+
+
+def print_code_notes(records: Sequence[Record]) -> None:
+    """Says where ``records`` were measured with other code than there is now."""
+    for line in code_notes(sorted({record["code"] for record in records}), code_version()):
+        print(line)
 
 
 def progress_of(name: str) -> Callable[[str], None]:

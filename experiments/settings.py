@@ -8,7 +8,7 @@ cell all candidates run in turn, round after round, in reverse order in every se
 every job's median iteration over the bound. (``policy_defaults.py`` simulates such candidates.)
 
 Jobs are recorded as a grid's are, in ``--out``: started again, with other candidates too, the
-script runs what is missing; ``--report`` only prints.
+script runs what is missing; ``--report`` runs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from statistics import fmean, median
 
 from rich import box
 from rich.table import Table
-from script import add_record_options, progress_of, run_script, scheduler_with_settings
+from script import (
+    add_record_options,
+    print_code_notes,
+    progress_of,
+    run_script,
+    scheduler_with_settings,
+)
 
 from byteprophet import schedulers
 from byteprophet.bench.grid import Grid, load_grid
@@ -60,7 +66,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def print_table(grid: Grid, candidates: Sequence[Variant], directory: Path) -> None:
     """A row per cell and candidate."""
-    records = select(grid, read_records(directory))
+    labels = [variant.label for variant in candidates]
+    records = [r for r in select(grid, read_records(directory)) if r["variant"] in labels]
     table = Table("cell", box=box.SIMPLE)
     table.add_column("candidate", overflow="fold")
     for title in ("mean over the bound", "rounds", "CPU"):
@@ -77,6 +84,7 @@ def print_table(grid: Grid, candidates: Sequence[Variant], directory: Path) -> N
                     cell.name, variant.label, f"{fmean(ratios):.4f}", rounds, f"{cpu:.2f}"
                 )
     table_console(160).print(table)
+    print_code_notes(records)
 
 
 def _candidate(text: str) -> Variant:

@@ -29,6 +29,7 @@ def job(
     number: int = 1,
     cpu: float = 0.5,
     sha: str = "same",
+    code: str = "c",
 ) -> Record:
     scheduler = variant.split("[")[0].removesuffix("+tuner")
     return {
@@ -36,6 +37,7 @@ def job(
         "cell": cell,
         "variant": variant,
         "round": number,
+        "code": code,
         "scheduler": scheduler,
         "iteration_ns": [iteration_ns] * 3,
         "bound_ns": BOUND_NS,
@@ -89,6 +91,14 @@ def test_a_ratio_is_taken_within_a_round() -> None:
         job("a", "stock", 999, number=3),  # prophet's job is still to come
     ]
     assert "stock, worst cell | 1.5 yes" in targets(["a"], records)
+
+
+def test_jobs_of_other_code_are_not_compared() -> None:
+    records = [job("a", PROPHET, 100, code="new"), job("a", "stock", 200, code="old")]
+    assert "stock" not in targets(["a"], records)
+    assert "stock, best cell | 2.0" in targets(
+        ["a"], [*records, job("a", "stock", 200, code="new")]
+    )
 
 
 def test_tuned_for_the_cell_the_best_of_those_confirmed_counts() -> None:

@@ -95,6 +95,8 @@ def test_single_has_the_same_settings_in_all_cells_and_four_megabytes_twice(
 def test_tuning_is_of_the_cells_that_the_grid_marks(cells: list[PreparedCell]) -> None:
     jobs = phase_jobs("tuning", cells, NAMES, 1)
     assert labels(jobs) == ["1 2 bytescheduler+tuner", "1 2 prophet"]
+    with pytest.raises(UserError, match="marks no cell"):
+        phase_jobs("tuning", cells[:1], NAMES, 1)
 
 
 def test_what_has_nothing_to_tune_is_no_baseline() -> None:

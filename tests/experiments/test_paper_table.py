@@ -88,7 +88,7 @@ def test_rates_and_ratios_beside_the_papers() -> None:
         "axis": SMALL.axis,
         "notes": SMALL.notes,
         "slowed": 1,
-        "machine": {"cores": 2},
+        "machines": [{"cores": 2}],
         "rows": compare(SMALL, figures, simulated=False),
     }
     found = sections(to_markdown(result))

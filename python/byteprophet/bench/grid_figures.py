@@ -1,20 +1,21 @@
 """From the records of a grid to its figures: per cell and policy, and the targets over all cells.
 
-A policy's speed is compared with prophet's in the same round of the same phase, where both ran one
-after the other; above 1 means that prophet is faster. Figures carry the interval in which they lie
+A policy's speed is compared with prophet's in the same round of the same phase, by the same code
+on the same machine; above 1 means that prophet is faster. Both ran one after the other, unless the
+run was stopped between them and went on later. Figures carry the interval in which they lie
 in 95 of 100 cases (``spread.py``). What is picked as the best of several measured settings is a
 little flattered by the picking; nothing is done about that, it counts against prophet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from byteprophet.bench.grid_phases import PROPHET, baselines, four_megabytes_twice
-from byteprophet.bench.grid_store import Record
+from byteprophet.bench.grid_store import Record, turn_of
 from byteprophet.bench.spread import (
     Array,
     Ratio,
@@ -160,10 +161,10 @@ class Figures:
         centre: Callable[..., Any] = np.median,
     ) -> Ratio | None:
         """``above``'s iteration time over ``below``'s; None where they never ran in one round."""
-        times: dict[str, dict[tuple[str, int], Sequence[int]]] = {above: {}, below: {}}
+        times: dict[str, dict[Hashable, Sequence[int]]] = {above: {}, below: {}}
         for record in self._by_cell[cell]:
             if record["variant"] in times and record["phase"] in phases:
-                times[record["variant"]][record["phase"], record["round"]] = record["iteration_ns"]
+                times[record["variant"]][turn_of(record)] = record["iteration_ns"]
         return of_shared_rounds(times[above], times[below], centre)
 
     def _over_prophet(

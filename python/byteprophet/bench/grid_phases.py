@@ -89,6 +89,8 @@ def phase_jobs(
     elif phase == "tuning":
         self_tuning = [Variant(name, tuner=True) for name in names if name in SELF_TUNING]
         variants = [[*self_tuning, Variant(PROPHET)] if cell.cell.tuning else [] for cell in cells]
+        if not any(variants):
+            raise UserError("--phase tuning: the grid marks no cell with tuning = true")
     else:
         raise UserError(f"--phase {phase!r}: choose from {', '.join(PHASES)}")
     return in_turn(phase, cells, variants, rounds)

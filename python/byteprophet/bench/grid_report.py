@@ -12,10 +12,20 @@ from typing import Any
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_figures import Figures
 from byteprophet.bench.grid_jobs import PreparedCell, Variant, code_version, fingerprint, plan_of
-from byteprophet.bench.grid_store import Record, key_of, read_records
+from byteprophet.bench.grid_store import FILE, Record, key_of, machines_of, read_records
 from byteprophet.errors import UserError
 
 SCHEMA = 1
+
+_TOLD = ("scheduler", "settings", "tuner")
+_MEASURED = (
+    "iteration_ns",
+    "bound_ns",
+    "machine_cpu_fraction",
+    "saturated_fraction",
+    "job_cpu_fraction",
+    "parameters_sha256",
+)
 
 
 def make_report(grid: Grid, directory: Path) -> dict[str, Any]:
@@ -36,6 +46,7 @@ def make_report(grid: Grid, directory: Path) -> dict[str, Any]:
         "failed": sum("failed" in record for record in records),
         "code": sorted({record["code"] for record in counted}),
         "code_now": code_version(),
+        "machines": machines_of(counted),
         "cells": figures.cells(),
         "targets": figures.targets(),
     }
@@ -50,6 +61,11 @@ def select(grid: Grid, records: Sequence[Record]) -> list[Record]:
         cell = cells.get(record["cell"])
         if cell is None or "failed" in record:
             continue
+        for field in (*_TOLD, *_MEASURED):
+            if field not in record:
+                raise UserError(
+                    f"{FILE}: {', '.join(map(str, key_of(record)))}: {field} is missing"
+                )
         if cell.name not in prepared:
             prepared[cell.name] = PreparedCell(cell, cell.load_workload(), Path())
         if record["fingerprint"] == _expected(grid, prepared[cell.name], record):

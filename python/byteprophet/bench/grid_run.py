@@ -32,6 +32,7 @@ from byteprophet.bench.grid_jobs import (
 from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.learned import learn
+from byteprophet.bench.machine import describe_machine
 from byteprophet.bench.result import bound_ns, eq6_fields, wire_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.network import why_not_permitted
@@ -185,6 +186,7 @@ def _run(
             "tuner": task.job.variant.tuner,
             "fingerprint": task.fingerprint,
             "code": code_version(),
+            "machine": describe_machine(),
             "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +36,21 @@ def read_records(directory: Path) -> list[Record]:
     return [
         _record(path, number, line) for number, line in enumerate(whole.split(b"\n"), 1) if line
     ]
+
+
+def machines_of(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Those that ``records`` were measured on, each once (there was no such field once)."""
+    found: list[dict[str, Any]] = []
+    for record in records:
+        if "machine" in record and record["machine"] not in found:
+            found.append(record["machine"])
+    return found
+
+
+def turn_of(record: Record) -> tuple[str, int, str, str]:
+    """Two records can be compared if it is the same: of one round of a phase, code and machine."""
+    machine = json.dumps(record.get("machine"), sort_keys=True)
+    return record["phase"], record["round"], record["code"], machine
 
 
 def key_of(record: Record) -> tuple[str, str, str, int]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from byteprophet.bench import describe_machine
 from byteprophet.bench.grid import Grid, load_grid
 from byteprophet.bench.grid_phases import default_schedulers
 from byteprophet.bench.grid_report import make_report
@@ -50,7 +49,7 @@ def bench_grid(
 
 
 def _report(grid: Grid, directory: Path, json_file: Path | None) -> None:
-    report = {**make_report(grid, directory), "machine": describe_machine()}
+    report = make_report(grid, directory)
     text = json.dumps(report, indent=2) + "\n"
     for path in (directory / REPORT, json_file):
         if path is not None:

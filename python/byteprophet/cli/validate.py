@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from byteprophet import schedulers
-from byteprophet.bench import Case, describe_machine
+from byteprophet.bench import Case
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, why_not_permitted
 from byteprophet.replay.validation import compare
@@ -55,7 +55,7 @@ def validate(
         lambda text: progress.print(f"validate: {text}", soft_wrap=True),
     )
     validation = compare(cases, records, directory)
-    text = json.dumps({**validation.as_json(), "machine": describe_machine()}, indent=1) + "\n"
+    text = json.dumps(validation.as_json(), indent=1) + "\n"
     saved = directory / "validation.json"
     write_whole(saved, text)
     if as_json:

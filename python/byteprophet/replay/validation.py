@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet.bench.grid_store import Record
+from byteprophet.bench.grid_store import Record, machines_of
 from byteprophet.graph.measured import measure_run
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.validation_cases import ValidationCase
@@ -151,6 +151,7 @@ class Validation:
             "daydream_errors": vars(self.daydream_errors),
             "replay_errors": vars(self.replay_errors),
             "pairs": [vars(pair) for pair in self.pairs()],
+            "machines": machines_of(record for case in self.cases for record in case.records),
         }
 
 

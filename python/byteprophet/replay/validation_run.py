@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet.bench import Plan
+from byteprophet.bench import Plan, describe_machine
 from byteprophet.bench.cpu import CpuWatch
 from byteprophet.bench.execute import Progress, check_case, run_case
 from byteprophet.bench.grid_jobs import code_version
@@ -82,6 +82,7 @@ class _Job:
             "round": number,
             "fingerprint": hashlib.sha256(told.encode()).hexdigest()[:12],
             "code": code_version(),
+            "machine": describe_machine(),
         }
 
     def record_in(self, records: Sequence[Record]) -> Record | None:

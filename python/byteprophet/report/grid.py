@@ -64,10 +64,7 @@ def notes(report: Report) -> list[str]:
     there = len(report["cells"])
     if there < report["cells_in_grid"]:
         lines.append(f"{there} of {report['cells_in_grid']} cells have been measured")
-    if report["code"] != [report["code_now"]]:
-        lines.append(
-            f"measured with other code: {', '.join(report['code'])}; now {report['code_now']}"
-        )
+    lines += code_notes(report["code"], report["code_now"])
     if report["failed"]:
         lines.append(f"{report['failed']} jobs failed: see jobs.jsonl")
     disturbed = [
@@ -86,6 +83,13 @@ def notes(report: Report) -> list[str]:
         if not cell["parameters_equal"]
     ]
     return lines
+
+
+def code_notes(codes: Sequence[str], now: str) -> list[str]:
+    """A line where something was measured with other code than there is ``now``."""
+    if set(codes) <= {now}:
+        return []
+    return [f"measured with other code: {', '.join(codes)}; now {now}"]
 
 
 def _table(title: str) -> Table:

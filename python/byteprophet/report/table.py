@@ -39,8 +39,7 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
         ratio = result["bound_ratio"]
         table.add_row(
             format_rate(result["bandwidth_bps"]),
-            (result["scheduler"] or result["runtime"])
-            + (" (tuned)" if result.get("tuned") else ""),
+            _name(result),
             str(result["partition_bytes"] or ""),
             f"{iteration['median'] / 1e6:.1f}",
             f"{iteration['p10'] / 1e6:.0f}-{iteration['p90'] / 1e6:.0f}",
