@@ -17,6 +17,7 @@ import numpy as np
 from script import run_script, scheduler_with_settings
 
 from byteprophet.engine import Costs, SimulatedJob, simulate
+from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.workload import load
 
 NETWORKS = (
@@ -29,17 +30,17 @@ COSTS_US = ((5, 10), (30, 200), (100, 400), (30, 2000), (500, 500), (100, 5000))
 """Message cost, delay."""
 DEFAULT = (
     *(f"p3:outstanding_messages={n}" for n in (2, 4, 8, 16)),
-    "bytescheduler:partition_bytes=262144,credit_bytes=524288",
-    "bytescheduler:partition_bytes=524288,credit_bytes=2097152",
     "bytescheduler",
-    "bytescheduler:partition_bytes=1048576,credit_bytes=8388608",
+    "bytescheduler:partition_bytes=524288,credit_bytes=1048576",
+    "bytescheduler:partition_bytes=1048576,credit_bytes=4194304",
     "bytescheduler:partition_bytes=4000000,credit_bytes=16000000",
     "bytescheduler-reduce",
     "prophet-paper:partition_bytes=524288",
     "prophet-paper",
     "prophet-paper:partition_bytes=4096000",
-    "prophet:partition_bytes=262144",
     "prophet",
+    "prophet:partition_bytes=131072",
+    "prophet:partition_bytes=524288",
     "prophet:partition_bytes=1048576",
     "prophet:window_max_bytes=4194304",
 )
@@ -53,13 +54,14 @@ def ratios(scheduler: str, cost_us: int, delay_us: int) -> list[float]:
     for network, communication, (workers, servers) in product(NETWORKS, COMMUNICATION, ROLES):
         workload = load(network)
         compute_ns = workload.forward_ns + workload.backward_ns
+        bits = workload.size_bytes * 8 / PAYLOAD_SHARE
         job = SimulatedJob(
             workload,
             name,
             settings=settings,
             workers=workers,
             servers=servers,
-            bandwidth_bps=round(workload.size_bytes * 8e9 / (communication * compute_ns)),
+            bandwidth_bps=round(bits / (communication * compute_ns / 1e9)),
             costs=costs,
             iterations=2,
             warmup_iterations=3,
