@@ -16,7 +16,6 @@ seed: the error of the iteration time that is replayed, by wall clocks as they a
 from __future__ import annotations
 
 import argparse
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,12 +23,11 @@ from typing import Any
 
 import numpy as np
 from own_clocks import Clock, by_wall_clocks, clocks_for, rewrite
-from recorded import PROGRESS, add_places, limited, need_namespaces, write_results
+from recorded import PROGRESS, add_places, keep, label_of, limited, write_results
 from rich.table import Table
 from script import run_script, scheduler_names
 
 from byteprophet.bench import Case, Plan
-from byteprophet.bench.execute import check_case, run_case
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.graph.measured import measure_run
@@ -56,6 +54,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--iterations", type=int, default=20)
     add_places(parser)
     options = parser.parse_args(arguments)
+    if options.seeds < 1:
+        raise UserError(f"--seeds {options.seeds}: must be at least 1")
     rows = []
     for run in options.recorded or record(options):
         PROGRESS.print(f"aligning {run.name}")
@@ -77,22 +77,12 @@ def record(options: argparse.Namespace) -> list[Path]:
             rate_bps = limited(bandwidth)
             case = Case(options.workload, scheduler, rate_bps, workers=WORKERS, servers=SERVERS)
             plan = Plan((case,), options.iterations, rounds=1, record=True, idle_s=0.0)
-            label = f"{Path(options.workload).stem}-{scheduler}-{bandwidth}-{options.iterations}"
+            label = f"{label_of(options.workload)}-{scheduler}-{bandwidth}-{options.iterations}"
             kept = options.runs.absolute() / "recorded" / f"{WORKERS}+{SERVERS}-{label}"
             if not kept.exists():
-                PROGRESS.print(f"recording {kept.name}")
-                _record(case, plan, kept, options.runs)
+                keep(case, plan, kept, options.runs)
             runs.append(kept)
     return runs
-
-
-def _record(case: Case, plan: Plan, kept: Path, runs: Path) -> None:
-    need_namespaces()
-    workload = check_case(case, plan, runs, namespaces=True)
-    making = kept.with_name(f"{kept.name}.making")
-    shutil.rmtree(making, ignore_errors=True)
-    run_case(case, plan, workload, making, namespaces=True).directory.rename(kept)
-    making.rmdir()
 
 
 def measure(run: Path, seed: int, recorded_error: float) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from typing import Any
 
 import iperf
 import numpy as np
+from recorded import RESULTS
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -41,7 +42,6 @@ from byteprophet.launcher import JobSpec, make_run_directory, read_worker_result
 from byteprophet.network import why_not_permitted
 
 SCHEMA = 1
-_RESULTS = Path(__file__).parent / "results"
 _WORKERS = 2
 _WORKER = Path(__file__).with_name("goodput_worker.py")
 _JOB_TIMEOUT_S = 300.0
@@ -91,7 +91,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--partition-bytes", type=int, help="default: each scheduler's own")
     parser.add_argument("--seconds", type=float, default=3.0, help="of iperf3 in a round")
     parser.add_argument("--perf", action="store_true", help="profile the last round's jobs")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="directory for the results")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the results")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="for run directories")
     return parser.parse_args(arguments)
 

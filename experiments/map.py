@@ -5,8 +5,8 @@
 Each cell is a model, a link (how long all its bytes take one way, in times of its compute), a delay
 and a cost per message. In the engine, on virtual time, every scheduler runs there with its default
 settings, the baselines also with each of their tuning grid's, and prophet with other partition
-sizes: the best is kept. Finished cells are kept in the results file: started again, the script goes
-on where it stopped. A few minutes on an idle core.
+sizes: the best is kept. Finished cells are kept in the results file (``rows.py``): started again,
+the script goes on where it stopped. A few minutes on an idle core.
 
 Writes ``map.json`` (docs/formats.md) and ``map.png`` to experiments/results.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from map_plot import draw_map
+from recorded import RESULTS
+from rows import Rows
 from script import progress_of, run_script
 
 from byteprophet import schedulers
@@ -31,15 +32,13 @@ from byteprophet.engine import Costs, SimulatedJob, sweep, tuning_grid
 from byteprophet.errors import UserError
 from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.report.plot import save
-from byteprophet.whole_files import write_whole
 from byteprophet.workload import load
 
-SCHEMA = 1
 WORKERS, SERVERS = 2, 1
 _WARMUP_ITERATIONS, _ITERATIONS = 5, 3
 _DELAYS_US = (10, 50, 200, 1000, 5000)
 _COSTS_US = (5, 20, 100, 500)
-_RESULTS = Path(__file__).parent / "results"
+_SETTINGS = {"simulated": True, "workers": WORKERS, "servers": SERVERS}
 
 _progress = progress_of("map")
 
@@ -70,58 +69,20 @@ class Cell:
         )
 
 
-class Results:
-    """The results file; every cell is on disk at once."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.rows: list[dict[str, Any]] = []
-        if path.exists():
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-                schema, self.rows = content["schema"], content["results"]
-            except (ValueError, KeyError, TypeError):
-                raise UserError(f"{path}: is not a results file of this script") from None
-            if schema != SCHEMA:
-                raise UserError(f"{path}: schema is {schema}, must be {SCHEMA}: remove the file")
-
-    def has(self, cell: Cell) -> bool:
-        """Whether it is finished, under all schedulers that there are now."""
-        return any(
-            asdict(cell).items() <= row.items() and set(row["schedulers"]) == set(schedulers.names)
-            for row in self.rows
-        )
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Take in one more row, in place of one of the same cell, and write the file."""
-        cell = {name: row[name] for name in Cell.__dataclass_fields__}
-        self.rows = [old for old in self.rows if not cell.items() <= old.items()]
-        self.rows.append(row)
-        content = {
-            "schema": SCHEMA,
-            "simulated": True,
-            "workers": WORKERS,
-            "servers": SERVERS,
-            "results": self.rows,
-        }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path, json.dumps(content, indent=1) + "\n")
-
-
 def main(arguments: Sequence[str]) -> None:
     """Simulate what is missing, then draw."""
     options = _parse(arguments)
     cells = list(_cells(options))
-    results = Results(options.out / "map.json")
-    missing = [cell for cell in cells if not results.has(cell)]
+    rows = Rows(options.out / "map.json", _SETTINGS)
+    missing = [cell for cell in cells if not rows.of(asdict(cell))]
     for number, cell in enumerate(missing, start=1):
         _progress(
             f"cell {number} of {len(missing)}: {cell.workload}, link {cell.link:g}, "
             f"delay {cell.delay_ns / 1e3:g} us, message cost {cell.message_cost_ns / 1e3:g} us"
         )
-        results.add(run_cell(cell))
+        rows.add(run_cell(cell))
     picture = options.out / "map.png"
-    save(draw_map(results.rows), picture)
+    save(draw_map([row for cell in cells for row in rows.of(asdict(cell))]), picture)
     print(f"saved: {options.out / 'map.json'}, {picture}")
 
 
@@ -154,7 +115,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workloads", default="resnet50,vgg19", help="built-in ones, or files")
     parser.add_argument("--links", default="0.5,1,1.3", help="transfer time over compute time")
     parser.add_argument("--quick", action="store_true", help="four cells, to try this script out")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="directory for the results")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the results")
     return parser.parse_args(arguments)
 
 

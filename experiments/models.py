@@ -2,7 +2,7 @@
 
     python experiments/models.py
 
-Two workers and a server. Started again, it goes on where it stopped; ``--report`` only prints.
+Two workers and a server. Started again, it goes on where it stopped; ``--report`` runs nothing.
 About 40 minutes on two quiet cores.
 """
 

@@ -85,9 +85,11 @@ def per_gradient(transfers: Transfers) -> list[dict[str, int]]:
     """Per gradient in forward order, medians over iterations.
 
     ``ready_ns`` counts from the iteration's first ready gradient. A gradient that was not sent in
-    all iterations counts where it was; what has no place in forward order is left out.
+    all iterations counts where it was; what has no place in forward order is left out, and what was
+    cut off before it came back.
     """
-    ranked = transfers[transfers["priority"] < 0]
+    known = np.all([transfers[name] > 0 for name in ("ready_ns", "sent_ns", "pulled_ns")], axis=0)
+    ranked = transfers[known & (transfers["priority"] < 0)]
     iterations, at = np.unique(ranked["iteration"], return_inverse=True)
     begins_ns = np.full(len(iterations), np.iinfo(np.int64).max)
     np.minimum.at(begins_ns, at, ranked["ready_ns"])

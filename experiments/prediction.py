@@ -7,7 +7,8 @@ Reads files that ``byteprophet bench --json`` wrote, simulates every row's job w
 costs, and prints both times and the error. Then one delay and one message cost are looked for that
 fit all rows best (mean absolute error), to be compared with the defaults: at least two rows with
 partitions of different sizes are needed to tell them apart. Errors are against medians; what other
-load on the machine adds is in them.
+load on the machine adds is in them. Rows of jobs whose links or settings changed in mid-run are
+refused.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rich.table import Table
 from script import run_script
 
 from byteprophet import _core, schedulers
+from byteprophet.bench.runtimes import BYTEPS
 from byteprophet.engine import Costs, SimulatedJob, simulate
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate
@@ -32,6 +34,21 @@ from byteprophet.workload import load
 
 _DELAYS_US = (50, 100, 200, 500, 1000, 2000, 4000)
 _COSTS_US = (0, 5, 10, 20, 30, 50, 100, 200)
+_FIELDS = {
+    "bandwidth_bps",
+    "iteration_ns",
+    "paced",
+    "partition_bytes",
+    "runtime",
+    "scheduler",
+    "servers",
+    "settings",
+    "steps",
+    "tuned",
+    "worker_bandwidth_bps",
+    "workers",
+    "workload",
+}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -70,14 +87,19 @@ def predict_ns(row: Mapping[str, Any], costs: Costs) -> int:
     """The simulated iteration of the job of a row of ``byteprophet bench --json``."""
     settings = row["settings"]
     known = {} if row["scheduler"] == schedulers.STOCK else _core.default_settings(row["scheduler"])
+    # The row's own field has the size at the end, with which the job was measured.
+    names = [name for name in known if name in settings and name != "partition_bytes"]
     job = SimulatedJob(
         load(row["workload"]).scaled(settings["forward_ns"] + settings["backward_ns"]),
         row["scheduler"],
-        {name: settings[name] for name in known if name in settings},
+        {name: settings[name] for name in names},
         partition_bytes=row["partition_bytes"],
         workers=row["workers"],
         servers=row["servers"],
         bandwidth_bps=row["bandwidth_bps"],
+        worker_bandwidth_bps={
+            int(worker): rate_bps for worker, rate_bps in row["worker_bandwidth_bps"].items()
+        },
         costs=costs,
     )
     return simulate(job).median_ns
@@ -104,8 +126,14 @@ def _read(path: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["results"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path}: is not a file of byteprophet bench --json") from None
-    if not rows or not all("paced" in row and row["paced"] for row in rows):
-        raise UserError(f"{path}: must have results, all of them of paced jobs")
+    if not rows or not all(isinstance(row, dict) and row.keys() >= _FIELDS for row in rows):
+        raise UserError(f"{path}: must have results, each with {', '.join(sorted(_FIELDS))}")
+    for row in rows:
+        if not row["paced"] or row["runtime"] != BYTEPS or row["steps"] or row["tuned"]:
+            raise UserError(
+                f"{path}: {row['scheduler'] or row['runtime']}: only paced jobs of BytePS whose "
+                "links and settings stay as they are can be simulated"
+            )
     return rows
 
 

@@ -8,6 +8,7 @@ it run again, remove the directory.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFER, TRANSFERS, Transfers
+from byteprophet.workload import load, to_toml
 from byteprophet.workload.busy import Interval, read_busy
 from byteprophet.workload.worker_config import WorkerResult
 
@@ -140,27 +142,39 @@ def jobs(options: argparse.Namespace) -> Iterator[Recorded]:
 
 def _job(case: Case, options: argparse.Namespace) -> Recorded:
     plan = Plan((case,), options.iterations, rounds=1, record=True, idle_s=0.0)
-    workload = Path(case.workload).stem if case.workload.endswith(".toml") else case.workload
     compute = "" if case.compute_ns is None else f"-{case.compute_ns / 1e6:g}ms"
     label = (
-        f"{workload}-{case.scheduler}-{format_rate(case.bandwidth_bps)}{compute}"
+        f"{label_of(case.workload)}-{case.scheduler}-{format_rate(case.bandwidth_bps)}{compute}"
         f"-{options.iterations}"
     )
     kept = options.runs.absolute() / "recorded" / label
     if not (kept / _SAMPLES).exists():
-        need_namespaces()
-        loaded = check_case(case, plan, options.runs, namespaces=True)
-        PROGRESS.print(f"recording {label}")
-        making = kept.with_name(f"{label}.making")
-        shutil.rmtree(making, ignore_errors=True)
-        with Counters(making) as counters:
-            measured = run_case(case, plan, loaded, making, namespaces=True)
-        text = json.dumps(counters.samples) + "\n"
-        (measured.directory / _SAMPLES).write_text(text, encoding="utf-8")
-        shutil.rmtree(kept, ignore_errors=True)
-        measured.directory.rename(kept)
-        making.rmdir()
+        keep(case, plan, kept, options.runs)
     return Recorded(case, kept)
+
+
+def label_of(workload: str) -> str:
+    """Its name, where it is a file with a digest of what is in it: names repeat."""
+    if not workload.endswith(".toml"):
+        return workload
+    content = to_toml(load(workload)).encode()
+    return f"{Path(workload).stem}-{hashlib.sha256(content).hexdigest()[:8]}"
+
+
+def keep(case: Case, plan: Plan, kept: Path, runs: Path) -> None:
+    """Run the job and keep it in ``kept``, which is there only when all of it is."""
+    need_namespaces()
+    workload = check_case(case, plan, runs, namespaces=True)
+    PROGRESS.print(f"recording {kept.name}")
+    making = kept.with_name(f"{kept.name}.making")
+    shutil.rmtree(making, ignore_errors=True)
+    with Counters(making) as counters:
+        directory = run_case(case, plan, workload, making, namespaces=True).directory
+    text = json.dumps(counters.samples) + "\n"
+    (directory / _SAMPLES).write_text(text, encoding="utf-8")
+    shutil.rmtree(kept, ignore_errors=True)
+    directory.rename(kept)
+    making.rmdir()
 
 
 def write_results(path: Path, options: argparse.Namespace, rows: Sequence[Any]) -> None:

@@ -1,10 +1,13 @@
 """A results file that grows row by row, so that a script goes on where it stopped.
 
-    {"schema": 1, "paced": true, "machine": {...}, "settings": {...}, "results": [rows]}
+    {"schema": 1, "paced": true, "machine": {...}, "code": "...", "settings": {...},
+     "results": [rows]}
 
-A row holds its cell's fields, which say which job it is, and what was measured. The settings are
-those that all rows have in common: with others, another file is needed. Where some jobs are paced
-and some are not, ``"paced"`` is null, and every row says it.
+A row holds its cell's fields, which say which job it is, and what was measured. All rows of a file
+were measured on one machine, by one version of the code (docs/formats.md, "Results of a grid"), so
+that any two can be compared. A file of another machine or other code is put aside before the first
+row is written. The settings are those that all rows have in common: with others, another file is
+needed. Where some jobs are paced and some are not, ``"paced"`` is null, and every row says it.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 from recorded import PROGRESS, need_namespaces
 
 from byteprophet.bench import describe_machine
+from byteprophet.bench.grid_jobs import code_version
 from byteprophet.errors import UserError
 from byteprophet.whole_files import write_whole
 
@@ -30,22 +34,27 @@ class Rows:
 
     def __init__(self, path: Path, settings: Mapping[str, Any], paced: bool | None = True) -> None:
         self._path = path
-        self._paced = paced
-        self._settings = dict(settings)
+        self._header = {
+            "schema": SCHEMA,
+            "paced": paced,
+            "machine": describe_machine(),
+            "code": code_version(),
+            "settings": dict(settings),
+        }
         self._rows: list[Row] = []
-        if path.exists():
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-                schema, before, self._rows = (
-                    content[name] for name in ("schema", "settings", "results")
-                )
-            except (ValueError, KeyError, TypeError):
-                raise UserError(f"{path}: is not a results file of this script") from None
-            if schema != SCHEMA or before != self._settings:
-                raise UserError(
-                    f"{path}: was measured with {before}, not {self._settings}; choose another "
-                    "--out or remove it"
-                )
+        self._aside: Path | None = None
+        if not path.exists():
+            return
+        before = _read(path)
+        if before["settings"] != self._header["settings"]:
+            raise UserError(
+                f"{path}: was measured with {before['settings']}, not {self._header['settings']}; "
+                "choose another --out or remove it"
+            )
+        if all(before.get(name) == self._header[name] for name in ("machine", "code")):
+            self._rows = before["results"]
+        else:
+            self._aside = path.with_name(f"{path.stem}-before-{code_version()}.json")
 
     def of(self, cell: Row) -> list[Row]:
         """The rows of ``cell``: one or none."""
@@ -72,13 +81,25 @@ class Rows:
 
     def add(self, row: Row) -> None:
         """Take in one more row and write the file."""
+        if self._aside is not None:
+            PROGRESS.print(
+                f"{self._path.name} is of another machine or other code: kept as {self._aside.name}"
+            )
+            self._path.replace(self._aside)
+            self._aside = None
         self._rows.append(row)
-        content = {
-            "schema": SCHEMA,
-            "paced": self._paced,
-            "machine": describe_machine(),
-            "settings": self._settings,
-            "results": self._rows,
-        }
+        content = {**self._header, "results": self._rows}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self._path, json.dumps(content, indent=1) + "\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = content["results"]
+        is_ours = content["schema"] == SCHEMA and isinstance(content["settings"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
+        is_ours, rows = False, None
+    if not is_ours or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path}: is not a results file of this script")
+    return dict(content)

@@ -2,7 +2,7 @@
 
     python experiments/slow_worker.py
 
-Started again, it goes on where it stopped; ``--report`` only prints. About ten minutes on two
+Started again, it goes on where it stopped; ``--report`` runs nothing. About ten minutes on two
 quiet cores.
 """
 

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
+from recorded import RESULTS
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -37,7 +38,6 @@ from byteprophet.network import parse_rate
 SCHEMA = 1
 ALLOWED = 0.02  # change of any figure over the second half
 _WORKER = Path(__file__).with_name("soak_worker.py")
-_RESULTS = Path(__file__).parent / "results"
 _FEWEST_SAMPLES = 3  # in each window that is compared
 # Not the proportional size: it changes with what else on the machine maps the same libraries.
 _TITLES = {
@@ -166,7 +166,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--bandwidth", help="rate of each worker's link; default: loopback")
     parser.add_argument("--seed", type=int, default=0, help="of gradients and pauses")
     parser.add_argument("--json", action="store_true", help="save the samples")
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="directory for --json")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory for --json")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="for run directories")
     return parser.parse_args(arguments)
 

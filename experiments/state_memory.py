@@ -7,10 +7,12 @@ with the most:
 
 - *state*: bytes of the tensors in ``optimizer.state``, over those of the parameters;
 - *grown*: by how much the peak of the process's memory from the first ``step()`` on lies above
-  what it had before, over the same: state, and whatever else a step needs.
+  what it had before, over the same: state, and whatever else steps need, buffers of what travels
+  among it.
 
-Under ``dear`` both should be 2/P and a little, where the others have 2. ``dear-planned`` lies
-between, as groups whose averages travel before ``step()`` keep all of their state. Writes
+AdamW keeps two numbers per parameter: *state* is 2 where all ranks have all of it and should be 2/P
+under ``dear``. Under ``dear-planned`` it is between the two, as groups whose averages travel before
+``step()`` keep all of theirs. Writes
 ``state_memory.json`` to experiments/results. Two minutes on two cores.
 """
 

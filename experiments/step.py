@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from recorded import add_places, need_namespaces
 from script import progress_of, run_script, scheduler_names
 
 from byteprophet import schedulers
@@ -34,7 +35,7 @@ from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher.stepper import read_steps
-from byteprophet.network import Step, format_rate, parse_rate, payload_bps, why_not_permitted
+from byteprophet.network import Step, format_rate, parse_rate, payload_bps
 from byteprophet.network.monitoring import VARIABLE
 from byteprophet.network.samples import read_network
 from byteprophet.report.plot import save, style_of
@@ -43,7 +44,6 @@ SCHEMA = 1
 TRAFFIC_NS = 2_000_000_000
 FOLLOWED = 5  # iterations after which the new time is due
 SETTLED = 10  # iterations after which it is taken as settled
-_RESULTS = Path(__file__).parent / "results"
 
 Row = Mapping[str, Any]
 _progress = progress_of("step")
@@ -60,9 +60,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError("--rates: a step needs two rates, e.g. 1gbit,3gbit")
     if options.iterations <= SETTLED:
         raise UserError(f"--iterations {options.iterations}: must be more than {SETTLED}")
-    reason = why_not_permitted()
-    if reason is not None:
-        raise UserError(f"limited links need network namespaces: {reason}")
+    need_namespaces()
     rows = []
     for before, after in ((low, high), (high, low)):
         for name in names:
@@ -87,8 +85,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--iterations", type=int, default=20, help="before the step, and as many after it"
     )
-    parser.add_argument("--out", type=Path, default=_RESULTS, help="directory for the results")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="for run directories")
+    add_places(parser)
     return parser.parse_args(arguments)
 
 
@@ -111,7 +108,7 @@ def _run(scheduler: str, before: int, after: int, options: argparse.Namespace) -
     )
     _progress(f"{scheduler}, {format_rate(before)} to {format_rate(after)}")
     plan = Plan((case,), 2 * options.iterations, rounds=1)
-    (row,) = run_bench(plan, options.runs, namespaces=True, progress=_quiet)
+    (row,) = run_bench(plan, options.runs, namespaces=True, progress=lambda _line: None)
     run_directory = Path(row["run"])
     (made,) = read_steps(run_directory)
     if made["done_ns"] is None:
@@ -139,10 +136,6 @@ def _run(scheduler: str, before: int, after: int, options: argparse.Namespace) -
         "followed_ns": int(median(later_ns[FOLLOWED:SETTLED])),
         "run": run_directory.name,
     }
-
-
-def _quiet(_line: str) -> None:
-    """The bench's own progress would say again what has been said."""
 
 
 def estimate_error(row: Row) -> float | None:

@@ -3,7 +3,7 @@
     python experiments/table2.py
 
 Two workers and a server; compute takes 0.89 s, the 72 samples/s of the paper's GPUs, the bytes are
-real. Started again, it goes on where it stopped; ``--report`` only prints. Half an hour on two
+real. Started again, it goes on where it stopped; ``--report`` runs nothing. Half an hour on two
 quiet cores.
 """
 

@@ -2,7 +2,7 @@
 
     python experiments/table3.py
 
-Two workers and a server. Started again, it goes on where it stopped; ``--report`` only prints.
+Two workers and a server. Started again, it goes on where it stopped; ``--report`` runs nothing.
 About a quarter of an hour on two quiet cores.
 """
 

@@ -4,7 +4,7 @@
 
 Up to four workers are real, which is as far as two cores go; where the processor is the limit a
 figure is marked. All, to eight, are simulated, and labelled so; there the server's link has 10
-Gbit/s, too, as in the paper. Started again, it goes on where it stopped; ``--report`` only prints.
+Gbit/s, too, as in the paper. Started again, it goes on where it stopped; ``--report`` runs nothing.
 About a quarter of an hour on two quiet cores.
 """
 

@@ -30,7 +30,7 @@ def test_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(list(runs.iterdir())) == 1
     assert (out / "bandwidth.png").stat().st_size > 10_000
 
-    with pytest.raises(UserError, match="other lengths"):
+    with pytest.raises(UserError, match="was measured with"):
         bandwidth.main([argument for argument in arguments if argument != "--quick"])
 
 

@@ -29,16 +29,15 @@ def test_goes_on_where_it_stopped(
 ) -> None:
     engine_map.main(small)
     file = tmp_path / "results" / "map.json"
-    rows = json.loads(file.read_text())["results"]
+    content = json.loads(file.read_text())
+    rows = content["results"]
     assert len(rows) == 4
     for row in rows:
         assert set(row["schedulers"]) == set(schedulers.names)
         for result in row["schedulers"].values():
             assert row["bound_ns"] <= result["iteration_ns"] <= result["default_ns"]
 
-    # A cell that is missing, and one that does not have all schedulers.
-    older = {**rows[2], "schedulers": {"fifo": rows[2]["schedulers"]["fifo"]}}
-    file.write_text(json.dumps({"schema": 1, "results": [older, *rows[:2]]}))
+    file.write_text(json.dumps({**content, "results": rows[:2]}))
     run: list[engine_map.Cell] = []
     real = engine_map.run_cell
     monkeypatch.setattr(engine_map, "run_cell", lambda cell: run.append(cell) or real(cell))

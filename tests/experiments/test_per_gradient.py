@@ -29,8 +29,10 @@ def recorded(tmp_path: Path) -> per_gradient.Recorded:
         rows.append(transfer(2, iteration, size_bytes=5, **{**later, "key": (2 << 16) + 1}))
         urgent = {name: time + 20 * MS for name, time in times.items()}
         rows.append(transfer(1, iteration, size_bytes=8, **urgent))
-    # What has no place in forward order is no gradient.
+    # What has no place in forward order is no gradient; what was cut off has no time to pull it.
     rows.append(transfer(9, 8, priority=0, pulled_ns=1))
+    begin = 9000 * MS
+    rows.append(transfer(1, 9, ready_ns=begin, sent_ns=begin + MS, acked_ns=0, pulled_ns=0))
     write_recording(tmp_path, rows, [], measured=(6000 * MS, 9000 * MS))
     return per_gradient.Recorded(Case("resnet50", "prophet", 10**9), tmp_path)
 

@@ -1,4 +1,4 @@
-"""P3's slices and ByteScheduler's tuning, from rows made up here; results files that go on."""
+"""P3's slices and ByteScheduler's tuning, from rows made up here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import slices
-from rows import Rows
 
 from byteprophet.errors import UserError
 from byteprophet.report.plot import save
@@ -48,20 +47,6 @@ def test_figures() -> None:
 def test_the_picture(tmp_path: Path) -> None:
     save(slices.draw(ROWS, "made up"), tmp_path / "slices.png")
     assert (tmp_path / "slices.png").stat().st_size > 10_000
-
-
-def test_rows_are_kept_and_belong_to_their_settings(tmp_path: Path) -> None:
-    path = tmp_path / "rows.json"
-    Rows(path, {"workload": "w"}).add({"round": 1, "variant": "a", "value": 3})
-    again = Rows(path, {"workload": "w"})
-    cells = [{"round": 1, "variant": "a"}, {"round": 1, "variant": "b"}]
-    assert again.missing(cells) == cells[1:]
-    assert [row["value"] for row in again.of(cells[0])] == [3]
-    with pytest.raises(UserError, match="was measured with"):
-        Rows(path, {"workload": "other"})
-    path.write_text("{}")
-    with pytest.raises(UserError, match="not a results file"):
-        Rows(path, {"workload": "w"})
 
 
 @pytest.mark.parametrize(
