@@ -23,6 +23,11 @@ Settings Defaults(std::span<const SettingSpec> specs) {
   return settings;
 }
 
+Settings Merged(Settings settings, const Settings& overrides) {
+  for (const auto& [name, value] : overrides) settings[name] = value;
+  return settings;
+}
+
 Settings Resolve(std::string_view policy, std::span<const SettingSpec> specs,
                  const Settings& overrides) {
   Settings settings = Defaults(specs);

@@ -29,6 +29,9 @@ inline constexpr int64_t kMaxBandwidthBps = int64_t{1} << 50;
 
 Settings Defaults(std::span<const SettingSpec> specs);
 
+// `settings`, with the values of `overrides` where it has some.
+Settings Merged(Settings settings, const Settings& overrides);
+
 // The defaults with `overrides` applied. Throws std::invalid_argument, in one line that names the
 // policy, the setting and what is accepted, for an unknown name or a value out of range.
 Settings Resolve(std::string_view policy, std::span<const SettingSpec> specs,

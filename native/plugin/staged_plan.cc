@@ -10,11 +10,6 @@ namespace {
 
 constexpr const char* kNothing = "this process schedules nothing";
 
-prophet::Settings Merged(prophet::Settings settings, const prophet::Settings& overrides) {
-  for (const auto& [name, value] : overrides) settings[name] = value;
-  return settings;
-}
-
 }  // namespace
 
 StagedPlan& StagedPlan::Get() {
@@ -46,7 +41,7 @@ void StagedPlan::Stage(int64_t at_iteration, Plan plan) {
 void StagedPlan::Change(const prophet::Settings& settings) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (policy_.empty()) throw std::invalid_argument(kNothing);
-  prophet::Settings changes = Merged(changes_, settings);
+  prophet::Settings changes = prophet::Merged(changes_, settings);
   Check(changes, staged_);
   changes_ = std::move(changes);
 }
@@ -77,9 +72,9 @@ StagedPlan::Begun StagedPlan::Begin() {
   if (!due && changes_.empty()) return begun;
   begun.plan = due ? std::move(*staged_) : Plan{};
   if (due) staged_.reset();
-  begun.plan->settings = Merged(changes_, begun.plan->settings);
+  begun.plan->settings = prophet::Merged(changes_, begun.plan->settings);
   changes_.clear();
-  settings_ = Merged(settings_, begun.plan->settings);
+  settings_ = prophet::Merged(settings_, begun.plan->settings);
   return begun;
 }
 

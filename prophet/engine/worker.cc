@@ -55,7 +55,7 @@ void Worker::OnEnded(TimeNs now) {
 }
 
 void Worker::OnAsk(TimeNs now) {
-  if (ask_at_ == now) changed_ = true;
+  if (next_ask_.IsDue(now)) changed_ = true;
 }
 
 void Worker::OnAcked(size_t partition, TimeNs now) {
@@ -77,15 +77,9 @@ void Worker::OnPulled(size_t partition, TimeNs now) {
 }
 
 void Worker::Wait(const Decision& decision, TimeNs now) {
-  if (decision.kind == Decision::Kind::kIdle) {
-    ask_at_.reset();
-    return;
+  if (const auto again = next_ask_.After(decision, now)) {
+    events_.Add({*again, Kind::kAsk, number_});
   }
-  // At least the next nanosecond: a policy that asks for now would be asked for ever.
-  const TimeNs again = std::max(decision.ask_again_ns, now + 1);
-  if (ask_at_ == again) return;
-  ask_at_ = again;
-  events_.Add({again, Kind::kAsk, number_});
 }
 
 void Worker::StartIteration(TimeNs now) {

@@ -10,11 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "prophet/engine/events.h"
 #include "prophet/engine/job.h"
+#include "prophet/next_ask.h"
 #include "prophet/policy.h"
 
 namespace prophet::engine {
@@ -86,7 +86,7 @@ class Worker {
   std::vector<int64_t> missing_of_;  // partitions of each tensor that are not back
   int64_t missing_ = 0;              // all of them
   bool changed_ = false;
-  std::optional<TimeNs> ask_at_;
+  NextAsk next_ask_;
   std::vector<Transfer> transfers_;  // by partition, under way
   std::vector<Transfer> record_;
 };

@@ -62,7 +62,7 @@ void Gates::OnStart(int32_t operation) {
 }
 
 void Gates::OnAsk(size_t number, TimeNs now) {
-  if (gates_[number].ask_at == now) Changed(gates_[number]);
+  if (gates_[number].next_ask.IsDue(now)) Changed(gates_[number]);
 }
 
 void Gates::Changed(Gate& gate) {
@@ -143,18 +143,6 @@ int32_t Gates::Sent(Gate& gate, uint64_t key, TimeNs now) {
   state_[at] = State::kInFlight;
   sent_ns_[at] = now;
   return graph_.gated_operation[at];
-}
-
-std::optional<TimeNs> Gates::Again(Gate& gate, const Decision& decision, TimeNs now) {
-  if (decision.kind == Decision::Kind::kIdle) {
-    gate.ask_at.reset();
-    return std::nullopt;
-  }
-  // At least the next nanosecond: a policy that asks for now would be asked for ever.
-  const TimeNs again = std::max(decision.ask_again_ns, now + 1);
-  if (gate.ask_at == again) return std::nullopt;
-  gate.ask_at = again;
-  return again;
 }
 
 int32_t Gates::kept() const {

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "prophet/graph/graph.h"
+#include "prophet/next_ask.h"
 #include "prophet/policy.h"
 
 namespace prophet::graph {
@@ -47,7 +47,7 @@ class Gates {
       if (decision.kind == Decision::Kind::kSend) {
         send(Sent(gate, decision.item.key, now), because);
       } else {
-        if (const auto again = Again(gate, decision, now)) ask(number, *again);
+        if (const auto again = gate.next_ask.After(decision, now)) ask(number, *again);
         return true;
       }
     }
@@ -70,7 +70,7 @@ class Gates {
     std::unique_ptr<Policy> policy;
     std::vector<Call> calls;
     bool changed = false;
-    std::optional<TimeNs> ask_at;
+    NextAsk next_ask;
     std::unordered_map<uint64_t, int32_t> row_of_key;  // of the last that was offered with it
   };
 
@@ -86,7 +86,6 @@ class Gates {
   void Offer(Gate& gate, int32_t row, TimeNs now);
   void Acknowledge(Gate& gate, int32_t row, TimeNs now);
   int32_t Sent(Gate& gate, uint64_t key, TimeNs now);
-  std::optional<TimeNs> Again(Gate& gate, const Decision& decision, TimeNs now);
 
   const Graph& graph_;
   std::vector<Gate> gates_;

@@ -9,9 +9,7 @@ void QueuedPolicy::OnAcked(const Item& item, TimeNs /*now*/) { Retire(item.key);
 void QueuedPolicy::OnIteration(TimeNs /*now*/) {}
 
 void QueuedPolicy::Reconfigure(const Settings& overrides) {
-  Settings changed = settings_;
-  for (const auto& [setting, value] : overrides) changed[setting] = value;
-  const Settings resolved = Resolve(name(), specs_, changed);
+  const Settings resolved = Resolve(name(), specs_, Merged(settings_, overrides));
   Configure(resolved);
   settings_ = resolved;
 }
