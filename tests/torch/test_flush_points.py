@@ -108,6 +108,9 @@ READERS: dict[str, Callable[[nn.Module, Any], Any]] = {
         k: v.clone() for k, v in model[3].state_dict().items()
     },
     "optimizer.state_dict": lambda _, optimizer: copy.deepcopy(optimizer.state_dict()),
+    "optimizer.state": lambda _, optimizer: [
+        value.clone() for state in optimizer.state.values() for value in state.values()
+    ],
     "eval": lambda model, _: after_eval(model),
     "evaluation": lambda model, _: evaluated(model),
     "save": lambda model, _: saved(model),

@@ -75,6 +75,17 @@ class _Distributed:
         finally:
             self._front.gradients.held = False
 
+    @property
+    def state(self) -> Any:
+        """Every parameter's state, after all updates."""
+        if "_front" in vars(self):  # not in a copy
+            self._front.finish()
+        return vars(self)["state"]
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        vars(self)["state"] = state
+
     def finish(self) -> None:
         """Wait until no update is outstanding: parameters and state may be read."""
         self._front.finish()

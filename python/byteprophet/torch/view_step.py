@@ -9,8 +9,8 @@ This is right for optimizers that treat every parameter on its own. All of ``tor
 except LBFGS; other classes may look at all parameters at once, so they count as separable only if
 their user says so.
 
-Threads: ``Plan.of`` runs in the main thread, ``apply`` in the updater thread; the main thread reads
-an optimizer's state only at flush points, when no update is outstanding.
+Threads: ``Plan.of`` runs in the main thread, ``apply`` in the updater thread, on the state itself;
+the main thread gets it by the optimizer's ``state``, which waits until no update is outstanding.
 """
 
 from __future__ import annotations
