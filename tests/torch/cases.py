@@ -183,6 +183,33 @@ def held_back(t: Trainer) -> list[Tensor]:
     return list(model.parameters())
 
 
+def left_over(t: Trainer) -> list[Tensor]:
+    """A step after one backward pass where two make one, with clipping or a scaler.
+
+    One rank overflows in that pass, both skip the step.
+    """
+    model, optimizer = t.start("SGD", passes=2, lr=0.02, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.ones(()))  # as scale(loss) does, the scaler's own start
+    seen = []
+    for iteration in range(12):
+        scaled, last = iteration >= 6, iteration % 3 == 2
+        overflow = iteration == 8 and 1 in t.ranks
+        factor = scaler.get_scale() if scaled else 1.0
+        t.backward(model, iteration, float("inf") if overflow else factor)
+        if iteration % 3 == 0:
+            continue
+        if scaled:
+            scaler.step(optimizer)
+            scaler.update()
+        elif last:
+            seen.append(t.clip_and_step(model, optimizer, 0.05))
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+    return [*seen, torch.tensor(scaler.get_scale()), *model.parameters()]
+
+
 def clipped(t: Trainer) -> list[Tensor]:
     """Under SGD: to Adam a common factor of all gradients makes no difference."""
     model, optimizer = t.start("SGD", lr=0.5, momentum=0.9)
@@ -260,6 +287,27 @@ def zeroed(t: Trainer) -> list[Tensor]:
             way()
     optimizer.zero_grad()
     return list(model.parameters())
+
+
+def withheld(t: Trainer) -> list[Tensor]:
+    """Gradients removed or replaced before ``step()``: one layer stays, another goes its own way.
+
+    A gradient that was taken out before is the average, and clipping counts what is there.
+    """
+    model, optimizer = t.start("SGD", lr=0.1, momentum=0.9, weight_decay=1e-3)
+    seen = []
+    for iteration in range(8):
+        optimizer.zero_grad()
+        t.backward(model, iteration)
+        taken = model.narrow.weight.grad
+        model.narrow.weight.grad = None
+        model.twice.weight.grad = torch.full_like(model.twice.weight, 1e-3)
+        if iteration % 4 == 2:
+            seen.append(t.clip_and_step(model, optimizer, 0.05))
+        else:
+            optimizer.step()
+        seen.append(taken.norm())
+    return [*seen, *model.parameters()]
 
 
 def resumed(t: Trainer) -> list[Tensor]:
@@ -409,10 +457,12 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         adamw,
         accumulated,
         held_back,
+        left_over,
         clipped,
         changed_after_step,
         captured,
         zeroed,
+        withheld,
         resumed,
         regrouped,
         used_by_one,

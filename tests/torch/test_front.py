@@ -315,6 +315,28 @@ def test_clipping_sees_averages(make_network: MakeNetwork, attach: Attach, expli
     assert sum(name == "Gradient.push_pull.noname.0" for _, name, _ in network.submitted) == 4
 
 
+@pytest.mark.parametrize("explicit", [True, False])
+def test_removed_and_replaced_gradients(
+    make_network: MakeNetwork, attach: Attach, explicit: bool
+) -> None:
+    """What the script put there before step() counts; without a gradient there is no update."""
+    network = make_network(seed=4, late_s=0.002)
+    model, plain_model = pair()
+    ours, plain = attach(sgd(model), network), sgd(plain_model)
+    for iteration in range(4):
+        for this, optimizer in ((model, ours), (plain_model, plain)):
+            optimizer.zero_grad()
+            loss_of(this, iteration).backward()
+            zeros_for_unused(plain_model)
+            this.embed.weight.grad = None
+            this.twice.weight.grad = torch.full_like(this.twice.weight, 1e-3)
+            if explicit and this is model:
+                ours.synchronize()
+            optimizer.step()
+    ours.finish()
+    assert_equal(model, plain_model)
+
+
 def test_dropped_gradients_leave_no_trace(network: Any, attach: Attach) -> None:
     model, plain_model = pair()
     ours, plain = attach(sgd(model), network), sgd(plain_model)

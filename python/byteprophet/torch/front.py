@@ -241,6 +241,7 @@ class Front:
         groups: Mapping[Slot, int],
         send: bool,
     ) -> None:
+        self.gradients.respect_replaced(slots, send)
         transfers = []
         for slot in slots:
             if slot.transfer is not None or (send and not slot.averaged):
@@ -251,7 +252,6 @@ class Front:
                 transfer = self.gradients.at_hand(slot)
             else:
                 continue
-            slot.parameter.grad = transfer.gradient
             transfers.append(transfer)
         slots = [transfer.slot for transfer in transfers]
         self.synchroniser.flush([slot.name for slot in slots])

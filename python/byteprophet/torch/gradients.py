@@ -105,8 +105,13 @@ class Gradients:
 
     @property
     def unclaimed(self) -> bool:
-        """Whether gradients are on their way, or there, that ``step()`` was not yet called for."""
-        return any(slot.unclaimed for slot in self.slots.values())
+        """Whether gradients are on their way, or there, that ``step()`` was not yet called for.
+
+        Or some of the backward passes that are sent together: all ranks have run as many.
+        """
+        return any(
+            slot.unclaimed or slot.passes_left < self._passes for slot in self.slots.values()
+        )
 
     def participants(self) -> list[Slot]:
         """The slots that take part in a step: all but frozen ones without a gradient."""
@@ -163,19 +168,21 @@ class Gradients:
         ``send=False``: those that were not submitted stay as they are.
         """
         self._settle(slots if send else ())
-        self._updater.wait_arrived(slots)
-        self.complete(
-            (slot, slot.transfer.gradient)
+        self._take_over(slots)
+
+    def respect_replaced(self, slots: Sequence[Slot], send: bool = True) -> None:
+        """Where the script has removed or replaced a gradient on its way, what it put there counts.
+
+        ``None`` is no update then. ``send`` as in ``collect``. Every rank must have done the same.
+        """
+        replaced = [
+            slot
             for slot in slots
-            if slot.transfer is not None and slot.transfer.share is not None
-        )
-        for slot in slots:
-            if slot.transfer is not None:
-                pending.unmark(slot.transfer.gradient)
-                slot.parameter.grad = slot.transfer.gradient
-                slot.transfer = None
-                slot.averaged = True
-                slot.passes_left = self._passes
+            if slot.transfer is not None and slot.parameter.grad is not slot.transfer.gradient
+        ]
+        if replaced:
+            self._settle(slots if send else ())
+            self._take_over(replaced)
 
     @contextmanager
     def averages(self, parameters: Iterable[Tensor]) -> Iterator[list[tuple[Tensor, slice | None]]]:
@@ -185,6 +192,7 @@ class Gradients:
         """
         slots = self.participants()
         self._settle(slots)
+        self.respect_replaced(slots)
         self._updater.wait_arrived(slots)
         given = {id(parameter) for parameter in parameters}
         slots = [slot for slot in slots if id(slot.parameter) in given]
@@ -209,6 +217,21 @@ class Gradients:
             if slot.transfer is None and not slot.averaged:
                 self.submit(slot)
         self._synchroniser.flush(())
+
+    def _take_over(self, slots: Sequence[Slot]) -> None:
+        """Wait until gradients that were sent are averaged; they are the script's from then on."""
+        self._updater.wait_arrived(slots)
+        self.complete(
+            (slot, slot.transfer.gradient)
+            for slot in slots
+            if slot.transfer is not None and slot.transfer.share is not None
+        )
+        for slot in slots:
+            if slot.transfer is not None:
+                pending.unmark(slot.transfer.gradient)
+                slot.transfer = None
+                slot.averaged = True
+                slot.passes_left = self._passes
 
     def at_hand(self, slot: Slot) -> Transfer:
         """The gradient that ``slot`` has now, to be used as it is in this rank's share."""
