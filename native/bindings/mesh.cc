@@ -30,7 +30,8 @@ std::chrono::nanoseconds Ns(double time_s) {
 }
 
 // exchange::Mesh in the process that made it. A child made by fork has none of its threads: there
-// the object goes without being ended.
+// the object goes without being ended, and its sockets can be closed. While a child has them, no
+// other rank sees the end of this process.
 class Mesh {
  public:
   Mesh(int rank, const std::vector<int>& sockets, size_t frame_bytes)
@@ -56,6 +57,9 @@ class Mesh {
   }
   void Close(double timeout_s) {
     if (getpid() == process_) mesh_->Close(Ns(timeout_s));
+  }
+  void CloseInChild() {
+    if (getpid() != process_) mesh_->CloseInChild();
   }
 
  private:
@@ -89,7 +93,8 @@ void DefineMesh(nb::module_& module) {
       .def("completed", &Mesh::Completed, "timeout_s"_a, WithoutGil())
       .def("missing", &Mesh::Missing, "operation"_a, WithoutGil())
       .def("traffic", &Mesh::Traffic, WithoutGil())
-      .def("close", &Mesh::Close, "timeout_s"_a, WithoutGil());
+      .def("close", &Mesh::Close, "timeout_s"_a, WithoutGil())
+      .def("close_in_child", &Mesh::CloseInChild);
 }
 
 }  // namespace byteprophet

@@ -59,6 +59,11 @@ class Mesh {
   // Sends what is queued, for so long at most, and leaves. What is not over then has failed.
   void Close(std::chrono::nanoseconds timeout);
 
+  // In a child made by fork, which has none of the threads: closes its copies of the sockets, and
+  // leaves the connections as they are. Nothing else may be called there, the destructor least of
+  // all. Takes no lock: another thread may have held any at the fork.
+  void CloseInChild() { sockets_.clear(); }
+
  private:
   void Prepare(size_t frame_bytes) const;
 

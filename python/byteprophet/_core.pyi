@@ -224,3 +224,9 @@ class Mesh:
 
         The others are told that this rank leaves; what is not over has failed.
         """
+
+    def close_in_child(self) -> None:
+        """In a child made by fork: close its copies of the sockets; elsewhere nothing.
+
+        While a child has them, the others do not see this process end. Allowed there alone.
+        """

@@ -18,7 +18,13 @@ from typing import Any
 
 
 def has_failed() -> bool:
-    """At exit: whether an uncaught exception ends the process."""
+    """At exit: whether an uncaught exception ends the process.
+
+    One started by multiprocessing calls its exit handlers while the exception passes.
+    """
+    passing = sys.exc_info()[1]
+    if passing is not None and not isinstance(passing, SystemExit):
+        return True
     return hasattr(sys, "last_type") and not hasattr(sys, "ps1")
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import sys
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,7 @@ class Options:
     load: str | None = None  # a file that rank 0 has saved before
     autocast: bool = False
     dies_at: int | None = None  # rank 1, before this iteration's backward
+    leaves_child: bool = False  # when it dies; until there is a file "over" in `out`
     wide_on: int | None = None  # the rank whose network is another one
     adopt_at: int | None = None  # a plan with whole and shared groups, after this iteration
     thaw_at: int | None = None  # a parameter joins the optimizer before this iteration
@@ -85,6 +88,13 @@ def clipped(model: nn.Module, by: str) -> Tensor:
     return nn.utils.clip_grad_norm_(model.parameters(), 0.05 if by == "norm" else math.inf)
 
 
+def wait_for(path: Path) -> None:
+    for _ in range(6000):
+        if path.exists():
+            return
+        time.sleep(0.1)
+
+
 def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
@@ -120,6 +130,9 @@ def main() -> None:
         if iteration >= last and not (settles and iteration < 1000):
             break
         if iteration == options.dies_at and rank == 1:
+            if options.leaves_child:
+                over = Path(options.out) / "over"
+                multiprocessing.get_context("fork").Process(target=wait_for, args=(over,)).start()
             os._exit(3)
         if iteration == options.thaw_at:
             optimizer.add_param_group({"params": late, "lr": 1e-2})

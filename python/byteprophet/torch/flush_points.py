@@ -9,6 +9,8 @@ itself, and wherever a module has imported them by name, once per process and on
 such optimizer is made: a training script calls them without knowing of us, and nothing is attached
 to the model, so copying and saving it stays as it was.
 
+A process forked from a rank is none: it has none of our threads, and waits for nothing.
+
 Threads: called where the script calls them; the set of live optimizers changes in the main thread.
 """
 
@@ -16,9 +18,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
+from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +32,7 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from byteprophet import _leaving
-from byteprophet.torch import clipping
+from byteprophet.torch import clipping, pending
 
 if TYPE_CHECKING:
     from byteprophet.torch.front import Front
@@ -40,6 +44,7 @@ _updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as thei
 _synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()
 _installed = False
 _JOIN_S = 5.0
+_BEFORE_CHILDREN = 100  # are ended and waited for, by multiprocessing at exit
 
 # Read or replace parameters: all updates are finished first.
 _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
@@ -116,7 +121,10 @@ def _install() -> None:
     for name in _READ_GRADIENTS_OF_OPTIMIZER:
         setattr(GradScaler, name, _scaling(getattr(GradScaler, name)))
     nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
-    atexit.register(_at_exit)
+    # Multiprocessing's own processes end without what atexit has; whichever comes calls it once,
+    # and in this process only.
+    atexit.register(Finalize(None, _at_exit, exitpriority=_BEFORE_CHILDREN))
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def _replace(old: Callable[..., Any], new: Callable[..., Any]) -> None:
@@ -168,6 +176,17 @@ def _zeroing(function: Callable[..., None]) -> Callable[..., None]:
         zero()
 
     return flushed
+
+
+def _in_forked_child() -> None:
+    """Parameters whose updates were outstanding stay as they are here: maybe half updated."""
+    for mark in list(pending.marks.values()):
+        pending.unmark(mark.tensor)
+    for updater in _updaters:
+        updater.forget()
+    _fronts.clear()
+    _updaters.clear()
+    _synchronisers.clear()
 
 
 def _at_exit() -> None:

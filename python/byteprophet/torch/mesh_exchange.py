@@ -8,6 +8,7 @@ is in it before the mesh knows of it. Callbacks run without the lock.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class MeshExchange:
         self.store = store
         self.names: Names = {}
         self._mesh = mesh
+        os.register_at_fork(after_in_child=mesh.close_in_child)
         self._changed = threading.Condition()
         self._under_way: dict[int, _UnderWay] = {}
         self._thread: threading.Thread | None = None

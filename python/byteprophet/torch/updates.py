@@ -116,6 +116,13 @@ class Updater:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
+    def forget(self) -> None:
+        """In a forked child, where the thread is not: nothing is outstanding any more."""
+        self._changed = threading.Condition()  # maybe held by another thread at the fork
+        self._thread = self._kept = None
+        self._ready = []
+        self.outstanding = 0
+
     def _push(self, transfer: Transfer) -> None:
         """REQUIRES: ``_changed`` is held."""
         slot = transfer.slot
