@@ -88,6 +88,32 @@ def clipped(model: nn.Module, by: str) -> Tensor:
     return nn.utils.clip_grad_norm_(model.parameters(), 0.05 if by == "norm" else math.inf)
 
 
+def reloaded(own: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The whole state of a fresh optimizer, before any plan, that has loaded a rank's shares.
+
+    First it refuses what no rank can have saved, and keeps what it has.
+    """
+    from byteprophet.torch import DistributedOptimizer
+
+    model = Net(32)
+    fresh: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    assert options.sync is not None
+    fresh = DistributedOptimizer(fresh, model=model, sync=options.sync, fusion=options.fusion)
+    fresh.load_sharded_state_dict(own)
+    before = fresh.state_dict()
+    wrong = {**own, "state": {n: {**state} for n, state in own["state"].items()}}
+    wrong["state"][3]["exp_avg"] = torch.ones(5)
+    wrong["state"][0]["exp_avg"] = wrong["state"][0]["exp_avg"] + 1
+    try:
+        fresh.load_sharded_state_dict(wrong)
+    except ValueError as error:
+        assert "'exp_avg' of 'blocks.0.weight" in str(error), error  # noqa: PT017
+    else:
+        raise AssertionError("it was loaded")
+    torch.testing.assert_close(fresh.state_dict(), before, rtol=0, atol=0)
+    return dict(before)
+
+
 def wait_for(path: Path) -> None:
     for _ in range(6000):
         if path.exists():
@@ -153,6 +179,8 @@ def main() -> None:
         own = optimizer.sharded_state_dict()
         optimizer.load_sharded_state_dict(own)
         optimizer.finish()
+        if options.adopt_at is not None and options.thaw_at is None:
+            seen["reloaded"] = reloaded(own, options)
         distributed.barrier()  # what others have, we have sent
         seen["sent_bytes"] = optimizer._front.synchroniser.sent().payload_bytes
         groups = optimizer._front.synchroniser._groups

@@ -104,6 +104,8 @@ def test_a_plan_of_whole_and_shared_groups(tmp_path: Path) -> None:
         for what in ("parameters", "state"):
             torch.testing.assert_close(results[0][what], expected[what], rtol=2e-4, atol=1e-5)
     assert {whole for _, whole in planned[0]["seen"]["groups"]} == {True, False}
+    for rank in planned:
+        torch.testing.assert_close(rank["seen"]["reloaded"], rank["state"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("by", ["norm", "value"])

@@ -34,6 +34,7 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.torch import pending
 from byteprophet.torch.completion import Completion
 from byteprophet.torch.dense import arranged
+from byteprophet.torch.exchange import share_of
 from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.synchroniser import Synchroniser
@@ -96,6 +97,13 @@ class Gradients:
     def share(self, slot: Slot) -> slice | None:
         """The elements of ``slot``'s parameter that this rank updates; None: all."""
         return self._synchroniser.share(slot.name)
+
+    def own_share(self, slot: Slot) -> slice | None:
+        """The elements that would be this rank's if groups were others; None: never a share."""
+        synchroniser, elements = self._synchroniser, slot.parameter.numel()
+        if not synchroniser.shares or not elements:
+            return None
+        return share_of(elements, synchroniser.rank, synchroniser.size)
 
     def set_passes(self, passes: int) -> None:
         """Submit gradients after ``passes`` backward passes from now on."""

@@ -153,10 +153,15 @@ def _subclass(base: type[Optimizer]) -> type[Optimizer]:
         return base.state_dict(self)
 
     def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
-        """Replace the state by what the same rank of as many ranks saved."""
+        """Replace the state by what the same rank of as many ranks saved; all ranks call it."""
         self._front.settle_state(self)
+        before = self.state, self.param_groups
         base.load_state_dict(self, state_dict)
-        sharded_state.check_shares(self, self._front.gradients)
+        try:
+            sharded_state.adopt_saved(self, self._front.gradients)
+        except ValueError:
+            self.state, self.param_groups = before
+            raise
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add parameters, the same ones on every rank."""

@@ -63,19 +63,41 @@ def narrow(optimizer: Optimizer, gradients: Gradients) -> None:
                 state[name] = flat(arranged(value, slot.parameter))[share].clone()
 
 
-def check_shares(optimizer: Optimizer, gradients: Gradients) -> None:
-    """``ValueError`` if the state is not of the shares that this rank has now."""
+def adopt_saved(optimizer: Optimizer, gradients: Gradients) -> None:
+    """Fit a state that this rank saved to the groups of now, which may be others.
+
+    What is whole now and was shared then is asked of the other ranks, all of which call this.
+    Before that, ``ValueError`` for what is neither whole nor this rank's share.
+    """
+    incomplete = []
     for _, state, slot, share in _entries(optimizer, gradients):
         if slot is None:
             continue
-        shape = slot.parameter.shape if share is None else (share.stop - share.start,)
-        for name, value in state.items():
-            if isinstance(value, Tensor) and value.dim() and value.shape != shape:
+        parameter = slot.parameter
+        own = share if share is not None else gradients.own_share(slot)
+        known = [parameter.shape, *([] if own is None else [(own.stop - own.start,)])]
+        for name in sorted(state, key=str):
+            value = state[name]
+            if not isinstance(value, Tensor) or not value.dim():  # counters
+                continue
+            if value.shape not in known:
+                kept = " or ".join(str(tuple(shape)) for shape in known)
                 raise ValueError(
                     f"load_sharded_state_dict(): {name!r} of '{slot.name}' is {tuple(value.shape)} "
-                    f"where this rank keeps {tuple(shape)}: it was saved by another rank, or "
-                    "before other groups were planned; use state_dict()"
+                    f"where this rank keeps {kept}: it was saved by another rank, or in a job of "
+                    "another size; use state_dict()"
                 )
+            # Of a single element the whole looks like the share of the rank that has it.
+            if share is None and own is not None and (value.shape != known[0] or known[0] == (1,)):
+                mine = value if value.shape == known[1] else value[own]
+                incomplete.append((state, name, slot, own, mine))
+    gathered = []
+    for state, name, slot, own, mine in incomplete:
+        state[name] = torch.empty_like(slot.parameter, dtype=mine.dtype)
+        flat(state[name])[own] = mine
+        gathered.append((slot, state[name].detach()))
+    gradients.complete(gathered)
+    narrow(optimizer, gradients)
 
 
 def _entries(
