@@ -37,6 +37,7 @@ class Options:
     autocast: bool = False
     dies_at: int | None = None  # rank 1, before this iteration's backward
     leaves_child: bool = False  # when it dies; until there is a file "over" in `out`
+    dies_between: bool = False  # rank 1, before all others make a second optimizer
     wide_on: int | None = None  # the rank whose network is another one
     adopt_at: int | None = None  # a plan with whole and shared groups, after this iteration
     thaw_at: int | None = None  # a parameter joins the optimizer before this iteration
@@ -141,6 +142,11 @@ def main() -> None:
         optimizer = DistributedOptimizer(
             optimizer, model=model, sync=options.sync, fusion=options.fusion
         )
+        if options.dies_between:
+            if rank == 1:
+                os._exit(3)
+            other = Net(32)
+            DistributedOptimizer(torch.optim.SGD(other.parameters()), sync=options.sync)
     elif size > 1:
         trained = nn.parallel.DistributedDataParallel(model)
     if options.load is not None:

@@ -192,10 +192,15 @@ def test_processes_by_fork(tmp_path: Path) -> None:
     succeed(start(2, "forked_worker.py", out=str(tmp_path)))
 
 
+def test_a_death_between_two_optimizers_is_seen(tmp_path: Path) -> None:
+    ranks = start(3, out=str(tmp_path), sync="dear", dies_between=True)
+    for number in (0, 2):
+        assert "rank 1 is gone" in fail(ranks[number])
+
+
 def test_different_networks_are_refused(tmp_path: Path) -> None:
-    """By both ranks, which name the first difference."""
-    ranks = start(2, out=str(tmp_path), sync="dear", wide_on=1)
-    for number, (own, other) in enumerate(((32, 40), (40, 32))):
-        said = fail(ranks[number])
-        assert f"ranks differ: parameter 2 is 'first.weight' of ({own}, 3, 3, 3) float32" in said
-        assert f"on rank {number}, 'first.weight' of ({other}, 3, 3, 3) float32" in said
+    """By all ranks, also those that are like rank 0; they name the first difference."""
+    ranks = start(3, out=str(tmp_path), sync="dear", wide_on=2)
+    for said in map(fail, ranks):
+        assert "ranks differ: parameter 2 is 'first.weight' of (32, 3, 3, 3) float32" in said
+        assert "on rank 0, 'first.weight' of (40, 3, 3, 3) float32" in said

@@ -33,8 +33,7 @@ from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.timing import Timing
 from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
-from byteprophet.torch import same_start
-from byteprophet.torch.agreement import agree
+from byteprophet.torch import agreement, same_start
 from byteprophet.torch.collective_groups import PLACES, Group, Size, arranged, by_rule
 from byteprophet.torch.dense import is_dense
 from byteprophet.torch.exchange import Exchange, Sent, process_exchange, share_of
@@ -80,7 +79,7 @@ class Iteration:
 
 
 class CollectiveSynchroniser:
-    """One per optimizer; the methods are ``Synchroniser``'s. ``mode`` is one of ``MODES``."""
+    """One per optimizer; the methods are ``Synchroniser``'s. ``mode`` is its ``sync``."""
 
     def __init__(
         self,
@@ -244,7 +243,7 @@ class CollectiveSynchroniser:
         seen = self.last_iteration.ready_ns
         order = [place[name] for name in (*seen, *(name for name in names if name not in seen))]
         label = f"byteprophet.ready.{self._number}.{len(names)}"
-        ready = agree(self, label, order, len(names), self._timeout_s)
+        ready = agreement.agree(self, label, order, len(names), self._timeout_s)
         assert ready is not None
         with self._lock:
             known = [name for name in parameters if name in self._parameters]
@@ -305,14 +304,20 @@ class CollectiveSynchroniser:
         self._exchange.close()
 
     def _begin_alike(self, named: Sequence[tuple[str, Tensor]]) -> None:
-        exchange = self._exchange
+        exchange, start = self._exchange, f"start.{next(_starts)}"
+
+        def all_here() -> None:
+            # By the exchange, which sees and names who is gone.
+            what = "start of DistributedOptimizer on all ranks"
+            agreement.Collection(self, f"byteprophet.{start}", 0, what).wait(self._timeout_s)
+
         same_start.check(
-            PrefixStore(f"start.{next(_starts)}", exchange.store),
+            PrefixStore(start, exchange.store),
             exchange.rank,
             exchange.size,
             named,
             {"sync": self.mode, "elementwise": self._shareable, "fusion": self._fusion},
-            self._timeout_s,
+            all_here,
         )
         same_start.take_first_ranks_values(named)
 

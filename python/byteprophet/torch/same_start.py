@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import zip_longest
@@ -22,29 +22,40 @@ def check(
     size: int,
     named: Sequence[tuple[str, Tensor]],
     options: Mapping[str, Any],
-    timeout_s: float,
+    all_here: Callable[[], None],
 ) -> None:
-    """Compare this rank's parameters and ``options`` with the others'; every rank calls it.
+    """Compare all ranks' parameters and ``options`` with rank 0's; every rank calls it.
 
-    ``store`` is for this comparison only. Rank 0 compares itself with all, the others themselves
-    with rank 0. Raises ``ValueError`` that names the first difference, ``RuntimeError`` where a
-    rank does not come.
+    ``store`` is for this comparison only. ``all_here`` returns when all ranks have called it, and
+    raises where one never will. Raises ``ValueError`` that names the first difference, the same one
+    on all ranks; ``RuntimeError`` where rank 0 does not say.
     """
     mine = {
         "options": [f"{name}={value!r}" for name, value in options.items()],
         "parameters": [_text(name, p) for name, p in named],
     }
-    store.set(str(rank), json.dumps(mine))
-    try:
-        _compare_all(store, rank, range(1, size) if rank == 0 else [0], mine, timeout_s)
-    except ValueError:
-        if rank == 0:  # the store may end with it: the others must have read why they do, too
+    if rank == 0:
+        all_here()
+        found = _first_difference(store, size, mine)
+        store.set("found", found)
+        if found:  # the store may end with this rank: the others must have read why they do, too
             with suppress(RuntimeError):
                 read = [f"read {other}" for other in range(1, size)]
                 store.wait(read, timedelta(seconds=_READ_S))
-        raise
-    finally:
+    else:
+        store.set(str(rank), json.dumps(mine))
+        all_here()
+        try:
+            store.wait(["found"], timedelta(seconds=_READ_S))
+        except RuntimeError as error:
+            raise RuntimeError(
+                "byteprophet: rank 0 does not say whether all ranks begin alike; see what it said "
+                f"last: {str(error).partition(chr(10))[0]}"
+            ) from None
+        found = store.get("found").decode()
         store.set(f"read {rank}", "")
+    if found:
+        raise ValueError(found)
 
 
 def _text(name: str, parameter: Tensor) -> str:
@@ -53,29 +64,18 @@ def _text(name: str, parameter: Tensor) -> str:
     return f"'{name}' of {tuple(parameter.shape)} {dtype}{strides}"
 
 
-def _compare_all(
-    store: Store, rank: int, others: Iterable[int], mine: dict[str, list[str]], timeout_s: float
-) -> None:
-    for other in others:
-        try:
-            store.wait([str(other)], timedelta(seconds=timeout_s))
-        except RuntimeError:
-            raise RuntimeError(
-                f"byteprophet: waited {timeout_s:g} s for rank {other} to make its "
-                "DistributedOptimizer (BYTEPROPHET_TIMEOUT_S sets the limit)"
-            ) from None
+def _first_difference(store: Store, size: int, mine: Mapping[str, Sequence[str]]) -> str:
+    """Between rank 0, which has ``mine``, and the others; empty if there is none."""
+    for other in range(1, size):
         theirs = json.loads(store.get(str(other)))
-        for what in ("options", "parameters"):
-            _compare(what.removesuffix("s"), rank, mine[what], other, theirs[what])
-
-
-def _compare(what: str, rank: int, mine: list[str], other: int, theirs: list[str]) -> None:
-    for number, (own, its) in enumerate(zip_longest(mine, theirs), start=1):
-        if own != its:
-            raise ValueError(
-                f"ranks differ: {what} {number} is {own or 'missing'} on rank {rank}, "
-                f"{its or 'missing'} on rank {other}"
-            )
+        for what, own in mine.items():
+            for number, (one, its) in enumerate(zip_longest(own, theirs[what]), start=1):
+                if one != its:
+                    return (
+                        f"ranks differ: {what.removesuffix('s')} {number} is {one or 'missing'} on "
+                        f"rank 0, {its or 'missing'} on rank {other}"
+                    )
+    return ""
 
 
 def take_first_ranks_values(named: Sequence[tuple[str, Tensor]]) -> None:
