@@ -35,8 +35,8 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch import agreement, same_start
 from byteprophet.torch.collective_groups import PLACES, Group, Size, arranged, by_rule
-from byteprophet.torch.dense import is_dense
-from byteprophet.torch.exchange import Exchange, Sent, process_exchange, share_of
+from byteprophet.torch.dense import is_dense, share_of
+from byteprophet.torch.exchange import Exchange, Sent, process_exchange
 from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.naming import Names
 from byteprophet.torch.stopwatch import process_stopwatch

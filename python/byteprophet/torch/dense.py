@@ -32,3 +32,8 @@ def arranged(tensor: Tensor, like: Tensor) -> Tensor:
     if tensor.stride() == like.stride() and is_dense(tensor):
         return tensor
     return torch.empty_like(like, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
+
+
+def share_of(elements: int, rank: int, size: int) -> slice:
+    """The elements of ``elements`` that are ``rank``'s (native/exchange/shares.h)."""
+    return slice(rank * elements // size, (rank + 1) * elements // size)

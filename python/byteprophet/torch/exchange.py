@@ -15,6 +15,7 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from torch import Tensor, distributed
@@ -29,11 +30,6 @@ TRANSPORT_VARIABLE = "BYTEPROPHET_TRANSPORT"
 SOCKETS, COLLECTIVES = "sockets", "collectives"
 _NCCL = "nccl"
 _attempts = itertools.count()  # to connect, alike on all ranks
-
-
-def share_of(elements: int, rank: int, size: int) -> slice:
-    """The elements of ``elements`` that are ``rank``'s (native/exchange/shares.h)."""
-    return slice(rank * elements // size, (rank + 1) * elements // size)
 
 
 @dataclass(frozen=True)
@@ -82,9 +78,9 @@ class Exchange(Protocol):
 def process_exchange(timeout_s: float) -> Exchange:
     """The exchange with the other ranks of torch.distributed's default group.
 
-    By collectives if that group is NCCL's, or if BYTEPROPHET_TRANSPORT says so. The first call
-    connects, for ``timeout_s`` at most; it is made by all ranks. ``ValueError`` if there is no such
-    group.
+    By collectives if that group is NCCL's, or if BYTEPROPHET_TRANSPORT says so; one of them takes
+    ``timeout_s`` at most. The first call connects, for as long; it is made by all ranks.
+    ``ValueError`` if there is no such group.
     """
     if not distributed.is_initialized():
         raise ValueError(
@@ -104,7 +100,7 @@ def process_exchange(timeout_s: float) -> Exchange:
         from byteprophet.torch.group_exchange import GroupExchange
 
         # A group of its own: its collectives stand in no order with the script's.
-        group = distributed.new_group()
+        group = distributed.new_group(timeout=timedelta(seconds=timeout_s))
         return GroupExchange(group, "cuda" if nccl else "cpu", PrefixStore(prefix, store))
     from byteprophet.torch.mesh_exchange import MeshExchange
 

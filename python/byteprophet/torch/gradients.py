@@ -33,8 +33,7 @@ from torch import Tensor
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch import pending
 from byteprophet.torch.completion import Completion
-from byteprophet.torch.dense import arranged
-from byteprophet.torch.exchange import share_of
+from byteprophet.torch.dense import arranged, share_of
 from byteprophet.torch.layer_spans import process_layers
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.synchroniser import Synchroniser

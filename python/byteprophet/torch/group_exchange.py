@@ -32,13 +32,13 @@ from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import Store
 
 from byteprophet.torch import pending
-from byteprophet.torch.dense import flat
-from byteprophet.torch.exchange import Done, Sent, share_of
+from byteprophet.torch.dense import flat, share_of
+from byteprophet.torch.exchange import Done, Sent
 from byteprophet.torch.naming import Names
 
 _UNDER_WAY = 2  # operations: the next one is there when one ends
 _KEPT = 64  # what rank 0 said stays in the store for so many operations more
-_WAIT = timedelta(hours=1)
+_WAIT = timedelta(hours=1)  # and again, until there is something to do
 _CLOSE_S = 10.0
 _FAREWELL = "none"
 
@@ -174,13 +174,22 @@ class GroupExchange:
             if turn >= _KEPT:
                 self._order.delete_key(f"next.{turn - _KEPT}")
             return operation
-        self._order.wait([key], _WAIT)
+        while not self._is_told(key):
+            if self._closed:
+                return None
         said = self._order.get(key).decode()
         if said == _FAREWELL:
             return None
         with self._changed:
             self._changed.wait_for(lambda: self._closed or int(said) in self._asked)
             return self._asked.pop(int(said), None)
+
+    def _is_told(self, key: str) -> bool:
+        """Whether rank 0 has set ``key``, after a while at most; if so, at once."""
+        with contextlib.suppress(distributed.DistStoreError):  # nothing was to be done for so long
+            self._order.wait([key], _WAIT)
+            return True
+        return False
 
     def _begin(self, operation: _Operation) -> None:
         if operation.asked_for is not None:
