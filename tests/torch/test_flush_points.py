@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.optim import swa_utils
 
 Attach = Callable[..., Any]
@@ -199,6 +200,32 @@ def test_gradient_scaler(jobs: list[Job], unscale: bool) -> None:
             scaler.step(optimizer)
             scaler.update()
     assert_equal(jobs[0][0].state_dict(), jobs[1][0].state_dict())
+
+
+def test_a_scaler_that_is_off_waits_for_nothing(jobs: list[Job], network: Any) -> None:
+    advance(jobs, range(2))
+    model, optimizer = jobs[0]
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    with gradients_under_way(network, optimizer):
+        optimizer.zero_grad()
+        loss_of(model, 2).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        assert optimizer._front.updater.outstanding
+    advance(jobs[1:], range(2, 3))
+    assert_equal(model.state_dict(), jobs[1][0].state_dict())
+
+
+def test_the_process_group_goes_after_the_updates(jobs: list[Job], network: Any) -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model, optimizer = jobs[0]
+    advance([(model, optimizer)], range(2))
+    with gradients_under_way(network, optimizer):
+        advance([(model, optimizer)], range(2, 3))
+        assert optimizer._front.updater.outstanding
+        dist.destroy_process_group()
+        assert not optimizer._front.updater.outstanding
+    assert not dist.is_initialized()
 
 
 @contextmanager

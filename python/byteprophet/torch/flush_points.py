@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
@@ -52,6 +52,7 @@ _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
     (nn.Module, "load_state_dict"),
     (nn.Module, "train"),
 )
+# ``torch.save`` and ``destroy_process_group`` do so, too.
 # Change gradients of the parameters given first: averages are waited for, or, where each rank has
 # its share of them, changed there.
 _CHANGE_GRADIENTS: dict[str, Callable[..., Any]] = {
@@ -115,6 +116,8 @@ def _install() -> None:
     for owner, name in _READ_PARAMETERS:
         setattr(owner, name, _after(finish_all, getattr(owner, name)))
     _replace(torch.save, _after(finish_all, torch.save))
+    destroy = distributed.destroy_process_group
+    _replace(destroy, _finally_after(finish_all, destroy))
     for name, of_shares in _CHANGE_GRADIENTS.items():
         function = getattr(nn.utils, name)
         _replace(function, _clipping(function, of_shares))
@@ -143,6 +146,19 @@ def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable
     return flushed
 
 
+def _finally_after(before: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Likewise, also when ``before`` fails: a script may tidy up because of that very failure."""
+
+    @functools.wraps(function)
+    def flushed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            before()
+        finally:
+            function(*args, **kwargs)
+
+    return flushed
+
+
 def _clipping(function: Callable[..., Any], of_shares: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def flushed(parameters: Tensor | Iterable[Tensor], *args: Any, **kwargs: Any) -> Any:
@@ -159,7 +175,8 @@ def _clipping(function: Callable[..., Any], of_shares: Callable[..., Any]) -> Ca
 def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def flushed(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        average_gradients(p for group in optimizer.param_groups for p in group["params"])
+        if scaler.is_enabled():
+            average_gradients(p for group in optimizer.param_groups for p in group["params"])
         return function(scaler, optimizer, *args, **kwargs)
 
     return flushed

@@ -144,13 +144,17 @@ class Front:
         self.gradients.collect(self.gradients.participants())
 
     def shares_all(self, parameters: Sequence[Tensor]) -> bool:
-        """Whether ``parameters`` are all ours, with gradients that may be shares."""
+        """Whether ``parameters`` are all ours, with gradients that may be shares.
+
+        A frozen one without a gradient counts nowhere, whosever it is.
+        """
         ours = self.gradients.slots.keys()
+        counting = {id(p) for p in parameters if p.requires_grad or p.grad is not None}
         return (
             self.synchroniser.shares
             and self.gradients.unclaimed
-            and bool(parameters)
-            and {id(p) for p in parameters} <= ours
+            and bool(counting)
+            and counting <= ours
         )
 
     def averages(
