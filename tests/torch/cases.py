@@ -176,6 +176,8 @@ def held_back(t: Trainer) -> list[Tensor]:
     for iteration in range(12):
         kept = iteration % 3 != 2 and t.bps is not None
         with optimizer.no_sync() if kept else nullcontext():
+            with optimizer.no_sync() if kept else nullcontext():
+                pass  # one within the other does not end it
             t.backward(model, iteration)
         if iteration % 3 == 2:
             optimizer.step()

@@ -60,20 +60,21 @@ class _Distributed:
 
         Where ranks update shares, each uses its share, and new parameters are sent.
         """
-        self._synchronize_at_step = False
+        before, self._synchronize_at_step = self._synchronize_at_step, False
         try:
             yield
         finally:
-            self._synchronize_at_step = True
+            self._synchronize_at_step = before
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Within it, backward passes add to gradients, and none is sent."""
-        self._front.gradients.held = True
+        gradients = self._front.gradients
+        before, gradients.held = gradients.held, True
         try:
             yield
         finally:
-            self._front.gradients.held = False
+            gradients.held = before
 
     @property
     def state(self) -> Any:
