@@ -372,6 +372,34 @@ def used_by_one(t: Trainer) -> list[Tensor]:
     return [*norms, *model.parameters()]
 
 
+class Seldom(nn.Module):
+    """A large layer that is not always used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always = nn.Linear(8, 8)
+        self.large = nn.Linear(1500, 1500)
+
+    def forward(self, x: Tensor, uses_large: bool) -> Tensor:
+        y = self.always(x).sum()
+        return y + self.large(x.new_ones(1500)).square().mean() if uses_large else y
+
+
+def used_by_one_again(t: Trainer) -> list[Tensor]:
+    """In iterations in a row one rank alone uses a layer, which is long on its way."""
+    model = t.model(Seldom)
+    optimizer = t.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
+    for iteration in range(8):
+        optimizer.zero_grad()
+        losses = [
+            model(torch.full((2, 8), rank + iteration / 8), rank == 1 or iteration < 2)
+            for rank in t.ranks
+        ]
+        t.descend(losses, model)
+        optimizer.step()
+    return [*model.always.parameters(), model.large.weight[:4]]
+
+
 def scaled(t: Trainer) -> list[Tensor]:
     """Mixed precision's scaler; one rank overflows, both skip the step."""
     model, optimizer = t.start("AdamW", lr=1e-2)
@@ -468,6 +496,7 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         resumed,
         regrouped,
         used_by_one,
+        used_by_one_again,
         scaled,
         adversarial,
         observed,

@@ -138,6 +138,11 @@ class CollectiveSynchroniser:
         return True
 
     @property
+    def in_order(self) -> bool:
+        """If collectives carry them."""
+        return self._exchange.in_order
+
+    @property
     def shares(self) -> bool:
         """Where it can."""
         return self._shareable and self.mode != "allreduce"

@@ -49,6 +49,8 @@ class Exchange(Protocol):
     names: Names
     device_type: str
     """Of the tensors that it is for."""
+    in_order: bool
+    """Whether what rank 0 has been asked for first begins first, also where others lack it yet."""
 
     def reduce(
         self, operation: int, tensors: Sequence[Tensor], average: bool, position: int, done: Done

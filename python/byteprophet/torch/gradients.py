@@ -12,8 +12,9 @@ rest.
 
 Threads: methods run in the thread that trains, ``_accumulated`` also in autograd's threads,
 ``_finish`` in the synchroniser's. ``_begin`` guards the iteration flag, as gradients of several
-devices may come at once; all else is guarded as ``slots.py`` and ``updates.py`` say. Hooks hold
-everything weakly, so that they die with their optimizer.
+devices may come at once; it is held while updates are waited for, which never want it. All else is
+guarded as ``slots.py`` and ``updates.py`` say. Hooks hold everything weakly, so that they die with
+their optimizer.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import torch
 from torch import Tensor
 
 from byteprophet.observe.span_log import process_spans
-from byteprophet.torch import pending
+from byteprophet.torch import flush_points, pending
 from byteprophet.torch.completion import Completion
 from byteprophet.torch.dense import arranged, share_of
 from byteprophet.torch.layer_spans import process_layers
@@ -154,6 +155,8 @@ class Gradients:
         with self._begin:
             if self._between_iterations:
                 self._between_iterations = False
+                if self._synchroniser.in_order:
+                    flush_points.finish_all()
                 self._synchroniser.begin_iteration()
         transfer.iteration = process_spans.iteration
         if gradient.numel() == 0:

@@ -3,8 +3,9 @@
 Collectives must begin in one order on all ranks. Rank 0 says which is next, through the store: of
 what it has been asked for, the smallest position. The others begin it as soon as they have been
 asked for it, too; so one that is late holds up all, but nobody waits in a circle, as no operation
-that rank 0 has been asked for depends on one that it has not. Few are under way at a time, since
-none can be overtaken once it has begun.
+that rank 0 has been asked for depends on one that it has not: it is asked for nothing of an
+iteration while updates of the one before are outstanding (``gradients.py``). Few are under way at
+a time, since none can be overtaken once it has begun.
 
 Shares of an operation's tensors lie side by side in a buffer, padded to equal parts, as
 collectives want them.
@@ -60,6 +61,8 @@ class _Operation:
 
 class GroupExchange:
     """See ``Exchange``. ``store`` is of this exchange alone, ``device_type`` the tensors'."""
+
+    in_order = True
 
     def __init__(self, group: distributed.ProcessGroup, device_type: str, store: Store) -> None:
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)

@@ -36,6 +36,7 @@ class MeshExchange:
     """See ``Exchange``."""
 
     device_type = "cpu"
+    in_order = False
 
     def __init__(self, mesh: _core.Mesh, rank: int, size: int, store: Store) -> None:
         self.rank, self.size = rank, size

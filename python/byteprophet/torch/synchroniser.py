@@ -51,6 +51,15 @@ class Synchroniser(Protocol):
         ...
 
     @property
+    def in_order(self) -> bool:
+        """Whether operations begin in the order in which one rank has asked for them.
+
+        Then an iteration's first gradient is submitted when no update is outstanding: others may
+        need such an update before they submit that gradient.
+        """
+        ...
+
+    @property
     def shares(self) -> bool:
         """Whether ``share`` may be anything but None."""
         ...
@@ -131,6 +140,7 @@ class Unshared:
     """What a synchroniser inherits that gives every rank whole averages, one by one."""
 
     grouped = False
+    in_order = False
     shares = False
 
     def declare_parameters(self, named: Sequence[tuple[str, Tensor]]) -> None:
