@@ -6,6 +6,7 @@ finish late and in any order, and a test can hold them back.
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
@@ -169,6 +170,11 @@ def make_network() -> Iterator[Callable[..., Network]]:
 @pytest.fixture(autouse=True)
 def no_other_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optimizer that failed in one test goes on failing; not in the next test."""
+    failed = [updater for updater in flush_points._updaters if updater.outstanding]
+    for updater in failed:
+        updater._kept = None  # until it is done, which it never is
+    if failed:
+        gc.collect()  # tracebacks keep it, and its hooks, alive
     monkeypatch.setattr(flush_points, "_fronts", weakref.WeakSet())
 
 
