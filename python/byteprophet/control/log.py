@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from byteprophet.control.messages import Plan
 from byteprophet.errors import UserError
+from byteprophet.profile.model import read_model
 from byteprophet.whole_files import write_whole
 
 NAME = "control.jsonl"
@@ -91,14 +90,7 @@ class EventLog:
 
 def read_plan(path: Path) -> Plan:
     """The plan in the plan.json at ``path``; UserError names file and field."""
-    try:
-        return Plan.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "plan"
-        raise UserError(f"{path}: {where}: {first['msg']}") from None
+    return read_model(path, Plan, "plan")
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ ready gradient.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -17,6 +17,7 @@ from byteprophet.whole_files import write_whole
 
 _Count = Annotated[int, Field(ge=0, le=2**50)]
 _Name = Annotated[str, Field(min_length=1)]
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _Record(BaseModel):
@@ -114,15 +115,24 @@ class Profile(_Record):
 
 def read_profile(path: Path) -> Profile:
     """The profile in the file at ``path``."""
+    return read_model(path, Profile)
+
+
+def read_model(path: Path, model: type[_Model], whole: str = "") -> _Model:
+    """The ``model`` that is JSON in the file at ``path``.
+
+    UserError names file and field; ``whole``: what it calls the file's content where no field is at
+    fault.
+    """
     try:
         text = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        return Profile.model_validate_json(text)
+        return model.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"]) or whole
         value = first["input"]
         shown = f", got {value!r}" if isinstance(value, (bool, int, float, str)) else ""
         where = f"{field}: " if field else ""
