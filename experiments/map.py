@@ -27,10 +27,10 @@ from rows import Rows
 from script import progress_of, run_script
 
 from byteprophet import schedulers
+from byteprophet.bench.grid import Cell as GridCell
 from byteprophet.cli.lists import split
 from byteprophet.engine import Costs, SimulatedJob, sweep, tuning_grid
 from byteprophet.errors import UserError
-from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.report.plot import save
 from byteprophet.workload import load
 
@@ -55,14 +55,12 @@ class Cell:
     def job(self) -> SimulatedJob:
         """Under the default scheduler; others replace it."""
         workload = load(self.workload)
-        compute_s = (workload.forward_ns + workload.backward_ns) / 1e9
-        bits = workload.size_bytes * 8 / PAYLOAD_SHARE
         return SimulatedJob(
             workload,
             schedulers.DEFAULT,
             workers=WORKERS,
             servers=SERVERS,
-            bandwidth_bps=math.ceil(bits / (self.link * compute_s)),
+            bandwidth_bps=GridCell(self.workload, self.link).bandwidth_bps(workload),
             costs=Costs(self.delay_ns, self.message_cost_ns),
             warmup_iterations=_WARMUP_ITERATIONS,
             iterations=_ITERATIONS,

@@ -16,8 +16,8 @@ from itertools import chain, product
 import numpy as np
 from script import run_script, scheduler_with_settings
 
+from byteprophet.bench.grid import Cell
 from byteprophet.engine import Costs, SimulatedJob, simulate
-from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.workload import load
 
 NETWORKS = (
@@ -53,15 +53,13 @@ def ratios(scheduler: str, cost_us: int, delay_us: int) -> list[float]:
     found = []
     for network, communication, (workers, servers) in product(NETWORKS, COMMUNICATION, ROLES):
         workload = load(network)
-        compute_ns = workload.forward_ns + workload.backward_ns
-        bits = workload.size_bytes * 8 / PAYLOAD_SHARE
         job = SimulatedJob(
             workload,
             name,
             settings=settings,
             workers=workers,
             servers=servers,
-            bandwidth_bps=round(bits / (communication * compute_ns / 1e9)),
+            bandwidth_bps=Cell(network, communication).bandwidth_bps(workload),
             costs=costs,
             iterations=2,
             warmup_iterations=3,
