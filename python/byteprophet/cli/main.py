@@ -81,7 +81,7 @@ def make_app(commands: Iterable[str]) -> typer.Typer:
 def run_cli(arguments: Sequence[str]) -> int:
     """Runs the command line ``arguments``; its exit status. No traceback for what a user did."""
     # Anything but a command's name is help or an error, which may speak of them all.
-    commands = COMMANDS if not arguments or arguments[0] not in COMMANDS else arguments[:1]
+    commands = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
     try:
         # Not standalone: it would print usage errors in a box of its own, and exit by itself.
         status = make_app(commands)(list(arguments), prog_name="byteprophet", standalone_mode=False)
