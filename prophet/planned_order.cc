@@ -1,6 +1,7 @@
 #include "prophet/planned_order.h"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -62,43 +63,49 @@ void PlannedOrder::Plan() {
   ranks_.clear();
   planned_ns_ = 0;
   if (bytes_per_ns_ <= 0) return;
-  std::vector<Coming> coming;  // the earliest last
+  std::vector<Coming> coming;  // the earliest first
   for (const auto& [key, known] : known_) {
     const auto ready = ready_ns_.find(TensorOf(key));
     if (ready != ready_ns_.end()) coming.push_back({ready->second, known.item});
   }
   if (coming.empty()) return;
   std::sort(coming.begin(), coming.end(),
-            [](const Coming& a, const Coming& b) { return a.ready_ns > b.ready_ns; });
-  planned_ns_ = coming.front().ready_ns - coming.back().ready_ns;
-  const auto last_ns = static_cast<double>(coming.front().ready_ns);
-  const double urgent_from_ns = last_ns * (1 - kLastShare);
-  const auto is_urgent = [&](const Coming& one) {
-    return static_cast<double>(one.ready_ns) >= urgent_from_ns;
+            [](const Coming& a, const Coming& b) { return a.ready_ns < b.ready_ns; });
+  planned_ns_ = coming.back().ready_ns - coming.front().ready_ns;
+  const auto last_ns = static_cast<double>(coming.back().ready_ns);
+  const double late_from_ns = last_ns * (1 - kLastShare);
+  const auto is_late = [&](const Coming& one) {
+    return static_cast<double>(one.ready_ns) >= late_from_ns;
   };
 
-  const auto goes_later = [](const Coming& a, const Coming& b) {
-    return std::pair(RankByPriority(a.item), a.item.key) >
-           std::pair(RankByPriority(b.item), b.item.key);
+  const auto goes_later = [](const Item& a, const Item& b) {
+    return std::pair(RankByPriority(a), a.key) > std::pair(RankByPriority(b), b.key);
   };
-  std::priority_queue<Coming, std::vector<Coming>, decltype(goes_later)> waiting(goes_later);
+  std::priority_queue<Item, std::vector<Item>, decltype(goes_later)> waiting(goes_later);
+  // Of what is not late: the most urgent that the slowest link may still have when the late come.
+  int64_t most_urgent = std::numeric_limits<int64_t>::max();
   int64_t next_rank = kInOrder;
   double now_ns = 0;
-  while (now_ns < last_ns) {
-    if (waiting.empty()) now_ns = std::max(now_ns, static_cast<double>(coming.back().ready_ns));
-    while (!coming.empty() && static_cast<double>(coming.back().ready_ns) <= now_ns) {
-      waiting.push(coming.back());
-      coming.pop_back();
-    }
-    if (now_ns >= last_ns) break;
-    const Coming sent = waiting.top();
+  for (auto next = coming.begin();;) {
+    if (waiting.empty() && next != coming.end())
+      now_ns = std::max(now_ns, static_cast<double>(next->ready_ns));
+    if (now_ns >= late_from_ns) break;
+    for (; next != coming.end() && static_cast<double>(next->ready_ns) <= now_ns; ++next)
+      waiting.push(next->item);
+    const Item sent = waiting.top();
     waiting.pop();
-    if (!is_urgent(sent)) ranks_[sent.item.key] = next_rank++;
-    now_ns += static_cast<double>(sent.item.bytes) / bytes_per_ns_;
+    ranks_[sent.key] = next_rank++;
+    now_ns += static_cast<double>(sent.bytes) / bytes_per_ns_;
+    if (now_ns > kSlowest * late_from_ns) most_urgent = std::min(most_urgent, RankByPriority(sent));
   }
-  for (; !waiting.empty(); waiting.pop()) {
-    const Coming& left = waiting.top();
-    if (!is_urgent(left)) ranks_[left.item.key] = kLeft + RankByPriority(left.item);
+  for (const Coming& one : coming) {
+    if (!is_late(one) && !ranks_.contains(one.item.key))
+      most_urgent = std::min(most_urgent, RankByPriority(one.item));
+  }
+  for (const Coming& one : coming) {
+    const int64_t by_priority = RankByPriority(one.item);
+    if (is_late(one) && by_priority < most_urgent) continue;
+    ranks_.try_emplace(one.item.key, kLeft + by_priority);
   }
 }
 

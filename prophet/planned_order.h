@@ -14,8 +14,11 @@
 //
 //   rank 1. what becomes ready in the last kLastShare of the time, or is not in the plan: by
 //           priority. A link slower than planned must not keep it waiting for its turn.
-//   rank 2. what is sent before the last tensor becomes ready: in that order.
-//   rank 3. what is left then: by priority.
+//   rank 2. what is sent before that, in that order.
+//   rank 3. what is left then: by priority. So is what comes late but is less urgent than anything
+//           left, or than what a link kSlowest as fast as planned would still have to send.
+//
+// So where things become ready as planned, nothing waits for what is less urgent and came later.
 //
 // Partitions are known from the iteration before. A plan that the job has left behind would make
 // urgent gradients wait for turns that come late: with a link slower than kSlowest of the planned

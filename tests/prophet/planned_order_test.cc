@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include "random.h"
 
 namespace prophet {
 namespace {
@@ -141,6 +145,79 @@ TEST_F(PlannedOrderTest, UnrankedItemsAndUnknownTensorsGoByPriority) {
   EXPECT_EQ(order_.RankOf(unranked), 0);
   EXPECT_EQ(order_.RankOf(unknown), 40);
   EXPECT_LT(order_.RankOf(unranked), order_.RankOf(Partition(1, 0)));
+}
+
+// A worker whose tensors become ready as planned, on a link `speed` times as fast: the pairs of
+// what was sent and what was more urgent, there no later, and still waiting.
+int Overtakings(const std::vector<ReadyTime>& times, std::vector<Item> unsent, double speed) {
+  PlannedOrder order;
+  order.SetReadyTimes(times);
+  order.SetBandwidth(1.0);
+  const auto ready_ns = [&](const Item& item) {
+    return std::find_if(times.begin(), times.end(),
+                        [&](const ReadyTime& time) { return time.tensor == item.key >> 16; })
+        ->ready_ns;
+  };
+  const auto comes_earlier = [&](const Item& a, const Item& b) {
+    return ready_ns(a) < ready_ns(b);
+  };
+  std::sort(unsent.begin(), unsent.end(), comes_earlier);
+  for (const Item& item : unsent) order.OnReady(item, ready_ns(item));
+  order.OnIteration({});
+  int overtakings = 0;
+  for (double now_ns = 0; !unsent.empty();) {
+    const auto is_ready = [&](const Item& item) {
+      return static_cast<double>(ready_ns(item)) <= now_ns;
+    };
+    const auto waiting = std::stable_partition(unsent.begin(), unsent.end(), std::not_fn(is_ready));
+    if (waiting == unsent.end()) {
+      now_ns = static_cast<double>(
+          ready_ns(*std::min_element(unsent.begin(), unsent.end(), comes_earlier)));
+      continue;
+    }
+    const auto sent = std::min_element(waiting, unsent.end(), [&](const Item& a, const Item& b) {
+      return std::pair(order.RankOf(a), a.key) < std::pair(order.RankOf(b), b.key);
+    });
+    overtakings += static_cast<int>(std::count_if(waiting, unsent.end(), [&](const Item& other) {
+      return RankByPriority(other) < RankByPriority(*sent) && ready_ns(other) <= ready_ns(*sent);
+    }));
+    now_ns += static_cast<double>(sent->bytes) / speed;
+    unsent.erase(sent);
+  }
+  return overtakings;
+}
+
+// With backward passes from a fraction of a partition's time to that of hundreds, and any order in
+// which tensors become ready.
+TEST(PlannedOrderProperty, NothingWaitsForWhatIsLessUrgentAndCameLater) {
+  Random random(7);
+  for (int scenario = 0; scenario < 2000; ++scenario) {
+    const TimeNs span_ns = random.Chance(50) ? 1000 : 200'000;
+    std::vector<ReadyTime> times;
+    std::vector<Item> items;
+    const auto tensors = static_cast<uint64_t>(random.Uniform(2, 21));
+    for (uint64_t tensor = 1; tensor <= tensors; ++tensor) {
+      times.push_back(Ready(tensor, random.Uniform(0, span_ns)));
+      const auto partitions = static_cast<uint64_t>(random.Uniform(1, random.Chance(25) ? 60 : 4));
+      for (uint64_t partition = 0; partition < partitions; ++partition)
+        items.push_back(Partition(tensor, partition));
+    }
+    const double speed = static_cast<double>(random.Uniform(85, 300)) / 100;
+    ASSERT_EQ(Overtakings(times, items, speed), 0) << "scenario " << scenario;
+  }
+}
+
+// All at once, as when gradients are reduced in one bucket, and the least urgent by far the
+// largest.
+TEST(PlannedOrderProperty, ALargeTensorAmongManyReleasedAtOnceWaits) {
+  const std::vector<ReadyTime> times = {Ready(1, 0), Ready(2, 20), Ready(9, 400), Ready(3, 1900)};
+  std::vector<Item> items;
+  for (const uint64_t tensor : {1, 2, 3}) {
+    for (const uint64_t partition : {0, 1, 2}) items.push_back(Partition(tensor, partition));
+  }
+  for (uint64_t partition = 0; partition < 50; ++partition)
+    items.push_back(Partition(9, partition));
+  EXPECT_EQ(Overtakings(times, items, 1.0), 0);
 }
 
 }  // namespace
