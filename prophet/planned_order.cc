@@ -72,11 +72,10 @@ void PlannedOrder::Plan() {
   std::sort(coming.begin(), coming.end(),
             [](const Coming& a, const Coming& b) { return a.ready_ns < b.ready_ns; });
   planned_ns_ = coming.back().ready_ns - coming.front().ready_ns;
-  const auto last_ns = static_cast<double>(coming.back().ready_ns);
-  const double late_from_ns = last_ns * (1 - kLastShare);
-  const auto is_late = [&](const Coming& one) {
+  const double late_from_ns = static_cast<double>(coming.back().ready_ns) * (1 - kLastShare);
+  const auto late = std::find_if(coming.begin(), coming.end(), [&](const Coming& one) {
     return static_cast<double>(one.ready_ns) >= late_from_ns;
-  };
+  });
 
   const auto goes_later = [](const Item& a, const Item& b) {
     return std::pair(RankByPriority(a), a.key) > std::pair(RankByPriority(b), b.key);
@@ -86,11 +85,10 @@ void PlannedOrder::Plan() {
   int64_t most_urgent = std::numeric_limits<int64_t>::max();
   int64_t next_rank = kInOrder;
   double now_ns = 0;
-  for (auto next = coming.begin();;) {
-    if (waiting.empty() && next != coming.end())
-      now_ns = std::max(now_ns, static_cast<double>(next->ready_ns));
+  for (auto next = coming.begin(); next != late || !waiting.empty();) {
+    if (waiting.empty()) now_ns = std::max(now_ns, static_cast<double>(next->ready_ns));
     if (now_ns >= late_from_ns) break;
-    for (; next != coming.end() && static_cast<double>(next->ready_ns) <= now_ns; ++next)
+    for (; next != late && static_cast<double>(next->ready_ns) <= now_ns; ++next)
       waiting.push(next->item);
     const Item sent = waiting.top();
     waiting.pop();
@@ -98,14 +96,14 @@ void PlannedOrder::Plan() {
     now_ns += static_cast<double>(sent.bytes) / bytes_per_ns_;
     if (now_ns > kSlowest * late_from_ns) most_urgent = std::min(most_urgent, RankByPriority(sent));
   }
-  for (const Coming& one : coming) {
-    if (!is_late(one) && !ranks_.contains(one.item.key))
-      most_urgent = std::min(most_urgent, RankByPriority(one.item));
+  for (auto one = coming.begin(); one != late; ++one) {
+    const int64_t by_priority = RankByPriority(one->item);
+    const bool is_left = ranks_.try_emplace(one->item.key, kLeft + by_priority).second;
+    if (is_left) most_urgent = std::min(most_urgent, by_priority);
   }
-  for (const Coming& one : coming) {
-    const int64_t by_priority = RankByPriority(one.item);
-    if (is_late(one) && by_priority < most_urgent) continue;
-    ranks_.try_emplace(one.item.key, kLeft + by_priority);
+  for (auto one = late; one != coming.end(); ++one) {
+    const int64_t by_priority = RankByPriority(one->item);
+    if (by_priority >= most_urgent) ranks_[one->item.key] = kLeft + by_priority;
   }
 }
 

@@ -155,13 +155,11 @@ int Overtakings(const std::vector<ReadyTime>& times, std::vector<Item> unsent, d
   order.SetBandwidth(1.0);
   const auto ready_ns = [&](const Item& item) {
     return std::find_if(times.begin(), times.end(),
-                        [&](const ReadyTime& time) { return time.tensor == item.key >> 16; })
+                        [&](const ReadyTime& time) { return time.tensor == TensorOf(item.key); })
         ->ready_ns;
   };
-  const auto comes_earlier = [&](const Item& a, const Item& b) {
-    return ready_ns(a) < ready_ns(b);
-  };
-  std::sort(unsent.begin(), unsent.end(), comes_earlier);
+  std::sort(unsent.begin(), unsent.end(),
+            [&](const Item& a, const Item& b) { return ready_ns(a) < ready_ns(b); });
   for (const Item& item : unsent) order.OnReady(item, ready_ns(item));
   order.OnIteration({});
   int overtakings = 0;
@@ -171,8 +169,7 @@ int Overtakings(const std::vector<ReadyTime>& times, std::vector<Item> unsent, d
     };
     const auto waiting = std::stable_partition(unsent.begin(), unsent.end(), std::not_fn(is_ready));
     if (waiting == unsent.end()) {
-      now_ns = static_cast<double>(
-          ready_ns(*std::min_element(unsent.begin(), unsent.end(), comes_earlier)));
+      now_ns = static_cast<double>(ready_ns(unsent.front()));
       continue;
     }
     const auto sent = std::min_element(waiting, unsent.end(), [&](const Item& a, const Item& b) {
