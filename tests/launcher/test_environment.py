@@ -14,7 +14,7 @@ _FACTS = JobFacts("10.0.0.1", 9000, 2, 3, "p3", "partition_bytes=4096", 4096, "/
 
 
 def test_what_another_job_left_in_the_shell_is_dropped() -> None:
-    stale = {"DMLC_ROLE": "server", "DMLC_RANK": "7", "BYTEPS_SCHEDULER": "fifo", "PORT": "8080"}
+    stale = {"DMLC_ROLE": "server", "BYTEPS_SCHEDULER": "fifo", "PORT": "8080"}
     base = base_environment({"PATH": "/bin", **stale}, {})
     assert base == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 

@@ -29,7 +29,6 @@ _OWNED = frozenset(
         "DMLC_NUM_WORKER",
         "DMLC_PS_ROOT_PORT",
         "DMLC_PS_ROOT_URI",
-        "DMLC_RANK",
         "DMLC_ROLE",
         "DMLC_WORKER_ID",
         "PORT",
