@@ -45,11 +45,12 @@ std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
   const auto bytes_per_ns = LinkBytesPerNs();
   if (max_bytes == 0 || !bytes_per_ns) return std::nullopt;
   const auto preferred = [&](double link_bytes_per_ns) {
-    const double usual_ns = double{kUsualPartitionBytes} / link_bytes_per_ns;
-    int64_t bytes =
-        usual_ns > kLongestPartitionNs ? kUsualPartitionBytes / 2 : kUsualPartitionBytes;
-    const double carried_bytes = link_bytes_per_ns * double{kPartitionNs};
-    while (bytes < max_bytes && 2 * static_cast<double>(bytes) <= carried_bytes) bytes *= 2;
+    const auto carried_ns = [&](int64_t bytes) {
+      return static_cast<double>(bytes) / link_bytes_per_ns;
+    };
+    int64_t bytes = kUsualPartitionBytes;
+    while (bytes > kSmallestPartitionBytes && carried_ns(bytes) > kLongestPartitionNs) bytes /= 2;
+    while (bytes < max_bytes && carried_ns(2 * bytes) <= kPartitionNs) bytes *= 2;
     return std::min(bytes, max_bytes);
   };
   return std::clamp(static_cast<int64_t>(partition_bytes_), preferred(*bytes_per_ns / kClearly),
@@ -88,7 +89,9 @@ uint64_t ProphetPolicy::Window(double bytes_per_ns, TimeNs delay_ns, int partiti
 double ProphetPolicy::FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const {
   if (floor_bytes_ > 0) return static_cast<double>(floor_bytes_);
   const double until_heard_bytes = bytes_per_ns * static_cast<double>(delay_ns + kSlackNs);
-  return partitions * partition_bytes_ + std::max(double{kAcksWaitBytes}, until_heard_bytes);
+  const double acks_wait_bytes =
+      std::min(double{kAcksWaitBytes}, bytes_per_ns * double{kLongestNs});
+  return partitions * partition_bytes_ + std::max(acks_wait_bytes, until_heard_bytes);
 }
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {

@@ -11,9 +11,10 @@
 //   is for late wake-ups; it also lets the window, and with it the estimate of B, grow where the
 //   delay is all that limits it. kAcksWaitBytes, because the delay is longer while the server
 //   sends: its acknowledgements have a connection of their own, but stand in the device's queue
-//   behind what the kernel lets the answers' connection have there (two segments of 64 KiB). The
-//   link needs one partition more while several servers have work: their messages share it and end
-//   together, and while both acknowledgements are on their way it must have something to carry.
+//   behind what the kernel lets the answers' connection have there (two segments of 64 KiB, or on a
+//   slow link no more than that carries in kLongestNs). The link needs one partition more while
+//   several servers have work: their messages share it and end together, and while both
+//   acknowledgements are on their way it must have something to carry.
 // most: one partition (or two) and B * kLongestNs. A link is kept busy through later wake-ups than
 //   the floor allows for, where it costs nothing; but what is in flight delays what is asked for
 //   behind it, even with nothing more urgent to come.
@@ -32,9 +33,9 @@
 //
 // Partitions that take a fast link next to no time cost more to handle than to carry. So the size
 // that is preferred is the largest power of two that the link carries in kPartitionNs, from
-// kUsualPartitionBytes to partition_max_bytes; or half of the former, where the link needs more
-// than kLongestPartitionNs for it. The bandwidth is an estimate: the size stays while a link that
-// is faster or slower by kClearly would have it.
+// kUsualPartitionBytes to partition_max_bytes; where the link needs more than kLongestPartitionNs
+// for the former, it is halved until it does not, down to kSmallestPartitionBytes. The bandwidth is
+// an estimate: the size stays while a link that is faster or slower by kClearly would have it.
 #pragma once
 
 #include <array>
@@ -54,6 +55,7 @@ class ProphetPolicy final : public PredictingPolicy {
  public:
   static constexpr std::string_view kName = "prophet";
   static constexpr int64_t kUsualPartitionBytes = 256 << 10;
+  static constexpr int64_t kSmallestPartitionBytes = 64 << 10;
   static constexpr uint64_t kAcksWaitBytes = 128 << 10;
   static constexpr auto kSettings = std::to_array<SettingSpec>({
       {"partition_bytes", kUsualPartitionBytes, 1, kMaxPartitionBytes},

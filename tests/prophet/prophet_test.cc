@@ -194,13 +194,17 @@ TEST(Prophet, TheFloorFollowsTheLinkIfNoneIsGiven) {
 }
 
 TEST(Prophet, TheFloorOfASlowLinkIsWhatAcknowledgementsWaitFor) {
-  Settings settings = DefaultSettings("prophet");
-  settings["partition_bytes"] = 1000;
-  settings["bandwidth_bps"] = kBitsPerSecond / 1000;
-  ProphetPolicy policy(settings);
-  ExpectUrgentAfter1000(policy);
-  policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
-  EXPECT_EQ(policy.WindowBytes(0, -5, 1000), 1000 + ProphetPolicy::kAcksWaitBytes);
+  const auto floor = [](int64_t bandwidth_bps) {
+    Settings settings = DefaultSettings("prophet");
+    settings["partition_bytes"] = 1000;
+    settings["bandwidth_bps"] = bandwidth_bps;
+    ProphetPolicy policy(settings);
+    ExpectUrgentAfter1000(policy);
+    policy.OnReady({.key = Key(5), .priority = -5, .bytes = 300}, 0);
+    return policy.WindowBytes(0, -5, 1000);
+  };
+  EXPECT_EQ(floor(kBitsPerSecond / 25), 1000 + ProphetPolicy::kAcksWaitBytes);
+  EXPECT_EQ(floor(kBitsPerSecond / 100), 1000u + 4 * kMs / 100);  // at most four milliseconds
 }
 
 TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {
@@ -236,8 +240,8 @@ TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {
   EXPECT_EQ(iteration(20'000), by_priority);
 }
 
-// The largest power of two that the link carries in 2.5 ms, within the limits; 128 KiB where 256
-// KiB take more than 6 ms.
+// The largest power of two that the link carries in 2.5 ms, from 256 KiB; less where that takes
+// more than 6 ms, down to 64 KiB; within the limits.
 TEST(Prophet, ThePreferredPartitionFollowsTheLink) {
   const auto preferred = [](double bytes_per_ns, int64_t now, int64_t most) {
     Settings settings = DefaultSettings("prophet");
@@ -258,13 +262,16 @@ TEST(Prophet, ThePreferredPartitionFollowsTheLink) {
   for (const int64_t now : {64 * kKib, 256 * kKib, kMost}) {
     EXPECT_EQ(preferred(0.035, now, kMost), 128 * kKib);
     EXPECT_EQ(preferred(0.06, now, kMost), 256 * kKib);
+    EXPECT_EQ(preferred(0.001, now, kMost), 64 * kKib);
   }
   EXPECT_EQ(preferred(0.043, 256 * kKib, kMost), 256 * kKib);  // 6.1 ms: not clearly
   EXPECT_EQ(preferred(0.043, 128 * kKib, kMost), 128 * kKib);
+  EXPECT_EQ(preferred(0.0215, 128 * kKib, kMost), 128 * kKib);
+  EXPECT_EQ(preferred(0.0215, 64 * kKib, kMost), 64 * kKib);
   EXPECT_EQ(preferred(0.22, 256 * kKib, kMost), 256 * kKib);  // 550 kB: not clearly
   EXPECT_EQ(preferred(0.22, 512 * kKib, kMost), 512 * kKib);  // another
   EXPECT_EQ(preferred(12.5, 64 * kKib, 200 * kKib), 200 * kKib);
-  EXPECT_EQ(preferred(0.001, 64 * kKib, 100 * kKib), 100 * kKib);
+  EXPECT_EQ(preferred(0.03, 64 * kKib, 100 * kKib), 100 * kKib);
   EXPECT_EQ(preferred(12.5, 64 * kKib, 0), std::nullopt);
   EXPECT_EQ(preferred(0, 256 * kKib, kMost), std::nullopt);  // not known yet
 }
