@@ -98,7 +98,8 @@ def test_a_policy_that_follows_its_link_has_the_partitions_of_the_new_one() -> N
     job = a_job("prophet", iterations=2)
     assert change(job, Changes(bandwidth_bps=10**10)).partition_bytes == 2 << 20  # 2.5 ms of it
     assert change(job, Changes(bandwidth_bps=4 * 10**8)).partition_bytes == 256 << 10  # 5.5 ms
-    assert change(job, Changes(bandwidth_bps=10**8)).partition_bytes == 128 << 10
+    assert change(job, Changes(bandwidth_bps=25 * 10**7)).partition_bytes == 128 << 10  # 4.4 ms
+    assert change(job, Changes(bandwidth_bps=10**8)).partition_bytes == 64 << 10  # 5.5 ms
     given = Changes(bandwidth_bps=10**10, partition_bytes=1 << 19)
     assert change(job, given).partition_bytes == 1 << 19
     others = change(a_job("p3", iterations=2), Changes(bandwidth_bps=10**10, scheduler="prophet"))
