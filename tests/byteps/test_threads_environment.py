@@ -1,4 +1,4 @@
-"""Regression: ps-lite wrote the environment on a thread while others read it, and a worker crashed.
+"""Regression: ps-lite wrote the environment on a thread while others read it.
 
 `setenv` moves the array that `getenv` walks, so nothing that runs beside BytePS' threads may call
 it. Python's own writes are the script's, on the thread that runs it."""
@@ -6,20 +6,15 @@ it. Python's own writes are the script's, on the thread that runs it."""
 from __future__ import annotations
 
 import subprocess
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import byteps
 import pytest
 
-LIBRARIES = [
-    Path(byteps.__path__[0], package, "c_lib").with_suffix(EXTENSION_SUFFIXES[0])
-    for package in ("server", "torch")
-]
 
-
-@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.parent.name)
-def test_byteps_cannot_write_the_environment(library: Path) -> None:
+@pytest.mark.parametrize("package", ["server", "torch"])
+def test_byteps_cannot_write_the_environment(package: str) -> None:
+    (library,) = Path(byteps.__path__[0], package).glob("c_lib*.so")
     listed = subprocess.run(
         ["nm", "--dynamic", "--undefined-only", library], check=True, capture_output=True, text=True
     )
