@@ -168,7 +168,7 @@ def draw(rows: Sequence[Row]) -> Figure:
         )
         axes.set_xlabel("gradient, in forward order")
         axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].legend(frameon=False, fontsize=8, loc="upper right")
+    panels[0].legend(frameon=False, fontsize=8, loc="lower left")
     panels[0].set_ylabel("ms after the first ready gradient")
     first = rows[0]
     figure.suptitle(

@@ -219,7 +219,9 @@ def draw(rows: Sequence[Row]) -> Figure:
         left.set_ylabel("busy share")
     for axes in panels[-1]:
         axes.set_xlabel(f"seconds, in bins of {BIN_NS / 1e6:g} ms")
-    panels[0][1].legend(frameon=False, fontsize=8, ncols=2, loc="upper right")
+    panels[0][1].legend(
+        frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0)
+    )
     first = rows[0]
     figure.suptitle(
         f"{first['workload']}, paced, {first['workers']} workers, {first['servers']} server, "
