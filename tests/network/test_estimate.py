@@ -124,6 +124,8 @@ def test_noise_that_hides_the_message_cost_is_said_to() -> None:
 
 
 @settings(max_examples=20, deadline=None)
+@example(before=4402341479.0, factor=5.0, noise_ns=2_000_379, window=4, seed=0)
+@example(before=2826892231.0, factor=5.0, noise_ns=3_000_000, window=8, seed=857)
 @given(
     before=st.floats(1e7, 5e9),
     factor=st.floats(0.2, 5.0),
@@ -151,7 +153,11 @@ def test_a_stepped_link_is_followed_within_two_seconds_of_traffic(
         feed(estimate, later[start : start + 10])
         if estimate.busy_ns - busy_before_ns >= 2 * S:
             break
-    assert estimate.bandwidth_bps() == pytest.approx(after, rel=0.1)
+    found_bps = estimate.bandwidth_bps()
+    assert found_bps is not None
+    assert found_bps <= 1.1 * after
+    if window * size * 8e9 / after >= 2 * noise_ns:  # else the link idles: see estimate.py
+        assert found_bps >= 0.9 * after
 
 
 @settings(max_examples=20, deadline=None)

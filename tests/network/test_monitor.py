@@ -152,7 +152,7 @@ def test_a_broken_file_is_refused_by_field(
 
 
 def test_a_run_without_samples_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="only jobs under a scheduler"):
+    with pytest.raises(UserError, match="run the job with --monitor"):
         read_network(tmp_path)
     with pytest.raises(UserError, match="no such directory"):
         read_network(tmp_path / "none")

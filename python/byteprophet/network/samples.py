@@ -75,8 +75,8 @@ def read_network(run_directory: Path) -> list[WorkerNetwork]:
     paths = sorted((run_directory / _DIRECTORY).glob("worker-*.json"))
     if not paths:
         raise UserError(
-            f"run {run_directory}: has no network/worker-<rank>.json; only jobs under a scheduler"
-            " other than stock are watched"
+            f"run {run_directory}: has no network/worker-<rank>.json; run the job with --monitor,"
+            " under a scheduler other than stock"
         )
     return sorted((_read(path) for path in paths), key=lambda found: found.rank)
 
