@@ -44,7 +44,7 @@ def draw_table(result: Figures) -> Figure:
             axes.axhline(height - 0.5, color="#eeeeee", linewidth=0.7)
     slowed = f", slowed {result['slowed']} times" if result["slowed"] != 1 else ""
     figure.suptitle(
-        f"{result['title']}{slowed}: paced compute, real bytes; * the processor is the limit",
+        f"{result['title']}{slowed}\npaced compute, real bytes; * the processor is the limit",
         x=0.01,
         ha="left",
     )
