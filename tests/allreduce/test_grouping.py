@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from byteprophet.allreduce.grouping import best_groups
+from byteprophet.allreduce.grouping import best_groups, best_plan
 from byteprophet.allreduce.groups import fixed_size, merged_gradient
+from byteprophet.allreduce.model import predict
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 
@@ -62,3 +63,16 @@ def test_on_networks_as_good_as_every_rule_and_a_sweep_of_sizes(model: str, runt
     found_ns = iteration_ns(runtime, timing, groups)
     rules = [merged_gradient(timing), *(fixed_size(timing, size) for size in (0, *SWEEP))]
     assert found_ns <= 1.001 * min(iteration_ns(runtime, timing, each) for each in rules)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("share", [0.7, 1.0, 1.4, 2.0])
+def test_planned_goes_by_dears_order_only_where_it_would_gain_next_to_nothing(
+    model: str, share: float
+) -> None:
+    timing = of_model(model, share, message_cost_ns=300_000)
+    groups, order = best_plan("dear-planned", timing)
+    planned_ns = iteration_ns("dear-planned", timing, best_groups("dear-planned", timing))
+    dear_ns = iteration_ns("dear", timing, best_groups("dear", timing))
+    assert predict(timing, groups, order).iteration_ns <= 1.005 * planned_ns
+    assert all(order.after_step) == (dear_ns <= 1.005 * planned_ns)

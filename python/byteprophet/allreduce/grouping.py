@@ -14,11 +14,12 @@ from itertools import accumulate, pairwise
 
 from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size, merged_gradient
 from byteprophet.allreduce.model import Order, predict
-from byteprophet.allreduce.order import allreduce, dear, earliest_deadline
+from byteprophet.allreduce.order import RUNTIMES, allreduce, dear, earliest_deadline, iteration_ns
 from byteprophet.allreduce.timing import Timing
 
 _STARTS = 2
 _SWEEPS = 8
+_NO_GAIN = 0.005
 
 _ORDERS: dict[str, Callable[[Timing, Groups], Order]] = {
     "allreduce": allreduce,
@@ -37,6 +38,21 @@ def best_groups(runtime: str, timing: Timing) -> Groups:
     rules = [merged_gradient(timing), *(fixed_size(timing, size) for size in sizes)]
     starts = sorted({frozenset(_cuts(groups)) for groups in rules}, key=search.value)[:_STARTS]
     return search.groups(min(map(search.improved, starts), key=search.value))
+
+
+def best_plan(runtime: str, timing: Timing) -> tuple[Groups, Order]:
+    """Groups and order of ``runtime``.
+
+    Where ``dear-planned`` is predicted to gain next to nothing on DeAR's own order, it goes by that:
+    then no rank keeps or updates more than its share.
+    """
+    groups = best_groups(runtime, timing)
+    if runtime == "dear-planned":
+        simple = best_groups("dear", timing)
+        least_ns = iteration_ns(runtime, timing, groups)
+        if iteration_ns("dear", timing, simple) <= (1 + _NO_GAIN) * least_ns:
+            return simple, dear(timing, simple)
+    return groups, RUNTIMES[runtime](timing, groups)
 
 
 class _Search:

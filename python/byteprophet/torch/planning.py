@@ -13,10 +13,9 @@ import statistics
 import threading
 from collections.abc import Sequence
 
-from byteprophet.allreduce.grouping import best_groups
+from byteprophet.allreduce.grouping import best_plan
 from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.model import Order
-from byteprophet.allreduce.order import RUNTIMES
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 from byteprophet.torch.agreement import Announcement
 from byteprophet.torch.collective_synchroniser import CollectiveSynchroniser, Iteration
@@ -81,7 +80,7 @@ class Planning:
                 return
         if synchroniser.rank == 0 and self._search is None:
             self._search = threading.Thread(
-                target=_plan,
+                target=_search,
                 args=(synchroniser.mode, self._timing(), self._plans),
                 name="byteprophet-planning",
                 daemon=True,
@@ -113,9 +112,8 @@ class Planning:
         return Timing(tuple(parameters), backward_ns, link)
 
 
-def _plan(mode: str, timing: Timing, found: list[_Plan]) -> None:
-    groups = best_groups(mode, timing)
-    found.append((groups, RUNTIMES[mode](timing, groups)))
+def _search(mode: str, timing: Timing, found: list[_Plan]) -> None:
+    found.append(best_plan(mode, timing))
 
 
 def _median(values: Sequence[int]) -> int:
