@@ -3,10 +3,10 @@
     python experiments/allreduce.py
 
 Paced models (the DeAR paper's) over gloo, on links on which the all-reduce of all gradients takes
-0.7 to 1.4 times the compute, two and four ranks. In each cell the opponents are tuned first
-(``allreduce_cells.py``); then all runtimes run in turn, round after round, in reverse order in
-every second one, the best two settings of each opponent among them. The best of those counts.
-Warm-up is long enough for ours to have planned.
+0.7 to 1.4 times the compute, two and four ranks. The opponents are tuned first
+(``allreduce_cells.py``); then in each cell all runtimes run in turn, round after round, in reverse
+order in every second one, the best three sizes of each opponent among them. The best of those
+counts.
 Printed are iterations in seconds and over the bound, DeAR's over what Eq. 6 of its paper allows,
 and what planning gains over DistributedDataParallel, with the project's targets.
 
@@ -24,12 +24,14 @@ from pathlib import Path
 
 from allreduce_cells import (
     MODELS,
-    PLAN_WARMUP,
     RATIOS,
     RUNTIMES,
     add_cell_options,
     cells_of,
     compared,
+    counted,
+    run_warmed,
+    tuned_in,
     tuning,
 )
 from allreduce_table import print_table
@@ -37,14 +39,12 @@ from script import print_code_notes, progress_of, run_script
 
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_phases import in_turn
-from byteprophet.bench.grid_report import select
-from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
-from byteprophet.bench.grid_store import read_records
+from byteprophet.bench.grid_run import namespaces_for, prepare
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 
 _STAGES = ("tune-1", "tune-2")
-_TUNING_ITERATIONS, _TUNING_WARMUP = 4, 3  # opponents need no plan
+_TUNING_ITERATIONS = 4
 COMPARED = "compare"
 
 
@@ -57,36 +57,36 @@ def main(arguments: Sequence[str]) -> None:
             raise UserError(f"--runtimes: {name!r}: choose from {', '.join(RUNTIMES)}")
     if options.rounds < 1:
         raise UserError(f"--rounds {options.rounds}: must be at least 1")
-    cells = cells_of(options)
-    grid = Grid("allreduce", cells, options.iterations, options.warmup).slowed(options.slowed)
+    grid = Grid("allreduce", cells_of(options), options.iterations).slowed(options.slowed)
     if not options.report:
         measure(grid, names, options.rounds, options.out)
-    records = select(grid, read_records(options.out))
-    compared_records = [record for record in records if record["phase"] == COMPARED]
-    print_table(grid, compared_records)
-    print_code_notes(compared_records)
+    records = [each for each in counted(grid, options.out) if each["phase"] == COMPARED]
+    print_table(grid, records)
+    print_code_notes(records)
 
 
 def measure(grid: Grid, names: Sequence[str], rounds: int, directory: Path) -> None:
-    """Tune in every cell, then compare; what there is already is not run again."""
+    """Tune, then compare in every cell; what there is already is not run again."""
     namespaces = namespaces_for(grid)
     prepared = prepare(grid, directory)
-    tuned = replace(grid, iterations=_TUNING_ITERATIONS, warmup_iterations=_TUNING_WARMUP)
+    tuned = replace(grid, iterations=_TUNING_ITERATIONS)
 
     def run(grid: Grid, phase: str, rounds: int) -> None:
-        records = select(tuned, read_records(directory))
+        records = counted(tuned, directory)
         variants = []
-        for cell in prepared:
-            tried = [r for r in records if r["cell"] == cell.cell.name and r["phase"] in _STAGES]
+        for cell in grid.cells:
+            place = tuned_in(cell, grid.cells)
+            tried = [r for r in records if r["cell"] == place.name and r["phase"] in _STAGES]
             if phase == COMPARED:
                 variants.append(compared(names, tried))
-            else:
+            elif cell == place:
                 stage = _STAGES.index(phase)
                 before = [record for record in tried if record["phase"] in _STAGES[:stage]]
                 variants.append(tuning(names, stage, before))
+            else:
+                variants.append([])
         jobs = in_turn(phase, prepared, variants, rounds)
-        if jobs:
-            run_jobs(grid, prepared, jobs, directory, namespaces, progress_of("allreduce"))
+        run_warmed(grid, prepared, jobs, directory, namespaces, progress_of("allreduce"))
 
     for phase in _STAGES:
         run(tuned, phase, 1)
@@ -107,9 +107,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--runtimes", default=",".join(RUNTIMES))
     parser.add_argument("--rounds", type=int, default=3, help="jobs of each runtime in a cell")
-    parser.add_argument(
-        "--warmup", type=int, default=PLAN_WARMUP, help="iterations before those measured"
-    )
     return parser.parse_args(arguments)
 
 

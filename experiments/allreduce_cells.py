@@ -1,34 +1,45 @@
-"""What ``allreduce.py`` measures: cells, and the settings that opponents are tuned over in each.
+"""What ``allreduce.py`` measures: cells, and the settings that opponents are tuned over.
 
 ``fusion.py`` measures in the same cells, with the same options.
 
-Tuning is in stages, one job per candidate. A stage changes some settings of the best candidate
-before it: first what decides most, the size of buckets or units, then the switches.
+Opponents are tuned on one link per model and number of ranks, that whose all-reduce takes as long
+as the compute (or the one nearest to it), in stages, one job per candidate. A stage changes some
+settings of the best candidate before it: first what decides most, the size of buckets or units,
+then the switches. On every link the best sizes, each with its best switches, are compared.
+
+How long a job warms up depends on what has to be found out in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
-from typing import Any
 
 from script import add_record_options
 
-from byteprophet.bench.grid import Cell
-from byteprophet.bench.grid_jobs import Variant
+from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, TRIALS
+from byteprophet.bench.grid import Cell, Grid
+from byteprophet.bench.grid_jobs import Job, PreparedCell, Variant
+from byteprophet.bench.grid_report import select
+from byteprophet.bench.grid_run import Progress, run_jobs
+from byteprophet.bench.grid_store import Record, read_records
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
+from byteprophet.workload.collective_settings import SYNCS
 
 MODELS = ("resnet50", "densenet201", "inception-v4", "bert-base")
 RATIOS = (0.7, 0.9, 1.0, 1.2, 1.4)
 RUNTIMES = ("ddp", "fsdp2", "wfbp", "allreduce", "dear", "dear-planned")
-CONFIRMED = 2
-"""So many of the best settings of an opponent run in every round of the comparison."""
+CONFIRMED = 3
+"""So many of an opponent's sizes run in every round of the comparison."""
 
-PLAN_WARMUP = 16
-"""Iterations until our runtimes have planned."""
+_WARMUP = 3  # where nothing is to be found out
+_PLAN_WARMUP = 16  # until our runtimes have planned
+_SEARCH_WARMUP = TRIALS * ITERATIONS_PER_TRIAL + 10  # until what a search has found is in use
 
 _MIB = 1 << 20
 _Overrides = Mapping[str, int]
@@ -87,7 +98,21 @@ def cells_of(options: argparse.Namespace) -> tuple[Cell, ...]:
     )
 
 
-def tuning(names: Sequence[str], stage: int, tried: Sequence[Mapping[str, Any]]) -> list[Variant]:
+def tuned_in(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """The one of ``cells`` in which the opponents of ``cell`` are tuned."""
+    alike = [
+        each for each in cells if (each.workload, each.workers) == (cell.workload, cell.workers)
+    ]
+    return min(alike, key=lambda each: abs(ratio_of(each) - 1))
+
+
+def ratio_of(cell: Cell) -> float:
+    """Of a cell by ``cell_of``: the time of the all-reduce over that of the compute."""
+    assert not isinstance(cell.link, str)
+    return cell.link * 2 * (cell.workers - 1) / cell.workers
+
+
+def tuning(names: Sequence[str], stage: int, tried: Sequence[Record]) -> list[Variant]:
     """The candidates of ``stage``, from 0. ``tried``: a cell's records of the stages before."""
     variants = []
     for name in names:
@@ -101,16 +126,16 @@ def tuning(names: Sequence[str], stage: int, tried: Sequence[Mapping[str, Any]])
     return variants
 
 
-def compared(names: Sequence[str], tried: Sequence[Mapping[str, Any]]) -> list[Variant]:
+def compared(names: Sequence[str], tried: Sequence[Record]) -> list[Variant]:
     """What is measured beside one another in a cell: opponents at their best, ours as they are."""
     return [
         variant
         for name in names
-        for variant in best(name, tried)[:CONFIRMED] or [Variant.of_runtime(name, {})]
+        for variant in _best_sizes(name, tried) or [Variant.of_runtime(name, {})]
     ]
 
 
-def best(name: str, records: Sequence[Mapping[str, Any]]) -> list[Variant]:
+def best(name: str, records: Sequence[Record]) -> list[Variant]:
     """The variants of runtime ``name`` that ``records`` are of, fastest first."""
     own = [record for record in records if record["runtime"] == name]
     times_ns: dict[str, list[int]] = {}
@@ -118,6 +143,48 @@ def best(name: str, records: Sequence[Mapping[str, Any]]) -> list[Variant]:
         times_ns.setdefault(record["variant"], []).extend(record["iteration_ns"])
     variants = {record["variant"]: Variant.of_record(record) for record in own}
     return [variants[label] for label in sorted(times_ns, key=lambda each: median(times_ns[each]))]
+
+
+def _best_sizes(name: str, tried: Sequence[Record]) -> list[Variant]:
+    """Of an opponent: of its best sizes the best variant each."""
+    sized: dict[int, Variant] = {}
+    for variant in best(name, tried):
+        (size,) = _STAGES[name][0][0]
+        sized.setdefault(variant.settings[size], variant)
+    return list(sized.values())[:CONFIRMED]
+
+
+def warmup_of(variant: Variant) -> int:
+    """Iterations until ``variant`` stays as it is."""
+    if variant.settings.get("tune"):
+        return _SEARCH_WARMUP
+    if variant.runtime in SYNCS and "buffer_bytes" not in variant.settings:
+        return _PLAN_WARMUP
+    return _WARMUP
+
+
+def run_warmed(
+    grid: Grid,
+    prepared: Sequence[PreparedCell],
+    jobs: Sequence[Job],
+    directory: Path,
+    namespaces: bool,
+    progress: Progress,
+) -> None:
+    """Runs what is missing of ``jobs`` in their order, each with its warm-up."""
+    for warmup, alike in itertools.groupby(jobs, lambda job: warmup_of(job.variant)):
+        warmed = replace(grid, warmup_iterations=warmup)
+        run_jobs(warmed, prepared, list(alike), directory, namespaces, progress)
+
+
+def counted(grid: Grid, directory: Path) -> list[Record]:
+    """The records of ``grid`` in ``directory``, each with the warm-up that it should have."""
+    records = read_records(directory)
+    chosen: list[Record] = []
+    for warmup in sorted({warmup_of(Variant.of_record(record)) for record in records}):
+        alike = [record for record in records if warmup_of(Variant.of_record(record)) == warmup]
+        chosen += select(replace(grid, warmup_iterations=warmup), alike)
+    return chosen
 
 
 def _numbers(text: str, option: str, kind: type[int] | type[float], least: float) -> list[float]:

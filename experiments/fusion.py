@@ -15,27 +15,23 @@ of ResNet-50 takes ten minutes on two quiet cores, five of them the search.
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import numpy as np
-from allreduce_cells import PLAN_WARMUP, add_cell_options, best, cells_of
+from allreduce_cells import add_cell_options, best, cells_of, counted, run_warmed
 from rich import box
 from rich.table import Table
 from script import print_code_notes, progress_of, run_script
 
 from byteprophet.allreduce.groups import BUFFER_BYTES
-from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, TRIALS
 from byteprophet.bench import spread
 from byteprophet.bench.grid import Grid
 from byteprophet.bench.grid_jobs import Job, Variant
 from byteprophet.bench.grid_phases import in_turn
-from byteprophet.bench.grid_report import select
-from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
-from byteprophet.bench.grid_store import Record, read_records, turn_of
+from byteprophet.bench.grid_run import namespaces_for, prepare
+from byteprophet.bench.grid_store import Record, turn_of
 from byteprophet.errors import UserError
 from byteprophet.report.console import table_console
 
@@ -48,8 +44,6 @@ SIZES = tuple(
 _SIZE = "buffer_bytes"
 _SEARCHED = Variant.of_runtime(RUNTIME, {"tune": 1})
 _PLANNED = Variant.of_runtime(RUNTIME, {})
-_WARMUP = 3  # where nothing is to be found out
-_AFTER = 10  # until what was found is in use
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -71,9 +65,7 @@ def measure(grid: Grid, rounds: int, directory: Path) -> None:
     prepared = prepare(grid, directory)
 
     def run(jobs: Sequence[Job]) -> None:
-        for warmup, alike in itertools.groupby(jobs, lambda job: warmup_of(job.variant)):
-            warmed = replace(grid, warmup_iterations=warmup)
-            run_jobs(warmed, prepared, list(alike), directory, namespaces, progress_of("fusion"))
+        run_warmed(grid, prepared, jobs, directory, namespaces, progress_of("fusion"))
 
     sizes = [Variant.of_runtime(RUNTIME, {_SIZE: size}) for size in SIZES]
     run(in_turn(SWEEP, prepared, [sizes] * len(prepared), 1))
@@ -83,23 +75,6 @@ def measure(grid: Grid, rounds: int, directory: Path) -> None:
         of_cell = [record for record in swept if record["cell"] == cell.name]
         variants.append([*best(RUNTIME, of_cell)[:CONFIRMED], _SEARCHED, _PLANNED])
     run(in_turn(COMPARED, prepared, variants, rounds))
-
-
-def warmup_of(variant: Variant) -> int:
-    """Iterations until the groups of ``variant`` stay as they are."""
-    if variant.settings.get("tune"):
-        return TRIALS * ITERATIONS_PER_TRIAL + _AFTER
-    return _WARMUP if _SIZE in variant.settings else PLAN_WARMUP
-
-
-def counted(grid: Grid, directory: Path) -> list[Record]:
-    """The records of ``grid``, each with the warm-up that it should have."""
-    records = read_records(directory)
-    chosen: list[Record] = []
-    for warmup in sorted({warmup_of(Variant.of_record(record)) for record in records}):
-        alike = [record for record in records if warmup_of(Variant.of_record(record)) == warmup]
-        chosen += select(replace(grid, warmup_iterations=warmup), alike)
-    return chosen
 
 
 def over_best(records: Sequence[Record]) -> Iterator[tuple[str, spread.Ratio]]:

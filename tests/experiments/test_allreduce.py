@@ -10,15 +10,13 @@ from pathlib import Path
 
 import allreduce
 import pytest
-from allreduce_cells import Setting, cell_of
+from allreduce_cells import Setting, cell_of, counted
 from allreduce_table import figures, targets
 from stated_jobs import MS, Ran
 
 from byteprophet.bench import Case, grid_run
 from byteprophet.bench.execute import Measured
 from byteprophet.bench.grid import Grid
-from byteprophet.bench.grid_report import select
-from byteprophet.bench.grid_store import read_records
 from byteprophet.errors import UserError
 from byteprophet.network import why_not_permitted
 from byteprophet.workload import load
@@ -38,7 +36,9 @@ def iteration_ns(case: Case) -> int:
     return {"dear": 480, "dear-planned": 460}[case.runtime] * MS
 
 
-def test_opponents_are_tuned_and_the_best_two_run_beside_ours(options: list[str], ran: Ran) -> None:
+def test_opponents_are_tuned_and_their_best_sizes_run_beside_ours(
+    options: list[str], ran: Ran
+) -> None:
     allreduce.main([*options, "--runtimes", "ddp,fsdp2,dear"])
     jobs = [(case.runtime, dict(case.settings)) for case, _ in ran]
     ddp = [settings for name, settings in jobs if name == "ddp"]
@@ -47,15 +47,28 @@ def test_opponents_are_tuned_and_the_best_two_run_beside_ours(options: list[str]
         assert settings["bucket_cap_mb"] == 8
         assert len(settings) > 1
     compared = jobs[6 + 5 + 3 + 1 :]
-    assert compared[:5] == compared[:4:-1], "the second round runs backwards"
-    first = compared[:5]
-    assert [name for name, _ in first] == ["ddp", "ddp", "fsdp2", "fsdp2", "dear"]
+    first = compared[:7]
+    assert compared[7:] == first[::-1], "the second round runs backwards"
+    assert [name for name, _ in first] == ["ddp"] * 3 + ["fsdp2"] * 3 + ["dear"]
+    assert [settings["bucket_cap_mb"] for _, settings in first[:3]] == [8, 4, 2]
     assert first[0][1]["gradient_as_bucket_view"] == 0
-    assert first[2:] == [
-        ("fsdp2", {"unit_bytes": 16 << 20}),
-        ("fsdp2", {"unit_bytes": 8 << 20}),
-        ("dear", {}),
+    assert first[1][1] == {"bucket_cap_mb": 4}
+    assert [settings for _, settings in first[3:]] == [
+        *({"unit_bytes": size << 20} for size in (16, 8, 4)),
+        {},
     ]
+    warmups = {case.runtime: plan.warmup_iterations for case, plan in ran}
+    assert warmups == {"ddp": 3, "fsdp2": 3, "dear": 16}
+
+
+def test_opponents_are_tuned_once_for_all_links(options: list[str], ran: Ran) -> None:
+    ratios = ["--ratios", "0.7,0.9,1.2", "--rounds", "1"]
+    allreduce.main([*options, *ratios, "--runtimes", "ddp,dear"])
+    links_bps = [case.bandwidth_bps for case, _ in ran]
+    assert len(set(links_bps[:9])) == 1, "tuned where the ratio is nearest to 1"
+    compared = links_bps[9:]
+    assert len(compared) == 3 * (3 + 1)
+    assert compared[0] > links_bps[0] == compared[4] > compared[8]  # type: ignore[operator]
 
 
 def test_goes_on_where_it_was_stopped(
@@ -74,21 +87,21 @@ def test_goes_on_where_it_was_stopped(
         allreduce.main(options)
     monkeypatch.setattr(grid_run, "run_case", run)
     allreduce.main(options)
-    # Nine to tune ddp, and in two rounds three.
-    assert len(ran) == 9 + 2 * 3
+    # Nine to tune ddp, and in two rounds four.
+    assert len(ran) == 9 + 2 * 4
     allreduce.main(options)
     allreduce.main([*options, "--report"])
-    assert len(ran) == 15
+    assert len(ran) == 17
     allreduce.main([*options, "--iterations", "7"])
-    assert len(ran) == 21, "other jobs to compare, none to tune"
+    assert len(ran) == 25, "other jobs to compare, none to tune"
 
 
 def test_figures(options: list[str], ran: Ran, tmp_path: Path) -> None:
     allreduce.main([*options, "--runtimes", "ddp,dear,dear-planned"])
     assert ran
     cell = cell_of(Setting(str(tmp_path / "small"), 1.0, 2))
-    grid = Grid("allreduce", (cell,), 6, 16)
-    records = select(grid, read_records(tmp_path / "out"))
+    grid = Grid("allreduce", (cell,), 6)
+    records = counted(grid, tmp_path / "out")
     (found,) = figures(grid, [r for r in records if r["phase"] == allreduce.COMPARED])
     assert found.median_ns("ddp") == 500 * MS
     assert found.median_ns("fsdp2") is None

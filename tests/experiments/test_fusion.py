@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fusion
 import pytest
-from allreduce_cells import Setting, cell_of
+from allreduce_cells import Setting, cell_of, counted
 from stated_jobs import MS, Ran
 
 from byteprophet.bench import Case
@@ -62,7 +62,7 @@ def test_figures(options: list[str], ran: Ran, tmp_path: Path) -> None:
     fusion.main(options)
     assert ran
     cell = cell_of(Setting(str(tmp_path / "small"), 1.0, 2))
-    records = fusion.counted(Grid("fusion", (cell,), 6), tmp_path / "out")
+    records = counted(Grid("fusion", (cell,), 6), tmp_path / "out")
     assert len(records) == 30
     ratios = {name: ratio.value for name, ratio in fusion.over_best(records)}
     best_ns = min(round(500 * MS + 10 * MS * abs(math.log2(s / 4e6))) for s in fusion.SIZES)

@@ -43,8 +43,8 @@ def best_groups(runtime: str, timing: Timing) -> Groups:
 def best_plan(runtime: str, timing: Timing) -> tuple[Groups, Order]:
     """Groups and order of ``runtime``.
 
-    Where ``dear-planned`` is predicted to gain next to nothing on DeAR's own order, it goes by that:
-    then no rank keeps or updates more than its share.
+    Where ``dear-planned`` is predicted to gain next to nothing on DeAR's own order, it goes by
+    that: then no rank keeps or updates more than its share.
     """
     groups = best_groups(runtime, timing)
     if runtime == "dear-planned":
