@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from own_clocks import Clock, by_wall_clocks, clocks_for, rewrite
-from recorded import PROGRESS, add_places, keep, label_of, limited, write_results
+from recorded import PROGRESS, add_places, keep, label_of, limited, write_rows
 from rich.table import Table
 from script import run_script, scheduler_names
 
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
         recorded_error = replay_error(run)
         rows += [measure(run, seed, recorded_error) for seed in range(options.seeds)]
     del options.recorded
-    write_results(options.out / RESULTS, options, rows)
+    write_rows(options.out / RESULTS, options, rows)
     console = table_console(140)
     console.print(clocks_table(rows))
     console.print(replay_table(rows))

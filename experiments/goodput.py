@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import shutil
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import Any
 import iperf
 import numpy as np
 from recorded import RESULTS
+from results_file import write_results
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -72,10 +72,9 @@ def main(arguments: Sequence[str]) -> None:
             ratio = row["goodput_bytes_per_s"] / around
             rows.append({"round": number, **row, "iperf3_ratio": round(ratio, 4)})
     _print(rows)
-    options.out.mkdir(parents=True, exist_ok=True)
     content = {"schema": SCHEMA, "machine": describe_machine(), "results": rows}
     path = options.out / "goodput.json"
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_results(path, content)
     print(f"saved: {path}")
 
 

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from recorded import Recorded, add_options, jobs, limited, write_results
+from recorded import Recorded, add_options, jobs, limited, write_rows
 from rows import Rows
 from script import run_script
 from utilisation import running_total, shares
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> None:
     waits = [waits_of(job) for job in kept]
     for found in waits:
         print(_waits_line(found))
-    write_results(options.out / "waits.json", options, waits)
+    write_rows(options.out / "waits.json", options, waits)
     picture = options.out / "overhead.png"
     save(_draw(figures, kept), picture)
     print(f"saved: {options.out / 'overhead.json'}, {picture}")

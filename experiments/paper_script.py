@@ -7,7 +7,6 @@ Records stand in ``runs/NAME`` (docs/formats.md, "Results of a grid"); the resul
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from paper_markdown import to_markdown
 from paper_plot import draw_table
 from paper_table import POLICIES, SCHEMA, Table, compare, share_links, slow_down
 from recorded import RESULTS
+from results_file import write_results
 from script import progress_of
 
 from byteprophet.bench.grid_phases import in_turn
@@ -73,9 +73,8 @@ def _report(table: Table, options: argparse.Namespace, records: Path) -> None:
         "code_now": report["code_now"],
         "rows": compare(table, report["cells"]),
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     paths = [options.out / f"{table.name}.{suffix}" for suffix in ("json", "md", "png")]
-    paths[0].write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_results(paths[0], result)
     markdown = to_markdown(result)
     paths[1].write_text(markdown, encoding="utf-8")
     save(draw_table(result), paths[2])

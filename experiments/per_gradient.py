@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from recorded import Recorded, add_options, jobs, write_results
+from recorded import Recorded, add_options, jobs, write_rows
 from rich import box
 from rich.table import Table
 from script import run_script
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError("--schedulers stock: nothing is recorded under it")
     rows = [row_of(job) for job in jobs(options)]
     saved = [options.out / "per_gradient.json"]
-    write_results(saved[0], options, rows)
+    write_rows(saved[0], options, rows)
     for workload in dict.fromkeys(row["workload"] for row in rows):
         chosen = [row for row in rows if row["workload"] == workload]
         table_console(140).print(_table(chosen))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from counters import Counters
+from results_file import write_results
 from rich.console import Console
 
 from byteprophet import schedulers
@@ -177,7 +178,7 @@ def keep(case: Case, plan: Plan, kept: Path, runs: Path) -> None:
     making.rmdir()
 
 
-def write_results(path: Path, options: argparse.Namespace, rows: Sequence[Any]) -> None:
+def write_rows(path: Path, options: argparse.Namespace, rows: Sequence[Any]) -> None:
     """The results file: machine, settings, rows."""
     places = {"out", "runs"}
     settings = {name: value for name, value in vars(options).items() if name not in places}
@@ -188,5 +189,4 @@ def write_results(path: Path, options: argparse.Namespace, rows: Sequence[Any]) 
         "settings": settings,
         "results": rows,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_results(path, content)

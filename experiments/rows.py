@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from recorded import PROGRESS, need_namespaces
+from results_file import write_results
 
 from byteprophet.bench import describe_machine
 from byteprophet.bench.grid_jobs import code_version
 from byteprophet.errors import UserError
-from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
 
@@ -89,8 +89,7 @@ class Rows:
             self._aside = None
         self._rows.append(row)
         content = {**self._header, "results": self._rows}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path, json.dumps(content, indent=1) + "\n")
+        write_results(self._path, content)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -14,7 +14,6 @@ Exit status 1 if anything grew or shrank by more, or the job failed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from pathlib import Path
 from statistics import mean
 
 from recorded import RESULTS
+from results_file import write_results
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -215,8 +215,7 @@ def _save(
             {**asdict(sample), "time_s": round(sample.time_s - begin_s, 2)} for sample in samples
         ],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_results(path, content)
 
 
 if __name__ == "__main__":

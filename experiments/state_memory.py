@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from recorded import PROGRESS, RESULTS
+from results_file import write_results
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +35,6 @@ from script import run_script
 
 from byteprophet.bench import describe_machine
 from byteprophet.launcher import JobSpec, run_job
-from byteprophet.whole_files import write_whole
 
 RUNTIMES = ("ddp", "allreduce", "dear", "dear-planned")
 RANKS = (2, 4)
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
             measured = _measure(runtime, ranks, list(settings.values()))
             rows.append({"runtime": runtime, "ranks": ranks, **measured})
     content = {"schema": 1, "machine": describe_machine(), "settings": settings, "results": rows}
-    write_whole(options.out / "state_memory.json", json.dumps(content, indent=1) + "\n")
+    write_results(options.out / "state_memory.json", content)
     table = Table("runtime", "ranks", "state", "grown", box=box.SIMPLE)
     for row in rows:
         table.add_row(

@@ -17,7 +17,6 @@ Writes ``step.json`` and ``step.png`` to experiments/results. Three minutes on t
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from recorded import add_places, need_namespaces
+from results_file import write_results
 from script import progress_of, run_script, scheduler_names
 
 from byteprophet import schedulers
@@ -66,9 +66,8 @@ def main(arguments: Sequence[str]) -> None:
         for name in names:
             rows.append(_run(name, before, after, options))
             print(_line(rows[-1]), flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
     content = {"schema": SCHEMA, "machine": describe_machine(), "results": rows}
-    (options.out / "step.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_results(options.out / "step.json", content)
     save(draw(rows), options.out / "step.png")
     print(f"saved: {options.out / 'step.json'}, {options.out / 'step.png'}")
 

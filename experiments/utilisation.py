@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
-from recorded import SCHEDULERS, Recorded, add_options, jobs, write_results
+from recorded import SCHEDULERS, Recorded, add_options, jobs, write_rows
 from rich import box
 from rich.table import Table
 from script import run_script
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     rows = [row_of(job) for job in jobs(options)]
     print_rows(rows)
-    write_results(options.out / "utilisation.json", options, rows)
+    write_rows(options.out / "utilisation.json", options, rows)
     saved = [options.out / "utilisation.json"]
     for workload in dict.fromkeys(row["workload"] for row in rows):
         saved.append(options.out / f"utilisation-{workload}.png")
