@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from byteprophet.torch.view_step import Plan, is_separable, needs_closure, unhooked_step
+from byteprophet.torch.view_step import Plan, Update, is_separable, needs_closure, unhooked_step
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.1}),
@@ -77,9 +77,12 @@ def test_view_step_equals_the_normal_step(name: str, options: dict[str, Any]) ->
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * 0.5
         for number, group in reversed(list(enumerate(optimizer.param_groups))):
+            updates: list[Update] = []
             for parameter in reversed(group["params"]):
                 generator = torch.Generator().manual_seed(100 * iteration + parameter.numel())
-                plan.apply(number, parameter, torch.randn(parameter.shape, generator=generator))
+                updates.append((parameter, torch.randn(parameter.shape, generator=generator), None))
+            for made_at_once in [updates] if iteration % 2 else [[each] for each in updates]:
+                plan.apply(number, made_at_once)
         plain.step()
         for group in plain.param_groups:
             group["lr"] = group["lr"] * 0.5
@@ -98,7 +101,7 @@ def test_step_hooks_are_not_run_for_every_parameter() -> None:
     optimizer.register_step_post_hook(lambda *_: calls.append(1))
     plan = Plan.of(optimizer, type(optimizer))
     parameter = optimizer.param_groups[0]["params"][0]
-    plan.apply(0, parameter, torch.ones_like(parameter))
+    plan.apply(0, [(parameter, torch.ones_like(parameter), None)])
     unhooked_step(type(optimizer))(optimizer)
     assert calls == []
 
@@ -107,7 +110,7 @@ def test_in_place_update_is_seen_by_autograd() -> None:
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     loss = (weight * weight).sum()
-    Plan.of(optimizer, torch.optim.SGD).apply(0, weight, torch.ones(3))
+    Plan.of(optimizer, torch.optim.SGD).apply(0, [(weight, torch.ones(3), None)])
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 

@@ -120,7 +120,7 @@ class Kind(IntEnum):
     ITERATION = 0  # from the begin of one iteration to that of the next
     FORWARD = 1  # of one layer, waits left out
     BACKWARD = 2
-    UPDATE = 3  # of one parameter
+    UPDATE = 3  # of one parameter; those made in one call share its time by their bytes
     WAIT = 4  # of the computing thread, for communication
     COMPUTE = 5  # any other computation, as a kernel
     COLLECTIVE = 6  # all of one collective, as one rank sees it

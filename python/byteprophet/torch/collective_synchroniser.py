@@ -147,6 +147,11 @@ class CollectiveSynchroniser:
         """Where it can."""
         return self._shareable and self.mode != "allreduce"
 
+    @property
+    def arrangement(self) -> int:
+        """Of the groups."""
+        return self._generation
+
     def declare(self, names: Sequence[str]) -> None:
         """Names say enough."""
 

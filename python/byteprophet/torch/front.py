@@ -67,7 +67,7 @@ class Front:
         self._settings = settings
         self._separable = separable
         self._agreed = False
-        self._shares: dict[Slot, slice | None] = {}
+        self._narrowed: tuple[int, int] | None = None  # the groups and slots that the state fits
         self.synchroniser = synchroniser
         self.serial = next(_serial)
         self.updater = Updater(
@@ -199,7 +199,7 @@ class Front:
             with sharded_state.whole(optimizer, self.gradients):
                 state = optimizer.state
             optimizer.state = state
-            self._shares = {}
+            self._narrowed = None
 
     def _before_forward(self, module: nn.Module) -> None:
         self._order.touch(module)
@@ -273,10 +273,10 @@ class Front:
         self.finish()
         if not self.synchroniser.shares:
             return
-        shares = {slot: self.gradients.share(slot) for slot in self.gradients.slots.values()}
-        if shares != self._shares:
+        narrowed = self.synchroniser.arrangement, len(self.gradients.slots)
+        if narrowed != self._narrowed:
             sharded_state.narrow(optimizer, self.gradients)
-        self._shares = shares
+        self._narrowed = narrowed
 
     def _agree(self) -> None:
         """Make rank 0's order everybody's; if it saw no forward, the next step tries again."""

@@ -262,7 +262,7 @@ class Gradients:
         slot = transfer.slot
         slot.partial = transfer.gradient
         complete = self._weakly(Gradients._take_partial, slot)
-        pending.mark(transfer.gradient, f"the gradient of '{slot.name}'", complete)
+        pending.mark(transfer.gradient, slot.gradient_text, complete)
 
     def end_iteration(self, slots: Iterable[Slot]) -> None:
         """``step()`` has used the gradients of ``slots``."""
@@ -297,8 +297,11 @@ class Gradients:
                 slot.transfer = None
             slot.averaged = False
             slot.passes_left = self._passes
-        zero()
-        if not set_to_none:
+        if set_to_none:
+            with pending.values():  # no gradient's values are asked for
+                zero()
+        else:
+            zero()
             with pending.values():
                 for parameter in fresh:
                     parameter.grad = torch.zeros_like(parameter, requires_grad=False)
@@ -367,8 +370,7 @@ class Gradients:
             self.submit(slot)
 
     def _mark(self, transfer: Transfer) -> None:
-        what = f"the gradient of '{transfer.slot.name}'"
-        pending.mark(transfer.gradient, what, lambda: self._take(transfer))
+        pending.mark(transfer.gradient, transfer.slot.gradient_text, lambda: self._take(transfer))
 
     def _take(self, transfer: Transfer) -> None:
         """The script touches a gradient that ``step()`` was not yet called for."""

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +43,7 @@ _METADATA = {
 } | {getattr(Tensor, name) for name in _METHODS if hasattr(Tensor, name)}
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """Why ``tensor`` may not be touched: ``what`` names it, ``wait`` returns when it may be."""
 
     tensor: Tensor

@@ -52,6 +52,7 @@ class Slot:
     larger is more urgent. ``transfer`` is the gradient submitted last, until its update is finished
     or it was taken over by ``synchronize()``. ``averaged``: the parameter's ``grad`` already is the
     average, ``step()`` has nothing to send. ``updated`` is set unless an update is outstanding.
+    ``gradient_text`` and ``parameter_text`` name them for people.
     ``partial``: a gradient that ``step()`` has used, and that is the average in this rank's share
     only; written like ``transfer``, and by the thread that trains once it is cleared or completed.
     """
@@ -66,8 +67,12 @@ class Slot:
     partial: Tensor | None = None
     updated: threading.Event = field(default_factory=threading.Event)
     hooks: list[RemovableHandle] = field(default_factory=list)
+    gradient_text: str = ""
+    parameter_text: str = ""
 
     def __post_init__(self) -> None:
+        self.gradient_text = f"the gradient of '{self.name}'"
+        self.parameter_text = f"parameter '{self.name}'"
         self.priority = -1 - self.index
         self.updated.set()
 

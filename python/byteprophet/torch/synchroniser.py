@@ -64,6 +64,11 @@ class Synchroniser(Protocol):
         """Whether ``share`` may be anything but None."""
         ...
 
+    @property
+    def arrangement(self) -> int:
+        """Another number whenever ``share`` may be other than before."""
+        ...
+
     def declare(self, names: Sequence[str]) -> None:
         """Announce names, in the same order on every rank, before any of them is submitted."""
 
@@ -142,6 +147,7 @@ class Unshared:
     grouped = False
     in_order = False
     shares = False
+    arrangement = 0
 
     def declare_parameters(self, named: Sequence[tuple[str, Tensor]]) -> None:
         """Their names are declared, too."""

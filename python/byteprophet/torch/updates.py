@@ -1,11 +1,12 @@
 """The updater: applies a parameter's update once its gradient is there and ``step()`` was called.
 
 Threads: the synchroniser's thread calls ``arrive``, the main thread calls ``hand_over`` and waits;
-one daemon thread per optimizer applies updates, most urgent first. One lock, ``_changed``, guards
-the heap, the counts and the two facts of a transfer (arrived, planned): whichever comes second puts
-the transfer on the heap, so it is put there once. The lock is never held while an update runs or a
-callback is made. Waiters wait on the slot's own event, so nobody polls and nobody is woken in vain.
-An update of a share ends, in the synchroniser's thread, when the other ranks' shares are there.
+one daemon thread per optimizer applies updates, most urgent first, small ones a few at a time. One
+lock, ``_changed``, guards the heap, the counts and the two facts of a transfer (arrived, planned):
+whichever comes second puts the transfer on the heap, so it is put there once. The lock is never
+held while an update runs or a callback is made. Waiters wait on the slot's own event, so nobody
+polls and nobody is woken in vain. An update of a share ends, in the synchroniser's thread, when the
+other ranks' shares are there.
 
 After an error every waiter raises it: parameters that were not updated must not be used.
 """
@@ -24,6 +25,9 @@ from byteprophet.torch import pending
 from byteprophet.torch.slots import Slot, Transfer
 from byteprophet.torch.synchroniser import Synchroniser
 from byteprophet.torch.view_step import Plan
+
+_AT_ONCE, _AT_ONCE_BYTES = 16, 1 << 18
+"""Updates made in one call, so many at most; of more bytes only one: others may be waited for."""
 
 
 class Updater:
@@ -60,17 +64,19 @@ class Updater:
 
         ``keep`` is kept alive until that is done: a script may drop its optimizer before.
         """
+        # Without the lock, for which threads would wait that start what comes next.
+        for transfer in transfers:
+            slot = transfer.slot
+            slot.updated.clear()
+            wait = functools.partial(self.wait_updated, [slot])
+            if transfer.share is None:
+                pending.mark(transfer.gradient, slot.gradient_text, wait)
+            pending.mark(slot.parameter, slot.parameter_text, wait)
         with self._changed:
             self._kept = keep
+            self.outstanding += len(transfers)
             for transfer, group in zip(transfers, groups, strict=True):
                 transfer.plan, transfer.group = plan, group
-                slot = transfer.slot
-                slot.updated.clear()
-                self.outstanding += 1
-                wait = functools.partial(self.wait_updated, [slot])
-                if transfer.share is None:
-                    pending.mark(transfer.gradient, f"the gradient of '{slot.name}'", wait)
-                pending.mark(slot.parameter, f"parameter '{slot.name}'", wait)
                 if transfer.arrived.is_set():
                     self._push(transfer)
             if self._thread is None:
@@ -143,55 +149,73 @@ class Updater:
                         return
                     self._changed.wait()
                 self._idle = False
-                transfer = heapq.heappop(self._ready)[2]
-            error = self._apply(transfer)
-            if error is not None or transfer.share is None or self._failed is not None:
-                self._end(transfer, error)
-            else:
-                self._spread(transfer)
-            del transfer
+                transfers = self._most_urgent()
+            error = self._apply(transfers)
+            whole = []
+            for transfer in transfers:
+                if error is not None or transfer.share is None or self._failed is not None:
+                    whole.append(transfer)
+                else:
+                    self._spread(transfer)
+            self._end(whole, error)
+            del transfers, whole, transfer
+
+    def _most_urgent(self) -> list[Transfer]:
+        """Of one plan and group, to be updated at once. REQUIRES: ``_changed`` is held."""
+        first: Transfer = heapq.heappop(self._ready)[2]
+        transfers, size_bytes = [first], first.gradient.nbytes
+        while self._ready and len(transfers) < _AT_ONCE and first.error is None:
+            following = self._ready[0][2]
+            size_bytes += following.gradient.nbytes
+            alike = following.plan is first.plan and following.group == first.group
+            if not alike or following.error is not None or size_bytes > _AT_ONCE_BYTES:
+                break
+            transfers.append(heapq.heappop(self._ready)[2])
+        return transfers
 
     def _spread(self, transfer: Transfer) -> None:
         slot = transfer.slot
         try:
             self._synchroniser.spread(
-                slot.name, slot.parameter, done=functools.partial(self._end, transfer)
+                slot.name, slot.parameter, done=functools.partial(self._end, [transfer])
             )
         except Exception as error:  # noqa: BLE001 (the training thread raises it when it waits)
-            self._end(transfer, error)
+            self._end([transfer], error)
 
-    def _end(self, transfer: Transfer, error: BaseException | None) -> None:
-        slot = transfer.slot
+    def _end(self, transfers: Sequence[Transfer], error: BaseException | None) -> None:
         # In this order, as both are read without the lock: who sees the count at zero sees every
         # slot updated, and who sees a slot updated finds it free. After a failure the count never
         # falls to zero and tensors stay marked, so that everybody looks.
         if error is None and self._failed is None:
-            if transfer.share is None:
-                pending.unmark(transfer.gradient)
-            pending.unmark(slot.parameter)
+            for transfer in transfers:
+                if transfer.share is None:
+                    pending.unmark(transfer.gradient)
+                pending.unmark(transfer.slot.parameter)
         kept = None  # dropped without the lock
         with self._changed:
             if error is not None and self._failed is None:
-                self._failed = slot, error
-            slot.transfer = None
-            slot.updated.set()
-            self.outstanding -= error is None
+                self._failed = transfers[0].slot, error
+            for transfer in transfers:
+                transfer.slot.transfer = None
+                transfer.slot.updated.set()
+                self.outstanding -= error is None
             if self.outstanding == 0:
                 kept, self._kept = self._kept, None
         del kept
 
-    def _apply(self, transfer: Transfer) -> BaseException | None:
-        if transfer.error is not None or self._failed is not None:
-            return transfer.error
-        assert transfer.plan is not None
-        slot = transfer.slot
+    def _apply(self, transfers: Sequence[Transfer]) -> BaseException | None:
+        first = transfers[0]
+        if first.error is not None or self._failed is not None:
+            return first.error
+        assert first.plan is not None
+        updates = [(each.slot.parameter, each.gradient, each.share) for each in transfers]
+        begin_ns = process_spans.clock() if process_spans.on else 0
         try:
-            with process_spans.span(Kind.UPDATE, slot.name, transfer.iteration):
-                transfer.plan.apply(
-                    transfer.group, slot.parameter, transfer.gradient, transfer.share
-                )
+            first.plan.apply(first.group, updates)
         except Exception as error:  # noqa: BLE001 (the training thread raises it when it waits)
             return error
+        if begin_ns:
+            _record(transfers, begin_ns, process_spans.clock())
         return None
 
     def _raise_late(self, slot: Slot, what: str) -> None:
@@ -213,6 +237,18 @@ class Updater:
             f"byteprophet: the gradient of parameter '{slot.name}' could not be exchanged or "
             f"applied: {error}"
         ) from error
+
+
+def _record(transfers: Sequence[Transfer], begin_ns: int, end_ns: int) -> None:
+    """A span each: what they took together, shared out by their bytes."""
+    size_bytes = [transfer.gradient.nbytes for transfer in transfers]
+    took_ns, done_bytes, all_bytes = end_ns - begin_ns, 0, max(1, sum(size_bytes))
+    for transfer, own_bytes in zip(transfers, size_bytes, strict=True):
+        from_ns = begin_ns + took_ns * done_bytes // all_bytes
+        done_bytes += own_bytes
+        until_ns = begin_ns + took_ns * done_bytes // all_bytes
+        name, iteration = transfer.slot.name, transfer.iteration
+        process_spans.add(Kind.UPDATE, name, from_ns, until_ns, iteration=iteration)
 
 
 def _wait(event: threading.Event, name: str, deadline_s: float) -> bool:

@@ -1,9 +1,10 @@
-"""One parameter's update by the optimizer's own code, on values frozen when ``step()`` was called.
+"""Updates of some parameters by the optimizer's own code, on values frozen by ``step()``.
 
-The update is the real class's ``step``, run on a *view*: an object of that class whose only
-parameter is a shadow (a detached alias of the parameter, carrying the averaged gradient) and whose
-state for it is the very dict that the optimizer holds. So the result is the class's own, bit for
-bit, while ``parameter.grad`` stays free for the training script.
+An update is the real class's ``step``, run on a *view*: an object of that class whose only
+parameters are shadows (detached aliases of the parameters, carrying the averaged gradients) and
+whose state for each is the very dict that the optimizer holds. So the result is the class's own,
+bit for bit, while ``parameter.grad`` stays free for the training script. What a view and a call
+cost is more than small parameters do, so a few are updated at once.
 
 This is right for optimizers that treat every parameter on its own. All of ``torch.optim`` do,
 except LBFGS; other classes may look at all parameters at once, so they count as separable only if
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ from torch.optim import Optimizer
 from byteprophet.torch.dense import flat
 
 Step = Callable[[Optimizer], Any]
+Update = tuple[Tensor, Tensor, slice | None]
+"""A parameter, its gradient, and which elements of both, in memory order; None: all."""
 # Of torch.optim: statistics of rows and columns, products of matrices, indices.
 _MIX_ELEMENTS = ("Adafactor", "Muon", "SparseAdam")
 
@@ -87,25 +90,29 @@ class Plan:
         step = inspect.unwrap(base.step)
         return cls(base, step, attributes, options, optimizer.state)
 
-    def apply(
-        self, group: int, parameter: Tensor, gradient: Tensor, share: slice | None = None
-    ) -> None:
-        """Update ``parameter`` by ``gradient`` with the options of parameter group ``group``.
+    def apply(self, group: int, updates: Sequence[Update]) -> None:
+        """Make ``updates`` with the options of parameter group ``group``.
 
-        ``share``: only these elements, in memory order, of both; the state is then theirs alone,
-        and the class must treat every element on its own.
+        Of those of a share the state is the share's alone, and the class must treat every element
+        on its own.
         """
-        shadow = parameter.detach() if share is None else flat(parameter)[share]
-        shadow.grad = gradient if share is None else flat(gradient)[share]
         state: defaultdict[Tensor, Any] = defaultdict(dict)
-        known = parameter in self.state
-        if known:
-            state[shadow] = self.state[parameter]
+        shadows, fresh = [], []
+        for parameter, gradient, share in updates:
+            shadow = parameter.detach() if share is None else flat(parameter)[share]
+            shadow.grad = gradient if share is None else flat(gradient)[share]
+            shadows.append(shadow)
+            known = self.state.get(parameter)
+            if known is None:
+                fresh.append((parameter, shadow))
+            else:
+                state[shadow] = known
         view = object.__new__(self.base)
         view.__dict__.update(self.attributes)
         view.state = state
-        view.param_groups = [{**self.options[group], "params": [shadow]}]
+        view.param_groups = [{**self.options[group], "params": shadows}]
         with torch.no_grad():
             self.step(view)
-        if not known and shadow in state:
-            self.state[parameter] = state[shadow]
+        for parameter, shadow in fresh:
+            if shadow in state:
+                self.state[parameter] = state[shadow]
