@@ -12,7 +12,7 @@ and what planning gains over DistributedDataParallel, with the project's targets
 
 Jobs are recorded as a grid's are, in ``--out``: started again, the script runs what is missing.
 ``--report`` runs nothing; ``--slowed 2`` makes compute and links half as fast, for slow cores.
-About 20 s a job on two quiet cores; all of them are a night.
+Some 20 s a job on two quiet cores, ten minutes per model with one opponent and one round.
 """
 
 from __future__ import annotations

@@ -128,11 +128,10 @@ def tuning(names: Sequence[str], stage: int, tried: Sequence[Record]) -> list[Va
 
 def compared(names: Sequence[str], tried: Sequence[Record]) -> list[Variant]:
     """What is measured beside one another in a cell: opponents at their best, ours as they are."""
-    return [
-        variant
-        for name in names
-        for variant in _best_sizes(name, tried) or [Variant.of_runtime(name, {})]
-    ]
+    variants = []
+    for name in names:
+        variants += _best_sizes(name, tried) if name in _STAGES else [Variant.of_runtime(name, {})]
+    return variants
 
 
 def best(name: str, records: Sequence[Record]) -> list[Variant]:
@@ -147,9 +146,9 @@ def best(name: str, records: Sequence[Record]) -> list[Variant]:
 
 def _best_sizes(name: str, tried: Sequence[Record]) -> list[Variant]:
     """Of an opponent: of its best sizes the best variant each."""
+    (size,) = _STAGES[name][0][0]
     sized: dict[int, Variant] = {}
     for variant in best(name, tried):
-        (size,) = _STAGES[name][0][0]
         sized.setdefault(variant.settings[size], variant)
     return list(sized.values())[:CONFIRMED]
 
