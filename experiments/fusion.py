@@ -94,7 +94,7 @@ def over_best(records: Sequence[Record]) -> Iterator[tuple[str, spread.Ratio]]:
 
 def print_tables(grid: Grid, records: Sequence[Record]) -> None:
     """The sweep of each cell, and what search and plan are over its best."""
-    console = table_console(140)
+    console = table_console(170)
     table = Table("cell", box=box.SIMPLE, title="sweep: iterations over those of the best size")
     for size in SIZES:
         table.add_column(f"{size / 1e6:.1f}", justify="right")
