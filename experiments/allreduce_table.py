@@ -116,7 +116,7 @@ def targets(cells: Sequence[CellFigures]) -> list[tuple[str, float | None, str]]
 def print_table(grid: Grid, records: Sequence[Record]) -> None:
     """All cells, and the targets."""
     cells = figures(grid, records)
-    console = table_console(140)
+    console = table_console(190)
     names = [name for name in RUNTIMES if any(name in cell.rounds_ns for cell in cells)]
     table = Table(box=box.SIMPLE, title="iterations in s (over the bound)")
     for title in ("cell", "link", "bound", *names, "dear of Eq. 6", "ddp/planned"):
