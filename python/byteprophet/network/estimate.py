@@ -175,8 +175,7 @@ class DirectionEstimate:
         small = self._lone[:, 0] <= SMALL * float(self._lone[:, 0].max())
         lone = self._lone[small] if small.sum() >= _FEWEST_LONE else self._lone
         rates = self._samples[:-1, 0] / self._samples[:-1, 1]
-        # Rates are too low while the delay is taken too short: the best of them say more.
-        pace = 1 / float(np.quantile(rates, 0.9)) if len(rates) else np.inf
+        pace = 1 / float(np.quantile(rates, 0.75)) if len(rates) else np.inf
         delays_ns = lone[:, 1] - pace * lone[:, 0]
         return max(0, round(float(np.quantile(delays_ns, 0.1)))) if np.isfinite(pace) else 0
 
