@@ -73,6 +73,7 @@ def test_rate_and_message_cost_of_a_link_with_pauses(
 
 
 @settings(max_examples=25, deadline=None)
+@example(rate=333488960.0, delay_ns=8753796, window=2, seed=0)
 @given(
     rate=st.floats(5e7, 3e9),
     delay_ns=st.integers(100_000, 10_000_000),
@@ -162,6 +163,8 @@ def test_a_stepped_link_is_followed_within_two_seconds_of_traffic(
 
 @settings(max_examples=20, deadline=None)
 @example(starts_ms=[500], stall_ms=486, seed=251)
+@example(starts_ms=[591, 1307], stall_ms=595, seed=0)
+@example(starts_ms=[619, 4905, 2150], stall_ms=808, seed=275)
 @given(
     starts_ms=st.lists(st.integers(500, 8000), min_size=1, max_size=3),
     stall_ms=st.integers(20, 900),

@@ -59,7 +59,7 @@ def test_the_file_says_what_was_found(tmp_path: Path) -> None:
         assert (sample.estimate.delay_ns is None) == (sample.direction == "pull")
     times_ns = [row[0] for row in found.history["push"]]
     assert times_ns == sorted(times_ns)
-    assert len(times_ns) >= 8  # iterations
+    assert len(times_ns) >= 7  # iterations, of which the first is too short to tell
 
 
 @settings(max_examples=15, deadline=None)

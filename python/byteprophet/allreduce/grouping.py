@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size, merged_gradient
 from byteprophet.allreduce.model import Order, predict
-from byteprophet.allreduce.order import RUNTIMES, allreduce, dear, earliest_deadline, iteration_ns
+from byteprophet.allreduce.order import RUNTIMES, allreduce, dear, earliest_deadline
 from byteprophet.allreduce.timing import Timing
 
 _STARTS = 2
@@ -46,12 +46,16 @@ def best_plan(runtime: str, timing: Timing) -> tuple[Groups, Order]:
     Where ``dear-planned`` is predicted to gain next to nothing on DeAR's own order, it goes by
     that: then no rank keeps or updates more than its share.
     """
+    plan = _best_plan(runtime, timing)
+    if runtime != "dear-planned":
+        return plan
+    simple = _best_plan("dear", timing)
+    least_ns, simple_ns = (predict(timing, *each).iteration_ns for each in (plan, simple))
+    return simple if simple_ns <= (1 + _NO_GAIN) * least_ns else plan
+
+
+def _best_plan(runtime: str, timing: Timing) -> tuple[Groups, Order]:
     groups = best_groups(runtime, timing)
-    if runtime == "dear-planned":
-        simple = best_groups("dear", timing)
-        least_ns = iteration_ns(runtime, timing, groups)
-        if iteration_ns("dear", timing, simple) <= (1 + _NO_GAIN) * least_ns:
-            return simple, dear(timing, simple)
     return groups, RUNTIMES[runtime](timing, groups)
 
 

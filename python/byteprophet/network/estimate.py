@@ -9,9 +9,10 @@ for the path. A message that was sent when nothing was under way does not count.
 
 *Samples* are stretches of 25 ms of busy time, or 4 MiB if they come earlier, but never less than
 6 ms, which late acknowledgements would spoil; the estimate is their median over the last second of
-busy time. A stall (a process that was not scheduled) and the bunch of acknowledgements after it are
-two samples, which a median does not follow. A link that changed is: when the samples of the last
-400 ms, six or more, all lie on one side of those before, what was before is forgotten.
+busy time, and none of fewer than eight samples. A stall (a process that was not scheduled) and the
+bunch of acknowledgements after it are two samples, which a median does not follow. A link that
+changed is: when the samples of the last 400 ms, six or more, all lie on one side of those before,
+what was before is forgotten.
 
 *What it cannot see*: acknowledgements that are late at one end of a busy stretch only, because a
 receiver had to wake up at its start, or because they wait behind answers in the other direction at
@@ -36,6 +37,7 @@ import numpy.typing as npt
 from byteprophet.network.message_cost import SMALL, Floats, fit_line, message_cost_ns, spread
 
 Integers = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 SAMPLE_NS = 25_000_000
 SAMPLE_BYTES = 4 << 20
@@ -78,8 +80,9 @@ class DirectionEstimate:
         self._quantile = quantile
         self._one_path = one_path
         self._last_ns: int | None = None  # when the last message finished
-        # Rows of samples: bytes, busy time, messages. The last row is not complete.
-        self._samples: Floats = np.zeros((1, 3))
+        # Rows of samples, the last of which is not complete: bytes, busy time and messages; bytes
+        # and time of those messages that followed the one before at once.
+        self._samples: Floats = np.zeros((1, 5))
         self._gaps: Floats = np.zeros((0, 2))  # size, time: of messages on a busy link
         self._lone: Floats = np.zeros((0, 2))  # size, duration: of messages on an idle link
         self._cost_ns: float | None = None  # of a message, when it was last looked at
@@ -115,7 +118,7 @@ class DirectionEstimate:
         self._gaps = _appended(self._gaps, sizes[follows], gaps_ns[follows], _MOST_GAPS)
         spans_ns = np.maximum(0, finished_ns - begin_ns)[~lone]
         self._busy_ns += int(spans_ns.sum())
-        self._sample(sizes[~lone], spans_ns)
+        self._sample(sizes[~lone], spans_ns, follows[~lone])
 
     @property
     def busy_ns(self) -> int:
@@ -139,7 +142,7 @@ class DirectionEstimate:
         bytes_per_ns = self._bytes_per_ns(rates)
         return Estimate(
             bandwidth_bps=_bps(bytes_per_ns),
-            spread_bps=_bps(spread(rates)) if len(rates) >= FEWEST_SAMPLES // 2 else None,
+            spread_bps=_bps(spread(rates)) if len(rates) >= FEWEST_SAMPLES else None,
             busy_ns=self._busy_ns,
             bytes=self._bytes,
             message_cost_ns=None if self._cost_ns is None else round(self._cost_ns),
@@ -147,7 +150,7 @@ class DirectionEstimate:
         )
 
     def _bytes_per_ns(self, rates: Floats) -> float | None:
-        if len(rates):
+        if len(rates) >= FEWEST_SAMPLES:
             return float(np.quantile(rates, self._quantile))
         # One message at a time: never busy, but durations grow with sizes.
         slope = fit_line(self._lone[:, 0], self._lone[:, 1])
@@ -155,7 +158,7 @@ class DirectionEstimate:
 
     def _rates(self) -> Floats:
         """Of the complete samples, in bytes per nanosecond."""
-        sample_bytes, busy_ns, messages = self._samples[:-1].T
+        sample_bytes, busy_ns, messages = self._samples[:-1, :3].T
         cost_ns = self._cost_ns or 0.0
         return np.asarray(sample_bytes / np.maximum(busy_ns - cost_ns * messages, busy_ns / 2))
 
@@ -168,24 +171,29 @@ class DirectionEstimate:
     def _shortest_delay_ns(self) -> int:
         """What a message on an idle link takes beyond its bytes, at its best; 0 if not known.
 
-        From small messages if there are any: theirs does not depend on the bandwidth.
+        From small messages if there are any: theirs does not depend on the bandwidth. The bytes of
+        others go at the pace of messages that followed one another: with a window too small for the
+        path most wait for it, and theirs agrees with any delay that is too short.
         """
         if not len(self._lone):
             return 0
         small = self._lone[:, 0] <= SMALL * float(self._lone[:, 0].max())
         lone = self._lone[small] if small.sum() >= _FEWEST_LONE else self._lone
-        rates = self._samples[:-1, 0] / self._samples[:-1, 1]
+        sample_bytes, busy_ns = self._samples[:-1, 3:].T
+        rates = sample_bytes[busy_ns > 0] / busy_ns[busy_ns > 0]
         pace = 1 / float(np.quantile(rates, 0.75)) if len(rates) else np.inf
         delays_ns = lone[:, 1] - pace * lone[:, 0]
         return max(0, round(float(np.quantile(delays_ns, 0.1)))) if np.isfinite(pace) else 0
 
-    def _sample(self, sizes: Integers, spans_ns: Integers) -> None:
+    def _sample(self, sizes: Integers, spans_ns: Integers, follows: Booleans) -> None:
         """Adds busy stretches to the samples, closing each that is long enough."""
-        bytes_until = np.concatenate(([0], np.cumsum(sizes)))
-        ns_until = np.concatenate(([0], np.cumsum(spans_ns)))
+        rows = (sizes, spans_ns, np.ones_like(sizes), sizes * follows, spans_ns * follows)
+        until = np.zeros((1 + len(sizes), len(rows)))
+        np.cumsum(np.column_stack(rows), axis=0, out=until[1:])
+        bytes_until, ns_until = until[:, 0], until[:, 1]
         start = 0
         while start < len(sizes):
-            has_bytes, has_ns, has_messages = self._samples[-1]
+            has_bytes, has_ns, has_messages, _, _ = self._samples[-1]
             by_time = np.searchsorted(ns_until, ns_until[start] + SAMPLE_NS - has_ns)
             by_size = np.searchsorted(bytes_until, bytes_until[start] + SAMPLE_BYTES - has_bytes)
             by_size = max(by_size, np.searchsorted(ns_until, ns_until[start] + _LEAST_NS - has_ns))
@@ -193,14 +201,10 @@ class DirectionEstimate:
             stop = max(fewest, int(min(by_time, by_size)))
             closes = stop <= len(sizes)
             stop = min(stop, len(sizes))
-            self._samples[-1] += (
-                bytes_until[stop] - bytes_until[start],
-                ns_until[stop] - ns_until[start],
-                stop - start,
-            )
+            self._samples[-1] += until[stop] - until[start]
             start = stop
             if closes:
-                self._samples = np.vstack((self._samples, np.zeros((1, 3))))
+                self._samples = np.vstack((self._samples, np.zeros((1, len(rows)))))
                 self._forget()
 
     def _forget(self) -> None:

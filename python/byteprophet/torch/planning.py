@@ -80,7 +80,7 @@ class Planning:
                 return
         if synchroniser.rank == 0 and self._search is None:
             self._search = threading.Thread(
-                target=_search,
+                target=_find,
                 args=(synchroniser.mode, self._timing(), self._plans),
                 name="byteprophet-planning",
                 daemon=True,
@@ -112,7 +112,7 @@ class Planning:
         return Timing(tuple(parameters), backward_ns, link)
 
 
-def _search(mode: str, timing: Timing, found: list[_Plan]) -> None:
+def _find(mode: str, timing: Timing, found: list[_Plan]) -> None:
     found.append(best_plan(mode, timing))
 
 

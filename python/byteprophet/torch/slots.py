@@ -67,8 +67,8 @@ class Slot:
     partial: Tensor | None = None
     updated: threading.Event = field(default_factory=threading.Event)
     hooks: list[RemovableHandle] = field(default_factory=list)
-    gradient_text: str = ""
-    parameter_text: str = ""
+    gradient_text: str = field(init=False)
+    parameter_text: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.gradient_text = f"the gradient of '{self.name}'"

@@ -150,15 +150,8 @@ class Updater:
                     self._changed.wait()
                 self._idle = False
                 transfers = self._most_urgent()
-            error = self._apply(transfers)
-            whole = []
-            for transfer in transfers:
-                if error is not None or transfer.share is None or self._failed is not None:
-                    whole.append(transfer)
-                else:
-                    self._spread(transfer)
-            self._end(whole, error)
-            del transfers, whole, transfer
+            self._leave(transfers, self._apply(transfers))
+            del transfers
 
     def _most_urgent(self) -> list[Transfer]:
         """Of one plan and group, to be updated at once. REQUIRES: ``_changed`` is held."""
@@ -172,6 +165,17 @@ class Updater:
                 break
             transfers.append(heapq.heappop(self._ready)[2])
         return transfers
+
+    def _leave(self, transfers: Sequence[Transfer], error: BaseException | None) -> None:
+        """End them, but for shares, which end when the other ranks' are there."""
+        ended = transfers
+        if error is None and self._failed is None:
+            ended = [transfer for transfer in transfers if transfer.share is None]
+            for transfer in transfers:
+                if transfer.share is not None:
+                    self._spread(transfer)
+        if ended:
+            self._end(ended, error)
 
     def _spread(self, transfer: Transfer) -> None:
         slot = transfer.slot

@@ -7,9 +7,11 @@ the environment. Recorded are the model's own spans and its updates, and what a 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import distributed, nn
@@ -99,6 +101,18 @@ class CollectiveFront:
     def shutdown(self) -> None:
         """Leave the job."""
         distributed.destroy_process_group()
+
+
+def leave(status: int) -> NoReturn:
+    """End the process of a rank at once.
+
+    Gloo's threads live as long as anybody keeps the group, which a wrapped model does to the end.
+    One that then lets go of a tensor needs the interpreter, and aborts the process where that is
+    already gone (pytorch/pytorch#179291).
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _record_steps(optimizer: torch.optim.Optimizer, spans: SpanLog) -> None:

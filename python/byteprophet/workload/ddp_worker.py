@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteprophet.workload.collective_front import CollectiveFront
+from byteprophet.workload.collective_front import CollectiveFront, leave
 from byteprophet.workload.paced import PacedModel
 from byteprophet.workload.worker import run_worker
 
@@ -46,4 +46,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -16,12 +16,11 @@ an all-to-all and sum them here.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import distributed, nn
@@ -29,7 +28,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from byteprophet.workload.collective_front import CollectiveFront
+from byteprophet.workload.collective_front import CollectiveFront, leave
 from byteprophet.workload.paced import PacedLayer, PacedModel
 from byteprophet.workload.worker import run_worker
 
@@ -166,16 +165,5 @@ def main(arguments: Sequence[str]) -> int:
     return run_worker("byteprophet.workload.fsdp2_worker", arguments, Fsdp2Front)
 
 
-def _leave(status: int) -> NoReturn:
-    """End the process at once.
-
-    Gloo's threads live as long as FSDP2 keeps its group, which is to the end. One that then lets
-    go of a tensor needs the interpreter, and aborts the process where that is already gone.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    _leave(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

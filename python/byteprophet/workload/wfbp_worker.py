@@ -18,7 +18,7 @@ from torch import distributed, nn
 
 from byteprophet.allreduce.groups import fixed_size, merged_gradient
 from byteprophet.allreduce.timing import Link, Timing
-from byteprophet.workload.collective_front import CollectiveFront
+from byteprophet.workload.collective_front import CollectiveFront, leave
 from byteprophet.workload.collective_settings import PAYLOAD
 from byteprophet.workload.paced import PacedModel
 from byteprophet.workload.worker import run_worker
@@ -123,4 +123,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))
