@@ -2,10 +2,11 @@
 
 #include <pthread.h>
 
-#include <csignal>
 #include <memory>
 #include <stdexcept>
 #include <utility>
+
+#include "native/blocked_signals.h"
 
 namespace byteprophet::exchange {
 namespace {
@@ -17,14 +18,10 @@ std::vector<Descriptor> Owned(const std::vector<int>& sockets) {
   return owned;
 }
 
-// A thread that gets no signals: they are the script's.
 template <typename Box>
 std::thread Thread(const char* name, Box& box) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   std::thread thread([&box] { box.Run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread.native_handle(), name);
   return thread;
 }

@@ -42,7 +42,8 @@ void Answers::Add(int worker, int32_t rank, uint64_t bytes, std::function<void()
     const auto now = Clock::now();
     if (!to.waiting.empty() || !MaySend(to, now)) {
       to.waiting.emplace(std::pair(rank, arrivals_++), Answer{bytes, std::move(send)});
-      if (!sender_.joinable()) sender_ = std::thread(&Answers::Run, this);
+      // While it is being stopped, the thread goes on as long as anything waits.
+      if (!sender_.joinable() && !stopping_) sender_ = std::thread(&Answers::Run, this);
     } else {
       to.flow.OnHanded(bytes, InNs(now));
       to.last_sent = now;
@@ -64,9 +65,6 @@ void Answers::Stop() {
   }
   changed_.notify_one();
   if (sender.joinable()) sender.join();
-  std::lock_guard<std::mutex> lock(mutex_);
-  stopping_ = false;
-  workers_.clear();
 }
 
 void Answers::Run() {

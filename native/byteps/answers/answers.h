@@ -49,7 +49,7 @@ class Answers {
   // Calls `send`, which hands `bytes` to that connection: now, or when its turn has come. Smaller
   // ranks go first, then earlier ones.
   void Add(int worker, int32_t rank, uint64_t bytes, std::function<void()> send);
-  // Sends what still waits and ends the thread; a later Add() starts it anew.
+  // Sends what still waits and ends the thread, for good: what comes later is sent by Add().
   void Stop();
 
  private:

@@ -1,7 +1,6 @@
 #include "heartbeat.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "beat.h"
 #include "beat_line.h"
 #include "lost_peer.h"
+#include "native/blocked_signals.h"
 #include "silence.h"
 
 namespace byteprophet {
@@ -87,10 +87,7 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   own_ = (static_cast<uint64_t>(lot()) << 32 | lot()) | 1;
   stop_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 
-  // Signals are for the threads of BytePS and Python, which know what to do with them.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   const std::string place = "scheduler (" + scheduler + ")";
   if (role == "scheduler") {
     const auto expected = [](const char* name) {
@@ -109,7 +106,6 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
         (local ? "ipc:///tmp/" : "tcp://" + scheduler + ":") + std::to_string(port);
     thread_ = std::thread(&Heartbeat::RunOther, this, Listener(place, limits), endpoint, address);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Heartbeat::Stop() {

@@ -28,6 +28,7 @@ using byteprophet::ElementType;
 using byteprophet::LocalGroup;
 
 constexpr double kDefaultTimeoutS = 1800;
+constexpr double kLongestTimeoutS = 1e6;
 
 thread_local std::string last_error;
 thread_local int group_depth = 0;
@@ -59,11 +60,12 @@ std::optional<ElementType> ElementTypeOf(ncclDataType_t type) {
   return std::nullopt;
 }
 
-// The same limit that the waits of the PyTorch front have, which also refuses a wrong one.
+// The same limit that the waits of the PyTorch front have, which refuses a wrong one later.
 std::chrono::nanoseconds Timeout() {
   const char* text = std::getenv("BYTEPROPHET_TIMEOUT_S");
   const double given_s = text == nullptr ? 0 : std::strtod(text, nullptr);
-  const std::chrono::duration<double> timeout(given_s > 0 ? given_s : kDefaultTimeoutS);
+  const bool makes_sense = given_s > 0 && given_s < kLongestTimeoutS;
+  const std::chrono::duration<double> timeout(makes_sense ? given_s : kDefaultTimeoutS);
   return std::chrono::duration_cast<std::chrono::nanoseconds>(timeout);
 }
 
