@@ -39,6 +39,9 @@ class Options:
     leaves_child: bool = False  # when it dies; until there is a file "over" in `out`
     dies_between: bool = False  # rank 1, before all others make a second optimizer
     wide_on: int | None = None  # the rank whose network is another one
+    frozen_on: int | None = None  # the rank with a parameter that does not learn
+    hook_on: int | None = None  # the rank whose optimizer has a hook after steps
+    large: bool = False  # only averages gradients whose sum is too large for their 16 bits
     adopt_at: int | None = None  # a plan with whole and shared groups, after this iteration
     thaw_at: int | None = None  # a parameter joins the optimizer before this iteration
     until_settled: bool = False  # go on, as long as groups are not final
@@ -117,6 +120,21 @@ def reloaded(own: dict[str, Any], options: Options) -> dict[str, Any]:
     return dict(before)
 
 
+def average_of_large(sync: str | None) -> Tensor:
+    """The average of gradients of 40,000 that travel as float16, which ends at 65,504."""
+    from byteprophet.torch import Compression, DistributedOptimizer
+
+    model = nn.Linear(1, 5, bias=False)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=1.0)
+    assert sync is not None
+    optimizer = DistributedOptimizer(
+        optimizer, model=model, sync=sync, compression=Compression.fp16
+    )
+    model(torch.full((1, 1), 40_000.0)).sum().backward()
+    assert model.weight.grad is not None
+    return model.weight.grad.clone()
+
+
 def wait_for(path: Path) -> None:
     for _ in range(6000):
         if path.exists():
@@ -133,7 +151,11 @@ def main() -> None:
     torch.manual_seed(rank)
     if options.sync is None:
         torch.manual_seed(0)
+    if options.large:
+        torch.save(average_of_large(options.sync), Path(options.out) / f"rank-{rank}.pt")
+        return
     model: Any = Net(40 if rank == options.wide_on else 32)
+    model.scale.requires_grad_(rank != options.frozen_on)
     late = [model.scale] if options.thaw_at is not None else []
     early = [p for p in model.parameters() if not late or p is not model.scale]
     optimizer: Any = torch.optim.AdamW(early, lr=1e-2)
@@ -144,6 +166,8 @@ def main() -> None:
         optimizer = DistributedOptimizer(
             optimizer, model=model, sync=options.sync, fusion=options.fusion
         )
+        if rank == options.hook_on:
+            optimizer.register_step_post_hook(lambda *_: None)
         if options.dies_between:
             if rank == 1:
                 os._exit(3)

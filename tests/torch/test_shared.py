@@ -198,9 +198,31 @@ def test_a_death_between_two_optimizers_is_seen(tmp_path: Path) -> None:
         assert "rank 1 is gone" in fail(ranks[number])
 
 
+@pytest.mark.parametrize("transport", ["sockets", "collectives"])
+def test_averages_of_large_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    monkeypatch.setenv("BYTEPROPHET_TRANSPORT", transport)
+    for average in train(tmp_path, 2, sync="dear", large=True):
+        assert torch.equal(average, torch.full((5, 1), 40_000.0))
+
+
+def test_ranks_may_differ_in_what_they_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits after each step must not hold up what the ranks tell each other then."""
+    monkeypatch.setenv("BYTEPROPHET_TRANSPORT", "collectives")
+    assert_alike(train(tmp_path, 2, sync="dear", fusion="tuned", iterations=(0, 12), hook_on=1))
+
+
 def test_different_networks_are_refused(tmp_path: Path) -> None:
     """By all ranks, also those that are like rank 0; they name the first difference."""
     ranks = start(3, out=str(tmp_path), sync="dear", wide_on=2)
     for said in map(fail, ranks):
         assert "ranks differ: parameter 2 is 'first.weight' of (32, 3, 3, 3) float32" in said
         assert "on rank 0, 'first.weight' of (40, 3, 3, 3) float32" in said
+
+
+def test_what_is_frozen_on_one_rank_only_is_refused(tmp_path: Path) -> None:
+    for said in map(fail, start(2, out=str(tmp_path), sync="dear", frozen_on=1)):
+        assert "'scale' of () float32 on rank 0, 'scale' of () float32, frozen on rank 1" in said

@@ -51,6 +51,7 @@ def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
         ("iterations = 20", "iterations = 0", "iterations must be an integer from 1, got 0"),
         ("warmup_iterations = 3", "warmup_iterations = -1", "warmup_iterations must be an integer"),
         ("idle_s", "runtime = 3\nidle_s", "runtime must be a text that is not empty, got 3"),
+        ("idle_s", 'runtime = "dear"\nidle_s', "scheduler and runtime: a worker has"),
         ('"prophet"', "3", "scheduler must be a text that is not empty, got 3"),
         ('workload = "resnet50"\n', "", "workload is missing"),
         ("compute_ns", "compute_ms", "unknown field 'compute_ms'"),

@@ -21,7 +21,8 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -79,7 +80,10 @@ class Iteration:
 
 
 class CollectiveSynchroniser:
-    """One per optimizer; the methods are ``Synchroniser``'s. ``mode`` is its ``sync``."""
+    """One per optimizer; the methods are ``Synchroniser``'s.
+
+    ``mode`` is its ``sync``, ``options`` others of its options that all ranks must have alike.
+    """
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class CollectiveSynchroniser:
         shareable: bool,
         fusion: int | str,
         timeout_s: float,
+        options: Mapping[str, object],
     ) -> None:
         self._exchange = exchange
         self.mode = mode
@@ -95,6 +100,7 @@ class CollectiveSynchroniser:
         self._fusion = fusion
         self.buffer_bytes = fusion if isinstance(fusion, int) else _BUFFER_BYTES
         self._timeout_s = timeout_s
+        self._options = {"sync": mode, "elementwise": shareable, "fusion": fusion, **options}
         self._lock = threading.Lock()
         self._number = next(_numbers)
         self._parameters: dict[str, Size] = {}
@@ -106,10 +112,13 @@ class CollectiveSynchroniser:
         self._spreads: dict[str, _Turn] = {}
         self._counts: Counter[str] = Counter()  # of operations, by what they are for
         self._under_way: dict[str, int] = {}  # the last operation of a name submitted
+        self._defers = False
+        self._deferred: list[tuple[str, _Submission]] = []  # until the next iteration begins
         self._iteration = 0
         self._seen_ns: dict[str, int] = {}  # gradients of this iteration, until flush
         self._ready: Sequence[str] = ()  # the parameters in the order of readiness, and in that of
         self.needed: Sequence[str] = ()  # forward, as far as they are known
+        self.position: Mapping[str, int] = {}  # in the agreed order of all, also of empty ones
         self.last_iteration = Iteration({}, 0)
 
     @property
@@ -165,7 +174,7 @@ class CollectiveSynchroniser:
                 raise ValueError(
                     f"sync={self.mode!r}: parameter '{name}' is on {parameter.device}; the ranks "
                     f"exchange tensors on {self._exchange.device_type}: for others, give "
-                    "init_process_group() another backend"
+                    "init_process_group() another backend (backend='nccl' for GPUs)"
                 )
             if not is_dense(parameter):
                 raise ValueError(
@@ -200,7 +209,10 @@ class CollectiveSynchroniser:
         with self._lock:
             parameter = name.removeprefix(_GRADIENT)
             if name == parameter or parameter not in self._group_of:
-                self._sum(name, submission)
+                if self._defers:
+                    self._deferred.append((name, submission))
+                else:
+                    self._sum(name, submission)
                 return
             self._seen_ns[parameter] = time.monotonic_ns()
             place = self._group_of[parameter]
@@ -210,6 +222,21 @@ class CollectiveSynchroniser:
             turn.submitted[parameter] = submission
             if len(turn.submitted) == len(turn.group.parameters):
                 self._reduce(self._turns.pop(place))
+
+    @contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Within it, what is no gradient is for the next iteration, if operations go in order.
+
+        One that rank 0 asked for now would begin before updates that another rank waits for before
+        it asks for the same.
+        """
+        with self._lock:
+            self._sum_deferred()  # no iteration has begun since
+        self._defers = self.in_order
+        try:
+            yield
+        finally:
+            self._defers = False
 
     def flush(self, updating: Collection[str]) -> None:
         """Reductions start with the members they have."""
@@ -256,6 +283,7 @@ class CollectiveSynchroniser:
         ready = agreement.agree(self, label, order, len(names), self._timeout_s)
         assert ready is not None
         with self._lock:
+            self.position = {name: number for number, name in enumerate(parameters)}
             known = [name for name in parameters if name in self._parameters]
             self._regroup([names[number] for number in ready], known)
 
@@ -294,6 +322,7 @@ class CollectiveSynchroniser:
         """Positions of operations go by it."""
         with self._lock:
             self._iteration += 1
+            self._sum_deferred()
         process_stopwatch.begin_iteration(self._iteration)
         process_layers.first_gradient(self._iteration)
 
@@ -326,7 +355,7 @@ class CollectiveSynchroniser:
             exchange.rank,
             exchange.size,
             named,
-            {"sync": self.mode, "elementwise": self._shareable, "fusion": self._fusion},
+            self._options,
             all_here,
         )
         same_start.take_first_ranks_values(named)
@@ -409,6 +438,12 @@ class CollectiveSynchroniser:
         over = functools.partial(self._gather_averages, name, 0, {name: submission})
         self._exchange.reduce(number, [submission.tensor], submission.average, 0, over)
 
+    def _sum_deferred(self) -> None:
+        """REQUIRES: ``_lock`` is held."""
+        deferred, self._deferred = self._deferred, []
+        for name, submission in deferred:
+            self._sum(name, submission)
+
     def _operation(self, label: str) -> int:
         """A number for an operation. REQUIRES: ``_lock`` is held."""
         self._counts[label] += 1
@@ -445,7 +480,13 @@ def _recorded(label: str, tensors: Sequence[Tensor], over: Done) -> Done:
     return recorded
 
 
-def make(mode: str, shareable: bool, fusion: int | str, timeout_s: float) -> Synchroniser:
+def make(
+    mode: str,
+    shareable: bool,
+    fusion: int | str,
+    timeout_s: float,
+    options: Mapping[str, object],
+) -> Synchroniser:
     """A synchroniser of the ranks of torch.distributed's default group; all ranks make it.
 
     ``ValueError`` if there is no such group, and for a ``fusion`` that is no such rule or size.
@@ -459,4 +500,4 @@ def make(mode: str, shareable: bool, fusion: int | str, timeout_s: float) -> Syn
     if distributed.is_initialized() and distributed.get_world_size() == 1:
         return Alone()
     exchange = process_exchange(timeout_s)
-    return CollectiveSynchroniser(exchange, mode, shareable, fusion, timeout_s)
+    return CollectiveSynchroniser(exchange, mode, shareable, fusion, timeout_s, options)

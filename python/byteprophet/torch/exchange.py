@@ -10,7 +10,6 @@ There are two: ``mesh_exchange.py`` by sockets of our own, for tensors on proces
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from byteprophet.allreduce.mesh import connect, own_address
+from byteprophet.torch import flush_points
 from byteprophet.torch.naming import Names
 
 Done = Callable[[BaseException | None], None]
@@ -29,6 +29,7 @@ Done = Callable[[BaseException | None], None]
 TRANSPORT_VARIABLE = "BYTEPROPHET_TRANSPORT"
 SOCKETS, COLLECTIVES = "sockets", "collectives"
 _NCCL = "nccl"
+_made: list[tuple[Store, Exchange]] = []  # this process's, if it has one, and its group's store
 _attempts = itertools.count()  # to connect, alike on all ranks
 
 
@@ -76,7 +77,6 @@ class Exchange(Protocol):
         """Send what is left and leave; nothing may be started any more."""
 
 
-@functools.cache
 def process_exchange(timeout_s: float) -> Exchange:
     """The exchange with the other ranks of torch.distributed's default group.
 
@@ -88,6 +88,16 @@ def process_exchange(timeout_s: float) -> Exchange:
         raise ValueError(
             "sync: call torch.distributed.init_process_group() first; it says who takes part"
         )
+    default: Store = distributed.distributed_c10d._get_default_store()
+    if _made and _made[0][0] is not default:  # of a group that was destroyed
+        leave_process_exchange()
+    if not _made:
+        _made.append((default, _connected(default, timeout_s)))
+        flush_points.at_stop(leave_process_exchange)
+    return _made[0][1]
+
+
+def _connected(default: Store, timeout_s: float) -> Exchange:
     nccl = distributed.get_backend() == _NCCL
     transport = os.environ.get(TRANSPORT_VARIABLE) or (COLLECTIVES if nccl else SOCKETS)
     if transport not in (SOCKETS, COLLECTIVES):
@@ -95,7 +105,6 @@ def process_exchange(timeout_s: float) -> Exchange:
             f"{TRANSPORT_VARIABLE}={transport!r}: must be {SOCKETS!r} or {COLLECTIVES!r}"
         )
     rank, size = distributed.get_rank(), distributed.get_world_size()
-    default: Store = distributed.distributed_c10d._get_default_store()
     store = PrefixStore("byteprophet", default)
     prefix = f"mesh.{next(_attempts)}"
     if transport == COLLECTIVES:
@@ -108,6 +117,12 @@ def process_exchange(timeout_s: float) -> Exchange:
 
     mesh = connect(store, rank, size, timeout_s, prefix=prefix, address=_own_address())
     return MeshExchange(mesh, rank, size, store)
+
+
+def leave_process_exchange() -> None:
+    """Close it, if there is one; the next call of ``process_exchange`` makes another."""
+    while _made:
+        _made.pop()[1].close()
 
 
 def _own_address() -> str:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _fronts: weakref.WeakSet[Front] = weakref.WeakSet()
 _updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as their threads are
 _synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()
+_at_stop: list[Callable[[], None]] = []
 _installed = False
 _JOIN_S = 5.0
 _BEFORE_CHILDREN = 100  # are ended and waited for, by multiprocessing at exit
@@ -102,6 +103,13 @@ def stop_all() -> None:
         front.drain()
     for synchroniser in list(_synchronisers):
         synchroniser.close()
+    while _at_stop:
+        _at_stop.pop()()
+
+
+def at_stop(leave: Callable[[], None]) -> None:
+    """Call ``leave`` once, when synchronisers have been closed, also if none of them lives."""
+    _at_stop.append(leave)
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
@@ -204,6 +212,7 @@ def _in_forked_child() -> None:
     _fronts.clear()
     _updaters.clear()
     _synchronisers.clear()
+    _at_stop.clear()
 
 
 def _at_exit() -> None:

@@ -8,7 +8,8 @@ averages, and ``step()`` then runs the optimizer's own code at once.
 switched off, for optimizers that may couple parameters, for step hooks (they see finished
 gradients and parameters), and after ``synchronize()``. Only local waiting depends on this; what is
 sent, and under which names, never does. So ranks may differ in it. Where each rank updates a share
-of the parameters, all steps are handed over, and a barriered one is waited for.
+of the parameters, all steps are handed over, and a barriered one is waited for; ``synchronize()``,
+which a pre hook of ``step()`` calls, has shares completed there, so that all ranks call it or none.
 
 Threads: everything here runs in the thread that trains; ``_before_forward`` also where replicas of
 the model run, if there are any.

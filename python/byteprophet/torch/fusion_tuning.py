@@ -43,8 +43,11 @@ class FusionTuning:
 
     def after_step(self, owner: str, agreed: bool) -> None:
         """Take in what has arrived, and tell the next."""
-        if not agreed or self.settled:
-            return
+        if agreed and not self.settled:
+            with self._synchroniser.deferring():
+                self._go_on(owner)
+
+    def _go_on(self, owner: str) -> None:
         self._steps += 1
         now_ns = time.monotonic_ns()
         took_ns, self._stepped_ns = now_ns - self._stepped_ns, now_ns

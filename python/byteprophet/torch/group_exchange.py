@@ -42,6 +42,16 @@ _KEPT = 64  # what rank 0 said stays in the store for so many operations more
 _WAIT = timedelta(hours=1)  # and again, until there is something to do
 _CLOSE_S = 10.0
 _FAREWELL = "none"
+_ROOMY_BYTES = 4  # types as large hold sums of gradients
+
+# The names since torch 2.13, which warns of the older ones.
+_all_gather: Any = getattr(distributed, "all_gather_single", None)
+_reduce_scatter: Any = getattr(distributed, "reduce_scatter_single", None)
+if _all_gather is None or _reduce_scatter is None:
+    _all_gather, _reduce_scatter = (
+        distributed.all_gather_into_tensor,
+        distributed.reduce_scatter_tensor,
+    )
 
 
 @dataclass
@@ -83,8 +93,12 @@ class GroupExchange:
         self._error: RuntimeError | None = None
         self._closed = False
         self._payload_bytes = self._busy_ns = 0
-        for name, target in (("begin", self._begin_all), ("end", self._end_all)):
-            threading.Thread(target=target, name=f"byteprophet-{name}", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=target, name=f"byteprophet-{name}", daemon=True)
+            for name, target in (("begin", self._begin_all), ("end", self._end_all))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def reduce(
         self, operation: int, tensors: Sequence[Tensor], average: bool, position: int, done: Done
@@ -118,6 +132,9 @@ class GroupExchange:
             self._changed.wait_for(lambda: self._unfinished == 0, _CLOSE_S)
             self._closed = True
             self._changed.notify_all()
+        deadline_s = time.monotonic() + _CLOSE_S
+        for thread in self._threads:  # one may be told of rank 0's end only when that comes
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
     def _ask(
         self,
@@ -158,7 +175,7 @@ class GroupExchange:
                     self._begun.append(operation)
                     self._changed.notify_all()
                 operation = None
-        except RuntimeError as error:  # of the store, or of the group: others cannot be reached
+        except Exception as error:  # noqa: BLE001 (whoever waits raises it)
             self._fail(_failure(error), operation)
 
     def _next(self, turn: int) -> _Operation | None:
@@ -207,15 +224,14 @@ class GroupExchange:
         own = flats[0].new_zeros(longest)
         if operation.gathers:
             own[: len(parts[self.rank])] = parts[self.rank]
-            work = distributed.all_gather_into_tensor(
-                whole.view(-1), own, group=self._group, async_op=True
-            )
+            work = _all_gather(whole.view(-1), own, group=self._group, async_op=True)
         else:
             for row, part in zip(whole, parts, strict=True):
                 row[: len(part)] = part
-            work = distributed.reduce_scatter_tensor(
-                own, whole.view(-1), group=self._group, async_op=True
-            )
+            if operation.average and whole.element_size() < _ROOMY_BYTES:
+                whole /= self.size  # before: their sum may be too large for the type
+                operation.average = False
+            work = _reduce_scatter(own, whole.view(-1), group=self._group, async_op=True)
         operation.whole, operation.own, operation.work = whole, own, work
 
     def _end_all(self) -> None:
@@ -230,7 +246,7 @@ class GroupExchange:
                 if operation.failed is None:
                     with pending.values(), self._on_stream():
                         self._end(operation)
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001 (whoever waits raises it)
                 operation.failed = _failure(error)
                 self._fail(operation.failed, None)
             operation.done(operation.failed)
@@ -276,5 +292,5 @@ class GroupExchange:
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 
-def _failure(error: RuntimeError) -> RuntimeError:
+def _failure(error: Exception) -> RuntimeError:
     return RuntimeError(f"byteprophet: other ranks cannot be reached: {error}")

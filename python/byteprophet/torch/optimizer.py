@@ -270,7 +270,11 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     base = type(optimizer)
     elementwise = separable is not False and is_elementwise(optimizer, base)
     settings = RuntimeSettings.from_environment()
-    synchroniser = make_synchroniser(sync, elementwise, fusion, settings.timeout_s)
+    options = {
+        "compression": getattr(compression, "__name__", type(compression).__name__),
+        "backward_passes_per_step": backward_passes_per_step,
+    }
+    synchroniser = make_synchroniser(sync, elementwise, fusion, settings.timeout_s, options)
     if synchroniser.size == 1:
         settings = replace(settings, overlap=False)  # nothing travels
     return distribute(

@@ -67,7 +67,8 @@ class Planning:
             self._iterations.append(self._synchroniser.last_iteration)
             self._forwards_ns += [dict(each.times_ns) for each in process_stopwatch.taken()]
         else:
-            self._announce(owner)
+            with self._synchroniser.deferring():
+                self._announce(owner)
 
     def _announce(self, owner: str) -> None:
         synchroniser = self._synchroniser
@@ -97,8 +98,9 @@ class Planning:
         bandwidth_bps = sent_bytes * 8 * 10**9 // max(1, sent.busy_ns - began.busy_ns)
         backward_ns = _median([each.backward_ns for each in self._iterations])
         parameters = []
-        for position, name in enumerate(synchroniser.needed):
+        for name in synchroniser.needed:
             ready_ns = [each.ready_ns[name] for each in self._iterations if name in each.ready_ns]
+            position = synchroniser.position[name]
             forward_ns = [times.get(position, 0) for times in self._forwards_ns]
             parameters.append(
                 Parameter(

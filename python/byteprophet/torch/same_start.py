@@ -61,7 +61,8 @@ def check(
 def _text(name: str, parameter: Tensor) -> str:
     dtype = str(parameter.dtype).removeprefix("torch.")
     strides = "" if parameter.is_contiguous() else f" with strides {parameter.stride()}"
-    return f"'{name}' of {tuple(parameter.shape)} {dtype}{strides}"
+    frozen = "" if parameter.requires_grad else ", frozen"
+    return f"'{name}' of {tuple(parameter.shape)} {dtype}{strides}{frozen}"
 
 
 def _first_difference(store: Store, size: int, mine: Mapping[str, Sequence[str]]) -> str:

@@ -217,13 +217,17 @@ SYNCHRONISERS = ("byteps", "allreduce", "dear", "dear-planned")
 
 
 def make_synchroniser(
-    name: str, elementwise: bool, fusion: int | str, timeout_s: float
+    name: str,
+    elementwise: bool,
+    fusion: int | str,
+    timeout_s: float,
+    options: Mapping[str, object],
 ) -> Synchroniser:
     """The synchroniser called ``name``; ``ValueError`` names those that exist.
 
     ``elementwise``: whether updates may be made of any share of a parameter. ``fusion``: how
     gradients are grouped, as in ``DistributedOptimizer``. ``timeout_s``: how long a rank waits for
-    the others at the start.
+    the others at the start. ``options``: what else all ranks must have alike.
     """
     if name == "byteps":
         from byteprophet.torch.byteps_synchroniser import process_synchroniser
@@ -232,7 +236,7 @@ def make_synchroniser(
     if name in SYNCHRONISERS:
         from byteprophet.torch import collective_synchroniser
 
-        return collective_synchroniser.make(name, elementwise, fusion, timeout_s)
+        return collective_synchroniser.make(name, elementwise, fusion, timeout_s, options)
     raise ValueError(
         f"sync={name!r}: there is no such synchroniser; have {', '.join(SYNCHRONISERS)}"
     )

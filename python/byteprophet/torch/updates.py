@@ -43,6 +43,7 @@ class Updater:
         self._closed = False
         self._idle = True  # the thread holds nothing; with the lock
         self._kept: object = None
+        self._handed: set[Slot] = set()  # over, their updates outstanding; with the lock
         self._failed: tuple[Slot, BaseException] | None = None
         self.outstanding = 0
         self.waited_ns = 0  # in wait_updated, all told; by the thread that trains
@@ -75,6 +76,7 @@ class Updater:
         with self._changed:
             self._kept = keep
             self.outstanding += len(transfers)
+            self._handed.update(transfer.slot for transfer in transfers)
             for transfer, group in zip(transfers, groups, strict=True):
                 transfer.plan, transfer.group = plan, group
                 if transfer.arrived.is_set():
@@ -127,6 +129,7 @@ class Updater:
         self._changed = threading.Condition()  # maybe held by another thread at the fork
         self._thread = self._kept = None
         self._ready = []
+        self._handed = set()
         self.outstanding = 0
 
     def _push(self, transfer: Transfer) -> None:
@@ -189,7 +192,8 @@ class Updater:
     def _end(self, transfers: Sequence[Transfer], error: BaseException | None) -> None:
         # In this order, as both are read without the lock: who sees the count at zero sees every
         # slot updated, and who sees a slot updated finds it free. After a failure the count never
-        # falls to zero and tensors stay marked, so that everybody looks.
+        # falls to zero and tensors stay marked, so that everybody looks; and nobody waits, as a
+        # share may wait for others of its group that will not be spread any more.
         if error is None and self._failed is None:
             for transfer in transfers:
                 if transfer.share is None:
@@ -199,6 +203,9 @@ class Updater:
         with self._changed:
             if error is not None and self._failed is None:
                 self._failed = transfers[0].slot, error
+                for slot in self._handed:
+                    slot.updated.set()
+            self._handed.difference_update(transfer.slot for transfer in transfers)
             for transfer in transfers:
                 transfer.slot.transfer = None
                 transfer.slot.updated.set()

@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 import torch
 
-from byteprophet.errors import UserError
+from byteprophet.errors import JobFailed, UserError
 from byteprophet.network.steps import announce
 from byteprophet.observe import process as observing
 from byteprophet.observe import recording
@@ -189,7 +189,11 @@ def run_worker(
     if config.scheduler in (None, STOCK):  # the front of other schedulers does so by itself
         pushes = config.scheduler == STOCK and front.local_rank() == front.local_size() - 1
         observing.start_spans(front.rank(), front.size(), loaded_source() if pushes else None)
-    result = work(config, front, spans)
+    try:
+        result = work(config, front, spans)
+    except JobFailed as failure:
+        print(f"byteprophet: error: {failure}", file=sys.stderr)
+        return 1
     result.write(Path(run_directory))
     observing.stop()
     front.shutdown()

@@ -61,6 +61,8 @@ class WorkerConfig:
                 continue
             if type(value) is not str or not value:
                 raise UserError(f"{name} must be a text that is not empty, got {value!r}")
+        if self.scheduler is not None and self.runtime is not None:
+            raise UserError("scheduler and runtime: a worker has BytePS or another; give one")
         for name, smallest in (
             ("warmup_iterations", 0),
             ("iterations", 1),
@@ -73,7 +75,6 @@ class WorkerConfig:
                 continue
             if type(value) is not int or value < smallest:
                 raise UserError(f"{name} must be an integer from {smallest}, got {value!r}")
-
         if (self.next_batch_size is None) != (self.next_batch_at is None):
             raise UserError("next_batch_size and next_batch_at belong together: give both or none")
         if type(self.idle_s) not in (int, float) or not 0 <= self.idle_s <= 3600:
