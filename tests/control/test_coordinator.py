@@ -230,6 +230,16 @@ def test_a_worker_that_never_comes_is_not_waited_for_for_ever() -> None:
     assert len(world.orders) == 1
 
 
+def test_a_link_that_keeps_changing_does_not_prolong_the_wait() -> None:
+    worker = Worker("worker-0")  # of two
+    world = World(worker)
+    for second in range(60):
+        sample = Sample(server=0, direction="push", bandwidth_bps=10**9 << second % 3)
+        worker.samples = [sample.model_copy(update={"delay_ns": second})]
+        world.run(1)
+    assert len(world.orders) == 2
+
+
 def test_who_is_too_late_gets_the_plan_anew_with_a_wider_margin() -> None:
     near, far = Worker("worker-0"), Worker("worker-1", delay_ns=1700 * MS)
     world = World(near, far)

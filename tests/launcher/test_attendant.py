@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +82,30 @@ def test_lives_are_counted(status: int, lives: int, tmp_path: Path) -> None:
     assert len(warnings) == lives
     assert "not started again" in warnings[-1]
     assert len({role.plan.log for role in attendant.lives}) == lives
+
+
+@pytest.mark.job
+def test_one_that_cannot_be_started_again_is_given_up(
+    make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "while [ $(ls $BYTEPROPHET_RUN/logs | grep -c controller) -lt 2 ]; do sleep 0.1; done"
+    spec = make_spec(("sh", "-c", f"{script}; sleep 0.5"), scheduler="prophet", controller=True)
+    start, controllers = subprocess.Popen, 0
+
+    def refuse(argv: list[str], **options: Any) -> Any:
+        nonlocal controllers
+        if "control" in argv:
+            controllers += 1
+            if controllers > 1:
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            argv = ["false"]
+        return start(argv, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    lines: list[str] = []
+    result = run_job(spec, lambda _role, line: lines.append(line))
+    assert result.failed is None
+    assert any("Cannot allocate memory; the job goes on without it" in line for line in lines)
 
 
 def test_only_policies_that_use_plans_have_a_controller(make_spec: MakeSpec) -> None:

@@ -8,9 +8,11 @@ import pytest
 from byteprophet.errors import UserError
 from byteprophet.launcher import check_job
 from byteprophet.launcher.checks import interface_address, root_port
-from byteprophet.network import why_not_permitted
+from byteprophet.network import Step, why_not_permitted
 
 from .conftest import MakeSpec
+
+_DISORDERED = (Step(10**9, at_s=20.0), Step(3 * 10**9, at_s=10.0))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,11 @@ from .conftest import MakeSpec
         ({"namespaces": True, "worker_bandwidth_bps": {2: 10**9}}, "worker 2: there is no such"),
         ({"namespaces": True, "worker_bandwidth_bps": {-1: 10**9}}, "this job has 0 to 1"),
         ({"namespaces": True, "worker_bandwidth_bps": {1: 0}}, "worker 1: 0 bit/s is not a rate"),
+        ({"namespaces": True, "steps": _DISORDERED}, "step 3gbit@10s: comes before step 1gbit@20s"),
+        (
+            {"namespaces": True, "steps": _DISORDERED[:1], "worker_bandwidth_bps": {0: 1, 1: 1}},
+            "step 1gbit@20s: every worker has a bandwidth of its own",
+        ),
         ({"namespaces": True, "interface": "lo"}, "interface 'lo'"),
         ({"interface": "nope0"}, "interface 'nope0': there are lo"),
         ({"port": 70000}, "port 70000"),

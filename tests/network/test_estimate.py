@@ -98,6 +98,17 @@ def test_one_message_at_a_time_tells_by_sizes_that_differ_or_not_at_all() -> Non
     assert (alike.bandwidth_bps, alike.delay_ns, alike.message_cost_ns) == (None, None, None)
 
 
+def test_large_ones_that_take_no_longer_tell_no_rate() -> None:
+    """Pulls that were waited for on another worker's account."""
+    sizes = np.array([1_000_000, 10_000] * 20)
+    sent_ns = np.arange(len(sizes)) * S
+    for longer_ns in (-900_000, 0):
+        taken_ns = 2_000_000 + longer_ns * (sizes > 10_000)
+        estimate = DirectionEstimate()
+        estimate.add(sent_ns, sent_ns + taken_ns, sizes)
+        assert estimate.estimate().bandwidth_bps is None
+
+
 def test_delay_beside_cost() -> None:
     link = Link([(0, 1e9)], delay_ns=700_000, cost_ns=50_000)
     random_ = random.Random(5)

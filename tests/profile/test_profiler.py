@@ -112,6 +112,17 @@ def test_a_change_while_profiling_is_not_averaged_in(virtual_job: Any) -> None:
     assert abs(ready_ns / 100_000_000 - 1) < 0.15
 
 
+def test_a_switch_in_the_midst_of_an_iteration_is_no_drift(virtual_job: Any) -> None:
+    """As observers look four times a second, whatever the job is at."""
+    running = Running(virtual_job(READY, noise_ns=300_000))
+    for number in range(80):
+        transfers = running.job.iterate(scale=1.5 if number in (32, 47, 60) else 1.0)
+        for half in (transfers["priority"] < -12, transfers["priority"] >= -12):
+            is_recorded = running.job.iteration % running.profiler.every == 0
+            running.profiler.take(transfers[half & is_recorded])
+    assert running.numbers() == [1]
+
+
 def test_frozen_layers_are_followed(virtual_job: Any) -> None:
     running = Running(virtual_job(READY, noise_ns=100_000))
     running.run(20)

@@ -21,6 +21,16 @@ def test_without_a_directory_nothing_is_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / NAME).mkdir()
+    journal = Journal(tmp_path)
+    journal.write(trial=0)
+    journal.write(trial=1)
+    assert capsys.readouterr().err.count(f"{tmp_path / NAME}: Is a directory") == 1
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

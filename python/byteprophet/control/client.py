@@ -13,6 +13,7 @@ anew: who we are, the number of the last plan, profile, samples.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -127,6 +128,7 @@ class Client:
         self._untold: deque[Message] = deque(maxlen=_PER_WAKE)  # answers that could not be sent
         self._profile: Profile | None = None
         self._samples: Sequence[Sample] = ()
+        self._samples_taken_s = -math.inf
         self._closing = threading.Event()
         self._forget()
         self._line = Line(address, keys)
@@ -136,12 +138,19 @@ class Client:
     def take(self, _transfers: Transfers) -> None:
         """From the observer: see observe.Consumer."""
         self._profile = self._feeds.profile()
-        self._samples = self._feeds.samples()
+        now_s = time.monotonic()
+        if now_s >= self._samples_taken_s + _SAMPLES_S:
+            self._samples_taken_s = now_s
+            self._samples = self._feeds.samples()
 
     def close(self) -> None:
         """Says goodbye and ends the thread."""
         self._closing.set()
         self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def abandon(self) -> None:
+        """From the observer, which calls no more: takes leave, as what it would say is old."""
+        self._closing.set()
 
     def _run(self) -> None:
         try:

@@ -112,7 +112,7 @@ class Coordinator:
         member.samples = report.samples
         changed = self._issuer.link_changed(self._members.present)
         if changed is not None:
-            self._issuer.want(changed, now_ns)
+            self._issuer.want(changed, now_ns, came=False)
         logged_ns = self._samples_logged_ns.get(member.name)
         if logged_ns is None or now_ns - logged_ns >= _SAMPLES_LOGGED_NS:
             self._samples_logged_ns[member.name] = now_ns

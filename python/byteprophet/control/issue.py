@@ -57,13 +57,14 @@ class Issuer:
         self._took_ns: deque[int] = deque(maxlen=20)
         self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
 
-    def want(self, reason: str, now_ns: int) -> None:
-        """A new plan is wanted."""
+    def want(self, reason: str, now_ns: int, *, came: bool = True) -> None:
+        """A new plan is wanted, as somebody came, or brought a profile; else ``came`` is False."""
         if not self._wanted:
             self._first_wanted_ns = now_ns
+        if came or not self._wanted:
+            self._wanted_ns = now_ns
         if reason not in self._wanted and len(self._wanted) < _MOST_REASONS:
             self._wanted.append(reason)
-        self._wanted_ns = now_ns
 
     def link_changed(self, members: Sequence[Member]) -> str | None:
         """How the link has moved from the last plan's by more than it wavers, if it has."""

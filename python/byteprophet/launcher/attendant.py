@@ -22,13 +22,14 @@ class Attendant:
         self.plan = plan
         self.lives: list[Role] = []
         self._mourned = 0  # lives whose end was told
+        self._given_up = False
 
     def due(self, now_s: float) -> tuple[RolePlan | None, str | None]:
         """What to start now, and one line of warning about what has just ended."""
         if not self.lives:
             return self.plan, None
         last = self.lives[-1]
-        if last.exit_status is None:
+        if last.exit_status is None or self._given_up:
             return None, None
         warning = None
         again = last.exit_status != _WRONG_USAGE and len(self.lives) < _MOST_LIVES
@@ -37,6 +38,10 @@ class Attendant:
             then = "it is started again" if again else "it is not started again"
             warning = f"byteprophet: warning: {last.obituary()}; the job goes on, {then}"
         return (self._next() if again and now_s - last.ended_s >= _PAUSE_S else None), warning
+
+    def give_up(self) -> None:
+        """It cannot be started again."""
+        self._given_up = True
 
     def _next(self) -> RolePlan:
         """With a name and a log of its own."""

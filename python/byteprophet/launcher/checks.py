@@ -10,6 +10,7 @@ import shutil
 import socket
 import struct
 from collections.abc import Mapping
+from itertools import pairwise
 
 from byteprophet.errors import UserError
 from byteprophet.launcher.environment import told_environment
@@ -59,6 +60,7 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
             )
         if rate_bps < 1:
             raise UserError(f"bandwidth of worker {index}: {rate_bps} bit/s is not a rate")
+    _check_steps(spec)
     if spec.controller and spec.scheduler not in PLANNED:
         raise UserError(f"scheduler {spec.scheduler} uses no plans: it needs no controller")
     if spec.interface is not None and spec.namespaces:
@@ -68,6 +70,18 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         _check_local_ranks(spec.local_ranks, environment)
     _check_text(spec, environment)
     _check_command(spec, environment)
+
+
+def _check_steps(spec: JobSpec) -> None:
+    """UserError for steps that would be made late, or change nothing."""
+    if spec.steps and len(spec.worker_bandwidth_bps) == spec.workers:
+        raise UserError(
+            f"step {spec.steps[0]}: every worker has a bandwidth of its own, which stays"
+        )
+    for before, after in pairwise(spec.steps):
+        for at, then in ((before.at_s, after.at_s), (before.at_update, after.at_update)):
+            if at is not None and then is not None and then < at:
+                raise UserError(f"step {after}: comes before step {before}; give them in order")
 
 
 def _check_text(spec: JobSpec, environment: Mapping[str, str]) -> None:

@@ -112,9 +112,11 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
         try:
             failed = supervisor.run(plans, spec.timeout_s)
         finally:
-            if stepper is not None:
-                stepper.close()
-            supervisor.stop()
+            try:
+                if stepper is not None:
+                    stepper.close()
+            finally:
+                supervisor.stop()
         if stepper is not None:
             failed = failed or stepper.failed
         roles = supervisor.results()

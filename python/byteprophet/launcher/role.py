@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -80,7 +81,7 @@ class Role:
             data = os.read(self.output_fd, _READ_BYTES)
         except BlockingIOError:
             return [], 0, True
-        self._log.write(data)
+        self._keep(data)
         *whole, self._partial = (self._partial + data).split(b"\n")
         if self._partial and (not data or len(self._partial) > _LONGEST_LINE_BYTES):
             whole.append(self._partial)
@@ -91,6 +92,19 @@ class Role:
         for line in lines:
             self.verdict = self.verdict or verdict_in(line)
         return lines, len(data), bool(data)
+
+    def _keep(self, data: bytes) -> None:
+        """In the log, as far as there is room: a full disk is not the job's end."""
+        if not self._log.closed:
+            try:
+                self._log.write(data)
+            except OSError as error:
+                self._log.close()
+                print(
+                    f"byteprophet: warning: {self.plan.log}: {error.strerror}; "
+                    f"what {self.name} writes from here on is not kept",
+                    file=sys.stderr,
+                )
 
     def poll(self) -> bool:
         """Whether the process has ended; takes its status and CPU time when it has."""

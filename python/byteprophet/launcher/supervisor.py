@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from byteprophet.errors import UserError
 from byteprophet.launcher.attendant import Attendant
 from byteprophet.launcher.descendants import Descendants, send
 from byteprophet.launcher.role import Role, RolePlan
@@ -87,8 +88,15 @@ class Supervisor:
             if warning is not None:
                 self._drain(attendant.lives[-1])
                 self._say(attendant.plan.name, warning)
-            if plan is not None:
+            if plan is None:
+                continue
+            try:
                 attendant.lives.append(self._start(plan))
+            except (UserError, OSError) as error:
+                if not attendant.lives:
+                    raise
+                attendant.give_up()
+                self._say(plan.name, f"byteprophet: warning: {error}; the job goes on without it")
 
     @property
     def _everybody(self) -> list[Role]:

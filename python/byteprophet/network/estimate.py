@@ -51,6 +51,7 @@ _LEAST_NS = 6_000_000
 _MOST_GAPS = 2000  # that message cost is found from
 _MOST_LONE = 256  # messages on an idle link, that delay is found from
 _FEWEST_LONE = 5
+_FASTEST_NS_PER_BYTE = 1e-3  # 8 Tbit/s
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,12 @@ class DirectionEstimate:
     def _bytes_per_ns(self, rates: Floats) -> float | None:
         if len(rates) >= FEWEST_SAMPLES:
             return float(np.quantile(rates, self._quantile))
-        # One message at a time: never busy, but durations grow with sizes.
+        if len(rates) or len(self._lone) < 2 * _FEWEST_LONE:
+            return None
+        # One message at a time: never busy, but durations grow with sizes. Where they do not, they
+        # are of something else.
         slope = fit_line(self._lone[:, 0], self._lone[:, 1])
-        return 1 / slope if slope and len(self._lone) >= 2 * _FEWEST_LONE else None
+        return 1 / slope if slope is not None and slope > _FASTEST_NS_PER_BYTE else None
 
     def _rates(self) -> Floats:
         """Of the complete samples, in bytes per nanosecond."""

@@ -128,8 +128,9 @@ class NetworkMonitor:
         known = self._known(transfers)
         if not known.all():  # a key's first way to the servers is no transfer
             self._check.restart()
-        for direction in DIRECTIONS:
-            self._check.explain(direction, int(transfers["size_bytes"].sum()))
+        else:
+            for direction in DIRECTIONS:
+                self._check.explain(direction, int(transfers["size_bytes"].sum()))
         transfers = transfers[known]
         self._add("pull", transfers[np.argsort(transfers["pulled_ns"])])
         self._add("push", self._acknowledged.add(transfers))

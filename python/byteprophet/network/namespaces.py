@@ -134,8 +134,8 @@ class Cluster:
         try:
             switch = self._hold(undo, "switch", unshare_command())
             switch.wait_ready()
-        except UserError:
-            raise UserError(f"namespaces: {why_not_permitted() or 'unshare failed'}") from None
+        except UserError as error:
+            raise UserError(f"namespaces: {why_not_permitted() or error}") from None
         # All hosts live in the switch's user namespace: it owns both ends of every cable.
         unshare = [tools.require("unshare"), "--net", "--mount", "--propagation", "private", "--"]
         if "--user" in unshare_command():

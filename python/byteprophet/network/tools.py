@@ -52,6 +52,8 @@ def run(command: Sequence[str], script: str = "") -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"{command[0]} did not answer within {_TIMEOUT_S:.0f} s"
+    except OSError as error:
+        return f"{command[0]} cannot be started: {error.strerror}"
     if done.returncode == 0:
         return None
     said = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())

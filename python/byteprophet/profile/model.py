@@ -47,7 +47,7 @@ class Burst(_Record):
 
     ready_ns: _Count
     spread_ns: _Count
-    tensors: _Count
+    tensors: Annotated[int, Field(ge=1, le=2**50)]
     size_bytes: _Count
 
 

@@ -64,6 +64,7 @@ class Profiler:
         self._last: Iteration | None = None
         self._detector: DriftDetector | None = None
         self._number = 0
+        self._switched = -2  # the iteration under way when ``every`` was last changed
         self._measure(True)
 
     def take(self, transfers: Transfers) -> None:
@@ -71,13 +72,26 @@ class Profiler:
         if self.stopwatch is not None:
             for forward in self.stopwatch.taken():
                 self._forwards[forward.iteration] = forward
-        for iteration in self._collector.take(transfers, self.current()):
+        before, current = self.every, self.current()
+        for iteration in self._collector.take(transfers, current):
+            if self._is_partial(iteration):
+                continue
             if self._detector is None:
                 self._profile(iteration)
             elif self._detector.drifted(iteration):
                 self._begin_again(self._detector.suspects)
             else:
                 self.every = 1 if self._detector.suspects else WATCHED
+        if self.every != before:
+            self._switched = current
+
+    def _is_partial(self, iteration: Iteration) -> bool:
+        """Whether ``every`` was changed in the midst of it, as far as can be known here.
+
+        It comes into force a little after ``take``, maybe in the next iteration. What both take is
+        whole.
+        """
+        return 0 <= iteration.number - self._switched <= 1 and iteration.number % WATCHED != 0
 
     def close(self) -> None:
         """The job was too short for a full profile: save what there is."""

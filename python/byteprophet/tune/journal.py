@@ -7,6 +7,7 @@ docs/formats.md.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,15 @@ class Journal:
         self._path = None if directory is None else directory / NAME
 
     def write(self, **fields: Any) -> None:
-        """One line."""
-        if self._path is not None:
+        """One line. One that cannot be written is the last: a warning, as training goes on."""
+        if self._path is None:
+            return
+        try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"schema": SCHEMA, **fields}) + "\n")
+        except OSError as error:
+            print(f"byteprophet: warning: {self._path}: {error.strerror}", file=sys.stderr)
+            self._path = None
 
 
 def read_journal(directory: Path) -> list[dict[str, Any]]:
