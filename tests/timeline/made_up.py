@@ -26,9 +26,14 @@ NAMES = ("conv1.weight", 'fc "quoted"\\', "层.bias\n", "</script>", "")
 
 
 def origin(role: str, machine: str = "here", ahead_ns: int = 0) -> Origin:
-    """Of a role whose monotonic clock shows 1000 s and ``ahead_ns``."""
+    """Of a role whose monotonic clock shows 1000 s and ``ahead_ns``.
+
+    ``worker-1.0`` is of a job with two local ranks.
+    """
     now_ns = 1000 * SECOND + ahead_ns
-    return Origin(role, int(role.rpartition("-")[2]), machine, now_ns, UNIX_NS)
+    number, _, local_rank = role.rpartition("-")[2].partition(".")
+    rank = 2 * int(number) + int(local_rank) if local_rank else int(number)
+    return Origin(role, rank, machine, now_ns, UNIX_NS)
 
 
 def rows_of(dtype: Any, rows: Sequence[dict[str, int]]) -> Rows:

@@ -99,7 +99,7 @@ def test_messages_have_both_their_ends() -> None:
     evidence = evidence_of(
         [
             messages(
-                "worker-3",
+                "worker-1.1",
                 "late",
                 (What.PUSH, sent, 4, 0, 10),
                 (What.PUSH, sent, 5, 1, 11),
@@ -108,7 +108,7 @@ def test_messages_have_both_their_ends() -> None:
                 (What.ANSWER, received, 7, 0, 99),
                 (What.ACKNOWLEDGEMENT, received, 4, 0, 60),
             ),
-            messages("worker-1", "early", (What.PUSH, sent, 4, 0, 20)),
+            messages("worker-0.1", "early", (What.PUSH, sent, 4, 0, 20)),
             messages(
                 "server-0",
                 "there",

@@ -67,7 +67,7 @@ def test_as_counted_one_by_one(tables: list[Events]) -> None:
 def test_local_ranks() -> None:
     """Numbers are among those that talk to servers."""
     key = {"key": 7 << 16}
-    first, other = origin("worker-1"), origin("worker-3")
+    first, other = origin("worker-0.1"), origin("worker-1.1")
     tables = [
         Events(TRANSFERS, other, rows_of(TRANSFER, [key]), {}),
         Events(TRANSFERS, first, rows_of(TRANSFER, [key, key, key]), {}),
@@ -82,6 +82,19 @@ def test_local_ranks() -> None:
     ]
     found = {index: rows.tolist() for index, (_, rows) in served_rows(tables).items()}
     assert found == {0: [0], 1: [-1, 2, 1]}
+
+
+def test_a_worker_whose_others_are_missing() -> None:
+    key = {"key": 7 << 16}
+    rows = [{**key, "worker": worker, "round": 1} for worker in range(3)]
+    served = Events(SERVED_TABLE, origin("server-0"), rows_of(SERVED, rows), {})
+    second = Events(TRANSFERS, origin("worker-1"), rows_of(TRANSFER, [key]), {})
+    assert served_rows([served, second])[1][1].tolist() == [1]
+    # Of two jobs, nothing is known of either.
+    assert [rows.tolist() for _, rows in served_rows([second, second, served]).values()] == [
+        [-1],
+        [-1],
+    ]
 
 
 def test_rounds_that_were_recorded_are_believed() -> None:

@@ -43,7 +43,8 @@ def gradients(run: Recorded, worker: int, found: Breakdown) -> Sequence[Gradient
         _, place = np.unique(mine["iteration"], return_inverse=True)
         count = int(place.max()) + 1
         far = np.iinfo(np.int64).max
-        ready_ns, sent_ns, pulled_ns = np.full(count, far), np.full(count, far), np.zeros(count)
+        ready_ns, sent_ns = np.full(count, far), np.full(count, far)
+        pulled_ns = np.zeros(count, np.int64)
         np.minimum.at(ready_ns, place, mine["ready_ns"])
         np.minimum.at(sent_ns, place, mine["sent_ns"])
         np.maximum.at(pulled_ns, place, mine["pulled_ns"])

@@ -24,7 +24,7 @@ from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.aligned_summary import clock_warnings
 from byteprophet.timeline.clocks import on_one_clock, wall_clock
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.joined import served_rows
+from byteprophet.timeline.joined import served_rows, worker_numbers
 from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import (
     SERVED,
@@ -126,6 +126,7 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
     if _local_ranks(config) > 1:
         events = [table for table in events if table.table is not SERVED_TABLE]
     served, server, first_row = _served(events)
+    _check_all_there(events, served)
     where = {events[index].origin.rank: at for index, at in served_rows(events).items()}
     workers = []
     for tables, own_tables in zip(_by_worker(events), _by_worker(own_clocks), strict=True):
@@ -161,6 +162,15 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
         machines=[table.origin.machine for table in own_clocks],
         notes=[*_notes(workers, served, _local_ranks(config)), *clock_warnings(aligned)],
     )
+
+
+def _check_all_there(events: Sequence[Events], served: Rows) -> None:
+    """UserError where servers name workers of whom there is nothing: who was late is asked for."""
+    tables = [next(iter(tables.values())) for tables in _by_worker(events)]
+    missing = set(np.unique(served["worker"]).tolist()) - set(worker_numbers(tables))
+    if missing:
+        names = ", ".join(f"worker-{number}" for number in sorted(missing))
+        raise UserError(f"servers served {names}, of whom there are no events: bring them, too")
 
 
 def _local_ranks(config: Mapping[str, Any]) -> int:

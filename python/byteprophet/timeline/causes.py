@@ -24,7 +24,7 @@ import numpy as np
 
 from byteprophet.timeline.alignment_evidence import Evidence
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.joined import served_rows
+from byteprophet.timeline.joined import served_rows, worker_numbers
 from byteprophet.timeline.tables import MESSAGES, Kind, Rows, What
 
 
@@ -55,7 +55,12 @@ def _both_ends(events: Sequence[Events]) -> list[tuple[Events, Events, int]]:
     servers = [table for table in tables if table.origin.role.startswith("server")]
     workers = [table for table in tables if table.origin.role.startswith("worker")]
     workers.sort(key=lambda table: table.origin.rank)
-    return [(worker, server, n) for n, worker in enumerate(workers) for server in servers]
+    numbers = worker_numbers(workers)
+    return [
+        (worker, server, number)
+        for number, worker in zip(numbers, workers, strict=True)
+        for server in servers
+    ]
 
 
 def _messages(worker: Events, server: Events, number: int) -> list[Evidence]:

@@ -7,6 +7,7 @@ here, as transfers are recorded as they complete, and a key's next one begins af
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ Where = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Per transfer, the index of the table and the row of its push at the server; -1: not known."""
 
 _Ints = npt.NDArray[np.int64]
+_WORKER = re.compile(r"worker-(?P<number>\d+)(\.\d+)?")
 
 
 def served_rows(events: Sequence[Events]) -> Mapping[int, Where]:
@@ -39,14 +41,28 @@ def served_rows(events: Sequence[Events]) -> Mapping[int, Where]:
     )
     found: dict[int, Where] = {}
     sent = [index for index, table in enumerate(events) if table.table is TRANSFERS]
-    sent.sort(key=lambda index: events[index].origin.rank)
-    for worker, index in enumerate(sent):
+    numbers = worker_numbers([events[index] for index in sent])
+    for worker, index in zip(numbers, sent, strict=True):
         mine = np.flatnonzero((workers == worker) & (rounds > 0))
         own_keys = events[index].rows["key"].astype(np.int64)
         matched = _match(own_keys, _rounds(events[index]), keys[mine], rounds[mine])
         at = np.where(matched >= 0, np.append(mine, -1)[matched], -1)
         found[index] = (np.append(index_of, -1)[at], np.append(row_of, -1)[at])
     return found
+
+
+def worker_numbers(tables: Sequence[Events]) -> list[int]:
+    """How servers number the workers that these tables are of.
+
+    As their roles say, which need not all be there; where one says nothing, by the order of their
+    ranks. -1: two have one number, so that they are not of one job.
+    """
+    said = [_WORKER.fullmatch(table.origin.role) for table in tables]
+    ranks = [table.origin.rank for table in tables]
+    numbers = [int(one["number"]) for one in said if one]
+    if len(numbers) < len(tables):
+        numbers = [sorted(ranks).index(rank) for rank in ranks]
+    return numbers if len(set(numbers)) == len(tables) else [-1] * len(tables)
 
 
 def _rounds(transfers: Events) -> _Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from byteprophet.timeline.lives import join_lives
 from byteprophet.timeline.tables import TABLES, Rows, TableKind
 
 _OLDER = 2
+_HIGHEST_RANK = 2**31 - 1
+_FARTHEST_NS = 2**62
 _END = b"\xff\xff\xff\xff\x00\x00\x00\x00"  # of an Arrow stream that was closed
 
 
@@ -131,14 +134,17 @@ def _header(path: Path, metadata: Mapping[bytes, bytes]) -> tuple[int, TableKind
             raise UserError(f"{path}: schema {schema!r}: this version reads {_OLDER} and {SCHEMA}")
         if table not in TABLES:
             raise UserError(f"{path}: table {table!r}: must be one of {', '.join(TABLES)}")
-        origin = Origin(**header)
+        origin = Origin(**{each.name: header.pop(each.name) for each in fields(Origin)}, **header)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(f"{path}: is not a file of events: its metadata says nothing") from None
     for name, kind in (("role", str), ("machine", str), ("monotonic_ns", int), ("unix_ns", int)):
         if type(getattr(origin, name)) is not kind:
             raise UserError(f"{path}: {name} {getattr(origin, name)!r}: must be of {kind.__name__}")
-    if type(origin.rank) is not int or origin.rank < 0:
-        raise UserError(f"{path}: rank {origin.rank!r}: must be an integer from 0")
+    if type(origin.rank) is not int or not 0 <= origin.rank <= _HIGHEST_RANK:
+        raise UserError(f"{path}: rank {origin.rank!r}: must be from 0 to {_HIGHEST_RANK}")
+    for name in ("monotonic_ns", "unix_ns"):
+        if abs(getattr(origin, name)) > _FARTHEST_NS:
+            raise UserError(f"{path}: {name} {getattr(origin, name)}: is no time")
     return schema, TABLES[table], origin
 
 
