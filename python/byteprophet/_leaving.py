@@ -14,7 +14,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 
 def has_failed() -> bool:
@@ -44,8 +44,13 @@ def _skip(*handlers: Callable[[], Any]) -> None:
             atexit.unregister(handler)
 
 
+def leave_now(status: int) -> NoReturn:
+    """End the process at once: no exit handler runs, and no thread is waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _leave() -> None:
     if has_failed():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
+        leave_now(1)

@@ -13,7 +13,6 @@ anew: who we are, the number of the last plan, profile, samples.
 
 from __future__ import annotations
 
-import math
 import secrets
 import threading
 import time
@@ -128,7 +127,7 @@ class Client:
         self._untold: deque[Message] = deque(maxlen=_PER_WAKE)  # answers that could not be sent
         self._profile: Profile | None = None
         self._samples: Sequence[Sample] = ()
-        self._samples_taken_s = -math.inf
+        self._feed_due_s = 0.0  # when samples are fetched again; the observer's thread's own
         self._closing = threading.Event()
         self._forget()
         self._line = Line(address, keys)
@@ -139,8 +138,8 @@ class Client:
         """From the observer: see observe.Consumer."""
         self._profile = self._feeds.profile()
         now_s = time.monotonic()
-        if now_s >= self._samples_taken_s + _SAMPLES_S:
-            self._samples_taken_s = now_s
+        if now_s >= self._feed_due_s:
+            self._feed_due_s = now_s + _SAMPLES_S
             self._samples = self._feeds.samples()
 
     def close(self) -> None:

@@ -7,8 +7,6 @@ the environment. Recorded are the model's own spans and its updates, and what a 
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, NoReturn
@@ -16,6 +14,7 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import distributed, nn
 
+from byteprophet._leaving import leave_now
 from byteprophet.errors import UserError
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.runtime_settings import RuntimeSettings
@@ -110,9 +109,7 @@ def leave(status: int) -> NoReturn:
     One that then lets go of a tensor needs the interpreter, and aborts the process where that is
     already gone (pytorch/pytorch#179291).
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    leave_now(status)
 
 
 def _record_steps(optimizer: torch.optim.Optimizer, spans: SpanLog) -> None:
