@@ -21,7 +21,6 @@ from statistics import median
 
 from script import add_record_options
 
-from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, TRIALS
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.bench.grid_jobs import Job, PreparedCell, Variant
 from byteprophet.bench.grid_report import select
@@ -29,7 +28,7 @@ from byteprophet.bench.grid_run import Progress, run_jobs
 from byteprophet.bench.grid_store import Record, read_records
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
-from byteprophet.workload.collective_settings import SYNCS
+from byteprophet.workload.collective_settings import settles_after
 
 MODELS = ("resnet50", "densenet201", "inception-v4", "bert-base")
 RATIOS = (0.7, 0.9, 1.0, 1.2, 1.4)
@@ -38,8 +37,6 @@ CONFIRMED = 3
 """So many of an opponent's sizes run in every round of the comparison."""
 
 _WARMUP = 3  # where nothing is to be found out
-_PLAN_WARMUP = 16  # until our runtimes have planned
-_SEARCH_WARMUP = TRIALS * ITERATIONS_PER_TRIAL + 10  # until what a search has found is in use
 
 _MIB = 1 << 20
 _Overrides = Mapping[str, int]
@@ -155,11 +152,7 @@ def _best_sizes(name: str, tried: Sequence[Record]) -> list[Variant]:
 
 def warmup_of(variant: Variant) -> int:
     """Iterations until ``variant`` stays as it is."""
-    if variant.settings.get("tune"):
-        return _SEARCH_WARMUP
-    if variant.runtime in SYNCS and "buffer_bytes" not in variant.settings:
-        return _PLAN_WARMUP
-    return _WARMUP
+    return settles_after(variant.runtime, variant.settings) or _WARMUP
 
 
 def run_warmed(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from byteprophet.bench import Case, Plan, run_bench
-from byteprophet.bench.case import all_reduce_case
-from byteprophet.bench.result import bound_ns, eq6_fields
+from byteprophet.bench.case import WARMUP_ITERATIONS, all_reduce_case, warmup_of
+from byteprophet.bench.result import bound_ns, paper_fields
 from byteprophet.cli.main import run_cli
-from byteprophet.errors import UserError
+from byteprophet.errors import JobFailed, UserError
 from byteprophet.graph.measured import measure_run
 from byteprophet.graph.ring_graph import build
 from byteprophet.graph.ring_job import RingJob
@@ -19,6 +21,7 @@ from byteprophet.network import why_not_permitted
 from byteprophet.replay import replay
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
+from byteprophet.timeline.events import Events, Rows
 from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload import Tensor, Workload
@@ -100,20 +103,26 @@ def test_opponents_train_the_same(runtime: str, settings: dict[str, int], tmp_pa
 
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("forward_ms", [1, 100, 10_000])
-def test_the_largest_speedup_of_dear(workers: int, forward_ms: int) -> None:
-    """Eq. 6 of its paper, each half of the all-reduce beside the pass that can hide it."""
+def test_the_papers_bounds(workers: int, forward_ms: int) -> None:
+    """Each half of the all-reduce beside the pass that can hide it, or both behind backward."""
     ns = 1_000_000
     workload = Workload("one", 8, (Tensor("a", 24_000_000, forward_ms * ns, 2 * forward_ms * ns),))
     case = replace(all_reduce_case(CASE, "dear", {}), workers=workers, bandwidth_bps=10**9)
     forward_s, backward_s = forward_ms / 1e3, forward_ms / 500
     half_s = 24_000_000 * 8 * (workers - 1) / workers / 0.9564e9
     hidden_s = min(half_s, forward_s) + min(half_s, backward_s)
-    expected = workers * (forward_s + backward_s)
-    expected /= forward_s + backward_s + 2 * half_s - hidden_s
-    assert eq6_fields(workload, case)["eq6_max_speedup"] == pytest.approx(expected, abs=1e-4)
+    fields = paper_fields(workload, case)
+    shortest_s = forward_s + backward_s + 2 * half_s - hidden_s
+    assert fields["eq7_ns"] == pytest.approx(1e9 * shortest_s, rel=1e-3)
+    waits_s = forward_s + max(backward_s, 2 * half_s)
+    assert fields["eq8_ns"] == pytest.approx(1e9 * waits_s, rel=1e-3)
+    expected = workers * (forward_s + backward_s) / shortest_s
+    assert fields["eq6_max_speedup"] == pytest.approx(expected, abs=1e-4)
     assert expected <= workers
-    for other in (replace(case, runtime="dear-planned"), replace(case, bandwidth_bps=None)):
-        assert eq6_fields(workload, other) == {}
+    other = paper_fields(workload, replace(case, runtime="dear-planned"))
+    assert other == {name: fields[name] for name in ("eq7_ns", "eq8_ns")}
+    for without in (replace(case, bandwidth_bps=None), replace(CASE, bandwidth_bps=10**9)):
+        assert paper_fields(workload, without) == {}
 
 
 @pytest.mark.parametrize(
@@ -160,19 +169,89 @@ def test_options_that_do_not_fit(
     assert says in capsys.readouterr().err
 
 
+def even_case(folder: Path, sync: str, settings: dict[str, int], ranks: int = 2) -> Case:
+    """Three tensors, on links on which a half of each takes longer than a layer's passes."""
+    tensors = tuple(Tensor(f"t{n}", 4_000_000, 5 * MS, 10 * MS) for n in range(3))
+    path = write(Workload("even", 8, tensors), folder)
+    return all_reduce_case(Case(path, "prophet", 800_000_000, workers=ranks), sync, settings)
+
+
+needs_hosts = pytest.mark.skipif(
+    bool(why_not_permitted()), reason="links and counters are of hosts of their own"
+)
+
+
 @pytest.mark.job
-@pytest.mark.skipif(bool(why_not_permitted()), reason="counters are of hosts of their own")
+@needs_hosts
 @pytest.mark.parametrize(("sync", "ranks"), [("dear-planned", 2), ("dear", 3), ("allreduce", 4)])
 def test_a_wire_carries_no_more_than_an_all_reduce_must(
     tmp_path: Path, sync: str, ranks: int
 ) -> None:
-    tensors = tuple(Tensor(f"t{n}", 4_000_000, 5 * MS, 10 * MS) for n in range(3))
-    workload = Workload("even", 8, tensors)
-    case = all_reduce_case(
-        Case(write(workload, tmp_path), "prophet", 800_000_000, workers=ranks), sync, {}
-    )
-    plan = Plan((case,), iterations=20, rounds=1, idle_s=0.0)
+    case = even_case(tmp_path, sync, {}, ranks)
+    plan = Plan((case,), iterations=20, rounds=1, warmup_iterations=warmup_of([case]), idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", True, print)
-    least_bytes = 2 * (ranks - 1) / ranks * workload.size_bytes
+    least_bytes = 2 * (ranks - 1) / ranks * 12_000_000
     assert row["sent_bytes"] == pytest.approx(least_bytes, rel=0.05)
     assert row["received_bytes"] == pytest.approx(least_bytes, rel=0.05)
+
+
+@pytest.mark.job
+@needs_hosts
+def test_halves_under_backward_and_under_forward(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of DeAR, in what it records; what is exposed is printed."""
+    case = even_case(tmp_path, "dear", {"buffer_bytes": 4_000_000})
+    plan = Plan((case,), iterations=4, rounds=1, warmup_iterations=2, record=True, idle_s=0.0)
+    (row,) = run_bench(plan, tmp_path / "runs", True, print)
+    for events in load_run(Path(row["run"])):
+
+        def of(iteration: int, kind: Kind, events: Events = events) -> Rows:
+            rows = events.rows
+            return rows[(rows["iteration"] == iteration) & (rows["kind"] == kind)]
+
+        backward, forward = of(4, Kind.BACKWARD), of(5, Kind.FORWARD)
+        halves = of(4, Kind.COLLECTIVE)
+        names = [events.names[name].partition(" ")[0] for name in halves["name"].tolist()]
+        assert sorted(names) == ["reduce"] * 3 + ["spread"] * 3
+        reduced, spread = (
+            halves[[each == name for each in names]] for name in ("reduce", "spread")
+        )
+        assert halves["size_bytes"].tolist() == [4_000_000] * 6
+        assert backward["begin_ns"].min() < reduced["begin_ns"].min() < backward["end_ns"].max()
+        assert spread["begin_ns"].min() >= backward["end_ns"].max()
+        # Layers run as soon as their own parameters are there, while others are under way.
+        ends_ns = np.sort(spread["end_ns"])
+        assert ends_ns[0] <= forward["end_ns"].min() < ends_ns[-1] <= forward["end_ns"].max()
+    capsys.readouterr()
+    assert run_cli(["report", row["run"], "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["breakdown"]
+    exposed = found["parts"].index("communication")
+    least_ns = row["bound_ns"] - 45 * MS  # what does not fit beside compute; some is others' delay
+    assert all(worker[exposed] >= least_ns / 2 for worker in found["mean_ns"])
+
+
+def test_warm_up_lasts_until_groups_stay() -> None:
+    for runtime in ("ddp", "fsdp2", "wfbp"):
+        assert warmup_of([all_reduce_case(CASE, runtime, {})]) == WARMUP_ITERATIONS
+    planned = warmup_of([CASE, all_reduce_case(CASE, "dear", {})])
+    searched = warmup_of([CASE, all_reduce_case(CASE, "dear", {"tune": 1})])
+    assert warmup_of([CASE]) == WARMUP_ITERATIONS < planned < searched
+    assert warmup_of([all_reduce_case(CASE, "dear", {"buffer_bytes": 1})]) == WARMUP_ITERATIONS
+
+
+@pytest.mark.job
+def test_groups_that_change_are_not_measured(tmp_path: Path) -> None:
+    small = Workload("small", 4, (Tensor("a.weight", 400_004, 300_000, 300_000),))
+    case = all_reduce_case(Case(write(small, tmp_path), "prophet", None), "dear-planned", {})
+    with pytest.raises(JobFailed, match=r"worker-[01] ended with status 1"):
+        run_bench(Plan((case,), iterations=12, rounds=1), tmp_path / "runs", False, print)
+    (log,) = (tmp_path / "runs").glob("*/logs/worker-0.log")
+    assert "runtime 'dear-planned': warm-up has ended, and groups are still" in log.read_text()
+    options = ["--iterations", "2", "--rounds", "1", "--bandwidth", "unlimited"]
+    out = tmp_path / "out.json"
+    options += ["--runtime", "dear-planned,ddp", "--runs", str(tmp_path / "cli")]
+    assert run_cli(["bench", "--workload", case.workload, *options, "--json", str(out)]) == 0
+    planned, ddp = json.loads(out.read_text())["results"]
+    assert planned["settings"]["updates"] == ddp["settings"]["updates"] == warmup_of([case]) + 2
+    assert planned["parameters_sha256"] == ddp["parameters_sha256"]

@@ -1,7 +1,8 @@
 """A worker that runs cases without servers: ``collective_worker.py SYNC CASE...``.
 
-SYNC is one of ``DistributedOptimizer``'s. Writes what ``case_worker.py`` writes, and ends right
-after the last step of the last case.
+SYNC is one of ``DistributedOptimizer``'s, or ``mixed``: "dear-planned", with a plan after two steps
+in which some groups are whole on every rank and others are shared. Writes what ``case_worker.py``
+writes, and ends right after the last step of the last case.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import cases
 import torch
 from case_worker import write
+from shared_worker import MixedPlan
 from torch import Tensor, distributed
 
 from byteprophet.torch import group_exchange
@@ -37,7 +39,12 @@ class Ranks:
     def DistributedOptimizer(self, optimizer: Any, **options: Any) -> Any:
         from byteprophet.torch import DistributedOptimizer
 
-        return DistributedOptimizer(optimizer, sync=self._sync, fusion=100_000, **options)
+        mixed = self._sync == "mixed"
+        sync = "dear-planned" if mixed else self._sync
+        made: Any = DistributedOptimizer(optimizer, sync=sync, fusion=100_000, **options)
+        if mixed:
+            made._front._between_steps = MixedPlan(made._front.synchroniser)
+        return made
 
 
 def main() -> None:

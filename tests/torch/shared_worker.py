@@ -85,6 +85,30 @@ def adopt_a_mixed_plan(synchroniser: Any) -> None:
     synchroniser.adopt(groups, order)
 
 
+class MixedPlan:
+    """Adopts that plan, as ``Planning`` would, once two steps have had an agreed order."""
+
+    settled = False
+
+    def __init__(self, synchroniser: Any) -> None:
+        self._synchroniser = synchroniser
+        self._steps = 0
+
+    def declare(self) -> None:
+        self._steps = 0
+
+    def restart(self) -> None:
+        self._steps = 0
+
+    def drain(self) -> None:
+        pass
+
+    def after_step(self, owner: str, agreed: bool) -> None:
+        self._steps += agreed
+        if agreed and self._steps == 2:
+            adopt_a_mixed_plan(self._synchroniser)
+
+
 def clipped(model: nn.Module, by: str) -> Tensor:
     """Clips what is far above the limit; gives the norm before. One parameter is nobody's."""
     frozen = nn.Parameter(torch.ones(3), requires_grad=False)

@@ -25,6 +25,7 @@ from cases import CASES, RANKS  # noqa: E402
 
 WAYS = {
     **{sync: (sync, "sockets") for sync in ("allreduce", "dear", "dear-planned")},
+    "a plan": ("mixed", "sockets"),
     "dear by gloo's collectives": ("dear", "collectives"),
 }
 Job = Callable[[str], list[dict[str, Any]]]

@@ -31,6 +31,13 @@ def test_fusion_is_a_rule_or_a_size(fusion: Any) -> None:
         make(sync="dear", fusion=fusion)
 
 
+def test_layers_need_names() -> None:
+    """All parameters would be of one layer, and travel together."""
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"'near-layer': layers are known by .*: give model= or"):
+        DistributedOptimizer(optimizer, sync="dear", fusion="near-layer")
+
+
 def test_unknown_ways_are_named() -> None:
     with pytest.raises(ValueError, match="have byteps, allreduce, dear, dear-planned"):
         make(sync="gossip")

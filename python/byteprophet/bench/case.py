@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from byteprophet import schedulers
@@ -11,6 +11,7 @@ from byteprophet.errors import UserError
 from byteprophet.network import Step, payload_bps
 from byteprophet.tune.request import Request
 from byteprophet.tune.space import free_settings
+from byteprophet.workload.collective_settings import settles_after
 from byteprophet.workload.worker_config import IDLE_S
 
 WARMUP_ITERATIONS = 5
@@ -91,14 +92,21 @@ def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Ca
     )
 
 
+def warmup_of(cases: Iterable[Case]) -> int:
+    """Iterations after which each of ``cases`` stays as it is."""
+    settled = (settles_after(case.runtime, case.settings) for case in cases)
+    return max((WARMUP_ITERATIONS, *settled))
+
+
 @dataclass(frozen=True)
 class Plan:
     """The cases, and the measured iterations of each, split evenly over ``rounds`` jobs.
 
     In each round all cases run once, in order, so that what changes on the machine meanwhile meets
     all of them. All jobs without tuning make the same number of updates, so their parameters can be
-    compared. ``controller``: schedulers that use plans have one. ``record``: transfers and
-    spans are saved in the run directories.
+    compared. Jobs fail that still look for their groups after warm-up (``warmup_of``).
+    ``controller``: schedulers that use plans have one. ``record``: transfers and spans are saved in
+    the run directories.
     """
 
     cases: tuple[Case, ...]

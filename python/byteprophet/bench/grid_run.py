@@ -33,7 +33,7 @@ from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.learned import learn
 from byteprophet.bench.machine import describe_machine
-from byteprophet.bench.result import bound_ns, eq6_fields, wire_fields
+from byteprophet.bench.result import bound_ns, paper_fields, wire_fields
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.network import why_not_permitted
 
@@ -222,7 +222,7 @@ def _measures(task: _Task, measured: Measured, watch: CpuWatch) -> Record:
     return {
         "iteration_ns": [int(value) for value in slowest_ns],
         "bound_ns": bound_ns(task.prepared.workload, task.plan.cases[0]),
-        **eq6_fields(task.prepared.workload, task.plan.cases[0]),
+        **paper_fields(task.prepared.workload, task.plan.cases[0]),
         "batch_size": task.prepared.workload.batch_size,
         "machine_cpu_fraction": round(share.mean, 4),
         "saturated_fraction": round(share.saturated, 4),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from byteprophet import schedulers
-from byteprophet.allreduce.bounds import eq6_max_speedup
+from byteprophet.allreduce.bounds import eq6_max_speedup, eq7_dear_ns, eq8_allreduce_ns
 from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.runtimes import runtime_of
@@ -77,16 +77,21 @@ def bound_ns(workload: Workload, case: Case) -> int:
     )
 
 
-def eq6_fields(workload: Workload, case: Case) -> dict[str, float]:
-    """The DeAR paper's largest speedup, of all workers over one that need not communicate.
+def paper_fields(workload: Workload, case: Case) -> dict[str, float]:
+    """The DeAR paper's shortest iterations, and of ``dear`` its largest speedup.
 
-    Only of a case of ``dear`` on a limited link that does not change.
+    Of DeAR (Eq. 7) and of all-reduces that forward waits for (Eq. 8); the speedup is that of all
+    workers over one that need not communicate (Eq. 6). Only of a runtime without servers on a
+    limited link that does not change.
     """
     bandwidth_bps = payload_bps(case.slowest_bps)
-    if case.runtime != "dear" or bandwidth_bps is None or case.steps:
+    if not runtime_of(case.runtime).collective or bandwidth_bps is None or case.steps:
         return {}
     timing = Timing.of_workload(workload, Link(case.workers, bandwidth_bps))
-    return {"eq6_max_speedup": round(eq6_max_speedup(timing), 4)}
+    fields: dict[str, float] = {"eq7_ns": eq7_dear_ns(timing), "eq8_ns": eq8_allreduce_ns(timing)}
+    if case.runtime == "dear":
+        fields["eq6_max_speedup"] = round(eq6_max_speedup(timing), 4)
+    return fields
 
 
 def tuned_fields(
@@ -167,7 +172,7 @@ def summarize(
         **timing_fields(
             times_ns, workload.batch_size, None if case.steps else bound_ns(workload, case)
         ),
-        **eq6_fields(workload, case),
+        **paper_fields(workload, case),
         "worker_cpu_fraction": round(float(np.median([w.cpu_fraction for w in workers])), 4),
         "idle_cpu_fraction": round(float(np.median([w.idle_cpu_fraction for w in workers])), 4),
         **wire_fields(workers),

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
-from byteprophet.bench.case import all_reduce_case
+from byteprophet.bench.case import all_reduce_case, warmup_of
 from byteprophet.bench.grid import built_in_grids
 from byteprophet.bench.grid_phases import PHASES
 from byteprophet.bench.runtimes import BYTEPS, RUNTIMES, runtime_of
@@ -60,7 +60,8 @@ stopped, and reports every figure with its target. Grids: {", ".join(built_in_gr
 
 Example: byteprophet bench --workload resnet50 --schedulers stock,prophet --bandwidth 1gbit
 
-Example: byteprophet bench --workload resnet50 --runtime byteps,ddp,fsdp2 --schedulers prophet
+Example: byteprophet bench --workload resnet50 --runtime byteps,ddp,dear-planned \
+--schedulers prophet
 
 Example: byteprophet bench --grid default --phase base
 """
@@ -218,7 +219,12 @@ def bench(
     namespaces = limited or why_not_permitted() is None
     progress = Console(stderr=True)
     plan = Plan(
-        tuple(cases), iterations, min(rounds, iterations), controller=controller, record=record
+        tuple(cases),
+        iterations,
+        min(rounds, iterations),
+        warmup_of(cases),
+        controller=controller,
+        record=record,
     )
     results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
     # First, so that they are not lost where they cannot be saved.

@@ -18,14 +18,17 @@ def _name(result: Mapping[str, Any]) -> str:
 
 
 def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """One line per result; "vs stock" is the rate over stock's on the same link, if it was run."""
+    """One line per result; "vs stock" is the rate over stock's on the same link, if it was run.
+
+    Below, how much of the largest speedup by its paper DeAR has.
+    """
     first = results[0]
     kind = "paced compute, real bytes" if first["paced"] else "real training"
     if first["paced"] and not first["real_time"]:
         kind += "; compute waited for cores (SCHED_RR not permitted)"
     servers = max(result["servers"] for result in results)
     title = f"{first['workload']}: {first['workers']} workers, {servers} server(s), {kind}"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     table.add_column("link")
     table.add_column("scheduler")
     for name in ("partition", "iteration ms", "p10-p90", "samples/s", "vs stock", "x bound"):
@@ -49,4 +52,11 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
             f"{result['worker_cpu_fraction']:.2f}",
             f"{result['idle_cpu_fraction']:.3f}",
         )
+    table.caption = "\n".join(
+        f"dear, {format_rate(result['bandwidth_bps'])}:"
+        f" {result['eq7_ns'] / result['iteration_ns']['median']:.3f} of the largest speedup by"
+        f" Eq. 6 of its paper, {result['eq6_max_speedup']:.2f} over one worker"
+        for result in results
+        if "eq6_max_speedup" in result
+    )
     return table

@@ -23,6 +23,10 @@ from byteprophet.tune.request import parse_request
 class BetweenSteps(Protocol):
     """All is called by the thread that trains."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is changed any more."""
+
     def declare(self) -> None:
         """To be called wherever an optimizer declares its names, on every rank."""
 

@@ -66,6 +66,7 @@ class _Turn:
 
     group: Group
     label: str  # says which group it is, alike on all ranks
+    iteration: int  # in which its gradients were made; halves may begin when the next one has begun
     submitted: dict[str, _Submission] = field(default_factory=dict)
     expected: set[str] = field(default_factory=set)
     spreading: dict[str, _Submission] = field(default_factory=dict)
@@ -265,13 +266,14 @@ class CollectiveSynchroniser:
                     n: turn.spreading[n] for n in turn.group.parameters if n in turn.spreading
                 }
                 position = self._position(turn.group.gather_place)
-                self._gather(f"spread {turn.label}", position, members)
+                self._gather(f"spread {turn.label}", position, members, turn.iteration)
 
     def complete(self, parameter: str, tensor: Tensor, *, done: Done) -> None:
         """An operation by itself, before all else of this iteration."""
         with self._lock:
             members = {parameter: _Submission(tensor, False, done)}
-            self._gather(f"complete {parameter}", self._position(0), members)
+            iteration = process_spans.iteration
+            self._gather(f"complete {parameter}", self._position(0), members, iteration)
 
     def agreed(self, parameters: Sequence[str]) -> None:
         """Take rank 0's order of readiness, and group by it from the next iteration on."""
@@ -387,7 +389,8 @@ class CollectiveSynchroniser:
             self._reduce(self._turns.pop(place))
 
     def _turn(self, place: int) -> _Turn:
-        return _Turn(self._groups[place], f"{self._generation}.{place}")
+        label = f"{self._generation}.{place}"
+        return _Turn(self._groups[place], label, process_spans.iteration)
 
     def _reduce(self, turn: _Turn) -> None:
         """REQUIRES: ``_lock`` is held."""
@@ -399,18 +402,25 @@ class CollectiveSynchroniser:
         over: Done = functools.partial(_end, submissions)
         if group.whole:
             position = self._position(group.gather_place)
-            over = functools.partial(self._gather_averages, turn.label, position, members)
+            over = functools.partial(
+                self._gather_averages, turn.label, position, members, turn.iteration
+            )
         tensors = [submission.tensor for submission in submissions]
         self._exchange.reduce(
             number,
             tensors,
             submissions[0].average,
             self._position(group.reduce_place),
-            _recorded(f"reduce {turn.label}", tensors, over),
+            _recorded(f"reduce {turn.label}", tensors, turn.iteration, over),
         )
 
     def _gather_averages(
-        self, label: str, position: int, members: Mapping[str, _Submission], error: Error
+        self,
+        label: str,
+        position: int,
+        members: Mapping[str, _Submission],
+        iteration: int,
+        error: Error,
     ) -> None:
         """The reduction of ``members`` is over."""
         submissions = list(members.values())
@@ -419,23 +429,27 @@ class CollectiveSynchroniser:
             return
         try:
             with self._lock:
-                self._gather(f"gather {label}", position, members)
+                self._gather(f"gather {label}", position, members, iteration)
         except RuntimeError as left:  # whoever waits for it raises it
             _end(submissions, left)
 
-    def _gather(self, label: str, position: int, members: Mapping[str, _Submission]) -> None:
+    def _gather(
+        self, label: str, position: int, members: Mapping[str, _Submission], iteration: int
+    ) -> None:
         """REQUIRES: ``_lock`` is held."""
         number = self._operation(label)
         self._under_way.update(dict.fromkeys(members, number))
         tensors = [submission.tensor for submission in members.values()]
         over = functools.partial(_end, list(members.values()))
-        self._exchange.gather(number, tensors, position, _recorded(label, tensors, over))
+        recorded = _recorded(label, tensors, iteration, over)
+        self._exchange.gather(number, tensors, position, recorded)
 
     def _sum(self, name: str, submission: _Submission) -> None:
         """Before all else. REQUIRES: ``_lock`` is held."""
         number = self._operation(f"reduce {name}")
         self._under_way[name] = number
-        over = functools.partial(self._gather_averages, name, 0, {name: submission})
+        members, iteration = {name: submission}, process_spans.iteration
+        over = functools.partial(self._gather_averages, name, 0, members, iteration)
         self._exchange.reduce(number, [submission.tensor], submission.average, 0, over)
 
     def _sum_deferred(self) -> None:
@@ -459,11 +473,11 @@ def _end(submissions: Sequence[_Submission], error: Error) -> None:
         submission.done(error)
 
 
-def _recorded(label: str, tensors: Sequence[Tensor], over: Done) -> Done:
-    """``over``, and a span from here on, where spans are wanted."""
+def _recorded(label: str, tensors: Sequence[Tensor], iteration: int, over: Done) -> Done:
+    """``over``, and a span of ``iteration`` from here on, where spans are wanted."""
     if not process_spans.on:
         return over
-    begin_ns, iteration = process_spans.clock(), process_spans.iteration
+    begin_ns = process_spans.clock()
 
     def recorded(error: Error) -> None:
         process_spans.add(

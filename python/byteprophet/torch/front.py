@@ -104,6 +104,11 @@ class Front:
         self._order.forget()
         self._agreed = False
 
+    @property
+    def settled(self) -> bool:
+        """Whether nothing changes between steps any more."""
+        return self._between_steps is None or self._between_steps.settled
+
     def release(self, parameters: Sequence[Tensor]) -> None:
         """Let go of parameters that another optimizer takes over."""
         if self.manages(parameters):

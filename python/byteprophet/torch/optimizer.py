@@ -188,6 +188,12 @@ def _subclass(base: type[Optimizer]) -> type[Optimizer]:
     return type(base.__name__, (base, _Distributed), methods)
 
 
+def is_settled(optimizer: Any) -> bool:
+    """Whether a distributed ``optimizer`` stays as it is: nothing is planned or tuned any more."""
+    front: Front = optimizer._front
+    return front.settled
+
+
 def distribute(
     optimizer: Optimizer,
     named_parameters: Iterable[tuple[str, Tensor]] | None,
@@ -267,6 +273,11 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     A parameter without gradient takes part with zeros. Raises ``ValueError`` for an optimizer that
     needs a closure, for bad names and for an unknown ``sync``.
     """
+    if fusion == "near-layer" and named_parameters is None and model is None:
+        raise ValueError(
+            "fusion='near-layer': layers are known by their parameters' names: give model= or "
+            "named_parameters="
+        )
     base = type(optimizer)
     elementwise = separable is not False and is_elementwise(optimizer, base)
     settings = RuntimeSettings.from_environment()

@@ -27,6 +27,8 @@ _DRAIN_S = 10.0  # at the end of a job, for a message that other ranks did not g
 class PartitionSize:
     """One per process; ``start_bytes`` is what the job starts with. See ``BetweenSteps``."""
 
+    settled = False  # links change
+
     def __init__(self, synchroniser: Synchroniser, start_bytes: int, timeout_s: float) -> None:
         self._synchroniser = synchroniser
         self._start_bytes = start_bytes

@@ -1,8 +1,9 @@
 """Groups and order of an optimizer's halves, planned from what its first iterations show.
 
 Every rank notes when gradients were ready and what forward took; rank 0 also knows its link, from
-the bytes it sent while it had any to send. It plans in a thread of its own, and tells the others
-between two steps; all adopt the plan after the next. Until then groups go by their size alone.
+the bytes it sent while it had any to send. It plans in a thread of its own, during one iteration
+or as much longer as that takes, and tells the others between two steps; all adopt the plan after
+the next: so the plan is in use from a known iteration on. Until then groups go by their size alone.
 
 Threads: all but the search is called by the thread that trains.
 """
@@ -48,7 +49,7 @@ class Planning:
         self._search: threading.Thread | None = None
         self._plans: list[_Plan] = []  # what the search has found
         self._announcement: Announcement | None = None
-        self.settled = False
+        self.settled = False  # the plan is in use
 
     def drain(self) -> None:
         """An announcement that nobody adopts is nobody's loss."""
@@ -79,15 +80,20 @@ class Planning:
                 synchroniser.adopt(*_decoded(told, count))
                 self.settled = True
                 return
-        if synchroniser.rank == 0 and self._search is None:
-            self._search = threading.Thread(
-                target=_find,
-                args=(synchroniser.mode, self._timing(), self._plans),
-                name="byteprophet-planning",
-                daemon=True,
-            )
-            self._search.start()
-        plan = _encoded(self._plans[0], count) if self._plans else None
+        plan = None
+        if synchroniser.rank == 0:
+            if self._search is None:
+                self._search = threading.Thread(
+                    target=_find,
+                    args=(synchroniser.mode, self._timing(), self._plans),
+                    name="byteprophet-planning",
+                    daemon=True,
+                )
+                self._search.start()
+            else:
+                # All others wait for this announcement, and should not run out of time.
+                self._search.join(self._timeout_s / 2)
+                plan = _encoded(self._plans[0], count) if self._plans else None
         name = f"byteprophet.plan.{owner}.{self._steps}"
         self._announcement = Announcement(synchroniser, name, plan, 4 * count, "plan")
 

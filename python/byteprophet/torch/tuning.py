@@ -65,6 +65,11 @@ class Tuning:
         self.applied: list[tuple[int, Settings]] = []
         """Settings, and the iteration after which they were taken over; equal on all ranks."""
 
+    @property
+    def settled(self) -> bool:
+        """See ``BetweenSteps``."""
+        return self._ended
+
     def declare(self) -> None:
         """See ``BetweenSteps``."""
         self._synchroniser.declare([_NAME])

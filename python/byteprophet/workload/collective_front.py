@@ -79,6 +79,9 @@ class CollectiveFront:
             _record_steps(optimizer, self.spans)
         return optimizer
 
+    def check_settled(self) -> None:
+        """JobFailed where the runtime still looks for its settings; warm-up has ended."""
+
     def wait_before_steps(
         self, optimizer: torch.optim.Optimizer, finish: Callable[[], None]
     ) -> None:

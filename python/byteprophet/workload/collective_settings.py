@@ -29,6 +29,7 @@ PAYLOAD = "payload_bps"
 SYNCS = ("allreduce", "dear", "dear-planned")
 """Our own runtimes, as ``byteprophet.torch.DistributedOptimizer`` calls them."""
 
+_PLANNED_AFTER = 16  # iterations: 12 to agree on an order and time, the search, the exchange
 _LARGEST = 1 << 40
 
 
@@ -83,3 +84,14 @@ def resolve(runtime: str, overrides: Mapping[str, int]) -> dict[str, int]:
     if runtime in SYNCS and len(given) > 1:
         raise UserError(f"settings {' and '.join(given)}: each says what a group is, give one")
     return settings
+
+
+def settles_after(runtime: str, settings: Mapping[str, int]) -> int:
+    """Iterations after which ``runtime`` keeps its groups; 0 where it looks for none."""
+    if runtime not in SYNCS or settings.get("buffer_bytes") or settings.get("near_layer"):
+        return 0
+    if not settings.get("tune"):
+        return _PLANNED_AFTER
+    from byteprophet.allreduce.tuner import ITERATIONS_PER_TRIAL, TRIALS  # scipy takes its time
+
+    return TRIALS * ITERATIONS_PER_TRIAL + 10

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from byteprophet.errors import JobFailed
 from byteprophet.workload import collective_settings
 from byteprophet.workload.collective_front import CollectiveFront
 from byteprophet.workload.paced import PacedModel
@@ -47,8 +48,18 @@ class SyncFront(CollectiveFront):
             sync=self.runtime,
             fusion=fusion(self.settings),
         )
-        result: torch.optim.Optimizer = wrapped
-        return result
+        self._optimizer: torch.optim.Optimizer = wrapped
+        return self._optimizer
+
+    def check_settled(self) -> None:
+        """Whether groups are planned, or searched."""
+        from byteprophet.torch.optimizer import is_settled
+
+        if not is_settled(self._optimizer):
+            raise JobFailed(
+                f"runtime {self.runtime!r}: warm-up has ended, and groups are still looked for:"
+                " let it have more iterations"
+            )
 
 
 def fusion(settings: Mapping[str, int]) -> int | str:

@@ -114,6 +114,8 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
         if iteration == config.warmup_iterations:
             starts_ns = [time.monotonic_ns()]
         if iteration == measured_from:
+            if collective:
+                front.check_settled()
             tuning_ns = [after - before for before, after in pairwise(starts_ns)]
             begun = _Usage.now()
             starts_ns = [begun.monotonic_ns]

@@ -1,0 +1,81 @@
+"""A rank whose host is gone, in a real job without servers: nothing closes its connections."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from byteprophet.launcher import JobSpec, run_job
+from byteprophet.launcher.leftovers import marked_processes
+from byteprophet.network import cut_cable, why_not_permitted
+
+_REASON = why_not_permitted()
+ENDS_WITHIN_S = 30.0
+VANISHES = "worker-1"
+LOOP = """
+import torch
+from torch import distributed, nn
+from byteprophet.torch import DistributedOptimizer
+
+distributed.init_process_group("gloo")
+model = nn.Linear(300, 300)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+optimizer = DistributedOptimizer(optimizer, model=model, sync="dear")
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(2, 300)).sum().backward()
+    optimizer.step()
+    print("iteration", flush=True)
+"""
+
+
+class Cable:
+    """Cut once all of ``ranks`` train."""
+
+    def __init__(self, run_directory: Path, ranks: int) -> None:
+        self._run_directory = str(run_directory)
+        self._ranks = ranks
+        self._training: set[str] = set()
+        self.cut_s = float("inf")
+
+    def echo(self, role: str, line: str) -> None:
+        if line.startswith("iteration") and role not in self._training:
+            self._training.add(role)
+            if len(self._training) == self._ranks:
+                threading.Thread(target=self._cut).start()
+
+    def _cut(self) -> None:
+        (pid,) = marked_processes(self._run_directory, VANISHES)
+        self.cut_s = time.monotonic()
+        cut_cable(pid)
+
+
+@pytest.mark.job
+@pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
+def test_the_others_name_it_and_end(tmp_path: Path) -> None:
+    spec = JobSpec(
+        command=(sys.executable, "-c", LOOP),
+        run_directory=tmp_path / "run",
+        directory=tmp_path,
+        workers=3,
+        servers=0,
+        environment={"BYTEPROPHET_TIMEOUT_S": "200"},
+        namespaces=True,
+        timeout_s=150.0,
+    )
+    cable = Cable(spec.run_directory, spec.workers)
+    result = run_job(spec, cable.echo)
+    assert time.monotonic() - cable.cut_s < ENDS_WITHIN_S
+    assert result.exit_status == 1
+    named = [
+        line.rpartition("byteprophet: ")[2]
+        for number in (0, 2)
+        for line in (tmp_path / "run" / "logs" / f"worker-{number}.log").read_text().splitlines()
+        if "is gone" in line
+    ]
+    assert named
+    assert all("rank 1 is gone: " in line for line in named)
