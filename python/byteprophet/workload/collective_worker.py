@@ -48,8 +48,9 @@ class SyncFront(CollectiveFront):
             sync=self.runtime,
             fusion=fusion(self.settings),
         )
-        self._optimizer: torch.optim.Optimizer = wrapped
-        return self._optimizer
+        result: torch.optim.Optimizer = wrapped
+        self._optimizer = result
+        return result
 
     def check_settled(self) -> None:
         """Whether groups are planned, or searched."""
