@@ -30,7 +30,7 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
     title = f"{first['workload']}: {first['workers']} workers, {servers} server(s), {kind}"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     table.add_column("link")
-    table.add_column("scheduler")
+    table.add_column("scheduler", min_width=len("dear-planned"))
     for name in ("partition", "iteration ms", "p10-p90", "samples/s", "vs stock", "x bound"):
         table.add_column(name, justify="right")
     for name in ("worker cpu", "idle cpu"):
