@@ -72,7 +72,7 @@ def test_the_others_name_it_and_end(tmp_path: Path) -> None:
     assert time.monotonic() - cable.cut_s < ENDS_WITHIN_S
     assert result.exit_status == 1
     named = [
-        line.rpartition("byteprophet: ")[2]
+        line
         for number in (0, 2)
         for line in (tmp_path / "run" / "logs" / f"worker-{number}.log").read_text().splitlines()
         if "is gone" in line
