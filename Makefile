@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 NATIVE := $(shell find CMakeLists.txt pyproject.toml prophet native python/byteprophet.pth -type f -not -name '*.md')
 CXX_FILES := $(shell find prophet native tests benchmarks -name '*.h' -o -name '*.cc')
 BUILD_TESTS := build/tests
+NVIDIA := build/nvidia
+# How many tests run at once: most wait, for jobs that are paced.
+TEST_PROCESSES ?= 3
 # MXNet 1.9.1 needs numpy 1.23.5, which has no wheels for Python 3.12 and later.
 MXNET_VENV := .venv-mxnet
 MXNET_PYTHON ?= $(PYTHON)
 MXNET_POSSIBLE = $(MXNET_PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))'
 MXNET_REFUSAL := MXNet 1.9.1 needs Python 3.10 or 3.11: set MXNET_PYTHON
 
-.PHONY: help build demo test test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet
+.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
@@ -21,12 +24,16 @@ help:
 	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
 	@echo "make bench-native  what queue operations and policy decisions cost with 100, 2,000 and 20,000 pending; how fast graphs are replayed"
 	@echo "make lint    check style and types"
-	@echo "make build   make or update $(VENV)/ with the command byteprophet"
+	@echo "make build   make or update $(VENV)/ with the command byteprophet (with TORCH=torch, beside what pip gives)"
 
 build: $(VENV)/.built
 
-# The pinned torch first: what comes after then finds it there and fetches no CUDA build.
-$(VENV)/.dependencies: pyproject.toml native/system-packages.sh
+# Which torch was asked for: written when another one is.
+$(VENV)/.torch: FORCE
+	@mkdir -p $(VENV); echo '$(TORCH)' | cmp -s - $@ || echo '$(TORCH)' >$@
+
+# That torch first: what comes after finds it there and fetches no other.
+$(VENV)/.dependencies: pyproject.toml native/system-packages.sh $(VENV)/.torch
 	PYTHON=$(PYTHON) sh native/system-packages.sh
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet $(TORCH)
@@ -60,19 +67,31 @@ $(MXNET_VENV)/.built: $(MXNET_VENV)/.dependencies $(NATIVE)
 demo-mxnet: mxnet
 	$(MXNET_VENV)/bin/python experiments/gluon_demo.py
 
-test: test-cxx test-python test-mxnet
+# Most Python tests wait, and what is compiled meanwhile has a lower priority. What has nothing to
+# check first comes first: otherwise make 4.3 may not begin the second before the first has ended.
+test: build
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-compiled test-python
+
+test-compiled:
+	$(MAKE) --no-print-directory test-cxx
+	$(MAKE) --no-print-directory test-mxnet
 
 # The C++ tests, plain or under sanitizers, each in a build directory of its own.
 define run-cxx-tests
 	$(BIN)/cmake -G Ninja -S . -B $(1) -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_TESTS=ON -DBYTEPROPHET_BYTEPS=OFF \
-	  -DBYTEPROPHET_DEVICE=host -DBYTEPROPHET_SANITIZE=$(2) >/dev/null
-	$(BIN)/cmake --build $(1)
-	$(BIN)/ctest --test-dir $(1) --output-on-failure
+	  -DBYTEPROPHET_SANITIZE=$(2) -DBYTEPROPHET_NVIDIA=$(3) >/dev/null
+	nice -n 5 $(BIN)/cmake --build $(1)
+	$(BIN)/ctest --test-dir $(1) --output-on-failure --parallel $(TEST_PROCESSES)
 endef
 
-test-cxx: build
-	$(call run-cxx-tests,$(BUILD_TESTS),)
+test-cxx: build $(NVIDIA)/.installed
+	$(call run-cxx-tests,$(BUILD_TESTS),,$(CURDIR)/$(NVIDIA))
+
+# Headers and libraries, only to compare with: nothing of ours is built with them.
+$(NVIDIA)/.installed: tests/device/nvidia.txt | $(VENV)/.dependencies
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NVIDIA) --requirement $<
+	touch $@
 
 test-sanitizers: build
 	$(call run-cxx-tests,build/tests-address,address)
@@ -84,25 +103,25 @@ fuzz: test-cxx
 
 bench-native: build
 	$(BIN)/cmake -G Ninja -S . -B build/benchmarks -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
-	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_BENCHMARKS=ON -DBYTEPROPHET_BYTEPS=OFF \
-	  -DBYTEPROPHET_DEVICE=host >/dev/null
+	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DBYTEPROPHET_BENCHMARKS=ON -DBYTEPROPHET_BYTEPS=OFF >/dev/null
 	$(BIN)/cmake --build build/benchmarks --target prophet_benchmarks
 	build/benchmarks/benchmarks/prophet_benchmarks
 
 test-python: build
-	$(BIN)/python -m pytest --durations=30
+	$(BIN)/python -m pytest --durations=30 -n $(TEST_PROCESSES) --dist loadfile
 
 test-mxnet:
 	@if $(MXNET_POSSIBLE); then \
-	  $(MAKE) mxnet && $(MXNET_VENV)/bin/python -m pytest tests/mxnet; \
+	  nice -n 5 $(MAKE) mxnet && $(MXNET_VENV)/bin/python -m pytest tests/mxnet; \
 	else echo "byteprophet: tests/mxnet not run: $(MXNET_REFUSAL)"; fi
 
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy experiments/*.py experiments/digits/*.py
+	$(BIN)/mypy experiments/*.py experiments/digits/*.py experiments/damage/*.py
 	$(BIN)/mypy experiments/gluon/*.py
+	$(BIN)/mypy experiments/models/*.py
 	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: build

@@ -15,8 +15,8 @@
 #include <memory>
 #include <string>
 
-#include "prophet/forecast.h"
-#include "prophet/queues.h"
+#include "prophet/policy/forecast.h"
+#include "prophet/policy/queues.h"
 #include "prophet/registry.h"
 
 namespace prophet {

@@ -30,7 +30,8 @@ from script import run_script, scheduler_names
 from byteprophet.bench import Case, Plan
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
-from byteprophet.graph.measured import measure_run
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
 from byteprophet.replay.predict import predict
 from byteprophet.replay.what_if import Changes
 from byteprophet.report.console import table_console
@@ -111,7 +112,7 @@ def measure(run: Path, seed: int, recorded_error: float) -> dict[str, Any]:
 
 def replay_error(run: Path) -> float:
     """Of ``byteprophet replay RUN``: the iteration time over the measured one, less 1."""
-    return predict(measure_run(run), Changes()).replay_error
+    return predict(measure_run(Run(run)), Changes()).replay_error
 
 
 def replay_error_if_any(run: Path) -> float | None:

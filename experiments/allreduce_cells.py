@@ -28,7 +28,7 @@ from byteprophet.bench.grid_run import Progress, run_jobs
 from byteprophet.bench.grid_store import Record, read_records
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
-from byteprophet.workload.collective_settings import settles_after
+from byteprophet.paced.collective_settings import settles_after
 
 MODELS = ("resnet50", "densenet201", "inception-v4", "bert-base")
 RATIOS = (0.7, 0.9, 1.0, 1.2, 1.4)

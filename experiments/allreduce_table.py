@@ -17,8 +17,8 @@ from byteprophet.bench import spread
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.bench.grid_store import Record, turn_of
 from byteprophet.network import payload_bps
+from byteprophet.paced.collective_settings import SYNCS
 from byteprophet.report.console import table_console
-from byteprophet.workload.collective_settings import SYNCS
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,9 @@ from byteprophet.bench.result import read_results
 from byteprophet.control.log import NAME, read_events
 from byteprophet.errors import UserError
 from byteprophet.launcher import JobSpec, make_run_directory, run_job
+from byteprophet.paced.worker_config import WorkerConfig
 from byteprophet.report.plot import save, style_of
-from byteprophet.workload.worker_config import WorkerConfig
+from byteprophet.whole_files import write_whole
 
 DUE = 20
 WORKERS = 2
@@ -108,9 +109,9 @@ def _batch_size(options: argparse.Namespace) -> int:
 def _run(config: WorkerConfig, rate_bps: int, options: argparse.Namespace) -> dict[str, Any]:
     directory = make_run_directory(options.runs, "batch-change")
     path = (directory / _CONFIG).absolute()
-    path.write_text(config.to_toml(), encoding="utf-8")
+    write_whole(path, config.to_toml())
     spec = JobSpec(
-        command=(sys.executable, "-m", "byteprophet.workload.worker", str(path)),
+        command=(sys.executable, "-m", "byteprophet.paced.worker", str(path)),
         run_directory=directory,
         workers=WORKERS,
         scheduler=schedulers.DEFAULT,

@@ -1,10 +1,11 @@
-"""What somebody may do to a job's controller: ``controller_attack.py HOW ADDRESS [KEYS]``.
+"""Attacks a job's controller: ``controller_attack.py HOW ADDRESS KEYS``.
 
-    garbage    random bytes at its port, without keys and with keys of nobody
-    forged     with the workers' own keys: plans, wrong messages, frames far too large
-    impostor   on its port while it is away, with other keys: plans for whoever comes
+    garbage    sends random bytes to its port, and messages without keys and with unknown keys
+    forged     uses the workers' own keys to send plans, wrong messages and frames that are too
+    large impostor   listens on its port with other keys while it is down, and sends plans to all
+    callers
 
-Used by ``controller_faults.py``, which runs it on the controller's host.
+``controller_faults.py`` runs this script on the controller's host.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TIMES = 20
 
 
 def forged_plan() -> bytes:
-    """One that would make a job crawl: a window of one byte, a number that beats all others."""
+    """A plan that would make a job crawl: a window of one byte, and a number above all others."""
     plan = Plan(
         number=10**9,
         at_iteration=1,
@@ -50,14 +51,14 @@ def _send(address: str, keys: Keys | None, messages: Sequence[bytes]) -> None:
             dealer.curve_serverkey = keys.peer
         dealer.sndtimeo = 2000
         dealer.connect(address)
-        with contextlib.suppress(zmq.Again):  # it was shown the door
+        with contextlib.suppress(zmq.Again):  # the controller has closed the connection
             for message in messages:
                 dealer.send(message)
         dealer.linger = 1000
 
 
 def garbage(address: str, keys: Path) -> None:
-    """Random bytes."""
+    """Send random bytes, and messages without keys and with unknown keys."""
     host, _, port = address.removeprefix("tcp://").partition(":")
     for _ in range(_TIMES):
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 5) as raw:
@@ -68,14 +69,14 @@ def garbage(address: str, keys: Path) -> None:
 
 
 def forged(address: str, keys: Path) -> None:
-    """From inside."""
+    """Send forged and oversized messages with a worker's keys."""
     huge = [b"x" * (LARGEST_BYTES + 1), b"x" * (5 * LARGEST_BYTES)]
     messages = [os.urandom(1000), b'{"schema": 1, "kind": "status"}', forged_plan()] * _TIMES
     _send(address, read_keys(keys, "worker"), [*messages, *huge])
 
 
 def impostor(address: str, _keys: Path) -> None:
-    """Answers for a while where workers look for the controller."""
+    """Answer in the controller's place for a while."""
     with tempfile.TemporaryDirectory() as directory, zmq.Context() as context:
         make_keys(Path(directory) / "keys")
         with context.socket(zmq.ROUTER) as router:

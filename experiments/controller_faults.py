@@ -38,7 +38,8 @@ from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.network import parse_rate, why_not_permitted
 from byteprophet.network.permission import enter_command
-from byteprophet.workload.worker_config import WorkerConfig
+from byteprophet.paced.worker_config import WorkerConfig
+from byteprophet.whole_files import write_whole
 
 KINDS = ("no controller", "controller", "faults")
 _ATTACK = Path(__file__).with_name("controller_attack.py")
@@ -148,9 +149,9 @@ def run_one(kind: str, options: argparse.Namespace, tally: Tally) -> None:
     directory = make_run_directory(options.runs, f"controller-{kind.replace(' ', '-')}")
     config = directory / "worker.toml"
     worker = WorkerConfig(options.workload, "prophet", _WARMUP, options.iterations)
-    config.write_text(worker.to_toml(), encoding="utf-8")
+    write_whole(config, worker.to_toml())
     spec = JobSpec(
-        command=(sys.executable, "-m", "byteprophet.workload.worker", str(config.absolute())),
+        command=(sys.executable, "-m", "byteprophet.paced.worker", str(config.absolute())),
         run_directory=directory,
         scheduler="prophet",
         bandwidth_bps=parse_rate(options.bandwidth, "--bandwidth"),
@@ -219,7 +220,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"iteration with faults / without: {ratio:.3f}")
     if options.json is not None:
         report = {"schema": 1, "workload": options.workload, "bandwidth": options.bandwidth}
-        options.json.write_text(json.dumps({**report, "kinds": rows}, indent=2) + "\n")
+        write_whole(options.json, json.dumps({**report, "kinds": rows}, indent=2) + "\n")
     hashes = set().union(*(tally.hashes for tally in tallies.values()))
     if len(hashes) != 1:
         raise JobFailed("the jobs ended with different parameters")

@@ -1,7 +1,7 @@
-"""What the network interface of a job's worker 0 counts while the job runs, sampled in a thread.
+"""Samples the counters of the network interface of a job's worker 0 in a thread.
 
-The worker is found in /proc by the job's mark; ``/proc/PID/net/dev`` shows the counters of its own
-host. The thread writes ``samples``; read it after the ``with`` block.
+Finds the worker in /proc by the mark in its environment. ``/proc/PID/net/dev`` shows the counters
+of the worker's emulated host. The thread writes ``samples``; read them after the ``with`` block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOOPBACK = "lo"
 
 
 class Counters:
-    """Samples of the one job whose run directory appears below ``runs``: time in ns, out, in."""
+    """Samples of the only job with a run directory in ``runs``: time in ns, bytes out, bytes in."""
 
     def __init__(self, runs: Path) -> None:
         self.samples: list[tuple[int, int, int]] = []
@@ -44,14 +44,14 @@ class Counters:
                     return
 
     def _watch(self, path: Path) -> None:
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             while not self._stopping.wait(PERIOD_S):
                 text = path.read_text()
                 self.samples.append((time.monotonic_ns(), *counted(text)))
 
 
 def counted(text: str) -> tuple[int, int]:
-    """Bytes sent and received, as ``/proc/PID/net/dev`` tells, by all interfaces but loopback."""
+    """Bytes sent and received by all interfaces but loopback, from ``/proc/PID/net/dev``."""
     sent = received = 0
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")

@@ -34,6 +34,7 @@ from byteprophet.launcher import make_run_directory
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.console import table_console
 from byteprophet.report.plot import draw_iterations, save
+from byteprophet.whole_files import write_whole
 
 _SCHEDULERS = "stock,fifo,p3,bytescheduler,prophet"
 _BANDWIDTH = "500mbit"
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
         "results": rows,
         "reference": {**reference, "largest_relative_difference": difference},
     }
-    (out / "demo.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_whole(out / "demo.json", json.dumps(report, indent=2) + "\n")
     save(draw_iterations(rows), out / "demo.png")
     console.print(f"saved: {out}/demo.json, demo.png", soft_wrap=True)
     judge(rows, difference)

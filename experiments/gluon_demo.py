@@ -29,6 +29,7 @@ from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.console import table_console
+from byteprophet.whole_files import write_whole
 
 WORKERS, SERVERS = 2, 1
 WARMUP_ITERATIONS = 6
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
         "bandwidth_bps": bandwidth_bps,
         "results": rows,
     }
-    (out / "demo.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_whole(out / "demo.json", json.dumps(report, indent=2) + "\n")
     console.print(f"saved: {out}/demo.json", soft_wrap=True)
     judge(rows)
 

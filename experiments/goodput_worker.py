@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from byteprophet.schedulers import STOCK
+from byteprophet.whole_files import write_whole
 
 TENSORS = 8
 
@@ -85,7 +86,7 @@ def main() -> None:
     }
     folder = Path(os.environ["BYTEPROPHET_RUN"]) / "results"
     folder.mkdir(exist_ok=True)
-    (folder / f"worker-{bps.rank()}.json").write_text(json.dumps(result), encoding="utf-8")
+    write_whole(folder / f"worker-{bps.rank()}.json", json.dumps(result))
     bps.shutdown()
 
 

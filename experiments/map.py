@@ -16,8 +16,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,11 @@ from script import progress_of, run_script
 
 from byteprophet import schedulers
 from byteprophet.bench.grid import Cell as GridCell
+from byteprophet.bound import bound_ns
 from byteprophet.cli.lists import split
-from byteprophet.engine import Costs, SimulatedJob, sweep, tuning_grid
+from byteprophet.engine import paced_job, simulate, tuning_grid
 from byteprophet.errors import UserError
+from byteprophet.job import Costs, Job
 from byteprophet.report.plot import save
 from byteprophet.workload import load
 
@@ -52,18 +54,21 @@ class Cell:
     delay_ns: int
     message_cost_ns: int
 
-    def job(self) -> SimulatedJob:
-        """Under the default scheduler; others replace it."""
-        workload = load(self.workload)
-        return SimulatedJob(
-            workload,
-            schedulers.DEFAULT,
+    @property
+    def bandwidth_bps(self) -> int | None:
+        """Of each worker's link."""
+        return GridCell(self.workload, self.link).bandwidth_bps(load(self.workload))
+
+    def job(self, scheduler: str, settings: Mapping[str, int]) -> Job:
+        """The job of a scheduler."""
+        return paced_job(
+            load(self.workload),
+            scheduler,
+            settings,
             workers=WORKERS,
             servers=SERVERS,
-            bandwidth_bps=GridCell(self.workload, self.link).bandwidth_bps(workload),
-            costs=Costs(self.delay_ns, self.message_cost_ns),
-            warmup_iterations=_WARMUP_ITERATIONS,
-            iterations=_ITERATIONS,
+            bandwidth_bps=self.bandwidth_bps,
+            costs=Costs(delay_ns=self.delay_ns, message_cost_ns=self.message_cost_ns),
         )
 
 
@@ -86,23 +91,31 @@ def main(arguments: Sequence[str]) -> None:
 
 def run_cell(cell: Cell) -> dict[str, Any]:
     """All schedulers on one network."""
-    job = cell.job()
     return {
         **asdict(cell),
-        "bandwidth_bps": job.bandwidth_bps,
-        "bound_ns": job.bound_ns,
-        "schedulers": {name: _best(job, name) for name in schedulers.names},
+        "bandwidth_bps": cell.bandwidth_bps,
+        "bound_ns": bound_ns(cell.job(schedulers.DEFAULT, {})),
+        "schedulers": {name: _best(cell, name) for name in schedulers.names},
     }
 
 
-def _best(job: SimulatedJob, scheduler: str) -> dict[str, Any]:
-    job = replace(job, scheduler=scheduler)
+def _best(cell: Cell, scheduler: str) -> dict[str, Any]:
     grid = tuning_grid(scheduler if scheduler != schedulers.DEFAULT else "fifo")  # partition sizes
     candidates: list[dict[str, int]] = [{}, *(settings for settings in grid if settings)]
-    ranked = sweep(job, candidates)
-    settings, iteration_ns = ranked[0]
-    default_ns = next(time_ns for tried, time_ns in ranked if not tried)
-    return {"default_ns": default_ns, "iteration_ns": iteration_ns, "settings": settings}
+    times_ns = [
+        simulate(
+            cell.job(scheduler, settings),
+            iterations=_ITERATIONS,
+            warmup_iterations=_WARMUP_ITERATIONS,
+        ).median_ns
+        for settings in candidates
+    ]
+    best = min(range(len(candidates)), key=times_ns.__getitem__)
+    return {
+        "default_ns": times_ns[0],
+        "iteration_ns": times_ns[best],
+        "settings": candidates[best],
+    }
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

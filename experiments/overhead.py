@@ -40,10 +40,10 @@ from byteprophet.bench.execute import Measured, check_case, run_case
 from byteprophet.bench.spread import Ratio, Round, ratio
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
-from byteprophet.network import monitoring
 from byteprophet.profile.model import profile_path, read_profile
-from byteprophet.profile.saving import PROFILING
 from byteprophet.report.plot import save, style_of
+from byteprophet.session import monitoring
+from byteprophet.session.profiling import PROFILING
 
 SKIPPED = 2  # iterations: the first makes the keys, in the second forward order is not agreed yet
 FIRST_S = 15  # of the job, drawn
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.job_iterations <= SKIPPED or options.rounds < 1:
         raise UserError(f"--job-iterations must be more than {SKIPPED}, --rounds at least 1")
     if schedulers.STOCK in split(options.schedulers, "--schedulers"):
-        raise UserError("--schedulers stock: nothing is recorded under it")
+        raise UserError("--schedulers: stock records nothing")
     common = {
         "scheduler": schedulers.DEFAULT,
         "bandwidth_bps": limited(options.bandwidth),

@@ -1,4 +1,4 @@
-"""A recording of one machine, rewritten as if every role had been on a machine of its own."""
+"""Rewrites the recording of one machine as if every role had run on a machine of its own."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from byteprophet.timeline.read_events import load_events
 
 OFFSET_NS = 50_000_000
 DRIFT_PPB = 50_000
-_BOOTED_NS = 30 * 24 * 3600 * 10**9  # machines were started up to so long ago
+_BOOTED_NS = 30 * 24 * 3600 * 10**9  # the longest time since a machine booted
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A machine's: at ``since_ns`` of the true clock ``offset_ns`` ahead, it gains ``drift_ppb``.
+    """A machine's clock, ``offset_ns`` ahead at true time ``since_ns`` and gaining ``drift_ppb``.
 
-    Its monotonic clock counts from ``boot_ns`` earlier than the true one; so its wall clock is as
-    wrong as that.
+    Its monotonic clock began ``boot_ns`` before the true one. Its wall clock has the same error.
     """
 
     machine: str
@@ -34,7 +33,7 @@ class Clock:
     since_ns: int
 
     def shows(self, times_ns: Times) -> Times:
-        """The monotonic clock at true times, rounded down."""
+        """The reading of the monotonic clock at true times, rounded down."""
         gained = (times_ns - self.since_ns) * self.drift_ppb // 10**9
         shown: Times = times_ns + self.boot_ns + self.offset_ns + gained
         return shown
@@ -51,7 +50,7 @@ class Clock:
 
 
 def clocks_for(roles: Sequence[str], since_ns: int, seed: int) -> dict[str, Clock]:
-    """A clock for each role, as ``seed`` has it."""
+    """A random clock for each role; ``seed`` determines all of them."""
     rng = np.random.default_rng(seed)
     return {
         role: Clock(
@@ -66,12 +65,12 @@ def clocks_for(roles: Sequence[str], since_ns: int, seed: int) -> dict[str, Cloc
 
 
 def by_wall_clocks(clocks: Mapping[str, Clock]) -> dict[str, Clock]:
-    """The same clocks as a job sees them that takes its machines' wall clocks for one."""
+    """The same clocks, for an alignment that trusts the machines' wall clocks."""
     return {role: replace(clock, machine="one", boot_ns=0) for role, clock in clocks.items()}
 
 
 def rewrite(run: Path, directory: Path, clocks: Mapping[str, Clock]) -> Path:
-    """``run`` once more in ``directory``, its events as roles with ``clocks`` write them."""
+    """Copy ``run`` to ``directory``, with events stamped by the roles' ``clocks``."""
     shutil.copytree(run, directory, ignore=shutil.ignore_patterns("events", "logs"))
     (directory / "events").mkdir()
     for path in sorted((run / "events").glob(f"*{SUFFIX}")):

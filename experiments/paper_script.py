@@ -25,6 +25,7 @@ from byteprophet.bench.grid_run import namespaces_for, prepare, run_jobs
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.report.plot import save
+from byteprophet.whole_files import write_whole
 
 _PHASE = "base"
 
@@ -76,7 +77,7 @@ def _report(table: Table, options: argparse.Namespace, records: Path) -> None:
     paths = [options.out / f"{table.name}.{suffix}" for suffix in ("json", "md", "png")]
     write_results(paths[0], result)
     markdown = to_markdown(result)
-    paths[1].write_text(markdown, encoding="utf-8")
+    write_whole(paths[1], markdown)
     save(draw_table(result), paths[2])
     print(markdown)
     print(f"saved: {', '.join(map(str, paths))}")

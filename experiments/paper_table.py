@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from byteprophet import bound
 from byteprophet.bench.grid import Cell, Grid, slower
 from byteprophet.bench.grid_figures import CPU_LIMIT
 from byteprophet.bench.grid_jobs import Variant
 from byteprophet.bench.grid_phases import PROPHET, four_megabytes_twice
-from byteprophet.engine import SimulatedJob, simulate
+from byteprophet.engine import paced_job, simulate
+from byteprophet.job import Job
 from byteprophet.network import format_rate
 
 SCHEMA = 1
@@ -133,24 +135,24 @@ def compare(table: Table, cells: Sequence[Figures], simulated: bool = True) -> l
 
 def _row(table: Table, row: Row, cell: Figures | None, simulated: bool) -> Figures:
     found = {policy["variant"]: policy for policy in cell["policies"]} if cell else {}
-    job = _job(row)
+    workload = row.cell.load_workload()
     rate_of = _Rate(row.batch_size * table.slowed)
-    bound_ns = cell["bound_ns"] if cell else job.bound_ns
+    bound_ns = cell["bound_ns"] if cell else bound.bound_ns(_job(row, Variant(PROPHET)))
     return {
         "label": row.label,
         "workload": row.cell.workload,
-        "link": format_rate(row.cell.bandwidth_bps(job.workload)),
+        "link": format_rate(row.cell.bandwidth_bps(workload)),
         "slow_worker": row.cell.slow_worker,
         "workers": row.cell.workers,
         "servers": row.cell.servers,
         "batch_size": row.batch_size,
-        "compute_ns": job.workload.forward_ns + job.workload.backward_ns,
+        "compute_ns": workload.forward_ns + workload.backward_ns,
         "bound_ns": bound_ns,
         "bound_rate": rate_of(bound_ns),
         "paper": dict(row.paper),
         "policies": {
             name: _policy(row, name, found.get(variant.label), rate_of)
-            | ({"simulated_rate": _simulated(job, variant, rate_of)} if simulated else {})
+            | ({"simulated_rate": _simulated(row, variant, rate_of)} if simulated else {})
             for name, variant in POLICIES.items()
         },
     }
@@ -190,11 +192,12 @@ class _Rate:
         return round(rate, max(0, 3 - math.floor(math.log10(rate))))
 
 
-def _job(row: Row) -> SimulatedJob:
+def _job(row: Row, variant: Variant) -> Job:
     workload = row.cell.load_workload()
-    return SimulatedJob(
+    return paced_job(
         workload,
-        PROPHET,
+        variant.scheduler,
+        variant.settings,
         workers=row.cell.workers,
         servers=row.cell.servers,
         bandwidth_bps=row.cell.bandwidth_bps(workload),
@@ -203,6 +206,6 @@ def _job(row: Row) -> SimulatedJob:
     )
 
 
-def _simulated(job: SimulatedJob, variant: Variant, rate_of: _Rate) -> float:
-    run = simulate(replace(job, scheduler=variant.scheduler, settings=variant.settings))
+def _simulated(row: Row, variant: Variant, rate_of: _Rate) -> float:
+    run = simulate(_job(row, variant))
     return rate_of(run.median_ns)

@@ -2,16 +2,16 @@
 
     python experiments/per_gradient.py
 
-The jobs of ``utilisation.py``, recorded and kept (``recorded.py``), under each policy. Of worker 0,
-medians over the measured iterations, per gradient:
+Records the jobs of ``utilisation.py`` under each policy and keeps them (``recorded.py``). Shows
+medians over the measured iterations of worker 0, per gradient:
 
-- *wait*: from the gradient ready to its first partition sent;
-- *transfer*: from there to the sum of its last partition pulled.
+- *wait*: from when the gradient is ready to when its first partition is sent;
+- *transfer*: from then until the sum of its last partition has been pulled.
 
-Both depend on model, link and cluster: the paper's averages stand beside them for the ratios.
-MXNet's order there is fifo here; stock records nothing. Writes ``per_gradient.json`` and, per
-workload, ``per_gradient-<workload>.png`` to experiments/results. Two minutes on two cores where the
-jobs are not there yet.
+Both depend on model, link and cluster. The paper's averages are shown for comparison of the ratios
+between policies. The paper's MXNet corresponds to fifo here; stock records nothing. Writes
+``per_gradient.json`` and, per workload, ``per_gradient-<workload>.png`` to experiments/results.
+Takes two minutes on two cores if the jobs are not there yet.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from byteprophet.report.plot import save, style_of
 from byteprophet.timeline.tables import Transfers, tensor_of
 
 GRADIENT = 30  # the paper's example, in forward order
-# ResNet-50 there, in ms: averages over gradients, then the example's. None: not told.
+# ResNet-50 there, in ms: averages over gradients, then the example's. None: not reported.
 PAPER_MS: Mapping[str, tuple[float | None, float, float, float]] = {
     "fifo": (None, 446, 0.787, 440.065),
     "bytescheduler": (67, 135, 10.359, 56.357),
@@ -48,15 +48,15 @@ Row = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what is missing, print, draw."""
+    """Run missing jobs, print and draw."""
     parser = argparse.ArgumentParser(
-        description="Record jobs and show what each gradient waited and how long it travelled.",
+        description="Record jobs and show how long each gradient waited and travelled.",
         epilog="example: python experiments/per_gradient.py --schedulers fifo,prophet",
     )
     add_options(parser, "fifo,p3,bytescheduler,prophet")
     options = parser.parse_args(arguments)
     if schedulers.STOCK in split(options.schedulers, "--schedulers"):
-        raise UserError("--schedulers stock: nothing is recorded under it")
+        raise UserError("--schedulers: stock records nothing")
     rows = [row_of(job) for job in jobs(options)]
     saved = [options.out / "per_gradient.json"]
     write_rows(saved[0], options, rows)
@@ -84,9 +84,9 @@ def row_of(job: Recorded) -> dict[str, Any]:
 def per_gradient(transfers: Transfers) -> list[dict[str, int]]:
     """Per gradient in forward order, medians over iterations.
 
-    ``ready_ns`` counts from the iteration's first ready gradient. A gradient that was not sent in
-    all iterations counts where it was; what has no place in forward order is left out, and what was
-    cut off before it came back.
+    ``ready_ns`` counts from the iteration's first ready gradient. If a gradient was not sent in
+    some iterations, its medians are over the others. Gradients without a place in forward order are
+    left out, and so are those that never came back.
     """
     known = np.all([transfers[name] > 0 for name in ("ready_ns", "sent_ns", "pulled_ns")], axis=0)
     ranked = transfers[known & (transfers["priority"] < 0)]
@@ -146,7 +146,7 @@ def _table(rows: Sequence[Row]) -> Table:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """A panel per policy: waits light, transfers dark, from the first ready gradient on."""
+    """One panel per policy: waits light, transfers dark, from the first ready gradient on."""
     figure = Figure(figsize=(1.0 + 3.4 * len(rows), 4.6), layout="constrained")
     panels = figure.subplots(1, len(rows), sharey=True, squeeze=False)[0]
     for row, axes in zip(rows, panels, strict=True):

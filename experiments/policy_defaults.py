@@ -17,7 +17,8 @@ import numpy as np
 from script import run_script, scheduler_with_settings
 
 from byteprophet.bench.grid import Cell
-from byteprophet.engine import Costs, SimulatedJob, simulate
+from byteprophet.engine import paced_job, simulate
+from byteprophet.job import Costs
 from byteprophet.workload import load
 
 NETWORKS = (
@@ -53,18 +54,16 @@ def ratios(scheduler: str, cost_us: int, delay_us: int) -> list[float]:
     found = []
     for network, communication, (workers, servers) in product(NETWORKS, COMMUNICATION, ROLES):
         workload = load(network)
-        job = SimulatedJob(
+        job = paced_job(
             workload,
             name,
-            settings=settings,
+            settings,
             workers=workers,
             servers=servers,
             bandwidth_bps=Cell(network, communication).bandwidth_bps(workload),
             costs=costs,
-            iterations=2,
-            warmup_iterations=3,
         )
-        found.append(simulate(job).bound_ratio)
+        found.append(simulate(job, iterations=2, warmup_iterations=3).bound_ratio)
     return found
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -26,8 +25,10 @@ from script import run_script
 
 from byteprophet import _core, schedulers
 from byteprophet.bench.runtimes import BYTEPS
-from byteprophet.engine import Costs, SimulatedJob, simulate
+from byteprophet.engine import COSTS, paced_job, simulate
 from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.job import Costs
 from byteprophet.network import format_rate
 from byteprophet.report.console import table_console
 from byteprophet.workload import load
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     table.add_column("error, costs fitted", justify="right")
     for row in rows:
         measured_ns = row["iteration_ns"]["median"]
-        simulated_ns = predict_ns(row, Costs())
+        simulated_ns = predict_ns(row, COSTS)
         table.add_row(
             format_rate(row["bandwidth_bps"]),
             row["scheduler"],
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     console = table_console()
     console.print(table)
     console.print(
-        f"mean absolute error: {mean_error(rows, Costs()):.1%}; at best {error:.1%}, "
+        f"mean absolute error: {mean_error(rows, COSTS):.1%}; at best {error:.1%}, "
         f"with a delay of {costs.delay_ns / 1e3:g} us and {costs.message_cost_ns / 1e3:g} us "
         "per message"
     )
@@ -89,7 +90,7 @@ def predict_ns(row: Mapping[str, Any], costs: Costs) -> int:
     known = {} if row["scheduler"] == schedulers.STOCK else _core.default_settings(row["scheduler"])
     # The row's own field has the size at the end, with which the job was measured.
     names = [name for name in known if name in settings and name != "partition_bytes"]
-    job = SimulatedJob(
+    job = paced_job(
         load(row["workload"]).scaled(settings["forward_ns"] + settings["backward_ns"]),
         row["scheduler"],
         {name: settings[name] for name in names},
@@ -113,7 +114,7 @@ def mean_error(rows: Sequence[Mapping[str, Any]], costs: Costs) -> float:
 def best_costs(rows: Sequence[Mapping[str, Any]]) -> tuple[Costs, float]:
     """The costs of the grid that fit best, and their mean error."""
     tried = [
-        Costs(delay_us * 1000, cost_us * 1000)
+        Costs(delay_ns=delay_us * 1000, message_cost_ns=cost_us * 1000)
         for delay_us, cost_us in itertools.product(_DELAYS_US, _COSTS_US)
     ]
     errors = [mean_error(rows, costs) for costs in tried]
@@ -123,8 +124,8 @@ def best_costs(rows: Sequence[Mapping[str, Any]]) -> tuple[Costs, float]:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["results"]
-    except (OSError, ValueError, KeyError, TypeError):
+        rows: list[dict[str, Any]] = read_json(path)["results"]
+    except (UserError, KeyError, TypeError):
         raise UserError(f"{path}: is not a file of byteprophet bench --json") from None
     if not rows or not all(isinstance(row, dict) and row.keys() >= _FIELDS for row in rows):
         raise UserError(f"{path}: must have results, each with {', '.join(sorted(_FIELDS))}")

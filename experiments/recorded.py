@@ -29,11 +29,12 @@ from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
+from byteprophet.paced.busy import Interval, read_busy
+from byteprophet.paced.worker_config import WorkerResult
 from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFER, TRANSFERS, Transfers
+from byteprophet.whole_files import write_whole
 from byteprophet.workload import load, to_toml
-from byteprophet.workload.busy import Interval, read_busy
-from byteprophet.workload.worker_config import WorkerResult
 
 RESULTS = Path(__file__).parent / "results"
 RANK = 0  # the worker that is looked at
@@ -172,7 +173,7 @@ def keep(case: Case, plan: Plan, kept: Path, runs: Path) -> None:
     with Counters(making) as counters:
         directory = run_case(case, plan, workload, making, namespaces=True).directory
     text = json.dumps(counters.samples) + "\n"
-    (directory / _SAMPLES).write_text(text, encoding="utf-8")
+    write_whole(directory / _SAMPLES, text)
     shutil.rmtree(kept, ignore_errors=True)
     directory.rename(kept)
     making.rmdir()

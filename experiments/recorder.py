@@ -1,21 +1,22 @@
-"""What recording costs: iteration time and processor time with it, over those without; its files.
+"""Measures the cost of recording: iteration time, processor time, and the size of its files.
 
     python experiments/recorder.py
 
-Two workers and a server run paced ResNet-50 under prophet, in turn with the recorder on and off,
-round after round:
+Two workers and a server run paced ResNet-50 under prophet. Jobs with and without the recorder
+alternate, for several rounds:
 
-- *limited*: links of 1 Gbit/s, compute and partitions as they are: a network that is waited for;
+- *limited*: links of 1 Gbit/s, default compute and partitions: the job waits for the network;
 - *many messages*: no limit, hardly any compute, partitions of 64 KiB: 1,600 messages each way per
-  iteration, as fast as processors let them go.
+  iteration, as fast as the processors allow.
 
-Printed are ratios on over off of iteration times and of the workers' processor time per iteration,
-with the interval in which each lies in 95 of 100 cases (bench/spread.py), and the medians and the
-spread (1.4826 times the median absolute deviation) of both sides. Then, per table, the size of a
-file of a million events and the time to load it, of rows made up with times that scatter.
+Prints the ratios (with over without the recorder) of iteration times and of the workers' processor
+time per iteration, with 95% intervals (bench/spread.py). Also prints the medians and the spread
+(1.4826 times the median absolute deviation) of both sides. Then prints, for each table, the size of
+a file with a million made-up events, whose times scatter, and the time to load it.
 
-Finished jobs are kept in the results file: started again, the script goes on where it stopped.
-Writes ``recorder.json`` to experiments/results. A quarter of an hour on two quiet cores.
+Finished jobs are kept in the results file. When the script is started again, it continues where it
+stopped. Writes ``recorder.json`` to experiments/results. Takes a quarter of an hour on two quiet
+cores.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from byteprophet.bench import Case, Plan
 from byteprophet.bench.execute import Measured, check_case, run_case
 from byteprophet.bench.spread import Ratio, ratio
 from byteprophet.errors import UserError
-from byteprophet.profile.saving import PROFILING
+from byteprophet.session.profiling import PROFILING
 from byteprophet.timeline.events import EventWriter, Origin
 from byteprophet.timeline.read_events import load_events
 from byteprophet.timeline.tables import TABLES, TableKind
 from byteprophet.timeline.tables import Rows as EventRows
 
-SKIPPED = 2  # iterations: the first makes the keys, in the second forward order is not agreed yet
+SKIPPED = 2  # iterations: the first creates keys; in the second, forward order is not agreed yet
 AT_MOST = 1.01
 EVENTS = 1_000_000
 LARGEST_MB, LONGEST_S = 40.0, 2.0
-_BATCH = 2048  # rows that are written at once
+_BATCH = 2048  # rows written at once
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A job whose cost of recording is measured."""
+    """A job for which the cost of recording is measured."""
 
     bandwidth_bps: int | None
     compute_ns: int | None = None
@@ -69,14 +70,14 @@ SETUPS = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what is missing, print."""
+    """Run missing jobs and print."""
     parser = argparse.ArgumentParser(
         description="Measure what recording costs.",
         epilog="example: python experiments/recorder.py --rounds 5",
     )
     add_places(parser)
-    parser.add_argument("--setups", default=",".join(SETUPS), help="of: " + ", ".join(SETUPS))
-    parser.add_argument("--job-iterations", type=int, default=40, help="of jobs compared")
+    parser.add_argument("--setups", default=",".join(SETUPS), help="some of " + ", ".join(SETUPS))
+    parser.add_argument("--job-iterations", type=int, default=40, help="iterations of each job")
     parser.add_argument("--rounds", type=int, default=5, help="jobs per side")
     options = parser.parse_args(arguments)
     names = options.setups.split(",")
@@ -142,7 +143,7 @@ def _measured(job: Measured) -> dict[str, Any]:
 
 
 def ratios(rows: Sequence[Row]) -> dict[str, tuple[Ratio, Ratio]]:
-    """By setup: iteration times and processor times of workers, on over off, same rounds."""
+    """By setup: ratios of iteration and processor times in the same rounds, on over off."""
     pairs: dict[str, list[tuple[Row, Row]]] = {}
     off = {(row["setup"], row["round"]): row for row in rows if not row["record"]}
     for row in rows:
@@ -160,7 +161,7 @@ def ratios(rows: Sequence[Row]) -> dict[str, tuple[Ratio, Ratio]]:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """What is printed of the jobs."""
+    """The printed lines about jobs."""
     said = []
     for setup, (times, processors) in ratios(rows).items():
         low, high = times.interval
@@ -171,7 +172,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
         )
         low, high = processors.interval
         said.append(
-            f"{setup}: processor time per iteration of a worker {processors.value:.4f} of that "
+            f"{setup}: a worker's processor time per iteration {processors.value:.4f} of that "
             f"without, from {low:.4f} to {high:.4f}"
         )
         for record in (False, True):
@@ -189,7 +190,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
 
 
 def scattered(table: TableKind, count: int) -> EventRows:
-    """Made-up rows: 161 tensors in up to 8 partitions, times that differ as a job's do and more."""
+    """Made-up rows: 161 tensors in up to 8 partitions; times scatter more than those of a job."""
     random = np.random.default_rng(0)
     rows = np.zeros(count, table.dtype)
     places = np.arange(count)
@@ -214,7 +215,7 @@ def scattered(table: TableKind, count: int) -> EventRows:
 
 
 def file_figures(table: TableKind, count: int) -> tuple[float, float]:
-    """Megabytes of a file of ``count`` events, and seconds to load it."""
+    """Megabytes of a file with ``count`` events, and seconds to load it."""
     rows = scattered(table, count)
     names = {number: f"layer{number}.convolution.weight" for number in range(161)}
     with tempfile.TemporaryDirectory() as directory:
@@ -233,7 +234,7 @@ def file_figures(table: TableKind, count: int) -> tuple[float, float]:
 
 
 def file_line(table: TableKind, size_mb: float, took_s: float) -> str:
-    """What is printed of a table's file."""
+    """The printed line about a table's file."""
     held = "holds" if size_mb < LARGEST_MB and took_s < LONGEST_S else "does not hold"
     return (
         f"{table.name}: a million events: {size_mb:.1f} MB, loaded in {took_s:.2f} s (under "

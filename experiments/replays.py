@@ -2,8 +2,8 @@
 
     python experiments/replays.py
 
-Fourteen jobs: every policy, 2 to 4 workers, one and two servers, links of four rates; paced
-ResNet-18 and ResNet-50, real training of digits; BytePS, and DistributedDataParallel over gloo.
+Every policy, 2 to 4 workers, one and two servers, links of four rates; paced ResNet-18 and
+ResNet-50, real training of digits; and without BytePS every all-reduce runtime, 2 and 4 ranks.
 Each is recorded, replayed unchanged, and its replayed iteration time compared with the measured one
 (medians of the slowest worker's, the first five left out). Daydream's model beside it: each tensor
 alone on the link, its size over the bandwidth.
@@ -11,7 +11,7 @@ alone on the link, its size over the bandwidth.
 Prints a line per job and the mean and worst error. ``busy`` is the part of all cores in use while
 the job ran, whoever used them: replay knows nothing of that. Rows are kept, run directories as
 well: started again, the script goes on where it stopped. Writes ``replays.json`` to
-experiments/results. A quarter of an hour per round.
+experiments/results. Half an hour per round.
 """
 
 from __future__ import annotations
@@ -32,29 +32,31 @@ from script import run_script
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan
-from byteprophet.bench.case import all_reduce_case
+from byteprophet.bench.case import all_reduce_case, warmup_of
 from byteprophet.bench.cpu import CpuWatch
 from byteprophet.bench.execute import check_case, run_case
+from byteprophet.bench.runtimes import BYTEPS, RUNTIMES
 from byteprophet.errors import UserError
-from byteprophet.graph.measured import measure_run
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import predict
-from byteprophet.replay.validation import Errors
 from byteprophet.replay.what_if import Changes
 from byteprophet.report.console import table_console
+from byteprophet.validate.validation import Errors
 
 MEAN, WORST = 0.02, 0.05
 """What the errors should be at most."""
 
 _COMPUTE_NS = {"resnet18": 1_200_000_000, "resnet50": 2_400_000_000}
-_DDP = "ddp"
+_COLLECTIVE = tuple(name for name in RUNTIMES if name != BYTEPS)
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Job:
-    """``runs_under``: a policy, or ``ddp``."""
+    """``runs_under``: a policy, or a runtime without servers."""
 
     workload: str
     runs_under: str
@@ -65,8 +67,13 @@ class Job:
     @property
     def label(self) -> str:
         """What rows call it."""
-        roles = f"{self.workers}w" if self.runs_under == _DDP else f"{self.workers}w{self.servers}s"
+        roles = f"{self.workers}w" if self.collective else f"{self.workers}w{self.servers}s"
         return f"{self.workload}-{self.runs_under}-{self.bandwidth}-{roles}"
+
+    @property
+    def collective(self) -> bool:
+        """Whether ranks reduce among themselves."""
+        return self.runs_under in _COLLECTIVE
 
 
 JOBS = (
@@ -82,8 +89,15 @@ JOBS = (
     Job("resnet50", "prophet", "400mbit", servers=2),
     Job(DIGITS, "prophet", "100mbit"),
     Job(DIGITS, "fifo", "200mbit"),
-    Job("resnet18", _DDP, "300mbit"),
-    Job("resnet18", _DDP, "300mbit", workers=4),
+    Job("resnet18", "ddp", "300mbit"),
+    Job("resnet18", "ddp", "300mbit", workers=4),
+    *(
+        Job("resnet18", runtime, bandwidth, workers)
+        for runtime in ("allreduce", "dear", "dear-planned")
+        for bandwidth, workers in (("300mbit", 2), ("300mbit", 4), ("500mbit", 2))
+    ),
+    Job("resnet18", "wfbp", "300mbit"),
+    Job("resnet18", "fsdp2", "300mbit"),
 )
 
 
@@ -125,7 +139,7 @@ def _run(job: Job, options: argparse.Namespace) -> dict[str, Any]:
         begin_ns = time.monotonic_ns()
         directory = _record(job, options)
         busy = watch.share(begin_ns, time.monotonic_ns()).mean
-    found = predict(measure_run(directory), Changes())
+    found = predict(measure_run(Run(directory)), Changes())
     return {
         "paced": job.workload != DIGITS,
         "measured_ns": found.measured_ns,
@@ -147,18 +161,21 @@ def _record(job: Job, options: argparse.Namespace) -> Path:
         return run_digits(
             job.runs_under, rate_bps, True, count, options.runs, record=True
         ).run_directory
-    collective = job.runs_under == _DDP
     case = Case(
         job.workload,
-        schedulers.DEFAULT if collective else job.runs_under,
+        schedulers.DEFAULT if job.collective else job.runs_under,
         rate_bps,
         workers=job.workers,
         servers=job.servers,
         compute_ns=_COMPUTE_NS[job.workload],
     )
-    if collective:
-        case = all_reduce_case(case, _DDP, {})
-    plan = Plan((case,), options.job_iterations, 1, warmup_iterations=0, record=True, idle_s=0.0)
+    warmup = 0
+    if job.collective:
+        case = all_reduce_case(case, job.runs_under, {})
+        warmup = warmup_of([case])  # until its buckets stay as they are
+    plan = Plan(
+        (case,), options.job_iterations, 1, warmup_iterations=warmup, record=True, idle_s=0.0
+    )
     workload = check_case(case, plan, options.runs, namespaces=True)
     return run_case(case, plan, workload, options.runs, namespaces=True).directory
 

@@ -12,7 +12,6 @@ needed. Where some jobs are paced and some are not, ``"paced"`` is null, and eve
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from results_file import write_results
 from byteprophet.bench import describe_machine
 from byteprophet.bench.grid_jobs import code_version
 from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
 
 SCHEMA = 1
 
@@ -94,10 +94,10 @@ class Rows:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         rows = content["results"]
         is_ours = content["schema"] == SCHEMA and isinstance(content["settings"], dict)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (UserError, KeyError, TypeError):
         is_ours, rows = False, None
     if not is_ours or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"{path}: is not a results file of this script")

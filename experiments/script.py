@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from rich.console import Console
-
 from byteprophet import _core, schedulers
 from byteprophet.bench.grid_jobs import code_version
 from byteprophet.bench.grid_store import Record
 from byteprophet.cli.lists import split
-from byteprophet.errors import JobFailed, UserError
+from byteprophet.errors import JobFailed, UserError, one_line
+from byteprophet.report.console import progress_of as progress_of
 from byteprophet.report.grid import code_notes
 
 _INTERRUPTED = 130
@@ -25,8 +24,7 @@ def run_script(main: Callable[[Sequence[str]], None]) -> NoReturn:
     try:
         main(sys.argv[1:])
     except (JobFailed, UserError) as error:
-        line = " ".join(str(error).split())
-        print(f"byteprophet: error: {line}", file=sys.stderr)
+        print(f"byteprophet: error: {one_line(str(error))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UserError) else 1)
     except KeyboardInterrupt:
         print("byteprophet: error: interrupted", file=sys.stderr)
@@ -47,12 +45,6 @@ def print_code_notes(records: Sequence[Record]) -> None:
     """Says where ``records`` were measured with other code than there is now."""
     for line in code_notes(sorted({record["code"] for record in records}), code_version()):
         print(line)
-
-
-def progress_of(name: str) -> Callable[[str], None]:
-    """Says on standard error how far the script ``name`` is."""
-    console = Console(stderr=True, highlight=False, markup=False)
-    return lambda text: console.print(f"{name}: {text}", soft_wrap=True)
 
 
 def scheduler_with_settings(text: str) -> tuple[str, dict[str, int]]:

@@ -68,6 +68,9 @@ class Change:
         return abs(self.fraction) <= ALLOWED
 
 
+_FAILURES = ("Error", "PeerLost", "TimedOut")
+
+
 class Timekeeper:
     """When all workers have begun and the first has ended, from what they say."""
 
@@ -78,7 +81,7 @@ class Timekeeper:
         """Called by the launcher with every line."""
         if line in self._said:
             self._said[line].append(time.monotonic())
-        elif role.startswith("worker") and "Error" in line:
+        elif role.startswith("worker") and any(name in line for name in _FAILURES):
             print(f"[{role}] {line}", file=sys.stderr)
 
     def span_s(self) -> tuple[float, float]:

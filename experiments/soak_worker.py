@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 import byteprophet.torch as bps
+from byteprophet.whole_files import write_whole
 
 # 2.6 MB: biases, small and large layers, several partitions of the largest.
 SIZES = (64, 10_000, 256, 100_000, 1, 30_000, 1_000, 400_000, 512, 90_000, 7, 20_000)
@@ -110,7 +111,7 @@ def main() -> None:
         "iterations": iteration,
         "scheduled_partitions": bps.scheduled_partitions(),
     }
-    (folder / f"worker-{rank}.json").write_text(json.dumps(result))
+    write_whole(folder / f"worker-{rank}.json", json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -35,10 +35,10 @@ from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher.stepper import read_steps
+from byteprophet.monitor.samples import read_network
 from byteprophet.network import Step, format_rate, parse_rate, payload_bps
-from byteprophet.network.monitoring import VARIABLE
-from byteprophet.network.samples import read_network
 from byteprophet.report.plot import save, style_of
+from byteprophet.session.monitoring import VARIABLE
 
 SCHEMA = 1
 TRAFFIC_NS = 2_000_000_000
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
     names = scheduler_names(options.schedulers)
     if schedulers.STOCK in names:
-        raise UserError("--schedulers stock: nothing is recorded under it")
+        raise UserError("--schedulers: stock records nothing")
     low, high = (parse_rate(text, "--rates") for text in _pair(options.rates))
     if low is None or high is None:
         raise UserError("--rates: a step needs two rates, e.g. 1gbit,3gbit")

@@ -151,7 +151,7 @@ def test_plans_are_refused_where_nothing_is_scheduled_yet() -> None:
 )
 def test_wrong_wishes_to_observe_end_the_process(name: str, value: str, message: str) -> None:
     result = run(
-        "from byteprophet import _plugin; from byteprophet.observe import process; "
+        "from byteprophet import _plugin; from byteprophet.session import process; "
         "process.start(_plugin.load(), 0, 2)",
         BYTEPS_SCHEDULER="prophet",
         **{name: value},

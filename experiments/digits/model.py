@@ -1,8 +1,8 @@
-"""A small ResNet for pictures of 8 by 8 pixels: what the digits experiment trains.
+"""The model of the digits experiment: a small ResNet for pictures of 8 by 8 pixels.
 
 Three stages of two residual blocks, 48, 96 and 192 channels wide: 1.6 million parameters in 47
-tensors, 6.2 MB per exchange. Like its large relatives it computes mostly in the first layers and
-keeps most of its parameters in the last ones.
+tensors, 6.2 MB per exchange. Like large ResNets, it spends most computation in the first layers and
+keeps most parameters in the last ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BLOCKS_PER_STAGE = 2
 
 
 class Block(nn.Module):
-    """Two convolutions with batch norm, and a way around them."""
+    """Two convolutions with batch norm, and a shortcut around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -22,6 +22,7 @@ namespace {
 
 using WithoutGil = nb::call_guard<nb::gil_scoped_release>;
 using Addresses = std::vector<std::pair<uint64_t, uint64_t>>;
+using Weights = std::vector<uint64_t>;
 
 std::chrono::nanoseconds Ns(double time_s) {
   // No number is no time, either.
@@ -41,12 +42,12 @@ class Mesh {
   }
 
   void Reduce(uint64_t operation, const Addresses& tensors, const std::string& dtype, bool average,
-              int64_t position) {
-    Begin(exchange::Kind::kReduce, operation, tensors, dtype, average, position);
+              int64_t position, const Weights& weights) {
+    Begin(exchange::Kind::kReduce, operation, tensors, dtype, average, position, weights);
   }
   void Gather(uint64_t operation, const Addresses& tensors, const std::string& dtype,
-              int64_t position) {
-    Begin(exchange::Kind::kGather, operation, tensors, dtype, false, position);
+              int64_t position, const Weights& weights) {
+    Begin(exchange::Kind::kGather, operation, tensors, dtype, false, position, weights);
   }
   std::vector<exchange::Over> Completed(double timeout_s) {
     return mesh_->Completed(Ns(timeout_s));
@@ -64,12 +65,12 @@ class Mesh {
 
  private:
   void Begin(exchange::Kind kind, uint64_t operation, const Addresses& tensors,
-             const std::string& dtype, bool average, int64_t position) {
+             const std::string& dtype, bool average, int64_t position, const Weights& weights) {
     std::vector<exchange::Tensor> known;
     known.reserve(tensors.size());
     for (const auto& [address, elements] : tensors)
       known.push_back({reinterpret_cast<std::byte*>(address), elements});
-    mesh_->Begin(kind, operation, known, exchange::DtypeNamed(dtype), average, position);
+    mesh_->Begin(kind, operation, known, exchange::DtypeNamed(dtype), average, position, weights);
   }
 
   const pid_t process_ = getpid();
@@ -84,12 +85,18 @@ void DefineMesh(nb::module_& module) {
       .def_ro("frames", &exchange::Traffic::frames)
       .def_ro("busy_ns", &exchange::Traffic::busy_ns);
   nb::class_<Mesh>(module, "Mesh")
+      .def_static("dtypes",
+                  [] {
+                    std::vector<std::string> names;
+                    for (const auto& facts : exchange::kDtypes) names.emplace_back(facts.name);
+                    return names;
+                  })
       .def(nb::init<int, const std::vector<int>&, size_t>(), "rank"_a, "sockets"_a,
            "frame_bytes"_a = size_t{1} << 18)
       .def("reduce", &Mesh::Reduce, "operation"_a, "tensors"_a, "dtype"_a, "average"_a,
-           "position"_a, WithoutGil())
+           "position"_a, "weights"_a = Weights(), WithoutGil())
       .def("gather", &Mesh::Gather, "operation"_a, "tensors"_a, "dtype"_a, "position"_a,
-           WithoutGil())
+           "weights"_a = Weights(), WithoutGil())
       .def("completed", &Mesh::Completed, "timeout_s"_a, WithoutGil())
       .def("missing", &Mesh::Missing, "operation"_a, WithoutGil())
       .def("traffic", &Mesh::Traffic, WithoutGil())

@@ -58,8 +58,8 @@ def mxnet_config() -> dict[str, object] | None:
 frameworks = {"torch": torch_config(), "mxnet": mxnet_config()}
 if not any(frameworks.values()):
     sys.exit(
-        "byteprophet: error: neither torch nor mxnet is installed in this Python's environment, "
-        "and BytePS is built for them: install one first (for a machine without a GPU: pip install "
-        "torch==2.13.0)"
+        f"byteprophet: error: {sys.executable} finds neither torch nor mxnet, and BytePS is built "
+        "for them: install one first (pip install torch); what builds in another environment, as "
+        "uv does, needs --no-build-isolation, with scikit-build-core and nanobind installed"
     )
 json.dump(frameworks, sys.stdout)

@@ -22,6 +22,8 @@ enum class Dtype : uint8_t {
   kInt8,
   kUint8,
   kBool,
+  kComplex64,
+  kComplex128,
 };
 
 struct DtypeFacts {
@@ -30,7 +32,7 @@ struct DtypeFacts {
   bool has_fractions;
 };
 
-inline constexpr std::array<DtypeFacts, 10> kDtypes{{
+inline constexpr std::array<DtypeFacts, 12> kDtypes{{
     {"float32", 4, true},
     {"float64", 8, true},
     {"float16", 2, true},
@@ -41,6 +43,8 @@ inline constexpr std::array<DtypeFacts, 10> kDtypes{{
     {"int8", 1, false},
     {"uint8", 1, false},
     {"bool", 1, false},
+    {"complex64", 8, true},
+    {"complex128", 16, true},
 }};
 
 inline const DtypeFacts& FactsOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }

@@ -7,28 +7,28 @@ namespace byteprophet::exchange {
 void Ledger::Add(uint64_t operation, std::vector<int> awaited) {
   const std::lock_guard lock(mutex_);
   if (refuses_) throw std::invalid_argument("mesh: it is closed");
-  UnderWay added;
+  InFlight added;
   added.awaited = std::move(awaited);
-  if (!under_way_.try_emplace(operation, std::move(added)).second)
+  if (!in_flight_.try_emplace(operation, std::move(added)).second)
     throw std::invalid_argument("mesh: operation " + std::to_string(operation) +
                                 " is under way already");
 }
 
 void Ledger::Came(uint64_t operation, int rank) {
   const std::lock_guard lock(mutex_);
-  const auto found = under_way_.find(operation);
-  if (found != under_way_.end()) std::erase(found->second.awaited, rank);
+  const auto found = in_flight_.find(operation);
+  if (found != in_flight_.end()) std::erase(found->second.awaited, rank);
 }
 
 void Ledger::LetGo(uint64_t operation, const std::string& error) {
   const std::lock_guard lock(mutex_);
-  const auto found = under_way_.find(operation);
-  if (found == under_way_.end()) return;
-  UnderWay& held = found->second;
+  const auto found = in_flight_.find(operation);
+  if (found == in_flight_.end()) return;
+  InFlight& held = found->second;
   if (!error.empty() && !held.error) held.error = error;
   if (--held.holders > 0) return;
   over_.emplace_back(operation, std::move(held.error));
-  under_way_.erase(found);
+  in_flight_.erase(found);
   changed_.notify_all();
 }
 
@@ -40,8 +40,8 @@ std::vector<Over> Ledger::Take(std::chrono::nanoseconds timeout) {
 
 std::vector<int> Ledger::Missing(uint64_t operation) const {
   const std::lock_guard lock(mutex_);
-  const auto found = under_way_.find(operation);
-  return found == under_way_.end() ? std::vector<int>() : found->second.awaited;
+  const auto found = in_flight_.find(operation);
+  return found == in_flight_.end() ? std::vector<int>() : found->second.awaited;
 }
 
 void Ledger::Refuse() {
@@ -51,9 +51,9 @@ void Ledger::Refuse() {
 
 void Ledger::Close(const std::string& error) {
   const std::lock_guard lock(mutex_);
-  for (auto& [operation, held] : under_way_)
+  for (auto& [operation, held] : in_flight_)
     over_.emplace_back(operation, held.error ? std::move(held.error) : error);
-  under_way_.clear();
+  in_flight_.clear();
   closed_ = true;
   changed_.notify_all();
 }

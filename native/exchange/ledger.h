@@ -45,7 +45,7 @@ class Ledger {
   void Close(const std::string& error);
 
  private:
-  struct UnderWay {
+  struct InFlight {
     std::vector<int> awaited;
     int holders = 2;
     std::optional<std::string> error;
@@ -53,7 +53,7 @@ class Ledger {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<uint64_t, UnderWay> under_way_;
+  std::map<uint64_t, InFlight> in_flight_;
   std::vector<Over> over_;
   bool refuses_ = false, closed_ = false;
 };

@@ -63,8 +63,12 @@ void Mesh::Prepare(size_t frame_bytes) const {
 }
 
 void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dtype dtype,
-                 bool average, int64_t position) {
+                 bool average, int64_t position, std::span<const uint64_t> weights) {
   const DtypeFacts& facts = FactsOf(dtype);
+  const Owners owners = weights.empty() ? Owners::Equal(ranks_) : Owners(weights);
+  if (owners.ranks() != static_cast<size_t>(ranks_))
+    throw std::invalid_argument("mesh: " + std::to_string(owners.ranks()) +
+                                " owners' weights for " + std::to_string(ranks_) + " ranks");
   if (average && !facts.has_fractions)
     throw std::invalid_argument("mesh: " + std::string(facts.name) + " has no averages");
   for (const Tensor& tensor : tensors) {
@@ -80,7 +84,7 @@ void Mesh::Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dt
                                                          .rank = rank_,
                                                          .shares = {}});
   for (int r = 0; r < ranks_; ++r)
-    operation->shares.push_back(ShareOf(tensors, facts.size_bytes, r, ranks_));
+    operation->shares.push_back(ShareOf(tensors, facts.size_bytes, r, owners));
   std::vector<int> awaited;
   for (int r = 0; r < ranks_; ++r) {
     if (r != rank_ && operation->From(r).size_bytes > 0) awaited.push_back(r);

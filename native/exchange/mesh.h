@@ -46,10 +46,11 @@ class Mesh {
   Mesh& operator=(const Mesh&) = delete;
 
   // Starts an operation: kReduce replaces this rank's share by the sum of all ranks', kGather every
-  // other rank's share by what that rank has there. The tensors stay alive and are left alone until
-  // it is over. Throws std::invalid_argument, and then nothing has happened.
+  // other rank's share by what that rank has there. `weights` are the owners' (shares.h), the same
+  // on all ranks; none: equal ones. The tensors stay alive and are left alone until it is over.
+  // Throws std::invalid_argument, and then nothing has happened.
   void Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dtype dtype, bool average,
-             int64_t position);
+             int64_t position, std::span<const uint64_t> weights = {});
 
   std::vector<Over> Completed(std::chrono::nanoseconds timeout) { return ledger_.Take(timeout); }
   std::vector<int> Missing(uint64_t number) const { return ledger_.Missing(number); }

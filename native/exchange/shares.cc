@@ -2,17 +2,35 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 namespace byteprophet::exchange {
 
-Share ShareOf(std::span<const Tensor> tensors, size_t element_bytes, int rank, int ranks) {
-  const auto of = static_cast<uint64_t>(ranks);
-  // r*n/P without the product, which may not fit.
-  const auto begins = [&](uint64_t r, uint64_t n) { return r * (n / of) + r * (n % of) / of; };
+Owners::Owners(std::span<const uint64_t> weights) : before_{0} {
+  for (const uint64_t weight : weights) {
+    if (weight > kMostWeight - before_.back())
+      throw std::invalid_argument("mesh: the owners' weights add up to more than 2^30");
+    before_.push_back(before_.back() + weight);
+  }
+  if (before_.back() == 0) throw std::invalid_argument("mesh: the owners' weights are all 0");
+}
+
+Owners Owners::Equal(int ranks) {
+  return Owners(std::vector<uint64_t>(static_cast<size_t>(ranks), 1));
+}
+
+uint64_t Owners::Begins(int rank, uint64_t elements) const {
+  // B n / all without the product, which may not fit.
+  const uint64_t before = before_[static_cast<size_t>(rank)], all = before_.back();
+  return before * (elements / all) + before * (elements % all) / all;
+}
+
+Share ShareOf(std::span<const Tensor> tensors, size_t element_bytes, int rank,
+              const Owners& owners) {
   Share share;
   for (const Tensor& tensor : tensors) {
-    const uint64_t first = begins(static_cast<uint64_t>(rank), tensor.elements);
-    const uint64_t end = begins(static_cast<uint64_t>(rank) + 1, tensor.elements);
+    const uint64_t first = owners.Begins(rank, tensor.elements);
+    const uint64_t end = owners.Begins(rank + 1, tensor.elements);
     if (first == end) continue;
     share.pieces.push_back({tensor.data + first * element_bytes, (end - first) * element_bytes});
     share.size_bytes += share.pieces.back().size_bytes;

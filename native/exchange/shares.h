@@ -1,6 +1,11 @@
-// Who owns what: of each tensor's n elements, rank r of P owns [r*n/P, (r+1)*n/P), rounded down.
-// A rank's share of an operation are its pieces of all tensors, one after another; it is sent from,
-// or received into, their own memory.
+// Who owns what: of each tensor's n elements, rank r owns [B(r) n / B(P), B(r+1) n / B(P)), rounded
+// down, where B(r) is the sum of the weights of the ranks before r. Equal weights give [r n / P,
+// (r+1) n / P). A rank of weight 0 owns nothing: it sends its part of every sum, and receives every
+// result. A rank's share of an operation are its pieces of all tensors, one after another; it is
+// sent from, or received into, their own memory.
+//
+// An element is summed by its owner, over the ranks in their order. So sums do not depend on the
+// weights, not even in their last bit.
 #pragma once
 
 #include <sys/uio.h>
@@ -34,7 +39,25 @@ struct Share {
   uint64_t size_bytes = 0;
 };
 
-Share ShareOf(std::span<const Tensor> tensors, size_t element_bytes, int rank, int ranks);
+constexpr uint64_t kMostWeight = uint64_t{1} << 30;  // of all ranks together
+
+// What part of each tensor a rank owns.
+class Owners {
+ public:
+  // One weight for each rank. Throws std::invalid_argument if they are all 0, or too large.
+  explicit Owners(std::span<const uint64_t> weights);
+  static Owners Equal(int ranks);
+
+  size_t ranks() const { return before_.size() - 1; }
+  // The first of `elements` elements that `rank`, or one after it, owns.
+  uint64_t Begins(int rank, uint64_t elements) const;
+
+ private:
+  std::vector<uint64_t> before_;  // B(0) = 0 to B(P)
+};
+
+Share ShareOf(std::span<const Tensor> tensors, size_t element_bytes, int rank,
+              const Owners& owners);
 
 // A place in a share. The share outlives it.
 class Cursor {

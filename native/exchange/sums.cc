@@ -126,6 +126,11 @@ void Sum(Dtype dtype, std::span<const std::byte* const> parts, size_t elements, 
       return SumAs<Plain<uint8_t>>(parts, elements, false, out);
     case Dtype::kBool:
       return SumAs<Bool>(parts, elements, false, out);
+    // A complex number is two: its parts.
+    case Dtype::kComplex64:
+      return SumAs<Plain<float>>(parts, 2 * elements, average, out);
+    case Dtype::kComplex128:
+      return SumAs<Plain<double>>(parts, 2 * elements, average, out);
   }
 }
 

@@ -36,7 +36,7 @@ void Fabric::Send(const Message& message, TimeNs now) {
   if (flow.queue.empty()) flow.sequence = 0;
   flow.queue.push_back({uint64_t{message.urgency} << 32 | flow.sequence++, message});
   std::push_heap(flow.queue.begin(), flow.queue.end());
-  if (flow.under_way) return;
+  if (flow.in_flight) return;
   StartNext(number, now);
   links_.Settle(now);
 }
@@ -47,7 +47,7 @@ const Fabric::Message* Fabric::Advance(TimeNs now) {
   const bool last = !std::exchange(flow.in_cost, false);
   if (last) {
     finished_ = flow.message;
-    flow.under_way = false;
+    flow.in_flight = false;
     for (const size_t link : {size_t{finished_.sender}, senders_ + finished_.receiver}) {
       uses_[link].bytes += finished_.bytes;
       ++uses_[link].messages;
@@ -76,7 +76,7 @@ void Fabric::StartNext(size_t number, TimeNs now) {
   std::pop_heap(flow.queue.begin(), flow.queue.end());
   flow.message = flow.queue.back().message;
   flow.queue.pop_back();
-  flow.under_way = true;
+  flow.in_flight = true;
   flow.in_cost = flow.message.cost_ns > 0;
   if (!flow.in_cost) return StartBytes(number, now);
   links_.StartCost(number, flow.message.cost_ns, now);

@@ -67,7 +67,7 @@ class Fabric {
     bool operator<(const Queued& other) const { return order > other.order; }
   };
   struct Flow {
-    bool under_way = false;
+    bool in_flight = false;
     bool in_cost = false;
     uint32_t sequence = 0;
     Message message{};          // under way

@@ -7,9 +7,9 @@
 #include <span>
 #include <unordered_map>
 
-#include "prophet/bandwidth.h"
-#include "prophet/delay.h"
-#include "prophet/forecast.h"
+#include "prophet/policy/bandwidth.h"
+#include "prophet/policy/delay.h"
+#include "prophet/policy/forecast.h"
 #include "prophet/policy/queued.h"
 
 namespace prophet {

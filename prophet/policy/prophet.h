@@ -44,8 +44,8 @@
 #include <span>
 #include <unordered_map>
 
-#include "prophet/link_load.h"
-#include "prophet/planned_order.h"
+#include "prophet/policy/link_load.h"
+#include "prophet/policy/planned_order.h"
 #include "prophet/policy/predicting.h"
 #include "prophet/settings.h"
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "prophet/policy.h"
-#include "prophet/queues.h"
+#include "prophet/policy/queues.h"
 
 namespace prophet {
 

@@ -1,1 +1,5 @@
 """byteprophet."""
+
+from byteprophet.errors import PeerLost, TimedOut
+
+__all__ = ["PeerLost", "TimedOut"]

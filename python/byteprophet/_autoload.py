@@ -1,24 +1,36 @@
-"""Automatic loading, for training scripts that know nothing of us.
+"""Loads byteprophet automatically into training scripts that do not mention it.
 
-Imported at interpreter start by ``byteprophet.pth`` if ``BYTEPS_SCHEDULER`` is set. It installs an
-import hook and does nothing else. When the script imports ``byteps.torch`` or ``byteps.mxnet``, the
-plug-in is loaded first, then BytePS as usual, then ours are put in the place of the functions they
-replace. Without the plug-in (see ``_plugin.load``) BytePS stays as it is.
+``byteprophet.pth`` imports this at interpreter start if one of the variables below is set. It only
+installs an import hook.
+
+With ``BYTEPS_SCHEDULER``, the hook waits for ``byteps.torch`` or ``byteps.mxnet``. It loads the
+plug-in first, then BytePS as usual, and then replaces some of its functions with ours. If there is
+no plug-in (see ``_plugin.load``), BytePS stays as it is. In a rank of a job without servers, the
+functions of ``byteps.torch`` are replaced if ``BYTEPROPHET_STRATEGY`` is set.
+
+With ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_RECORD``, the hook waits for the module that defines
+``DistributedDataParallel``, whose constructor then calls ours (``torch/data_parallel.py``).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
+
+_BYTEPS = ("byteps.torch", "byteps.torch.cross_barrier", "byteps.mxnet")
+_DATA_PARALLEL = "torch.nn.parallel.distributed"
 
 
 class _Around(Loader):
-    """Runs the real loader between the plug-in and the replacements."""
+    """Runs the real loader, and changes what it has loaded."""
 
     def __init__(self, real: Loader) -> None:
         self._real = real
@@ -27,21 +39,25 @@ class _Around(Loader):
         return self._real.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ == _DATA_PARALLEL:
+            self._real.exec_module(module)
+            _wrap_constructor(module.DistributedDataParallel)
+            return
         from byteprophet import _plugin
 
         framework = module.__name__.split(".")[1]
         plugin = _plugin.load(framework)
         self._real.exec_module(module)
-        if plugin is not None:
+        if plugin is not None or _without_servers(os.environ):
             replacements = importlib.import_module(f"byteprophet.{framework}.replacements")
             replacements.install(module)
 
 
 class _Finder(MetaPathFinder):
-    """Finds each module that has replacements once, through the other finders."""
+    """Finds each module that is changed once, through the other finders."""
 
-    def __init__(self) -> None:
-        self._names = {"byteps.torch", "byteps.torch.cross_barrier", "byteps.mxnet"}
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = set(names)
 
     def find_spec(
         self,
@@ -58,4 +74,39 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-sys.meta_path.insert(0, _Finder())
+def _wrap_constructor(kind: Any) -> None:
+    """Have ``kind()`` call ours. torch is still being imported, so ours is imported when called."""
+    plain = kind.__init__
+
+    @functools.wraps(plain)
+    def constructed(model: Any, *arguments: Any, **options: Any) -> None:
+        ours = importlib.import_module("byteprophet.torch.data_parallel")
+        ours.construct(plain, model, *arguments, **options)
+
+    kind.__init__ = constructed
+
+
+def _changed_modules(environment: Mapping[str, str]) -> list[str]:
+    """The names of the modules that are changed when they are imported."""
+    names = [*_BYTEPS] if environment.get("BYTEPS_SCHEDULER") else []
+    if _without_servers(environment):
+        names += [name for name in _BYTEPS if name.startswith("byteps.torch")]
+    recorded = environment.get("BYTEPROPHET_RECORD", "0") != "0"
+    if recorded or environment.get("BYTEPROPHET_STRATEGY"):
+        names.append(_DATA_PARALLEL)
+    return names
+
+
+def _without_servers(environment: Mapping[str, str]) -> bool:
+    """Whether a strategy may replace BytePS in this process, a rank of torch.distributed."""
+    ranks = environment.get("WORLD_SIZE") and not environment.get("DMLC_NUM_WORKER")
+    return bool(ranks and environment.get("BYTEPROPHET_STRATEGY"))
+
+
+def _install(names: Sequence[str]) -> None:
+    sys.meta_path.insert(0, _Finder(names))
+    if _DATA_PARALLEL in names and _DATA_PARALLEL in sys.modules:  # this is a fork
+        _wrap_constructor(sys.modules[_DATA_PARALLEL].DistributedDataParallel)
+
+
+_install(_changed_modules(os.environ))

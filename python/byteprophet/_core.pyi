@@ -171,12 +171,13 @@ class Traffic:
 class Mesh:
     """Sums and gathers between the ranks of a job. See native/exchange/mesh.h.
 
-    Of each tensor's n elements, rank r of P owns [r * n // P, (r + 1) * n // P). Tensors are pairs
-    (address, elements) of dense memory of ``dtype`` ("float32", "float64", "float16", "bfloat16",
-    "int64", "int32", "int16", "int8", "uint8", "bool"); they stay alive, and are left alone, until
-    their operation is over. An operation is a 64-bit number, the same on every rank for the same
-    exchange, and used once. Of those that are ready, the one of smallest ``position`` is sent next.
-    What does not fit raises ``ValueError``, as does anything started after ``close``.
+    Of each tensor's n elements, rank r owns those from n * B(r) // B(P) to n * B(r + 1) // B(P),
+    where B(r) is the sum of the ``weights`` before r; without weights, they are equal. All ranks
+    start an operation with the same weights. Tensors are pairs (address, elements) of dense memory
+    of ``dtype``, one of ``dtypes()``; they stay alive, and are left alone, until their operation is
+    over. An operation is a 64-bit number, the same on every rank for the same exchange, and used
+    once. Of those that are ready, the one of smallest ``position`` is sent next. What does not fit
+    raises ``ValueError``, as does anything started after ``close``.
 
     All calls release the GIL, and any thread may make them.
     """
@@ -187,6 +188,10 @@ class Mesh:
         They belong to the mesh from now on, also if this raises.
         """
 
+    @staticmethod
+    def dtypes() -> list[str]:
+        """Types of elements that can be exchanged, by torch's names."""
+
     def reduce(
         self,
         operation: int,
@@ -194,6 +199,7 @@ class Mesh:
         dtype: str,
         average: bool,
         position: int,
+        weights: Sequence[int] = (),
     ) -> None:
         """The own share becomes the sum of all ranks', in rank order, or that times 1/P.
 
@@ -202,7 +208,12 @@ class Mesh:
         """
 
     def gather(
-        self, operation: int, tensors: Sequence[tuple[int, int]], dtype: str, position: int
+        self,
+        operation: int,
+        tensors: Sequence[tuple[int, int]],
+        dtype: str,
+        position: int,
+        weights: Sequence[int] = (),
     ) -> None:
         """Every other rank's share becomes what that rank has there."""
 
@@ -214,7 +225,7 @@ class Mesh:
         """
 
     def missing(self, operation: int) -> list[int]:
-        """Ranks whose part of it has not come; none where it is not under way."""
+        """Ranks whose part of it has not come; none if it is not in flight."""
 
     def traffic(self) -> tuple[Traffic, Traffic]:
         """Sent and received. What is received is busy while its sender has something to send."""

@@ -1,11 +1,12 @@
-"""How a worker process leaves whose script has failed.
+"""Ends a worker process whose script has failed.
 
-BytePS shuts down at exit, and waits there for all other workers. If this one failed they never
-come: they wait for its gradients. So after an uncaught exception BytePS is not shut down, and the
-process ends with status 1 once the exit handlers have run.
+At exit, BytePS shuts down and waits for all other workers. If this worker has failed, the others
+never reach that point, because they wait for its gradients. So after an uncaught exception BytePS
+is not shut down, and the process ends with status 1 once the exit handlers have run.
 
-Exit handlers run in reverse order: ``leave_at_exit`` is called when the front is imported, before
-anything of BytePS registers a handler; ``skip_shutdown`` once BytePS has registered its own.
+Exit handlers run in reverse order. ``leave_at_exit`` is therefore called when the front is
+imported, before BytePS registers any handler, and ``skip_shutdown`` after BytePS has registered its
+own.
 """
 
 from __future__ import annotations

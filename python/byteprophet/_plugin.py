@@ -1,10 +1,10 @@
-"""Loading the plug-in: the scheduled queue that takes the place of BytePS' own.
+"""Loads the plug-in: the scheduled queue that replaces BytePS' own.
 
-The plug-in defines the methods of BytePS' queue again, so it must be loaded before BytePS'
-extension for the framework (torch or mxnet), after the framework, and only beside the very build of
-BytePS it was made for: there is one library per framework. It is loaded when ``BYTEPS_SCHEDULER``
-names a policy. A wrong setting ends the process with one line and exit status
-2; a BytePS of another build is left as it is, with one warning.
+The plug-in redefines the methods of BytePS' queue. So it must be loaded after the framework (torch
+or mxnet) and before BytePS' extension for it, and only with the build of BytePS that it was linked
+against. There is one plug-in per framework. It is loaded if ``BYTEPS_SCHEDULER`` names a policy. A
+wrong setting ends the process with one line and exit status 2. With another build of BytePS, the
+plug-in is not loaded, and one warning says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 import byteprophet
-from byteprophet.errors import UserError
+from byteprophet.errors import UserError, one_line
 from byteprophet.observe.messages import MessageSource
 from byteprophet.timeline.native_rows import take_all
 from byteprophet.timeline.tables import TRANSFER
@@ -122,7 +122,7 @@ class Plugin:
         return [self._starts.popleft() for _ in range(len(self._starts))]
 
     def iteration(self) -> int:
-        """Iterations begun so far, the number of the one under way; 0 before the first."""
+        """Iterations begun so far, the number of the current one; 0 before the first."""
         return int(self._library.byteprophet_iteration())
 
     def record_transfers(self, every: int) -> None:
@@ -181,7 +181,7 @@ class Plugin:
             raise ValueError(error.value.decode(errors="replace"))
 
     def partition_bytes(self) -> int:
-        """Of the iteration under way, as the policy knows it; 0 where nothing is scheduled."""
+        """Of the current iteration, as the policy knows it; 0 where nothing is scheduled."""
         return int(self._library.byteprophet_partition_bytes())
 
     def preferred_partition_bytes(self) -> int:
@@ -297,5 +297,5 @@ def _mismatch(native: Path | None, framework: str) -> str | None:
 
 
 def _refuse(message: str) -> NoReturn:
-    print(f"byteprophet: error: {message}", file=sys.stderr)
+    print(f"byteprophet: error: {one_line(message)}", file=sys.stderr)
     raise SystemExit(2)

@@ -1,11 +1,21 @@
-"""The exceptions that reach the command line.
+"""The exceptions that reach the command line, and those that a training script can catch.
 
 ``Error``
  ├── ``UserError``   wrong usage or input: one line, exit status 2
- └── ``JobFailed``   a job started and did not finish well: one line, exit status 1
+ │    └── ``NotWritten``   a file cannot be written (``whole_files.py``)
+ └── ``JobFailed``   a job started but failed: one line, exit status 1
+
+``RuntimeError``
+ ├── ``PeerLost``   another rank, or another role of the job, is gone
+ └── ``TimedOut``   the time limit of a wait for another rank has passed
 """
 
 from __future__ import annotations
+
+import contextlib
+import sys
+
+_LONGEST_LINE = 1000
 
 
 class Error(Exception):
@@ -16,5 +26,54 @@ class UserError(Error):
     """The request cannot be carried out as written."""
 
 
+class NotWritten(UserError):
+    """A file cannot be written: no space, no permission, no directory."""
+
+
 class JobFailed(Error):
     """A role of a job failed, was killed, or did not answer in time."""
+
+
+class PeerLost(RuntimeError):
+    """Another rank, or another role of the job, is gone: what needs it never comes.
+
+    Parameters may be between two updates. ``byteprophet.PeerLost``.
+    """
+
+
+class TimedOut(RuntimeError):
+    """Another rank was waited for as long as ``BYTEPROPHET_TIMEOUT_S`` allows.
+
+    It may be slow, gone, or in another call. ``byteprophet.TimedOut``.
+    """
+
+
+def because_of(error: BaseException, text: str) -> RuntimeError:
+    """A ``RuntimeError`` that says ``text``, of the class by which scripts catch ``error``."""
+    for kind in (PeerLost, TimedOut):
+        if isinstance(error, kind):
+            return kind(text)
+    return RuntimeError(text)
+
+
+def warn(text: str) -> None:
+    """Say ``text`` on standard error; a disk that is full there, too, is not the job's end."""
+    with contextlib.suppress(OSError):
+        print(f"byteprophet: warning: {text}", file=sys.stderr, flush=True)
+
+
+def described(error: Exception) -> str:
+    """What ``error`` says, with its kind where it is none of ours."""
+    return str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+
+
+def one_line(text: str) -> str:
+    """``text`` as a line for people: not too long, and without what would steer a terminal.
+
+    An error quotes what somebody gave, which may be anything.
+    """
+    line = " ".join(text.split())
+    if len(line) > _LONGEST_LINE:
+        half = _LONGEST_LINE // 2
+        line = f"{line[:half]} ... {line[-half:]}"
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)

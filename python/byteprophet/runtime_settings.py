@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 
+STRATEGY = "BYTEPROPHET_STRATEGY"
+OWNERS = "BYTEPROPHET_OWNERS"
+REGION_COSTS = "BYTEPROPHET_REGION_COSTS"
+REGION_MODES = "BYTEPROPHET_REGION_MODES"
+REGION_MEMORY = "BYTEPROPHET_REGION_MEMORY"
+FUSION_BYTES = "BYTEPROPHET_FUSION_BYTES"
+DEFAULT_FUSION_BYTES, LARGEST_FUSION_BYTES = 256 << 10, 1 << 20
 DEFAULT_TIMEOUT_S = 1800.0  # rank 0 may evaluate for long while the others wait
 
 
@@ -18,13 +26,28 @@ class RuntimeSettings:
     ``overlap``: false makes ``step()`` wait for all updates, as BytePS does; BYTEPROPHET_OVERLAP.
     ``timeout_s``: how long any one wait may last before it is an error; BYTEPROPHET_TIMEOUT_S.
     ``tune``: tune the scheduler's settings (``tuning.py``); BYTEPROPHET_TUNE, checked where used.
-    ``debug``: tell which lines read what is still under way (``reads.py``); BYTEPROPHET_DEBUG.
+    ``strategy``: the file of a strategy to apply, "" for none; BYTEPROPHET_STRATEGY.
+    ``owners``: without servers, how much each rank owns, as weights; "": equally much;
+    BYTEPROPHET_OWNERS, checked where used.
+    ``region_costs``: measure what regions of the model cost, save that in this file, and end; "" to
+    train; BYTEPROPHET_REGION_COSTS. ``region_modes``: in these modes; BYTEPROPHET_REGION_MODES.
+    ``region_memory``: measure also what memory they take, and save that in this file; "" not to;
+    BYTEPROPHET_REGION_MEMORY.
+    ``fusion_bytes``: how large a buffer that small gradients share may be, with servers; 0: every
+    gradient travels alone; BYTEPROPHET_FUSION_BYTES.
+    ``debug``: report lines that read data in flight (``reads.py``); BYTEPROPHET_DEBUG.
     """
 
     overlap: bool = True
     debug: bool = False
     tune: str = ""
+    strategy: str = ""
+    owners: str = ""
+    region_costs: str = ""
+    region_modes: tuple[str, ...] = ()
+    region_memory: str = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
+    fusion_bytes: int = DEFAULT_FUSION_BYTES
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> RuntimeSettings:
@@ -38,15 +61,42 @@ class RuntimeSettings:
             raise UserError(f"BYTEPS_ENABLE_ASYNC={asynchronous}: not supported; unset it")
         overlap = flag(environment, "BYTEPROPHET_OVERLAP", "1")
         debug = flag(environment, "BYTEPROPHET_DEBUG")
-        text = environment.get("BYTEPROPHET_TIMEOUT_S", str(DEFAULT_TIMEOUT_S))
-        try:
-            timeout_s = float(text)
-        except ValueError:
-            timeout_s = 0.0
-        if not 0.0 < timeout_s < 1e6:
-            raise UserError(f"BYTEPROPHET_TIMEOUT_S={text}: must be a number of seconds above 0")
         tune = environment.get("BYTEPROPHET_TUNE", "")
-        return cls(overlap=overlap, debug=debug, tune=tune, timeout_s=timeout_s)
+        return cls(
+            overlap=overlap,
+            debug=debug,
+            tune=tune,
+            strategy=environment.get(STRATEGY, ""),
+            owners=environment.get(OWNERS, ""),
+            region_costs=environment.get(REGION_COSTS, ""),
+            region_memory=environment.get(REGION_MEMORY, ""),
+            region_modes=tuple(environment.get(REGION_MODES, "compiled").split(",")),
+            timeout_s=timeout_of(environment),
+            fusion_bytes=_fusion_bytes(environment),
+        )
+
+
+def _fusion_bytes(environment: Mapping[str, str]) -> int:
+    text = environment.get(FUSION_BYTES, str(DEFAULT_FUSION_BYTES))
+    size_bytes = whole_number(text)
+    if size_bytes is None or size_bytes > LARGEST_FUSION_BYTES:
+        raise UserError(
+            f"{FUSION_BYTES}={text}: must be a number of bytes from 0 (no fusion) to "
+            f"{LARGEST_FUSION_BYTES}"
+        )
+    return size_bytes
+
+
+def timeout_of(environment: Mapping[str, str]) -> float:
+    """BYTEPROPHET_TIMEOUT_S, in seconds; UserError unless it is a number above 0."""
+    text = environment.get("BYTEPROPHET_TIMEOUT_S", str(DEFAULT_TIMEOUT_S))
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = 0.0
+    if not 0.0 < timeout_s < 1e6:
+        raise UserError(f"BYTEPROPHET_TIMEOUT_S={text}: must be a number of seconds above 0")
+    return timeout_s
 
 
 def flag(environment: Mapping[str, str], name: str, default: str = "0") -> bool:

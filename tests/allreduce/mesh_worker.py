@@ -11,7 +11,9 @@ import time
 import numpy as np
 from torch.distributed import TCPStore
 
-from byteprophet.allreduce.mesh import connect, own_address
+from byteprophet.allreduce.address import route_address
+from byteprophet.allreduce.meeting import Meeting
+from byteprophet.allreduce.mesh import connect
 
 LONG_S = 120.0
 
@@ -19,7 +21,8 @@ LONG_S = 120.0
 def main() -> None:
     port, rank, size = map(int, sys.argv[1:4])
     store = TCPStore("127.0.0.1", port, None, is_master=False, wait_for_workers=False)
-    mesh = connect(store, rank, size, LONG_S, prefix="mesh", address=own_address("127.0.0.1"))
+    meeting = Meeting(store, "mesh", LONG_S)
+    mesh = connect(meeting, rank, size, address=route_address("127.0.0.1"))
     if len(sys.argv) > 4:
         time.sleep(LONG_S)
     values = np.full(300_001, (rank + 1) ** 2, np.float64)

@@ -7,8 +7,8 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -20,8 +20,11 @@ import numpy.typing as npt
 import pytest
 
 from byteprophet._core import Mesh
-from byteprophet.allreduce.mesh import connect, own_address
+from byteprophet.allreduce.meeting import Meeting
+from byteprophet.allreduce.mesh import connect
 from byteprophet.errors import JobFailed, UserError
+
+from ..python_process import start_python
 
 dist = pytest.importorskip("torch.distributed")
 
@@ -36,7 +39,7 @@ def store() -> Any:
 
 def meshes(store: Any, size: int) -> list[Mesh]:
     def one(rank: int) -> Mesh:
-        return connect(store, rank, size, LONG_S, prefix="test", address="127.0.0.1")
+        return connect(Meeting(store, "test", LONG_S), rank, size, address="127.0.0.1")
 
     with ThreadPoolExecutor(size) as threads:
         return list(threads.map(one, range(size)))
@@ -98,8 +101,8 @@ def test_what_does_not_fit_is_refused(store: Any) -> None:
     with closed_in_the_end(meshes(store, 1)) as (mesh,):
         with pytest.raises(ValueError, match="int32 has no averages"):
             mesh.reduce(1, of(array), "int32", True, 0)
-        with pytest.raises(ValueError, match="complex64 cannot be exchanged"):
-            mesh.reduce(1, of(array), "complex64", False, 0)
+        with pytest.raises(ValueError, match="complex32 cannot be exchanged"):
+            mesh.reduce(1, of(array), "complex32", False, 0)
         with pytest.raises(ValueError, match="not aligned"):
             mesh.gather(1, [(array.ctypes.data + 1, 1)], "int32", 0)
         mesh.close(0)
@@ -144,11 +147,7 @@ def test_processes_with_a_tcp_store() -> None:
         "127.0.0.1", 0, None, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
     )
     workers = [
-        subprocess.Popen(
-            [sys.executable, WORKER, str(server.port), str(rank), str(size)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        start_python(WORKER, server.port, rank, size, stdout=subprocess.PIPE)
         for rank in range(size)
     ]
     lines = [worker.communicate(timeout=LONG_S)[0] for worker in workers]
@@ -161,8 +160,8 @@ def test_a_process_that_is_killed_is_named(store: Any) -> None:
     server = dist.TCPStore(
         "127.0.0.1", 0, None, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
     )
-    with subprocess.Popen([sys.executable, WORKER, str(server.port), "1", "2", "stay"]) as worker:
-        mesh = connect(server, 0, 2, LONG_S, prefix="mesh", address="127.0.0.1")
+    with start_python(WORKER, server.port, 1, 2, "stay") as worker:
+        mesh = connect(Meeting(server, "mesh", LONG_S), 0, 2, address="127.0.0.1")
         array = np.zeros(8, np.float32)
         mesh.reduce(7, of(array), "float32", False, 0)
         worker.kill()
@@ -183,7 +182,7 @@ def intrude(port: int, what: bytes) -> socket.socket:
 
 def test_intruders_do_not_stop_a_rendezvous_and_are_closed(store: Any) -> None:
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(connect, store, 0, 2, LONG_S, prefix="t", address="127.0.0.1")
+        first = threads.submit(connect, Meeting(store, "t", LONG_S), 0, 2, address="127.0.0.1")
         store.wait(["t/0"], timedelta(seconds=LONG_S))
         port = int(store.get("t/0").split()[1])
         hello = b"byteprophet mesh" + (1).to_bytes(4, "little") + bytes(4) + bytes(32)
@@ -198,7 +197,7 @@ def test_intruders_do_not_stop_a_rendezvous_and_are_closed(store: Any) -> None:
         mirror.sendall(mirror.recv(64, socket.MSG_WAITALL)[32:])
         for intruder in (garbage, liar, mirror):
             assert ended(intruder)
-        second = threads.submit(connect, store, 1, 2, LONG_S, prefix="t", address="127.0.0.1")
+        second = threads.submit(connect, Meeting(store, "t", LONG_S), 1, 2, address="127.0.0.1")
         made = [first.result(LONG_S), second.result(LONG_S)]
     assert ended(silent)
     with pytest.raises(ConnectionRefusedError):
@@ -222,11 +221,11 @@ def ended(connection: socket.socket) -> bool:
 
 def test_more_silent_connections_than_are_kept(store: Any) -> None:
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(connect, store, 0, 2, LONG_S, prefix="t", address="127.0.0.1")
+        first = threads.submit(connect, Meeting(store, "t", LONG_S), 0, 2, address="127.0.0.1")
         store.wait(["t/0"], timedelta(seconds=LONG_S))
         port = int(store.get("t/0").split()[1])
         silent = [intrude(port, b"") for _ in range(300)]
-        second = threads.submit(connect, store, 1, 2, LONG_S, prefix="t", address="127.0.0.1")
+        second = threads.submit(connect, Meeting(store, "t", LONG_S), 1, 2, address="127.0.0.1")
         with closed_in_the_end([first.result(LONG_S), second.result(LONG_S)]):
             for connection in silent:
                 connection.close()
@@ -246,7 +245,7 @@ def test_who_listens_without_the_key_is_not_joined(store: Any) -> None:
 
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(JobFailed, match="cannot join rank 0 at "):
-            connect(store, 1, 2, 0.5, prefix="t", address="127.0.0.1")
+            connect(Meeting(store, "t", 0.5), 1, 2, address="127.0.0.1")
         impostor.shutdown(socket.SHUT_RDWR)
 
 
@@ -255,26 +254,33 @@ def test_who_listens_without_the_key_is_not_joined(store: Any) -> None:
 
 def test_missing_ranks_are_named(store: Any) -> None:
     with pytest.raises(JobFailed, match=r"ranks 1, 2 have not come within 0.2 s"):
-        connect(store, 0, 3, 0.2, prefix="a", address="127.0.0.1")
+        connect(Meeting(store, "a", 0.2), 0, 3, address="127.0.0.1")
     with pytest.raises(JobFailed, match=r"rank 0 has not come within 0.2 s"):
-        connect(store, 1, 3, 0.2, prefix="b", address="127.0.0.1")
+        connect(Meeting(store, "b", 0.2), 1, 3, address="127.0.0.1")
+
+
+def test_a_rank_that_fails_tells_the_others_why(store: Any) -> None:
+    def one(rank: int) -> str:
+        meeting = Meeting(store, "t", LONG_S)
+        address = "192.0.2.1" if rank == 1 else "127.0.0.1"
+        with pytest.raises((JobFailed, UserError)) as failure, meeting.failure_is_said():
+            connect(meeting, rank, 3, address=address)
+        return str(failure.value)
+
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(3) as threads:
+        (said,) = set(threads.map(one, range(3)))
+    assert "cannot listen on 192.0.2.1" in said
+    assert time.monotonic() - began_s < LONG_S / 2
 
 
 def test_what_is_no_place_is_refused(store: Any) -> None:
     store.set("t/key", bytes(32))
     store.set("t/0", b"somewhere 80")
     with pytest.raises(JobFailed, match="rank 0 has published b'somewhere 80'"):
-        connect(store, 1, 2, 5, prefix="t", address="127.0.0.1")
-
-
-def test_own_address() -> None:
-    assert own_address("127.0.0.1") == "127.0.0.1"
-    assert own_address("localhost") in ("127.0.0.1", "::1")
-    assert own_address("192.0.2.1", "lo") == "127.0.0.1"
-    with pytest.raises(UserError, match="interface nowhere0 has no address"):
-        own_address("127.0.0.1", "nowhere0")
+        connect(Meeting(store, "t", 5), 1, 2, address="127.0.0.1")
 
 
 def test_an_address_of_another_host_is_refused(store: Any) -> None:
     with pytest.raises(UserError, match=r"cannot listen on 192\.0\.2\.1"):
-        connect(store, 0, 2, 5, prefix="t", address="192.0.2.1")
+        connect(Meeting(store, "t", 5), 0, 2, address="192.0.2.1")

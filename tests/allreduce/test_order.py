@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet.allreduce.groups import Groups, fixed_size
+from byteprophet.allreduce.levelled import levelled
 from byteprophet.allreduce.model import Order, predict
-from byteprophet.allreduce.order import RUNTIMES, dear, earliest_deadline, iteration_ns, planned
-from byteprophet.allreduce.timing import Timing
+from byteprophet.allreduce.order import (
+    RUNTIMES,
+    by_deadlines,
+    dear,
+    earliest_deadline,
+    iteration_ns,
+    planned,
+    uninterrupted,
+)
+from byteprophet.allreduce.timing import Link, Timing
 
 from .timings import MODELS, of_model, partitions, timings
 
@@ -49,7 +59,7 @@ def test_all_reduces_go_one_after_another(timing: Timing) -> None:
     assert list(found.gather_end_ns) == sorted(found.gather_end_ns)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(grouped(most=3))
 def test_no_order_of_the_same_groups_is_faster_than_the_planned_one(
     case: tuple[Timing, Groups],
@@ -88,3 +98,37 @@ def test_real_networks_gather_both_gradients_and_parameters() -> None:
         timing = of_model(model, 1.0, message_cost_ns=100_000)
         groups = fixed_size(timing, 2 << 20)
         assert set(planned(timing, groups).after_step) == {False, True}
+
+
+@settings(max_examples=200)
+@given(grouped(), st.integers(3, 5), st.integers(1, 3))
+def test_on_unequal_links_the_better_of_two_orders_is_used(
+    case: tuple[Timing, Groups], ranks: int, slow: int
+) -> None:
+    """Both have all positions once; with equal links, earliest deadlines remain."""
+    timing, groups = case
+    assert by_deadlines(timing, groups) == earliest_deadline(timing, groups)
+    rates_bps = [2 * 10**9] * (ranks - min(slow, ranks - 1)) + [10**9] * min(slow, ranks - 1)
+    link = Link.of_ranks(rates_bps, owners=levelled(rates_bps).weights)
+    timing = replace(timing, link=link)
+    both = [rule(timing, groups) for rule in (earliest_deadline, uninterrupted)]
+    for order in both:
+        assert sorted((*order.reduce, *order.gather)) == list(range(2 * len(groups)))
+    times_ns = [predict(timing, groups, order).iteration_ns for order in both]
+    assert predict(timing, groups, by_deadlines(timing, groups)).iteration_ns == min(times_ns)
+    assert predict(timing, groups, planned(timing, groups)).iteration_ns == min(times_ns)
+
+
+def test_finishing_what_has_begun_pays_on_unequal_links() -> None:
+    """Gradients become ready twice as fast as the slow link takes them."""
+    rates_bps = [10**9] * 3 + [5 * 10**8]
+    timing = of_model("resnet50", 1.0)
+    scale = timing.link.bandwidth_bps / 10**9
+    link = Link.of_ranks([round(r * scale) for r in rates_bps], owners=(1, 1, 1, 0))
+    timing = replace(timing, link=link)
+    groups = fixed_size(timing, 4_000_000)
+    preempting_ns, finishing_ns = (
+        predict(timing, groups, rule(timing, groups)).iteration_ns
+        for rule in (earliest_deadline, uninterrupted)
+    )
+    assert preempting_ns > 1.05 * finishing_ns

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byteprophet.allreduce.timing import Link, Parameter, Timing
+from byteprophet.bound import all_reduced_bytes
 from byteprophet.profile import Burst, Profile, TensorProfile
 from byteprophet.workload import load
-from byteprophet.workload.bound import all_reduced_bytes
 
 LINK = Link(4, 10**9, 250)
 
@@ -22,13 +22,17 @@ def test_a_half_costs_alpha_and_its_bytes(
     ranks: int, bandwidth_bps: int, cost_ns: int, size_bytes: int
 ) -> None:
     exact = Fraction(8 * size_bytes * 10**9 * (ranks - 1), ranks * bandwidth_bps)
-    assert Link(ranks, bandwidth_bps, cost_ns).half_ns(size_bytes) == cost_ns + math.ceil(exact)
+    assert Link(ranks, bandwidth_bps, cost_ns).halves_ns(size_bytes) == (
+        (cost_ns + math.ceil(exact),) * 2,
+    )
 
 
 def test_both_halves_move_what_an_all_reduce_moves() -> None:
     size_bytes = 10**9
     link = Link(4, 8 * 10**9)  # a byte per nanosecond
-    assert 2 * link.half_ns(size_bytes) == all_reduced_bytes(size_bytes, 4)
+    assert link.reduce_ns(size_bytes) + link.gather_ns(size_bytes) == all_reduced_bytes(
+        size_bytes, 4
+    )
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert-base", "random:7"])

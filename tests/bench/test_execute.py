@@ -14,8 +14,8 @@ from byteprophet.bench.result import read_results
 from byteprophet.errors import UserError
 from byteprophet.network import why_not_permitted
 from byteprophet.network.namespaces import BURST_BYTES
+from byteprophet.paced.check import expected_parameters, parameters_sha256
 from byteprophet.workload import Tensor, Workload, to_toml
-from byteprophet.workload.check import expected_parameters, parameters_sha256
 
 RATE_BPS = None if why_not_permitted() else 400_000_000
 
@@ -133,7 +133,7 @@ def test_one_worker(tmp_path: Path) -> None:
         ({"scheduler": "fastest"}, "fastest"),
         ({"workload": "resnet51"}, "resnet51"),
         ({"workers": 0}, "worker"),
-        ({"servers": 0}, "--servers 0: BytePS needs one"),
+        ({"servers": 0}, "--servers 0: BytePS needs at least one"),
         ({"settings": {"credit_bytes": 5}}, "credit_bytes"),
         ({"partition_bytes": -5}, "-5"),
         ({"tune_iterations": 250}, "'prophet' has nothing to tune"),

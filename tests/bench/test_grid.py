@@ -89,7 +89,7 @@ def test_a_link_relative_to_compute_takes_that_long_for_the_payload() -> None:
         (CELL + 'slow_worker = "slow"\n', "cell 1: slow_worker.*slow"),
         (CELL + 'slow_worker = "unlimited"\n', "cell 1: slow_worker .*unlimited"),
         (CELL + "name = 3\n", "cell 1: name .* got 3"),
-        (CELL + CELL, "cell 2: is called 'resnet50-x0.9-2w1s' as cell 1 is"),
+        (CELL + CELL, "cell 2: has the name 'resnet50-x0.9-2w1s' of cell 1"),
     ],
 )
 def test_what_is_wrong_is_named(cells: str, named: str) -> None:

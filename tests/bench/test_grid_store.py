@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def test_a_broken_line_is_named(line: str, named: str, tmp_path: Path) -> None:
     with (tmp_path / FILE).open("a") as file:
         file.write(line + "\n")
     with pytest.raises(UserError, match=named):
+        read_records(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("round", "1"),
+        ("phase", ["base"]),
+        ("iteration_ns", []),
+        ("iteration_ns", [0]),
+        ("iteration_ns", [1, "2"]),
+        ("bound_ns", 0),
+        ("machine_cpu_fraction", "much"),
+        ("settings", {"window_max_bytes": "1"}),
+        ("machine", []),
+        ("run", "../elsewhere"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(field: str, value: object, tmp_path: Path) -> None:
+    line = json.dumps({"schema": 1, **record(1), field: value})
+    (tmp_path / FILE).write_text(line + "\n")
+    with pytest.raises(UserError, match=rf"line 1: {field}.*; remove the line"):
         read_records(tmp_path)
 
 

@@ -12,7 +12,7 @@ from byteprophet.bench.learned import Learned, learn
 from byteprophet.control.messages import Plan
 from byteprophet.errors import UserError
 from byteprophet.profile import read_profile
-from byteprophet.profile.saving import PROFILE
+from byteprophet.session.profiling import PROFILE
 from byteprophet.workload import Tensor, Workload, to_toml
 
 ORDER = "plan_bandwidth_bps"

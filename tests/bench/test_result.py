@@ -9,8 +9,9 @@ import pytest
 from byteprophet.bench import Case, Plan
 from byteprophet.bench.result import bound_ns, read_results, summarize
 from byteprophet.errors import JobFailed
+from byteprophet.paced.worker_config import WorkerResult
+from byteprophet.tune.journal import Journal
 from byteprophet.workload import Tensor, Workload
-from byteprophet.workload.worker_config import WorkerResult
 
 WORKLOAD = Workload(
     "two", 8, (Tensor("a", 4_000_000, 10_000_000, 20_000_000), Tensor("b", 400, 0, 0))
@@ -77,3 +78,17 @@ def test_bytes_on_the_wire_are_of_one_iteration_and_the_worker_with_the_most() -
     )
     row = summarize(CASE, PLAN, WORKLOAD, [(Path("run"), [first, other])])
     assert (row["sent_bytes"], row["received_bytes"]) == (12, 20)
+
+
+def test_ranks_must_measure_alike(tmp_path: Path) -> None:
+    RESULT.write(tmp_path)
+    replace(RESULT, rank=1, iteration_ns=(20, 20)).write(tmp_path)
+    with pytest.raises(JobFailed, match="unequal numbers of iterations"):
+        read_results(tmp_path, 2)
+
+
+def test_a_journal_without_costs_is_named(tmp_path: Path) -> None:
+    case = replace(CASE, tune_iterations=100)
+    Journal(tmp_path).write(trial=0, iteration=3)
+    with pytest.raises(JobFailed, match=r"tuning.jsonl: an entry has no cost of its change"):
+        summarize(case, PLAN, WORKLOAD, [(tmp_path, [RESULT])])

@@ -135,7 +135,7 @@ def bytes_per_ns(bandwidth_bps: int) -> Fraction:
     return Fraction(bandwidth_bps, BITS_PER_SECOND_OF_A_BYTE_PER_NS)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(job=jobs(), bandwidth_bps=bandwidths)
 def test_equals_the_fluid_optimum_of_one_link(job: Job, bandwidth_bps: int) -> None:
     strict_priority = range(len(job.sizes))
@@ -143,7 +143,7 @@ def test_equals_the_fluid_optimum_of_one_link(job: Job, bandwidth_bps: int) -> N
     assert bound_ns(job, bandwidth_bps) == math.floor(iteration(job, completions))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(job=jobs(most_tensors=4), bandwidth_bps=bandwidths)
 def test_no_order_beats_it(job: Job, bandwidth_bps: int) -> None:
     """Strict priority is not taken on trust: all orders, preemptive and not, are tried."""
@@ -154,7 +154,7 @@ def test_no_order_beats_it(job: Job, bandwidth_bps: int) -> None:
             assert bound <= iteration(job, complete(job, order, rate))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     job=jobs(),
     bandwidth_bps=bandwidths,

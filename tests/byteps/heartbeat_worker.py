@@ -2,12 +2,15 @@
 
 ``heartbeat_worker.py forever``     push_pull without end
 ``heartbeat_worker.py front FILE``  trains with our optimizer; what a RuntimeError says goes to FILE
+``heartbeat_worker.py stop``        worker 1 stops itself as soon as it has joined the job
 ``heartbeat_worker.py pause S``     worker 1 does nothing in Python for S seconds, holding the GIL
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -44,6 +47,13 @@ def front(file: str) -> None:
         raise
 
 
+def stop() -> None:
+    exchange()
+    if bps.rank() == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    forever()
+
+
 def pause(seconds: str) -> None:
     exchange()
     if bps.rank() == 1:
@@ -54,4 +64,4 @@ def pause(seconds: str) -> None:
 
 if __name__ == "__main__":
     bps.init()
-    {"forever": forever, "front": front, "pause": pause}[sys.argv[1]](*sys.argv[2:])
+    {"forever": forever, "front": front, "stop": stop, "pause": pause}[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Rank 0 suspends, rank 1 does not."""
+"""Rank 0 suspends, but rank 1 does not."""
 
 from __future__ import annotations
 

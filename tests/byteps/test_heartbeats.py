@@ -2,94 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from byteprophet.launcher.checks import LOOPBACK, root_port
+from .started_by_hand import LIMIT_S, Job
 
 pytestmark = pytest.mark.job
 WORKER = Path(__file__).with_name("heartbeat_worker.py")
-LIMIT_S = 4
-PATIENCE_S = 90.0
-
-
-class Job:
-    """Roles as processes; output of each goes to a file."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = root_port(None, LOOPBACK)
-        self.roles: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, *worker: str, **environment: str) -> None:
-        """A scheduler role and a server; two workers run ``worker`` unless there is none."""
-        workers = ("worker-0", "worker-1") if worker else ()
-        for name in ("scheduler", "server", *workers):
-            self._start_role(name, worker, environment)
-
-    def _start_role(self, name: str, worker: Sequence[str], environment: Mapping[str, str]) -> None:
-        kind, _, number = name.partition("-")
-        sockets = self.folder / f"sockets-{name}"
-        sockets.mkdir()
-        added = {
-            "DMLC_ROLE": kind,
-            "DMLC_WORKER_ID": number,
-            "DMLC_PS_ROOT_URI": LOOPBACK,
-            "DMLC_PS_ROOT_PORT": str(self.port),
-            "DMLC_NODE_HOST": LOOPBACK,
-            "DMLC_NUM_WORKER": "2",
-            "DMLC_NUM_SERVER": "1",
-            "BYTEPS_LOCAL_RANK": "0",
-            "BYTEPS_LOCAL_SIZE": "1",
-            "BYTEPS_SOCKET_PATH": str(sockets),
-            "BYTEPROPHET_DEAD_AFTER_S": str(LIMIT_S),
-            "OMP_NUM_THREADS": "1",
-            **environment,
-        }
-        command = (str(WORKER), *worker) if kind == "worker" else ("-c", "import byteps.server")
-        with (self.folder / name).open("wb") as output:
-            self.roles[name] = subprocess.Popen(
-                (sys.executable, *command),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **added},
-                start_new_session=True,
-            )
-
-    def text(self, role: str) -> str:
-        return (self.folder / role).read_text(errors="replace")
-
-    def errors(self, role: str) -> list[str]:
-        mark = "byteprophet: error: "
-        return [line[len(mark) :] for line in self.text(role).splitlines() if line.startswith(mark)]
-
-    def wait_for(self, text: str, *roles: str) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not all(text in self.text(role) for role in roles):
-            assert time.monotonic() < deadline_s, {role: self.text(role) for role in self.roles}
-            time.sleep(0.1)
-
-    def statuses(self, *but: str) -> dict[str, int]:
-        """Of all roles except ``but``, once they have ended."""
-        return {n: r.wait(PATIENCE_S) for n, r in self.roles.items() if n not in but}
-
-    def end(self) -> None:
-        for role in self.roles.values():
-            role.kill()
-            role.wait()
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
-    started = Job(tmp_path)
+    started = Job(tmp_path, WORKER)
     yield started
     started.end()
 
@@ -110,6 +38,17 @@ def test_a_stopped_role_ends_all_others(job: Job, victim: str, scheduler: str) -
     for path in Path("/dev/shm").glob(f"BytePS_*_{job.port}_*"):
         assert victim == "worker-1"
         assert f"_{job.port}_1_" in path.name
+        path.unlink()
+
+
+def test_who_is_stopped_right_after_it_registered_is_missed(job: Job) -> None:
+    """The scheduler may have heard nothing of it yet."""
+    job.start("stop")
+    statuses = job.statuses("worker-1")
+    assert statuses == dict.fromkeys(job.roles.keys() - {"worker-1"}, 1)
+    line = f"worker-1 (127.0.0.1) has been silent for {LIMIT_S} s: the job cannot go on"
+    assert job.errors("scheduler") == [line]
+    for path in Path("/dev/shm").glob(f"BytePS_*_{job.port}_1_*"):
         path.unlink()
 
 

@@ -16,8 +16,8 @@ from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.cli.main import run_cli
 from byteprophet.control import messages as control
 from byteprophet.control.log import PLAN_NAME
-from byteprophet.network import monitoring
-from byteprophet.profile.saving import PROFILING
+from byteprophet.session import monitoring
+from byteprophet.session.profiling import PROFILING
 from byteprophet.timeline.read_events import load_events
 from byteprophet.tune.journal import Journal
 from byteprophet.workload import Tensor, Workload, to_toml

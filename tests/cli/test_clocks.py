@@ -13,7 +13,7 @@ import tomli_w
 from byteprophet.cli.main import run_cli
 from byteprophet.timeline.events import Events, events_path, save_events
 
-from ..graph.recorded_replay import config_of
+from ..measure.recorded_replay import config_of
 from ..timeline.own_machines import (
     on_machine,
     recorded,

@@ -33,3 +33,16 @@ def test_json_and_status_agree(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["able"] == all(each["ok"] for each in findings.values() if each["required"])
     # Whatever is not well comes with something to do about it, and only that.
     assert all(each["ok"] == (each["todo"] == "") for each in findings.values())
+
+
+def test_a_device_that_cannot_be_used_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv("BYTEPROPHET_DEVICE", "gpu")
+    assert run_cli(["doctor", "--json"]) == 1
+    findings = {each["name"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
+    device = findings["device of byteps.torch"]
+    assert not device["ok"]
+    assert device["found"] == "BYTEPROPHET_DEVICE=gpu is set: auto, cuda or host is expected"
+    assert findings["plug-in for torch"]["ok"]

@@ -10,8 +10,8 @@ import pytest
 from byteprophet.cli.main import run_cli
 
 from ..diagnose.hand_made import MS, ps_job, save_run, stock_job
-from ..graph.recorded_replay import config_of, record
-from ..graph.test_measured import a_job
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ with open(path, "w") as file:
     json.dump({"rank": rank, "size": size}, file)
 """
 
-pytestmark = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.usefixtures("default_signals")]
 
 
 @pytest.fixture
@@ -82,7 +82,11 @@ def test_two_workers_on_loopback_get_right_sums(
     controllers = ["controller"] if scheduler in schedulers.PLANNED else []
     names = ["scheduler", "server-0", "server-1", "worker-0", "worker-1", *controllers]
     assert list(roles) == names
-    assert all(role["exit_status"] == 0 and role["cpu_s"] > 0 for role in roles.values())
+    # The job ends a controller, which may not have come far by then.
+    statuses = {name: role["exit_status"] for name, role in roles.items()}
+    assert statuses.pop("controller", 0) in (0, -signal.SIGTERM)
+    assert set(statuses.values()) == {0}
+    assert all(role["cpu_s"] > 0 for role in roles.values())
     assert "[worker-0] sums are right" in done.stderr
     assert Path(report["run"], "summary.json").is_file()
     _assert_nothing_left(Path(report["run"]))

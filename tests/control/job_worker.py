@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 import byteprophet.torch as bps
+from byteprophet.paced.check import parameters_sha256
+from byteprophet.paced.gradient import LEARNING_RATE
+from byteprophet.paced.model import PacedModel
 from byteprophet.workload.builtin import load
-from byteprophet.workload.check import parameters_sha256
-from byteprophet.workload.gradient import LEARNING_RATE
-from byteprophet.workload.paced import PacedModel
 
 
 def main(workload: str, stop: Path) -> None:

@@ -412,7 +412,7 @@ def test_workers_of_another_policy_are_refused() -> None:
         world.coordinator.receive(b"worker-1", hello, world.now_ns)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.tuples(st.integers(0, 1500), st.integers(0, 1500)),
     st.tuples(st.integers(10, 900), st.integers(0, 20)),
@@ -444,3 +444,23 @@ def test_whatever_happens_one_number_is_one_plan(
     for worker in (a, b):
         assert [n for n, _ in worker.adopted] == sorted({n for n, _ in worker.adopted})
         assert all(at in planned[n] for n, at in worker.adopted)
+
+
+def test_tensors_that_nothing_can_plan_for_are_told_at_once() -> None:
+    """In range one by one; in partitions of 4096 bytes they would fill the memory."""
+    a, b = Worker("worker-0"), Worker("worker-1")
+    a.profile = b.profile = profile(2**50, 2**40)
+    world = World(a, b)
+    world.run(4)
+    assert not world.orders
+    assert "partitions of 4096 bytes: there would be" in world.named("no plan")[0]["error"]
+
+
+def test_a_job_has_so_many_workers() -> None:
+    coordinator = Coordinator(JOB, "x", lambda event, **fields: None)
+    for number in range(1024):
+        hello = Worker(f"worker-{number}").report(0)[0]
+        assert coordinator.receive(b"peer", hello, 0)
+    with pytest.raises(Refused, match="too many workers: one-more"):
+        coordinator.receive(b"peer", Worker("one-more").report(0)[0], 0)
+    assert coordinator.receive(b"peer", Worker("worker-0").report(0)[0], 0)

@@ -20,8 +20,8 @@ from byteprophet.control.sockets import prepare
 from byteprophet.errors import UserError
 from byteprophet.launcher import JobSpec, read_worker_results, run_job
 from byteprophet.launcher.leftovers import marked_processes
+from byteprophet.paced.check import expected_parameters, parameters_sha256
 from byteprophet.workload import Tensor, Workload, to_toml
-from byteprophet.workload.check import expected_parameters, parameters_sha256
 
 from .conftest import MS, eventually
 

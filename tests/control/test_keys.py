@@ -36,11 +36,11 @@ def test_what_is_missing_or_broken_is_named(keys: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
         read_keys(tmp_path / "nowhere", "worker")
     (keys / "controller.key").write_text('public-key = "short"\n')
-    with pytest.raises(UserError, match="no CURVE key"):
+    with pytest.raises(UserError, match="is not a CURVE key"):
         read_keys(keys, "worker")
     for broken in (f"public-key = {'~' * 40}", f"public-key = {'#' * 40}", "public-key"):
         (keys / "controller.key").write_text(f"{broken}\n")
-        with pytest.raises(UserError, match="no CURVE key"):
+        with pytest.raises(UserError, match="is not a CURVE key"):
             read_keys(keys, "worker")
     (keys / "controller.key").write_text("nothing\n")
     with pytest.raises(UserError, match=r"controller\.key"):

@@ -60,9 +60,9 @@ def test_what_is_not_written_yet_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("nonsense", "line 6: is no event"),
-        ("[1]", "line 6: is no event"),
-        ('{"event": 1}', "line 6: is no event"),
+        ("nonsense", "line 6: is not an event"),
+        ("[1]", "line 6: is not an event"),
+        ('{"event": 1}', "line 6: is not an event"),
         ('{"schema": 2, "event": "plan"}', "schema 2, not 1"),
         ('{"schema": 1, "event": "left"}', "line 6: controller must be a text, got None"),
         (used("plan", number=1, at_iteration=2, workers=3), "workers must be a list, got 3"),

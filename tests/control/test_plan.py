@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from byteprophet import _core
 from byteprophet.control.messages import Sample
 from byteprophet.control.plan import Facts, NoPlan, Solution, merge_profiles, slowest_link, solve
-from byteprophet.engine.layout import server_of
+from byteprophet.job.partitions import server_of
 from byteprophet.profile import Profile
 
 from .conftest import MEGABYTE, MS, profile
@@ -89,7 +89,7 @@ def test_blocks_tell_what_travels_between_releases() -> None:
 
 
 sizes = st.lists(st.integers(1, 3 * MEGABYTE), min_size=1, max_size=8)
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=25)
 
 
 @few

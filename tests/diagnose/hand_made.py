@@ -19,6 +19,9 @@ from typing import Any
 
 import tomli_w
 
+from byteprophet.diagnose.recorded import Recorded
+from byteprophet.diagnose.recorded import recorded as recorded_of
+from byteprophet.timeline.aligned import align_events
 from byteprophet.timeline.events import Events, events_path, save_events
 from byteprophet.timeline.tables import (
     SERVED,
@@ -177,3 +180,8 @@ def save_run(directory: Path, events: Sequence[Events], config: Mapping[str, Any
     for one in events:
         save_events(events_path(directory, one.table, one.origin.role), one)
     (directory / "config.toml").write_text(tomli_w.dumps(config))
+
+
+def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
+    """What ``events`` say that were never saved."""
+    return recorded_of(events, align_events(events), config)

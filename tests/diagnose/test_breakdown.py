@@ -10,14 +10,13 @@ from hypothesis import given, settings
 
 from byteprophet.diagnose.breakdown import PARTS, breakdown
 from byteprophet.diagnose.path import critical_path
-from byteprophet.diagnose.recorded import recorded
 from byteprophet.errors import UserError
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
 
-from ..graph.recorded_replay import config_of, record
-from ..graph.test_measured import a_job
-from .hand_made import CONFIG, MS, collective_job, ps_job, stock_job
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
+from .hand_made import CONFIG, MS, collective_job, ps_job, recorded, stock_job
 from .whole_jobs import jobs
 
 
@@ -87,14 +86,14 @@ def test_a_replayed_job(scheduler: str) -> None:
     lengths_ns = np.stack([worker.ends_ns - worker.starts_ns for worker in run.workers])
     assert np.array_equal(found.parts_ns.sum(axis=2), lengths_ns)
     forward_ns = found.parts_ns[..., PARTS.index("forward")]
-    assert np.array_equal(forward_ns, job.compute.forward_ns[:, chosen].sum(axis=2))
+    assert np.array_equal(forward_ns, job.times.forward_ns[:, chosen].sum(axis=2))
     # Nothing covers backward there but updates of the iteration before.
     rest_ns = found.parts_ns[..., [PARTS.index("other"), PARTS.index("update")]].sum(axis=2)
-    assert (rest_ns >= job.compute.backward_ns[:, chosen]).all()
+    assert (rest_ns >= job.times.backward_ns[:, chosen]).all()
 
 
 @given(events=jobs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_whatever_was_recorded_sums_up(events: list[Events]) -> None:
     try:
         run = recorded(events, {})

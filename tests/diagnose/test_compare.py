@@ -9,13 +9,14 @@ import pytest
 
 from byteprophet.diagnose import Diagnosis, compare, diagnose
 from byteprophet.diagnose.plain import as_json
+from byteprophet.measure.run import Run
 
 from .hand_made import MS, collective_job, ps_job, save_run, stock_job
 
 
 def saved(directory: Path, events: object) -> Diagnosis:
     save_run(directory, events)  # type: ignore[arg-type]
-    return diagnose(directory)
+    return diagnose(Run(directory))
 
 
 def test_changes_sum_up(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_plain_data(tmp_path: Path) -> None:
 def test_a_directory_without_config(tmp_path: Path) -> None:
     found = saved(tmp_path, collective_job())
     (tmp_path / "config.toml").unlink()
-    data = as_json(diagnose(tmp_path), None)
+    data = as_json(diagnose(Run(tmp_path)), None)
     assert found.prediction is None
     assert data["facts"]["scheduler"] is None
     assert data["bound_ns"] is data["prediction"] is data["against"] is None

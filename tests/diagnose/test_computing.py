@@ -33,7 +33,7 @@ def slow(rows: Rows, instant: int) -> int:
 
 
 @given(rows=spans, begin=st.integers(0, 20), length=st.integers(1, 25))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_instant_belongs_to_one(rows: Rows, begin: int, length: int) -> None:
     found = stretches(rows, ORDER, begin, begin + length)
     assert found.begin_ns[0] == begin
@@ -49,7 +49,7 @@ def test_every_instant_belongs_to_one(rows: Rows, begin: int, length: int) -> No
 
 
 @given(rows=spans, begin=st.integers(-5, 50), length=st.integers(0, 25))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_covered(rows: Rows, begin: int, length: int) -> None:
     found = stretches(rows, ORDER, 0, 45)
     instants = range(max(0, begin), min(45, begin + length))

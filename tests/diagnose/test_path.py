@@ -7,13 +7,24 @@ from dataclasses import replace
 import numpy as np
 
 from byteprophet.diagnose.path import Path, critical_path, inside_ns
-from byteprophet.diagnose.recorded import Recorded, recorded
+from byteprophet.diagnose.recorded import Recorded
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, Kind
 
-from ..graph.recorded_replay import config_of, record
-from ..graph.test_measured import a_job
-from .hand_made import CONFIG, MS, NUMBERS, at, collective_job, ps_job, span, stock_job, table
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
+from .hand_made import (
+    CONFIG,
+    MS,
+    NUMBERS,
+    at,
+    collective_job,
+    ps_job,
+    recorded,
+    span,
+    stock_job,
+    table,
+)
 
 
 def steps(events: list[Events], iteration: int) -> list[tuple[str, str, str, float, float]]:
@@ -158,8 +169,11 @@ def test_stock() -> None:
 def test_a_slow_link_is_to_blame() -> None:
     """A policy that overlaps all it can, on links too slow for the job: the path is links."""
     job = a_job("prophet")
-    slow = tuple(rate_bps // 4 for rate_bps in job.network.worker_bps)
-    job = replace(job, network=replace(job.network, worker_bps=slow))
+    hosts = job.cluster.workers
+    slow = tuple(
+        replace(host, up_bps=host.up_bps // 4, down_bps=host.down_bps // 4) for host in hosts
+    )
+    job = replace(job, cluster=replace(job.cluster, workers=slow))
     run = recorded(record(job)[0], config_of(job))
     path = critical_path(run)
     kinds = by_iteration(run, path)

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from byteprophet.diagnose.breakdown import PARTS, breakdown
-from byteprophet.diagnose.recorded import load_recorded, recorded
+from byteprophet.diagnose.recorded import load_recorded
 from byteprophet.diagnose.stragglers import stragglers
 from byteprophet.errors import UserError
+from byteprophet.measure.run import Run
 from byteprophet.timeline.events import Events, events_path, save_events
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
 
 from ..timeline.made_up import SECOND, origin
-from .hand_made import CONFIG, MS, NUMBERS, collective_job, ps_job, stock_job
+from .hand_made import CONFIG, MS, NUMBERS, collective_job, ps_job, recorded, stock_job
 
 
 def renumbered(events: list[Events], less: int) -> list[Events]:
@@ -99,18 +100,18 @@ def test_machines_whose_clocks_are_apart() -> None:
 
 def test_what_cannot_be_diagnosed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing: there is no such run directory"):
-        load_recorded(tmp_path / "nothing")
+        load_recorded(Run(tmp_path / "nothing"))
     with pytest.raises(UserError, match=r"has no recorded events: run the job with --record"):
-        load_recorded(tmp_path)
+        load_recorded(Run(tmp_path))
     for table in ps_job():
         if table.table is SPANS:
             save_events(
                 events_path(tmp_path, SPANS, table.origin.role),
                 replace(table, rows=table.rows[table.rows["kind"] != 0]),
             )
-    with pytest.raises(UserError, match=f"^{tmp_path}: no iteration was recorded by all workers"):
-        load_recorded(tmp_path)
+    with pytest.raises(UserError, match=f"^{tmp_path}: no iteration was recorded completely"):
+        load_recorded(Run(tmp_path))
     path = events_path(tmp_path, SPANS, "worker-0")
     path.write_bytes(b"something else")
     with pytest.raises(UserError, match=f"^{path}: is not a file of events"):
-        load_recorded(tmp_path)
+        load_recorded(Run(tmp_path))

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from byteprophet.diagnose.recorded import recorded
 from byteprophet.diagnose.stragglers import AT_SERVERS, IN_COLLECTIVES, READY, stragglers
 from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
 
-from ..graph.recorded_replay import config_of, record
-from ..graph.test_measured import a_job
-from .hand_made import CONFIG, MS, collective_job, ps_job, stock_job
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
+from .hand_made import CONFIG, MS, collective_job, ps_job, recorded, stock_job
 
 
 def test_pushes_at_servers() -> None:
@@ -51,8 +50,9 @@ def test_nothing_recorded_and_nobody_to_meet() -> None:
 def test_a_slow_link_is_found() -> None:
     """Of a replayed job: the worker whose link has half the rate."""
     job = a_job("fifo")
-    rates = job.network.worker_bps
-    job = replace(job, network=replace(job.network, worker_bps=(rates[0], rates[1] // 2, rates[2])))
+    first, second, third = job.cluster.workers
+    slow = replace(second, up_bps=second.up_bps // 2, down_bps=second.down_bps // 2)
+    job = replace(job, cluster=replace(job.cluster, workers=(first, slow, third)))
     found = stragglers(recorded(record(job)[0], config_of(job)))
     assert found.last[1] > 0.9 * found.meetings
     assert np.argmax(found.behind_ns) == 1

@@ -11,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet.diagnose.links import carried
-from byteprophet.diagnose.recorded import recorded
 from byteprophet.diagnose.utilisation import shared_out, utilisation
 from byteprophet.errors import UserError
 from byteprophet.network import payload_bps
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import TRANSFERS
 
-from ..graph.recorded_replay import config_of, record
-from ..graph.test_measured import a_job
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
 from ..timeline.made_up import origin
-from .hand_made import CONFIG, MS, SIZE_BYTES, ps_job, stock_job
+from .hand_made import CONFIG, MS, SIZE_BYTES, ps_job, recorded, stock_job
 from .whole_jobs import jobs
 
 
@@ -31,7 +30,7 @@ from .whole_jobs import jobs
     width=st.integers(1, 20),
     bins=st.integers(1, 5),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_bins(stretches: list[tuple[int, int]], begin: int, width: int, bins: int) -> None:
     begins = np.array([b for b, _ in stretches], np.int64)
     ends = begins + np.array([length for _, length in stretches], np.int64)
@@ -83,7 +82,7 @@ def test_servers_have_their_ranks() -> None:
 
 
 @given(events=jobs(), bin_ns=st.none() | st.integers(10, 4000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_nothing_is_busy_for_longer_than_there_is(events: list[Events], bin_ns: int | None) -> None:
     try:
         run = recorded(events, {})
@@ -107,4 +106,5 @@ def test_a_link_carries_one_partition_at_a_time(scheduler: str) -> None:
         assert (link.end_ns[:-1] <= link.begin_ns[1:]).all()
         rate_bps = link.size_bytes.sum() * 8e9 / (link.end_ns - link.begin_ns).sum()
         # Messages have a cost, and the first of a busy period a delay.
-        assert 0.9 * job.network.worker_bps[worker] < rate_bps < job.network.worker_bps[worker]
+        link_bps = job.cluster.workers[worker].up_bps
+        assert 0.9 * link_bps < rate_bps < link_bps

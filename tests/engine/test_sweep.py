@@ -4,6 +4,7 @@ import pytest
 
 from byteprophet import engine, schedulers
 from byteprophet.errors import UserError
+from byteprophet.job import Costs
 from byteprophet.workload import Tensor, Workload
 
 MS = 1_000_000
@@ -29,7 +30,7 @@ def test_ranked_by_what_each_takes() -> None:
     assert times_ns == sorted(times_ns)
     assert times_ns[0] < times_ns[-1]
     settings, iteration_ns = ranked[len(ranked) // 2]
-    job = engine.SimulatedJob(WORKLOAD, "p3", settings, bandwidth_bps=10**9)
+    job = engine.paced_job(WORKLOAD, "p3", settings, bandwidth_bps=10**9)
     assert engine.simulate(job).median_ns == iteration_ns
 
 
@@ -40,12 +41,12 @@ def test_delays_want_windows_and_costs_want_large_partitions() -> None:
         for messages in (1, 8)
     ]
 
-    def best(costs: engine.Costs) -> dict[str, int]:
+    def best(costs: Costs) -> dict[str, int]:
         return engine.rank_settings(WORKLOAD, "p3", 2, 1, 10**9, grid, costs=costs)[0][0]
 
-    cheap = best(engine.Costs(delay_ns=0, message_cost_ns=0))
-    far = best(engine.Costs(delay_ns=2 * MS, message_cost_ns=0))
-    dear = best(engine.Costs(delay_ns=0, message_cost_ns=MS))
+    cheap = best(Costs(delay_ns=0, message_cost_ns=0))
+    far = best(Costs(delay_ns=2 * MS, message_cost_ns=0))
+    dear = best(Costs(delay_ns=0, message_cost_ns=MS))
     assert cheap == {"partition_bytes": 65536, "outstanding_messages": 1}
     assert far["outstanding_messages"] == 8
     assert dear["partition_bytes"] == 1048576

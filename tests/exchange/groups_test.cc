@@ -1,8 +1,9 @@
-// Random groups of operations among 1 to 16 ranks, started by each rank in an order of its own with
-// positions of its own, against a plain reference.
+// Random groups of operations among 1 to 16 ranks, with equal and unequal owners, started by each
+// rank in an order of its own with positions of its own, against a plain reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -78,10 +79,20 @@ Bytes SumOf(Dtype dtype, const std::vector<const std::byte*>& parts) {
 struct Group {
   Kind kind;
   Dtype dtype;
+  std::vector<uint64_t> weights;            // none: equal ones
   std::vector<uint64_t> elements;           // of its tensors
   std::vector<std::vector<Bytes>> tensors;  // by rank and tensor
   std::vector<std::vector<Bytes>> expected;
 };
+
+// Many of them 0, and few of them large.
+std::vector<uint64_t> RandomWeights(int ranks, std::mt19937& random) {
+  std::vector<uint64_t> weights;
+  for (int r = 0; r < ranks; ++r)
+    weights.push_back(random() % 3 == 0 ? 0 : 1 + (random() % 1000 >> random() % 10));
+  weights[random() % weights.size()] += 1;
+  return weights;
+}
 
 Group RandomGroup(int ranks, uint64_t most_elements, std::mt19937& random) {
   constexpr Dtype kSome[] = {Dtype::kFloat32, Dtype::kFloat64, Dtype::kBfloat16, Dtype::kInt64,
@@ -89,6 +100,7 @@ Group RandomGroup(int ranks, uint64_t most_elements, std::mt19937& random) {
   Group group;
   group.kind = random() % 2 == 0 ? Kind::kReduce : Kind::kGather;
   group.dtype = kSome[random() % std::size(kSome)];
+  if (random() % 2 == 0) group.weights = RandomWeights(ranks, random);
   for (auto left = random() % 6; left > 0; --left)  // few elements are as likely as many
     group.elements.push_back(random() % (1 + (most_elements >> random() % 12)));
   for (int r = 0; r < ranks; ++r) {
@@ -99,10 +111,14 @@ Group RandomGroup(int ranks, uint64_t most_elements, std::mt19937& random) {
   group.expected = group.tensors;
   const size_t size = FactsOf(group.dtype).size_bytes;
   const auto of = static_cast<uint64_t>(ranks);
+  const std::vector<uint64_t> weights =
+      group.weights.empty() ? std::vector<uint64_t>(of, 1) : group.weights;
+  const uint64_t all = std::accumulate(weights.begin(), weights.end(), uint64_t{0});
   for (size_t t = 0; t < group.elements.size(); ++t) {
-    for (uint64_t owner = 0; owner < of; ++owner) {
+    uint64_t before = 0;
+    for (uint64_t owner = 0; owner < of; before += weights[owner++]) {
       const uint64_t n = group.elements[t];
-      for (uint64_t i = owner * n / of; i < (owner + 1) * n / of; ++i) {
+      for (uint64_t i = before * n / all; i < (before + weights[owner]) * n / all; ++i) {
         std::vector<const std::byte*> parts;
         for (auto& tensors : group.tensors) parts.push_back(tensors[t].data() + i * size);
         if (group.kind == Kind::kReduce) {
@@ -147,7 +163,7 @@ void Check(int ranks, Wire wire, size_t frame_bytes, uint64_t most_elements, uns
     for (size_t t = 0; t < group.elements.size(); ++t)
       tensors.push_back({group.tensors[rank][t].data(), group.elements[t]});
     meshes[rank]->Begin(group.kind, number, tensors, group.dtype, false,
-                        static_cast<int64_t>(random() % 5));
+                        static_cast<int64_t>(random() % 5), group.weights);
   }
   for (auto& mesh : meshes) {
     for (const auto& [number, error] : Await(*mesh, groups.size()))
@@ -230,6 +246,69 @@ TEST(Groups, WithNothingForAnybodyAreOverAtOnce) {
   Begin(*alone.mesh, Kind::kReduce, 3, one);
   EXPECT_EQ(Await(*alone.mesh), (std::vector<Over>{{3, std::nullopt}}));
   EXPECT_EQ(alone.peer(2).Read()->header.total_bytes, 4u);
+}
+
+// An all-reduce of random floats, whose sums depend on the order of their terms.
+std::vector<float> AllReduced(const std::vector<uint64_t>& weights, bool average) {
+  std::mt19937 random(7);
+  auto meshes = Meshes(4, Wire::kPair);
+  std::vector<std::vector<float>> values(meshes.size(), std::vector<float>(1001));
+  for (auto& of_rank : values)
+    for (float& value : of_rank)
+      value = std::ldexp(static_cast<float>(random()), -static_cast<int>(random() % 40));
+  for (const uint64_t number : {1, 2}) {
+    for (size_t r = 0; r < meshes.size(); ++r) {
+      const Tensor tensor = TensorOf(values[r]);
+      meshes[r]->Begin(number == 1 ? Kind::kReduce : Kind::kGather, number, {&tensor, 1},
+                       Dtype::kFloat32, average && number == 1, 0, weights);
+    }
+    for (auto& mesh : meshes) EXPECT_EQ(Await(*mesh), (std::vector<Over>{{number, std::nullopt}}));
+  }
+  for (const auto& of_rank : values) EXPECT_EQ(of_rank, values[0]);
+  CloseAll(meshes);
+  return values[0];
+}
+
+TEST(Owners, ChangeNoBitOfASum) {
+  for (const bool average : {false, true}) {
+    const std::vector<float> equal = AllReduced({}, average);
+    for (const auto& weights : std::vector<std::vector<uint64_t>>{
+             {1, 1, 1, 0}, {0, 0, 5, 0}, {7, 2, 0, 3}, {1, 1, 1, 1}, {1, 1'000'000, 1, 1}})
+      EXPECT_EQ(AllReduced(weights, average), equal);
+  }
+}
+
+TEST(Owners, EachElementHasOneAndWeightsAreProportions) {
+  std::mt19937_64 random(3);
+  for (int times = 0; times < 2000; ++times) {
+    std::vector<uint64_t> weights(1 + random() % 8);
+    for (uint64_t& weight : weights) weight = random() % (uint64_t{1} << (1 + random() % 27));
+    weights.back() += 1;
+    const Owners owners(weights);
+    const uint64_t elements = random() >> (24 + random() % 40);
+    const uint64_t all = std::accumulate(weights.begin(), weights.end(), uint64_t{0});
+    uint64_t before = 0;
+    for (size_t r = 0; r <= weights.size(); ++r) {
+      const uint64_t begins = owners.Begins(static_cast<int>(r), elements);
+      const auto exact = static_cast<long double>(before) * static_cast<long double>(elements) /
+                         static_cast<long double>(all);
+      EXPECT_NEAR(static_cast<double>(static_cast<long double>(begins) - exact), -0.5, 0.5001);
+      if (r < weights.size()) before += weights[r];
+    }
+    EXPECT_EQ(owners.Begins(0, elements), 0u);
+    EXPECT_EQ(owners.Begins(static_cast<int>(weights.size()), elements), elements);
+  }
+}
+
+TEST(Owners, ThatOwnNothingOrDoNotFitAreRefused) {
+  Alone alone(0, 3);
+  std::vector<float> values(10);
+  const Tensor tensor = TensorOf(values);
+  for (const auto& weights : std::vector<std::vector<uint64_t>>{
+           {0, 0, 0}, {1, 1}, {1, 1, 1, 1}, {kMostWeight, 1, 0}, {~uint64_t{0}, 1, 1}})
+    EXPECT_THROW(
+        alone.mesh->Begin(Kind::kReduce, 1, {&tensor, 1}, Dtype::kFloat32, false, 0, weights),
+        std::invalid_argument);
 }
 
 }  // namespace

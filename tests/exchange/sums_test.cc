@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -125,6 +126,20 @@ void ExpectSumsInRankOrder(Dtype dtype) {
 
 TEST(Sums, FloatsInRankOrder) { ExpectSumsInRankOrder<float>(Dtype::kFloat32); }
 TEST(Sums, DoublesInRankOrder) { ExpectSumsInRankOrder<double>(Dtype::kFloat64); }
+
+template <typename T>
+void ExpectComplexSumsByParts(Dtype dtype) {
+  using Complex = std::complex<T>;
+  const auto sum = SumOf<Complex>(dtype, {{{1, 2}, {3, -4}}, {{5, 6}, {-7, 8}}}, false);
+  EXPECT_EQ(sum, (std::vector<Complex>{{6, 8}, {-4, 4}}));
+  const auto average = SumOf<Complex>(dtype, {{{1, 2}, {3, -4}}, {{5, 6}, {-7, 8}}}, true);
+  EXPECT_EQ(average, (std::vector<Complex>{{3, 4}, {-2, 2}}));
+}
+
+TEST(Sums, ComplexNumbersByParts) {
+  ExpectComplexSumsByParts<float>(Dtype::kComplex64);
+  ExpectComplexSumsByParts<double>(Dtype::kComplex128);
+}
 
 template <typename T>
 void ExpectWrappedSums(Dtype dtype) {

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from byteprophet.paced.busy import Interval
+from byteprophet.paced.worker_config import WorkerResult
 from byteprophet.timeline.events import Events, Origin, events_path, save_events
 from byteprophet.timeline.tables import SPAN, SPANS, TRANSFER, TRANSFERS, Kind, Transfers
-from byteprophet.workload.busy import Interval
-from byteprophet.workload.worker_config import WorkerResult
 
 MS = 1_000_000
 

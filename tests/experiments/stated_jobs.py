@@ -10,8 +10,8 @@ import pytest
 from byteprophet.bench import Case, Plan, grid_run
 from byteprophet.bench.execute import Measured
 from byteprophet.launcher import JobResult
+from byteprophet.paced.worker_config import WorkerResult
 from byteprophet.workload import Tensor, Workload, to_toml
-from byteprophet.workload.worker_config import WorkerResult
 
 MS = 1_000_000
 Ran = list[tuple[Case, Plan]]

@@ -18,7 +18,7 @@ from byteprophet.timeline.clocks import wall_clock
 from byteprophet.timeline.events import events_path, save_events
 from byteprophet.timeline.read_events import load_run
 
-from ..graph.recorded_replay import config_of
+from ..measure.recorded_replay import config_of
 from ..timeline.own_machines import on_machine, recorded, small_job
 
 ROLES = ("server-0", "server-1", "worker-0", "worker-1")

@@ -56,6 +56,6 @@ def test_the_picture(tmp_path: Path) -> None:
 
 
 def test_stock_has_no_gradients(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nothing is recorded"):
+    with pytest.raises(UserError, match="stock records nothing"):
         per_gradient.main(["--schedulers", "stock", "--out", str(tmp_path)])
     assert not list(tmp_path.iterdir())

@@ -9,8 +9,9 @@ from typing import Any
 import prediction
 import pytest
 
-from byteprophet.engine import Costs
+from byteprophet.engine import COSTS as COSTS_OF_ENGINE
 from byteprophet.errors import UserError
+from byteprophet.job import Costs
 
 COSTS = Costs(delay_ns=2_000_000, message_cost_ns=100_000)
 
@@ -40,7 +41,7 @@ def test_costs_are_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str
         measured(4096000, "stock"),
     ]
     assert prediction.best_costs(rows) == (COSTS, 0)
-    assert prediction.mean_error(rows, Costs()) > 0.01
+    assert prediction.mean_error(rows, COSTS_OF_ENGINE) > 0.01
     path = tmp_path / "measured.json"
     path.write_text(json.dumps({"schema": 1, "results": rows}))
     prediction.main([str(path)])

@@ -9,6 +9,7 @@ import pytest
 import replays
 
 from byteprophet import schedulers
+from byteprophet.bench.runtimes import BYTEPS, RUNTIMES
 from byteprophet.errors import UserError
 
 
@@ -24,7 +25,8 @@ def row(replayed_ms: float, daydream_ms: float) -> dict[str, Any]:
 
 
 def test_the_jobs_are_all_kinds_of_jobs() -> None:
-    assert {job.runs_under for job in replays.JOBS} == {*schedulers.names, "ddp"}
+    kinds = {*schedulers.names, *RUNTIMES} - {BYTEPS}
+    assert {job.runs_under for job in replays.JOBS} == kinds
     assert {job.workers for job in replays.JOBS} == {2, 3, 4}
     assert {job.servers for job in replays.JOBS} == {1, 2}
     assert len({job.bandwidth for job in replays.JOBS}) >= 3

@@ -18,10 +18,43 @@ TEST(Beat, ComesBackAsItWasSent) {
 }
 
 TEST(Answer, ComesBackWithAndWithoutALine) {
-  EXPECT_EQ(AnswerFrom(ToText(Answer{5, ""}))->lost, "");
-  const auto answer = AnswerFrom(ToText(Answer{5, "worker-1 is gone: stop"}));
+  EXPECT_EQ(AnswerFrom(ToText(Answer{5, "", ""}))->lost, "");
+  const auto answer = AnswerFrom(ToText(Answer{5, "worker-1 is gone: stop", ""}));
   EXPECT_EQ(answer->scheduler, 5u);
   EXPECT_EQ(answer->lost, "worker-1 is gone: stop");
+  EXPECT_EQ(answer->missing, "");
+}
+
+TEST(Answer, SaysWhoIsThereWhileOthersAreMissing) {
+  const auto answer = AnswerFrom(ToText(Answer{5, "", "1 of 2 workers did"}));
+  EXPECT_EQ(answer->missing, "1 of 2 workers did");
+  EXPECT_EQ(answer->lost, "");
+  const auto verdict = AnswerFrom(ToText(Answer{5, "worker-1 is gone", "1 of 2 workers did"}));
+  EXPECT_EQ(verdict->lost, "worker-1 is gone");
+  EXPECT_EQ(verdict->missing, "");
+}
+
+TEST(Beat, SaysThatAWorkerHasLeft) {
+  for (const bool suspends : {false, true}) {
+    const auto beat = BeatFrom(ToText(Beat{1, 2, true, "worker-1", Departure{41, suspends}}));
+    ASSERT_TRUE(beat && beat->departure);
+    EXPECT_TRUE(beat->is_worker);
+    EXPECT_EQ(beat->name, "worker-1");
+    EXPECT_EQ(beat->departure->operations, 41u);
+    EXPECT_EQ(beat->departure->suspends, suspends);
+  }
+  for (const char* kind : {"worker", "server", "finished:", "finished:-1", "finished:1x", "left:1"})
+    EXPECT_FALSE(BeatFrom(std::string("byteprophet-beat 1 2 ") + kind + " x")->departure) << kind;
+}
+
+TEST(Answer, SaysWhoHasLeftUnlessTheJobIsLost) {
+  const auto answer = AnswerFrom(ToText(Answer{5, "", "", WhoLeft{0, "worker-1 has finished"}}));
+  EXPECT_EQ(answer->lost, "");
+  EXPECT_EQ(answer->left->operations, 0u);
+  EXPECT_EQ(answer->left->who, "worker-1 has finished");
+  const auto lost = AnswerFrom(ToText(Answer{5, "left:3 is gone", "", WhoLeft{0, "x"}}));
+  EXPECT_EQ(lost->lost, "left:3 is gone");
+  EXPECT_FALSE(lost->left);
 }
 
 TEST(Beat, WhatElseComesIsNotOne) {

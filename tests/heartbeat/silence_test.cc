@@ -45,6 +45,17 @@ TEST_F(RollTest, TheSilentOneIsNamed) {
   EXPECT_EQ(Run(2, {1, 3}), "worker-2 has been silent for 12 s: the job cannot go on");
 }
 
+TEST_F(RollTest, OfThoseThatHaveLeftTheOneWithTheFewestOperationsIsNamed) {
+  Hear(1);
+  EXPECT_FALSE(roll_.Left());
+  roll_.Heard(1, true, "worker-1", Departure{9, false});
+  EXPECT_EQ(roll_.Left()->operations, 9u);
+  EXPECT_EQ(roll_.Left()->who, "worker-1 has finished");
+  roll_.Heard(2, true, "worker-2", Departure{4, true});
+  EXPECT_EQ(roll_.Left()->operations, 4u);
+  EXPECT_EQ(roll_.Left()->who, "worker-2 has called suspend()");
+}
+
 TEST_F(RollTest, WhoComesBackInTimeIsNotLost) {
   ASSERT_EQ(Run(60, {1, 2, 3}), std::nullopt);
   ASSERT_EQ(Run(10.5, {1, 3}), std::nullopt);
@@ -80,9 +91,31 @@ TEST_F(RollTest, WhoDoesNotComeIsMissedButNotTooEarly) {
                                 "servers did (server-0, worker-1): the job cannot go on");
 }
 
+TEST_F(RollTest, WhoHasComeIsKnownUntilAllHave) {
+  EXPECT_EQ(roll_.Missing(), "0 of 2 workers and 0 of 1 servers did");
+  ASSERT_EQ(Run(2, {1, 3}), std::nullopt);
+  EXPECT_EQ(roll_.Missing(), "1 of 2 workers and 1 of 1 servers did (server-0, worker-1)");
+  Register(2);
+  EXPECT_EQ(roll_.Missing(), "");
+}
+
 TEST_F(RollTest, WhoComesLateIsNotMissed) {
   ASSERT_EQ(Run(599, {1, 3}), std::nullopt);
   Register(2);
+  EXPECT_EQ(Run(3600, {1, 2, 3}), std::nullopt);
+}
+
+TEST_F(RollTest, WhoHasRegisteredAndIsNeverHeardIsMissed) {
+  Register(2);
+  EXPECT_EQ(Run(20, {1, 3}), kSelf +
+                                 " has waited 12 s for the first heartbeat of all that have "
+                                 "registered: 1 of 2 workers and 1 of 1 servers did (server-0, "
+                                 "worker-1): the job cannot go on");
+}
+
+TEST_F(RollTest, AFirstHeartbeatMayComeLate) {
+  Register(2);
+  ASSERT_EQ(Run(11, {1, 3}), std::nullopt);
   EXPECT_EQ(Run(3600, {1, 2, 3}), std::nullopt);
 }
 
@@ -117,7 +150,7 @@ class ListenerTest : public testing::Test {
     return std::nullopt;
   }
 
-  Listener listener_{kSelf, kLimits};
+  Listener listener_{kSelf, "10.0.0.1:9000", kLimits};
 };
 
 TEST_F(ListenerTest, TheSchedulerHasAHeadStart) {
@@ -135,7 +168,48 @@ TEST_F(ListenerTest, AnswersKeepItGoing) {
 
 TEST_F(ListenerTest, ASchedulerThatWasNeverThereHasMoreTime) {
   ASSERT_EQ(Run(599), std::nullopt);
-  EXPECT_EQ(Run(1), "waited 600 s for " + kSelf + " to answer: the job cannot go on");
+  EXPECT_EQ(Run(1),
+            "waited 600 s for " + kSelf + " to answer at 10.0.0.1:9000: the job cannot go on");
+}
+
+TEST_F(ListenerTest, WhoWaitsForTheSchedulerSaysSoOnce) {
+  ASSERT_EQ(Run(9), std::nullopt);
+  EXPECT_EQ(listener_.Notice(), std::nullopt);
+  ASSERT_EQ(Run(1), std::nullopt);
+  EXPECT_EQ(listener_.Notice(), "waits for " + kSelf +
+                                    " to answer at 10.0.0.1:9000 (DMLC_PS_ROOT_URI:"
+                                    "DMLC_PS_ROOT_PORT); gives up after 600 s");
+  ASSERT_EQ(Run(100), std::nullopt);
+  EXPECT_EQ(listener_.Notice(), std::nullopt);
+}
+
+TEST_F(ListenerTest, WhoWaitsForOthersSaysHowManyCameOnce) {
+  const std::string missing = "1 of 2 workers and 1 of 1 servers did (server-0, worker-1)";
+  for (int i = 0; i < 9; ++i) {
+    ASSERT_EQ(listener_.Heard(5, missing), std::nullopt);
+    ASSERT_EQ(Run(1), std::nullopt);
+    EXPECT_EQ(listener_.Notice(), std::nullopt);
+  }
+  ASSERT_EQ(Run(1), std::nullopt);
+  EXPECT_EQ(listener_.Notice(), "waits for all to register: " + missing + "; gives up after 600 s");
+  ASSERT_EQ(Run(10), std::nullopt);
+  EXPECT_EQ(listener_.Notice(), std::nullopt);
+}
+
+TEST_F(ListenerTest, WhoDoesNotWaitSaysNothing) {
+  ASSERT_EQ(listener_.Heard(5, "1 of 2 workers and 1 of 1 servers did"), std::nullopt);
+  listener_.Registered();
+  ASSERT_EQ(listener_.Heard(5), std::nullopt);
+  ASSERT_EQ(Run(14), std::nullopt);
+  EXPECT_EQ(listener_.Notice(), std::nullopt);
+}
+
+TEST(Listener, WithoutALimitANoticeNamesNone) {
+  Listener listener(kSelf, "10.0.0.1:9000", {0, 0});
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(listener.Pass(1), std::nullopt);
+  EXPECT_EQ(listener.Notice(), "waits for " + kSelf +
+                                   " to answer at 10.0.0.1:9000 "
+                                   "(DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT)");
 }
 
 TEST_F(ListenerTest, OneThatRegisteredUsButNeverAnsweredHasNot) {

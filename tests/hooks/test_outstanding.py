@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from byteprophet.errors import UserError
 from byteprophet.hooks.outstanding import wait_for_all
 
 
@@ -26,3 +27,9 @@ def test_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BYTEPROPHET_TIMEOUT_S", "0.05")
     with pytest.raises(RuntimeError, match=r"waited 0\.05 s for push_pull operations"):
         wait_for_all({1: "a"}, lambda _handle: False)
+
+
+def test_a_time_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTEPROPHET_TIMEOUT_S", "soon")
+    with pytest.raises(UserError, match="BYTEPROPHET_TIMEOUT_S=soon: must be a number of seconds"):
+        wait_for_all({1: "a"}, lambda _handle: True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,8 +14,9 @@ from typing import Any
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.launcher import Limits, check_job, run_job
+from byteprophet.launcher import Limits, check_job, role, run_job
 from byteprophet.launcher.attendant import Attendant
+from byteprophet.launcher.forked_process import ForkPlan
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.role import Role, RolePlan
 
@@ -90,18 +90,18 @@ def test_one_that_cannot_be_started_again_is_given_up(
 ) -> None:
     script = "while [ $(ls $BYTEPROPHET_RUN/logs | grep -c controller) -lt 2 ]; do sleep 0.1; done"
     spec = make_spec(("sh", "-c", f"{script}; sleep 0.5"), scheduler="prophet", controller=True)
-    start, controllers = subprocess.Popen, 0
+    start, controllers = role.Process, 0
 
-    def refuse(argv: list[str], **options: Any) -> Any:
+    def refuse(argv: list[str], plan: ForkPlan | None, **options: Any) -> Any:
         nonlocal controllers
         if "control" in argv:
             controllers += 1
             if controllers > 1:
                 raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             argv = ["false"]
-        return start(argv, **options)
+        return start(argv, plan, **options)
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(role, "Process", refuse)
     lines: list[str] = []
     result = run_job(spec, lambda _role, line: lines.append(line))
     assert result.failed is None

@@ -19,6 +19,8 @@ _DISORDERED = (Step(10**9, at_s=20.0), Step(3 * 10**9, at_s=10.0))
     ("fields", "says"),
     [
         ({"workers": 0}, "workers 0"),
+        ({"workers": 65537}, "workers 65537: a job has at most 65536"),
+        ({"servers": 10**30}, "a job has at most 65536"),
         ({"servers": -1}, "servers -1"),
         ({"local_ranks": 0}, "local ranks 0"),
         ({"local_ranks": 65}, "local ranks 65"),
@@ -30,6 +32,8 @@ _DISORDERED = (Step(10**9, at_s=20.0), Step(3 * 10**9, at_s=10.0))
         ({"namespaces": True, "worker_bandwidth_bps": {2: 10**9}}, "worker 2: there is no such"),
         ({"namespaces": True, "worker_bandwidth_bps": {-1: 10**9}}, "this job has 0 to 1"),
         ({"namespaces": True, "worker_bandwidth_bps": {1: 0}}, "worker 1: 0 bit/s is not a rate"),
+        ({"server_bandwidth_bps": {0: 10**9}}, "needs namespaces"),
+        ({"namespaces": True, "server_bandwidth_bps": {1: 10**9}}, "server 1: there is no such"),
         ({"namespaces": True, "steps": _DISORDERED}, "step 3gbit@10s: comes before step 1gbit@20s"),
         (
             {"namespaces": True, "steps": _DISORDERED[:1], "worker_bandwidth_bps": {0: 1, 1: 1}},

@@ -68,6 +68,7 @@ def test_a_server_knows_the_scheduler_but_has_no_worker_id() -> None:
         {}, _FACTS, RoleName("server", 2, "server-2"), "10.0.0.2", "/tmp/s"
     )
     assert environment["BYTEPS_SCHEDULER"] == "p3"
+    assert environment["DMLC_SERVER_ID"] == "2"
     assert "DMLC_WORKER_ID" not in environment
 
 

@@ -16,6 +16,8 @@ import pytest
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.network import why_not_permitted
 
+pytestmark = pytest.mark.usefixtures("default_signals")
+
 # Workers that detach a process each, leave a file in /dev/shm, say so, and stay.
 _WORKER = (
     'port=$DMLC_PS_ROOT_PORT; echo "$port"; '

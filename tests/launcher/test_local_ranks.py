@@ -83,3 +83,15 @@ def test_the_workers_link_is_limited_once(make_spec: MakeSpec) -> None:
         ("worker-0", 10**9),
         ("worker-1", 10**9),
     ]
+
+
+def test_single_servers_are_limited(make_spec: MakeSpec) -> None:
+    reason = why_not_permitted()
+    if reason is not None:
+        pytest.skip(reason)
+    spec = make_spec(
+        servers=3, namespaces=True, bandwidth_bps=10**9, server_bandwidth_bps={1: 5 * 10**8}
+    )
+    rates = {host.name: host.rate_bps for host in resolve_job(spec).host_specs()}
+    assert [rates[f"server-{index}"] for index in range(3)] == [None, 5 * 10**8, None]
+    assert {rate for name, rate in rates.items() if name.startswith("worker")} == {10**9}

@@ -120,8 +120,8 @@ def test_what_only_byteps_has_is_refused(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--monitor"], "--monitor, --probe: with --servers 0"),
-        (["--profile", "profile.json"], "--profile: with --servers 0"),
+        (["--monitor"], "--monitor, --probe: they watch BytePS, which --servers 0"),
+        (["--profile", "profile.json"], "--profile: it is for BytePS, which --servers 0"),
         (["--scheduler", "p3"], "scheduler p3: without servers"),
         (["--controller"], "controller: without servers"),
     ],

@@ -18,12 +18,15 @@ from .conftest import MakeSpec
 _REASON = why_not_permitted()
 pytestmark = pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
 
-# Shows the link's rate until it is another than at first, in a worker that announces update 3.
+# Shows the link's rate until it is another than at first. Worker 0 announces update 3 once all
+# have shown their first.
 _WATCH = """
 mkdir -p $BYTEPROPHET_RUN/steps
 show() { tc qdisc show dev eth0 | grep -o 'rate [^ ]*'; }
 first=$(show)
 echo $first
+touch $BYTEPROPHET_RUN/shown-$DMLC_WORKER_ID
+until [ -e $BYTEPROPHET_RUN/shown-1 ] && [ -e $BYTEPROPHET_RUN/shown-2 ]; do sleep 0.05; done
 [ "$DMLC_WORKER_ID" = 0 ] && touch $BYTEPROPHET_RUN/steps/update-3
 for i in $(seq 400); do
   now=$(show)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,41 @@ def unfinished() -> dict[str, Any]:
         loss.backward()
         trainer.step(BATCH_SIZE)
     return {}
+
+
+def uneven() -> dict[str, Any]:
+    """Worker 1 has fewer batches: what worker 0 is told, also of a tensor that it alone has."""
+    net = nn.Dense(100, in_units=100)
+    net.initialize()
+    trainer = bps.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.05})
+    bps.byteps_declare_tensor("alone")  # on both: its key is its place among the declared
+    if bps.rank() == 1:
+        train_dense(trainer, net, ITERATIONS - 3)
+        return {"told": []}
+    return {
+        "told": [
+            failure(lambda: train_dense(trainer, net, ITERATIONS)),
+            failure(lambda: bps.byteps_push_pull(nd.ones(3), name="alone")),
+        ]
+    }
+
+
+def failure(action: Callable[[], Any]) -> str:
+    """What ``action``, or the wait for what it began, raises."""
+    try:
+        action()
+        mx.nd.waitall()
+    except mx.MXNetError as error:
+        return str(error)
+    return ""
+
+
+def train_dense(trainer: Any, net: Any, iterations: int) -> None:
+    for _ in range(iterations):
+        with autograd.record():
+            loss = net(nd.ones((BATCH_SIZE, 100)))
+        loss.backward()
+        trainer.step(BATCH_SIZE)
 
 
 def failing() -> dict[str, Any]:

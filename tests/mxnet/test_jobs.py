@@ -99,6 +99,15 @@ def test_a_script_need_not_wait_at_its_end(tmp_path: Path) -> None:
     results(tmp_path, "unfinished", "stock")
 
 
+@pytest.mark.parametrize("scheduler", ["stock", "prophet"])
+def test_a_worker_with_fewer_batches(tmp_path: Path, scheduler: str) -> None:
+    """The other one is told soon, also when it begins a tensor, and both end well."""
+    first, second = results(tmp_path, "uneven", scheduler)
+    assert len(first["told"]) == 2
+    assert all("worker-1 (127.0.0.1) has finished after " in line for line in first["told"])
+    assert second["told"] == []
+
+
 def test_a_fault_in_one_worker_ends_the_job(tmp_path: Path) -> None:
     result = run(tmp_path, "failing", "p3")
     assert result.exit_status == 1

@@ -1,4 +1,4 @@
-"""What MXNet's engine did: spans made of stamps, in a made-up engine, in MXNet's, and in a job."""
+"""Spans from MXNet's engine: made of time stamps in a fake engine, in MXNet's, and in a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORKER = Path(__file__).with_name("job_worker.py")
 
 
 class Engine:
-    """Completes arrays when it is told; an array is its name."""
+    """Completes arrays on request; each array is represented by its name."""
 
     def __init__(self) -> None:
         self._asked: dict[str, list[int]] = {}
@@ -91,7 +91,7 @@ def test_spans_are_what_the_stamps_say() -> None:
 
 
 def test_late_stamps_stay_in_their_iterations() -> None:
-    """A gradient overtakes the layer before it, and an iteration the last gradient of another."""
+    """A gradient completes before its layer, and before the previous iteration's last gradient."""
     log, engine = SpanLog(), Engine()
     log.start(Windows((0, 10)), 1)
     spans = EngineSpans(log, engine)
@@ -134,7 +134,7 @@ def test_stamps_of_an_earlier_life_mean_nothing() -> None:
 
 
 def test_stamps_that_were_overwritten_are_lost() -> None:
-    """Of one more than the ring has room for, the first; nothing is kept of it."""
+    """One stamp more than the ring can hold: the first is lost, and nothing of it is kept."""
     log, engine = SpanLog(), Engine()
     log.start(Windows((0, 10)), 1)
     spans = EngineSpans(log, engine)
@@ -158,7 +158,7 @@ def test_one_that_failed_asks_for_nothing() -> None:
 
 
 def test_a_stamp_is_of_when_the_array_is_complete() -> None:
-    """Not of when it was asked for, nor behind what the engine does meanwhile."""
+    """It is not the time of the request, and it does not wait for the engine's later work."""
     code = """
 import os, time
 os.environ["BYTEPS_SCHEDULER"] = "fifo"
@@ -199,7 +199,7 @@ def named(spans: Events, rows: Rows, kind: Kind) -> list[str]:
 @pytest.mark.job
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_layers_gradients_and_updates_of_a_job(hybrid: bool, tmp_path: Path) -> None:
-    """They fit what the plug-in says of the transfers, which it stamps by itself."""
+    """They agree with the plug-in's transfers, whose stamps are independent."""
     spec = JobSpec(
         command=(sys.executable, str(WORKER), "train_hybrid" if hybrid else "train_imperative"),
         run_directory=tmp_path / "run",
@@ -244,7 +244,7 @@ def test_layers_gradients_and_updates_of_a_job(hybrid: bool, tmp_path: Path) -> 
                 begun_ns = ends[Kind.BACKWARD][name]["begin_ns"]
                 begun_before_sent.append(begun_ns <= transfers["ready_ns"].min())
                 assert ends[Kind.UPDATE][name]["end_ns"] >= transfers["pulled_ns"].max()
-    # A stamp may be late where the machine is busy, and the next gradient begins there.
+    # A stamp may be late on a busy machine; the next gradient's span then begins late, too.
     assert np.mean(begun_before_sent) > 0.8
 
 

@@ -44,6 +44,17 @@ def test_a_rate_without_a_byte_per_second_is_refused(text: str) -> None:
     assert payload_bps(SLOWEST_BPS)
 
 
+@pytest.mark.parametrize("text", ["2000000gbit", "9" * 5000 + "bit"])
+def test_a_rate_that_no_link_has_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is too fast: use at most 1125899906842624bit"):
+        parse_rate(text)
+
+
+def test_digits_are_ascii() -> None:
+    with pytest.raises(UserError, match="is not a rate"):
+        parse_rate("\uff11gbit")
+
+
 @given(st.none() | st.integers(min_value=SLOWEST_BPS, max_value=10**13))
 def test_format_is_parsed_back(rate_bps: int | None) -> None:
     assert parse_rate(format_rate(rate_bps)) == rate_bps

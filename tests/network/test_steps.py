@@ -28,7 +28,19 @@ def test_a_step_is_a_rate_and_a_time_or_an_update(text: str, step: Step) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["3gbit", "3gbit@", "@3s", "3gbit@20", "3gbit@-1s", "3gbit@1.5i", "fast@3s", "1gbit@s"]
+    "text",
+    [
+        "3gbit",
+        "3gbit@",
+        "@3s",
+        "3gbit@20",
+        "3gbit@-1s",
+        "3gbit@1.5i",
+        "fast@3s",
+        "1gbit@s",
+        "1gbit@" + "9" * 5000 + "i",
+        "1gbit@" + "9" * 400 + "s",
+    ],
 )
 def test_what_is_no_step_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--step"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byteprophet.job.fused_file import read_fused
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.observe.recording import STEPS, VARIABLE
 from byteprophet.timeline.events import Events
@@ -44,7 +45,8 @@ def check(folder: Path, rank: int, iterations: Collection[int], last: int) -> No
     """Both tables have ``iterations`` and no others; ``last`` is the job's last."""
     spans, transfers = load_rank(folder, SPANS, rank), load_rank(folder, TRANSFERS, rank)
     assert spans.lost == transfers.lost == 0
-    model = [n for n, name in transfers.names.items() if name in PARAMETERS]
+    fused = read_fused(folder)
+    model = [n for n, name in transfers.names.items() if set(fused.of(name)) <= set(PARAMETERS)]
     of_model = transfers.rows[np.isin(tensor_of(transfers.rows), model)]
     of_model = of_model[of_model["priority"] < 0]
     assert set(of_model["iteration"].tolist()) == set(iterations)
@@ -54,10 +56,14 @@ def check(folder: Path, rank: int, iterations: Collection[int], last: int) -> No
         assert named(spans, rows, Kind.FORWARD) == LAYERS
         assert sorted(named(spans, rows, Kind.BACKWARD)) == sorted(PARAMETERS)
         ready = {spans.names[r["name"]]: r["end_ns"] for r in rows if r["kind"] == Kind.BACKWARD}
-        for number in model:
-            sent = of_model[(tensor_of(of_model) == number) & (of_model["iteration"] == iteration)]
-            assert len(sent)
-            assert np.all(sent["ready_ns"] >= ready[transfers.names[number]])
+        sent = of_model[of_model["iteration"] == iteration]
+        came = []
+        for number in np.unique(tensor_of(sent)).tolist():
+            held = fused.of(transfers.names[number])
+            came.extend(held)
+            of_number = sent[tensor_of(sent) == number]
+            assert np.all(of_number["ready_ns"] >= max(ready[name] for name in held))
+        assert sorted(came) == sorted(PARAMETERS)
         if iteration == last:
             assert not named(spans, rows, Kind.ITERATION)
             continue

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from byteprophet.observe.recording import Nearness
+from byteprophet.errors import UserError
+from byteprophet.observe.recording import Nearness, role_in
 from byteprophet.observe.windows import Windows
 
 
@@ -49,3 +50,14 @@ def test_what_is_far_is_not_recorded() -> None:
 
 def test_fast_iterations_begin_earlier() -> None:
     assert recorded(range(0, 4000, 25), (1000, 1010)) == [(950, 1025)]
+
+
+def test_a_role_is_a_name() -> None:
+    assert role_in({"BYTEPROPHET_ROLE": "worker-1.0"}) == "worker-1.0"
+    assert role_in({"BYTEPROPHET_ROLE": ""}) is role_in({}) is None
+
+
+@pytest.mark.parametrize("role", ["../../elsewhere", "a/b", "worker-0~2", "a\nb"])
+def test_a_role_that_would_write_elsewhere_is_refused(role: str) -> None:
+    with pytest.raises(UserError, match="must be a name like worker-0"):
+        role_in({"BYTEPROPHET_ROLE": role})

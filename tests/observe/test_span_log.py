@@ -105,7 +105,7 @@ def test_nothing_is_added_while_off() -> None:
 _WRITER = """
 import sys, time
 from pathlib import Path
-from byteprophet.observe import process
+from byteprophet.session import process
 from byteprophet.observe.observer import NoTransfers, Observer
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.span_recording import SpanConsumer

@@ -2,11 +2,12 @@
 // plug-in in front. Each worker pushes numbers of its own, so that a sum tells who is missing from
 // it, or in it twice.
 //
-//   job_worker ITERATIONS [abandon | suspend | repartition]
+//   job_worker ITERATIONS [abandon | suspend | repartition | leave]
 //
 // With `abandon` it shuts down with operations under way, as a script does that fails; with
 // `suspend` it suspends and resumes after half of the iterations; with `repartition` tensors have
-// another partition size in each iteration, and neighbours never the same. Its messages are
+// another partition size in each iteration, and neighbours never the same; with `leave` worker 1
+// ends after half of the iterations, and the other one's next iteration must fail. Its messages are
 // recorded.
 #include <chrono>
 #include <cstdint>
@@ -20,6 +21,7 @@
 
 #include "byteps/common/operations.h"
 #include "byteps/torch/handle_manager.h"
+#include "native/byteps/heartbeat/push_pulls.h"
 #include "native/byteps/record/messages.h"
 #include "native/plugin/plugin.h"
 #include "tests/plugin/record_taker.h"
@@ -84,6 +86,9 @@ class Worker {
       data.values[i] = Value(byteps_rank(), iteration, tensor, i);
     const int handle = handles_.AllocateHandle();
     waiting_[handle] = tensor;
+    push_pulls_.Begin(static_cast<uint64_t>(handle), [this, handle](const std::string& why) {
+      handles_.MarkDone(handle, common::Status::Aborted(why));
+    });
     auto& context = common::GetContextFromName(Name(tensor));
     context.partitioning.Begin();
     common::InitTensor(context, static_cast<size_t>(data.size()), data.dtype(), data.values.data());
@@ -93,9 +98,25 @@ class Worker {
     common::EnqueueTensor(
         context, tensors_[static_cast<size_t>(tensor)], tensors_[static_cast<size_t>(tensor)],
         nullptr, CPU_DEVICE_ID, -1 - tensor, iteration,
-        [this, handle](const common::Status& status) { handles_.MarkDone(handle, status); },
+        [this, handle](const common::Status& status) {
+          if (push_pulls_.End(static_cast<uint64_t>(handle))) handles_.MarkDone(handle, status);
+        },
         stages);
   }
+
+  // Prepares a tensor that no other worker has, in a thread as byteps.torch's: that gives up.
+  std::thread PrepareAlone() {
+    common::IsTensorDeclared(Name(kTensors));
+    return std::thread([this] {
+      const byteprophet::Preparation preparation;
+      auto& context = common::GetContextFromName(Name(kTensors));
+      if (common::InitTensor(context, sizeof(float), common::BYTEPS_FLOAT32, &alone_))
+        Fail("a tensor of one worker was prepared");
+    });
+  }
+
+  // Of these operations worker 1 has no part: they fail, and no other does.
+  void ExpectFailures() { fails_ = true; }
 
   void Repartition(int iteration) {
     for (int tensor = 0; tensor < kTensors; ++tensor) {
@@ -124,7 +145,10 @@ class Worker {
     if (found == waiting_.end()) Fail("announced twice, or never submitted");
     const int tensor = found->second;
     waiting_.erase(found);
-    if (!handles_.ReleaseHandle(handle)->ok()) Fail("an operation failed");
+    const auto status = handles_.ReleaseHandle(handle);
+    if (status->ok() == fails_) Fail("an operation " + (fails_ ? "succeeded" : status->reason()));
+    if (fails_ && status->reason().find("worker-1 ") == std::string::npos) Fail(status->reason());
+    if (fails_) return;
     const std::vector<float>& values = tensors_[static_cast<size_t>(tensor)]->values;
     for (size_t i = 0; i < values.size(); ++i) {
       float sum = 0;
@@ -136,8 +160,11 @@ class Worker {
   }
 
   std::vector<std::shared_ptr<FloatTensor>> tensors_;
+  byteprophet::PushPulls& push_pulls_ = byteprophet::PushPulls::OfProcess();
   byteps::torch::HandleManager handles_;
   std::map<int, int> waiting_;  // handle to tensor
+  float alone_ = 0;
+  bool fails_ = false;
 };
 
 }  // namespace
@@ -156,9 +183,17 @@ int main(int count, char** arguments) {
     // waits for the others.
     const int turn = byteps_rank() * (iteration - first);
     for (int n = kTensors; n-- > 0;) worker.Submit(iteration, (n + turn) % kTensors);
+    if (mode == "leave" && iteration == iterations / 2) {
+      worker.ExpectFailures();
+      std::thread alone = worker.PrepareAlone();
+      worker.Finish(iteration);
+      alone.join();
+      break;
+    }
     if (mode == "abandon" && iteration + 1 == iterations) break;
     worker.Finish(iteration);
     byteprophet::OnIteration();
+    if (mode == "leave" && byteps_rank() == 1 && iteration + 1 == iterations / 2) break;
     if (mode == "repartition") worker.Repartition(iteration);
     if (mode == "suspend" && iteration == iterations / 2) {
       first = iteration + 1;

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 
 import byteprophet.torch as bps
+from byteprophet.paced.model import PacedModel
 from byteprophet.profile.model import Profile, profile_path, read_profile
 from byteprophet.workload import load
-from byteprophet.workload.paced import PacedModel
 
 MOST = 100  # iterations from the change on
 

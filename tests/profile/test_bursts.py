@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from byteprophet.profile.bursts import RESOLUTION_NS, find_bursts, noise_ns, robust_spread
@@ -16,7 +16,6 @@ def same_partition(found: npt.NDArray[np.int64], real: npt.NDArray[np.int64]) ->
     return found.tolist() == real.tolist()
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=30),
     gaps=st.data(),

@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 
 from byteprophet.bench import Case, Plan, run_bench
+from byteprophet.job.fused_file import read_fused
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.observe.recording import VARIABLE
+from byteprophet.paced.busy import read_busy
 from byteprophet.profile import read_profile
 from byteprophet.profile.convert import to_workload
+from byteprophet.runtime_settings import FUSION_BYTES
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, tensor_of
 from byteprophet.workload import Tensor, Workload, to_toml
-from byteprophet.workload.busy import read_busy
 
 PARTITION_BYTES = 65536
 MS = 1_000_000
@@ -81,14 +83,26 @@ def test_stock_records_spans(tmp_path: Path) -> None:
 
 
 @pytest.mark.job
-def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fusion_bytes", [0, 131072])
+def test_every_partition_of_every_iteration_once(tmp_path: Path, fusion_bytes: int) -> None:
     workload = stepped_workload()
     case = Case(
-        write(workload, tmp_path), "prophet", None, servers=2, partition_bytes=PARTITION_BYTES
+        write(workload, tmp_path),
+        "prophet",
+        None,
+        servers=2,
+        partition_bytes=PARTITION_BYTES,
+        environment={FUSION_BYTES: str(fusion_bytes)},
     )
     plan = Plan((case,), iterations=12, rounds=1, record=True)
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     run = Path(row["run"])
+    fused = read_fused(run)
+    assert bool(fused.parameters) == (fusion_bytes > 0)
+    alone = {tensor.name: tensor.size_bytes for tensor in workload.tensors}
+    shared = {name: sum(alone[each] for each in held) for name, held in fused.parameters.items()}
+    held = {each for several in fused.parameters.values() for each in several}
+    shared |= {name: size for name, size in alone.items() if name not in held}
     for rank in range(2):
         recording = load_rank(run, TRANSFERS, rank)
         assert recording.origin.rank == rank
@@ -96,8 +110,9 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
         assert len(transfers) == row["scheduled_partitions"]
         gradients = transfers[transfers["priority"] < 0]
         assert set(gradients["iteration"].tolist()) == set(range(1, plan.updates + 1))
-        partitions = sum(-(-t.size_bytes // PARTITION_BYTES) for t in workload.tensors)
         for iteration in range(1, plan.updates + 1):
+            sizes = alone if iteration < fused.since else shared
+            partitions = sum(-(-size // PARTITION_BYTES) for size in sizes.values())
             of_iteration = gradients[gradients["iteration"] == iteration]
             of_model = np.isin(
                 tensor_of(of_iteration),
@@ -105,10 +120,10 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
             )
             of_iteration = of_iteration[of_model]
             assert len(np.unique(of_iteration["key"])) == len(of_iteration) == partitions
-            for tensor in workload.tensors:
-                mine = [n for n, name in recording.names.items() if name == tensor.name]
+            for tensor, size_bytes in sizes.items():
+                mine = [n for n, name in recording.names.items() if name == tensor]
                 sent = of_iteration[np.isin(tensor_of(of_iteration), mine)]
-                assert sent["size_bytes"].sum() == tensor.size_bytes
+                assert sent["size_bytes"].sum() == size_bytes
         for before, after in (("ready", "sent"), ("sent", "acked"), ("sent", "pulled")):
             assert np.all(transfers[f"{before}_ns"] <= transfers[f"{after}_ns"])
         assert set(transfers["server"].tolist()) == {0, 1}
@@ -120,7 +135,12 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path) -> None:
         assert computed_ns == plan.updates * (workload.forward_ns + workload.backward_ns)
 
     profile = read_profile(run / "profile.json")
-    assert [tensor.name for tensor in profile.tensors] == [t.name for t in workload.tensors]
+    assert [tensor.name for tensor in profile.tensors] == sorted(
+        shared, key=lambda name: int(name.partition(".")[0].removeprefix("layer"))
+    )
+    if fused.parameters:
+        assert profile.size_bytes == workload.size_bytes
+        return
     back = to_workload(profile, "back")
     # Where cores are shared, one may come in two; none is ever of two.
     assert {burst.start for burst in back.bursts()} >= {burst.start for burst in workload.bursts()}

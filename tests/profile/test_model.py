@@ -119,7 +119,7 @@ def _edit(content: dict[str, Any], change: str) -> None:
         ("p['backward_ns'] = '7'", "backward_ns: .*'7'"),
         ("p['workers'] = True", "workers: "),
         ("p['tensors'] = []", "tensors: "),
-        ("p['tensors'][1]['name'] = 't0'", "'t0' is there twice"),
+        ("p['tensors'][1]['name'] = 't0'", "'t0' occurs twice"),
         ("p['tensors'][1]['forward_order'] = 0", "forward_order 0 of 't1'"),
         ("p['tensors'][2]['ready_ns'] = 1.5", "tensors.2.ready_ns: .*1.5"),
         ("p['tensors'][1]['burst'] = 7", "burst"),

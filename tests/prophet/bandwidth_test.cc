@@ -1,4 +1,4 @@
-#include "prophet/bandwidth.h"
+#include "prophet/policy/bandwidth.h"
 
 #include <gtest/gtest.h>
 

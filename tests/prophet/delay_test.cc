@@ -1,4 +1,4 @@
-#include "prophet/delay.h"
+#include "prophet/policy/delay.h"
 
 #include <gtest/gtest.h>
 

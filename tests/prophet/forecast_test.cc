@@ -1,4 +1,4 @@
-#include "prophet/forecast.h"
+#include "prophet/policy/forecast.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "prophet/link_load.h"
+#include "prophet/policy/link_load.h"
 
 #include <gtest/gtest.h>
 

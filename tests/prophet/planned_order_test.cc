@@ -1,4 +1,4 @@
-#include "prophet/planned_order.h"
+#include "prophet/policy/planned_order.h"
 
 #include <gtest/gtest.h>
 

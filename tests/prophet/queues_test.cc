@@ -1,4 +1,4 @@
-#include "prophet/queues.h"
+#include "prophet/policy/queues.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "prophet/policy.h"
-#include "prophet/queues.h"
+#include "prophet/policy/queues.h"
 #include "prophet/settings.h"
 #include "random.h"
 

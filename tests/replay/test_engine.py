@@ -39,7 +39,7 @@ def entered(result: Replayed) -> list[int]:
     return times
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(graph=graphs())
 def test_same_as_the_slow_reference(graph: Graph) -> None:
     result = replay(graph)
@@ -74,7 +74,7 @@ def test_what_a_link_saved_passes_at_once() -> None:
     assert (result.end_ns // 1000).tolist() == [500, 600, 1000, 1200, 14_100, 12_200]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(graph=graphs())
 def test_nothing_happens_before_its_causes(graph: Graph) -> None:
     result = replay(graph)
@@ -91,7 +91,7 @@ def test_nothing_happens_before_its_causes(graph: Graph) -> None:
     assert (result.ready_ns == last).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(graph=graphs())
 def test_no_device_is_idle_while_an_operation_waits(graph: Graph) -> None:
     result = replay(graph)
@@ -119,7 +119,7 @@ def test_no_device_is_idle_while_an_operation_waits(graph: Graph) -> None:
         assert result.end_ns[operation] == came[operation] + graph.duration_ns[operation]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(graph=graphs())
 def test_the_critical_path_is_one_of_waiting(graph: Graph) -> None:
     result = replay(graph)
@@ -154,13 +154,13 @@ def test_the_critical_path_is_one_of_waiting(graph: Graph) -> None:
     assert first in gate_of or result.start_ns[first] == graph.release_ns[first]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graph=graphs())
 def test_the_same_bits_twice(graph: Graph) -> None:
     assert columns(replay(graph)) == columns(replay(graph))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(graph=graphs(), seed=seeds)
 def test_only_the_order_on_devices_and_at_gates_matters(graph: Graph, seed: int) -> None:
     """Other numbers for the same operations, in the same order wherever order counts."""
@@ -188,7 +188,7 @@ def renumbered(graph: Graph, place: np.ndarray) -> Graph:
     """Operation i as operation ``place[i]``."""
     builder = GraphBuilder()
     for operation in np.argsort(place):
-        builder.add(graph.operation_names[operation])
+        builder.add(graph.labels.describe(operation))
     for before, after in zip(*graph.edges(), strict=True):
         builder.depend(int(place[before]), int(place[after]))
     edges = builder.freeze()
@@ -207,7 +207,7 @@ def renumbered(graph: Graph, place: np.ndarray) -> Graph:
         memory=dataclasses.replace(
             memory, **{name: column[order] for name, column in vars(memory).items()}
         ),
-        operation_names=edges.operation_names,
+        labels=edges.labels,
     )
 
 
@@ -220,7 +220,7 @@ def two_graphs(draw: st.DrawFn) -> tuple[Graph, list[int]]:
     return builder.freeze(), both[draw(st.integers(0, 1))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(drawn=two_graphs())
 def test_a_part_that_shares_nothing_comes_out_as_in_the_whole(
     drawn: tuple[Graph, list[int]],
@@ -232,7 +232,7 @@ def test_a_part_that_shares_nothing_comes_out_as_in_the_whole(
         assert getattr(of_part, name).tolist() == getattr(of_whole, name)[own].tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(graph=graphs(), data=st.data())
 def test_a_part_is_what_its_operations_need(graph: Graph, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.integers(0, len(graph) - 1), max_size=3))
@@ -253,8 +253,8 @@ def test_a_part_is_what_its_operations_need(graph: Graph, data: st.DataObject) -
         if more <= needed:
             break
         needed |= more
-    names = [graph.operation_names[operation] for operation in sorted(needed)]
-    assert list(chosen.operation_names) == names
+    names = [graph.labels.describe(operation) for operation in sorted(needed)]
+    assert [chosen.labels.describe(operation) for operation in range(len(chosen))] == names
     replay(chosen)
 
 

@@ -11,23 +11,25 @@ import numpy as np
 import pytest
 
 from byteprophet import schedulers
+from byteprophet.bound import bound_ns
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
-from byteprophet.graph.measured import measure
 from byteprophet.graph.ps_graph import build
-from byteprophet.graph.ps_job import PsJob
+from byteprophet.job import Job, Times
+from byteprophet.measure.servers import measure
 from byteprophet.network import payload_bps
 from byteprophet.replay import replay
 from byteprophet.replay.predict import predict
-from byteprophet.replay.ps import bound_ns, change, daydream_ns
+from byteprophet.replay.ps import change, daydream_ns
 from byteprophet.replay.what_if import Changes
 from byteprophet.timeline.events import events_path, save_events
 
-from ..graph.recorded_replay import config_of, record
-from ..graph.test_measured import a_job
+from ..measure.recorded_replay import config_of, record
+from ..measure.server_jobs import cluster_of, server_job
+from ..measure.test_servers import a_job
 
 
-def iteration_ns(job: PsJob) -> float:
+def iteration_ns(job: Job) -> float:
     """The median iteration of the slowest worker, the first five left out."""
     built = build(job)
     starts_ns = replay(built.graph).start_ns[built.begin]
@@ -81,40 +83,48 @@ def test_what_changes() -> None:
             link_latency_ns=7,
         ),
     )
-    assert changed.network.worker_bps == (payload_bps(10**9),) * 5
-    assert (changed.workers, changed.servers, changed.network.delay_ns) == (5, 3, 7)
-    assert (changed.scheduler, changed.partition_bytes) == ("fifo", 1 << 19)
-    assert changed.settings == schedulers.resolve("fifo", {}, 1 << 19)[0]
-    half = np.rint(job.compute.forward_ns * 0.5)
-    assert np.array_equal(changed.compute.forward_ns[:3], half)
+    assert [host.up_bps for host in changed.cluster.workers] == [payload_bps(10**9)] * 5
+    assert (changed.workers, changed.servers, changed.cluster.costs.delay_ns) == (5, 3, 7)
+    assert (changed.push_policy.name, changed.strategy.partition_bytes) == ("fifo", 1 << 19)
+    assert changed.push_policy.settings == schedulers.resolve("fifo", {}, 1 << 19)[0]
+    half = np.rint(job.times.forward_ns * 0.5)
+    assert np.array_equal(changed.times.forward_ns[:3], half)
     # The fourth is the first again, an iteration later.
-    assert np.array_equal(changed.compute.forward_ns[3][1:], half[0][:-1])
+    assert np.array_equal(changed.times.forward_ns[3][1:], half[0][:-1])
     assert change(job, Changes()) == job
-    unlimited = change(job, Changes(bandwidth_bps=0)).network
-    assert unlimited.worker_bps == unlimited.down_bps == (0,) * job.workers
+    unlimited = change(job, Changes(bandwidth_bps=0)).cluster.workers
+    assert [(host.up_bps, host.down_bps) for host in unlimited] == [(0, 0)] * job.workers
 
 
 def test_a_policy_that_follows_its_link_has_the_partitions_of_the_new_one() -> None:
     job = a_job("prophet", iterations=2)
-    assert change(job, Changes(bandwidth_bps=10**10)).partition_bytes == 2 << 20  # 2.5 ms of it
-    assert change(job, Changes(bandwidth_bps=4 * 10**8)).partition_bytes == 256 << 10  # 5.5 ms
-    assert change(job, Changes(bandwidth_bps=25 * 10**7)).partition_bytes == 128 << 10  # 4.4 ms
-    assert change(job, Changes(bandwidth_bps=10**8)).partition_bytes == 64 << 10  # 5.5 ms
+    assert (
+        change(job, Changes(bandwidth_bps=10**10)).strategy.partition_bytes == 2 << 20
+    )  # 2.5 ms of it
+    assert (
+        change(job, Changes(bandwidth_bps=4 * 10**8)).strategy.partition_bytes == 256 << 10
+    )  # 5.5 ms
+    assert (
+        change(job, Changes(bandwidth_bps=25 * 10**7)).strategy.partition_bytes == 128 << 10
+    )  # 4.4 ms
+    assert change(job, Changes(bandwidth_bps=10**8)).strategy.partition_bytes == 64 << 10  # 5.5 ms
     given = Changes(bandwidth_bps=10**10, partition_bytes=1 << 19)
-    assert change(job, given).partition_bytes == 1 << 19
+    assert change(job, given).strategy.partition_bytes == 1 << 19
     others = change(a_job("p3", iterations=2), Changes(bandwidth_bps=10**10, scheduler="prophet"))
-    assert others.settings["partition_bytes"] == 2 << 20
+    assert others.push_policy.settings["partition_bytes"] == 2 << 20
 
 
 def test_a_plan_is_made_for_the_new_link() -> None:
     job = a_job("prophet", iterations=2)
-    settings = {**job.settings, "plan_bandwidth_bps": 480_000_000}
-    job = replace(job, settings=settings, ready_times=((0, -1, 100, 10),))
+    settings = {**job.push_policy.settings, "plan_bandwidth_bps": 480_000_000}
+    policy = replace(job.push_policy, settings=settings, ready_times=((0, -1, 100, 10),))
+    job = replace(job, policy=policy)
     faster = change(job, Changes(bandwidth_bps=10**9, compute_scale=2.0))
-    assert faster.settings["plan_bandwidth_bps"] == payload_bps(10**9)
-    assert faster.ready_times == ((0, -1, 200, 20),)
-    assert change(job, Changes(scheduler="prophet-paper")).ready_times == job.ready_times
-    assert change(job, Changes(scheduler="p3")).ready_times == ()
+    assert faster.push_policy.settings["plan_bandwidth_bps"] == payload_bps(10**9)
+    assert faster.push_policy.ready_times == ((0, -1, 200, 20),)
+    paper = change(job, Changes(scheduler="prophet-paper")).push_policy
+    assert paper.ready_times == policy.ready_times
+    assert change(job, Changes(scheduler="p3")).push_policy.ready_times == ()
 
 
 @pytest.mark.parametrize(
@@ -137,20 +147,20 @@ def test_simpler_answers() -> None:
     job = a_job("fifo", iterations=1)
     one = change(job, Changes(workers=1))
     only = slice(0, 1)
-    for times_ns in (one.compute.forward_ns, one.compute.ready_ns, one.compute.backward_ns):
+    for times_ns in (one.times.forward_ns, one.times.ready_ns, one.times.backward_ns):
         times_ns[...] = 10**8
-    one = PsJob(
-        tensors=one.tensors[only],
-        size_bytes=(6_000_000,),
-        compute=type(one.compute)(
-            one.compute.forward_ns[..., only],
-            one.compute.ready_ns[..., only],
-            one.compute.backward_ns,
-            one.compute.update_ns[..., only],
+    one = server_job(
+        one.model.names[only],
+        (6_000_000,),
+        Times(
+            one.times.forward_ns[..., only],
+            one.times.ready_ns[..., only],
+            one.times.backward_ns,
+            one.times.update_ns[..., only],
         ),
-        network=type(one.network)((48_000_000,), (0,)),
-        scheduler="fifo",
-        partition_bytes=4096,
+        cluster_of((48_000_000,), (0,)),
+        "fifo",
+        4096,
     )
     assert daydream_ns(one) == 2_200_000_000  # ready, there and back, forward
     assert bound_ns(one) == 1_200_000_000  # its answers come while it is sent
@@ -191,7 +201,7 @@ def test_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = config.read_text()
     config.write_text(f"local_ranks = 2\n{text}")
     assert run_cli(["replay", str(run)]) == 2
-    assert "several local ranks" in capsys.readouterr().err
+    assert "has no spans of rank 3" in capsys.readouterr().err  # of six
     config.write_text(text)
     next((run / "events").glob("spans-worker-1*")).unlink()
     assert run_cli(["replay", str(run)]) == 2

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from byteprophet.diagnose import diagnose
 from byteprophet.diagnose.plain import as_json
+from byteprophet.measure.run import Run
 from byteprophet.report.page import write_page
 from byteprophet.report.page.build import embedded, last_of
 from byteprophet.report.page.lanes import timeline
@@ -53,7 +54,7 @@ class Page(HTMLParser):
 
 def page_of(directory: Path, events: Any) -> Page:
     save_run(directory, events)
-    found = diagnose(directory)
+    found = diagnose(Run(directory))
     write_page(directory / "report.html", found, as_json(found, None))
     return Page((directory / "report.html").read_text(encoding="utf-8"))
 
@@ -69,7 +70,7 @@ def renamed(events: Any, name: str) -> Any:
 @pytest.mark.parametrize("job", [ps_job, collective_job, stock_job])
 def test_nothing_is_fetched(tmp_path: Path, job: Any) -> None:
     page = page_of(tmp_path, job())
-    assert [tag for tag, _ in page.elements].count("script") == 3
+    assert [tag for tag, _ in page.elements].count("script") == 4
     for tag, attributes in page.elements:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base")
         assert not attributes.keys() & {"src", "href", "srcset", "action"}
@@ -77,6 +78,8 @@ def test_nothing_is_fetched(tmp_path: Path, job: Any) -> None:
     addresses = set(re.findall(r"[a-z]+://[^\s\"'`]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, nothing that is fetched
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
+    assert "uPlot" in page.scripts[2]
+    assert "Permission is hereby granted" in page.scripts[2]
     (policy,) = [a["content"] for _, a in page.elements if "http-equiv" in a]
     assert policy is not None
     assert "default-src 'none'" in policy
@@ -84,7 +87,7 @@ def test_nothing_is_fetched(tmp_path: Path, job: Any) -> None:
 
 def test_names_stay_in_the_data(tmp_path: Path) -> None:
     page = page_of(tmp_path / EVIL.replace("/", "-"), renamed(ps_job(), EVIL))
-    assert [tag for tag, _ in page.elements].count("script") == 3
+    assert [tag for tag, _ in page.elements].count("script") == 4
     assert page.data["gradients"][0][0]["name"] == f"{EVIL}0"
     assert f"{EVIL}0" in "".join(page.data["timeline"]["names"])
 
@@ -102,12 +105,15 @@ def test_what_is_not_a_number_is_null() -> None:
 
 
 def slices(lane: dict[str, Any]) -> np.ndarray:
-    return np.array(lane["slices"], np.int64).reshape(-1, FIELDS)
+    """Rows of begin, length, kind, name and bytes: in the page each begins by a gap instead."""
+    rows = np.array(lane["slices"], np.int64).reshape(-1, FIELDS)
+    rows[:, 0] = rows[:, :2].cumsum(axis=0).sum(axis=1) - rows[:, 1]
+    return rows
 
 
 def test_lanes_of_the_timeline(tmp_path: Path) -> None:
     save_run(tmp_path, ps_job())
-    shown = timeline(diagnose(tmp_path))
+    shown = timeline(diagnose(Run(tmp_path)))
     lanes = {(lane["role"], lane["label"]): slices(lane) for lane in shown["lanes"]}
     assert set(lanes) == {
         ("critical path", ""),
@@ -149,7 +155,7 @@ def test_lanes_are_in_order_whatever_the_order_of_keys(tmp_path: Path) -> None:
     rows["sum_end_ns"] = START_NS + passes.sum(axis=1)
     rows["sum_end_ns"][7] = 0
     save_run(tmp_path, [*events, replace(served, rows=np.concatenate([served.rows, rows]))])
-    lanes = timeline(diagnose(tmp_path))["lanes"]
+    lanes = timeline(diagnose(Run(tmp_path)))["lanes"]
     for lane in lanes:
         found = slices(lane)
         assert (found[:, 1] >= 0).all()
@@ -161,7 +167,7 @@ def test_lanes_are_in_order_whatever_the_order_of_keys(tmp_path: Path) -> None:
 
 def test_a_long_timeline_is_cut(tmp_path: Path) -> None:
     save_run(tmp_path, ps_job())
-    shown = timeline(diagnose(tmp_path), most=1)
+    shown = timeline(diagnose(Run(tmp_path)), most=1)
     assert (len(shown["iterations"]), shown["left_out"]) == (1, 2)
     assert shown["iterations"][0][0] == 13
     assert sum(len(lane["slices"]) for lane in shown["lanes"]) < 40 * FIELDS
@@ -169,7 +175,7 @@ def test_a_long_timeline_is_cut(tmp_path: Path) -> None:
 
 def test_a_long_run_is_cut_but_counted(tmp_path: Path) -> None:
     save_run(tmp_path, ps_job())
-    data = as_json(diagnose(tmp_path), None)
+    data = as_json(diagnose(Run(tmp_path)), None)
     shown = last_of(data, most=2)
     assert (shown["counted"], shown["iterations"]) == (3, [12, 13])
     assert shown["slowest_ns"] == data["slowest_ns"][1:]
@@ -179,7 +185,7 @@ def test_a_long_run_is_cut_but_counted(tmp_path: Path) -> None:
 
 def test_rates_over_time(tmp_path: Path) -> None:
     save_run(tmp_path, ps_job())
-    found = series(diagnose(tmp_path))
+    found = series(diagnose(Run(tmp_path)))
     bytes_ = sum(found["push_bps"][0]) * found["bin_ns"] / 8e9
     # The last push ends after the last iteration: 8 of its 12 ms are there.
     assert bytes_ == pytest.approx((2 + 2 / 3) * 1_200_000, rel=1e-6)

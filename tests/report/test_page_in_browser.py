@@ -5,10 +5,11 @@ Skipped where there is no Chromium (Debian and Ubuntu: ``apt-get install chromiu
 
 from __future__ import annotations
 
-import re
+import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,16 @@ from matplotlib.image import imread
 
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
+from byteprophet.job.strategy import Region
+from byteprophet.measure.run import Run
 from byteprophet.report.page import write_page
 
 from ..diagnose.hand_made import CONFIG, collective_job, ps_job, save_run, stock_job
-from ..graph.recorded_replay import config_of, record
-from ..graph.test_measured import a_job
+from ..measure.recorded_replay import config_of, record
+from ..measure.test_servers import a_job
+from ..optimize.outcomes import no_better, with_servers, without_servers
+from .test_optimization_page import applied_rounds
+from .test_optimization_page import write as write_of_outcome
 from .test_page import EVIL, renamed
 
 CHROMIUM = next(
@@ -33,6 +39,76 @@ PANELS = [
     "summary", "breakdown", "timeline", "path", "gradients", "bandwidth", "stragglers",
     "prediction", "comparison",
 ]  # fmt: skip
+OF_OPTIMIZATION = [
+    "summary", "decisions", "timeline", "path", "buckets", "regions", "trials", "measured",
+]  # fmt: skip
+# Opens all that is folded, lets it be drawn, and says of each chart whether there is something that
+# is coloured, as texts and axes are not.
+PAINTED = """
+addEventListener("load", () => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  setTimeout(() => {
+    for (const figure of document.querySelectorAll("figure")) {
+      const [canvas, ...more] = figure.querySelectorAll("canvas");
+      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      let coloured = 0;
+      for (let at = 0; at < data.length; at += 4) {
+        const [red, green, blue] = data.slice(at, at + 3);
+        if (Math.max(red, green, blue) - Math.min(red, green, blue) > 60) coloured += 1;
+      }
+      figure.dataset.painted = String(coloured > 50 && more.length === 0);
+    }
+  }, 1000);
+});
+"""
+# What the tooltip says over a bar; what is shown after a part of one chart was dragged over, and
+# after a double click, of all charts of bandwidth; what is shown of the timeline after a key.
+USED = """
+const pause = () => new Promise((done) => setTimeout(done, 300));
+const chart = (name) => document.querySelector(`figure[aria-label^="${name}"]`);
+const fire = (type, over, x, y) => {
+  const box = over.getBoundingClientRect();
+  const place = { clientX: box.left + x * box.width, clientY: box.top + y * box.height };
+  over.dispatchEvent(new PointerEvent(type, { ...place, movementX: 1, bubbles: true, detail: 1 }));
+};
+const shown = (figure) => [figure.plot.scales.x.min, figure.plot.scales.x.max];
+const links = () => [...document.querySelectorAll("#bandwidth figure")].map(shown);
+addEventListener("load", async () => {
+  await pause();
+  const seen = { told: [] };
+  const told = () => document.getElementById("tip").textContent;
+  for (const [name, x, y] of [
+    ["Parts of the mean", 0.01, 0.2], ["Iteration times over", 0.5, 0.5], ["Timeline", 0.3, 0.1],
+    ["Wait and transfer", 0.01, 0.5], ["Bandwidth of worker-1, push", 0.01, 0.5],
+  ]) {
+    fire("pointermove", chart(name).plot.over, x, y);
+    seen.told.push(told());
+  }
+  fire("pointerleave", chart("Timeline").plot.over, 2, 2);
+  seen.told.push(told());
+  const { over } = chart("Bandwidth of worker-0, push").plot;
+  seen.links = [links()];
+  const drag = [["mousemove", 0.25], ["mousedown", 0.25], ["mousemove", 0.5], ["mouseup", 0.5]];
+  for (const [type, x] of drag) {
+    fire(type, over, x, 0.5);
+    await pause();
+  }
+  seen.links.push(links());
+  fire("dblclick", over, 0.5, 0.5);
+  await pause();
+  seen.links.push(links());
+  const timeline = chart("Timeline");
+  seen.timeline = [shown(timeline)];
+  for (const keys of [["+"], Array(10).fill("ArrowLeft")]) {
+    for (const key of keys) {
+      timeline.dispatchEvent(new KeyboardEvent("keydown", { key }));
+      await pause();
+    }
+    seen.timeline.push(shown(timeline));
+  }
+  document.documentElement.dataset.seen = JSON.stringify(seen);
+});
+"""
 DARK = "--blink-settings=preferredColorScheme=0"
 
 pytestmark = pytest.mark.skipif(
@@ -79,16 +155,16 @@ class Drawn(HTMLParser):
     def empty(self) -> list[str | None]:
         return [panel["id"] for panel in self.of("section") if "data-empty" in panel]
 
-    def check(self) -> None:
+    def check(self, panels: Sequence[str] = PANELS, charts: int = 4) -> None:
         root = self.of("html")[0]
         assert root.get("data-errors") == "0", root
         assert root.get("data-done") == "true"
-        assert [panel["id"] for panel in self.of("section")] == PANELS
+        assert [panel["id"] for panel in self.of("section")] == list(panels)
         assert all(panel.get("data-drawn") == "true" for panel in self.of("section"))
-        assert [canvas.get("data-painted") for canvas in self.of("canvas")] == ["true"]
-        for tag in ("rect", "line", "text", "path", "circle"):
-            for one in self.of(tag):
-                assert not re.search(r"NaN|undefined|Infinity", " ".join(map(str, one.values())))
+        figures = self.of("figure")
+        assert len(figures) >= charts
+        assert all(figure.get("data-painted") == "true" for figure in figures), figures
+        assert len(self.of("canvas")) == len(figures)
 
 
 def write(
@@ -96,13 +172,21 @@ def write(
     events: Any,
     against: Path | None = None,
     config: Mapping[str, Any] = CONFIG,
+    script: str = PAINTED,
 ) -> Path:
-    """The page of a run with these events."""
+    """The page of a run with these events, which also runs ``script``."""
     save_run(directory, events, config)
-    found = diagnose(directory)
-    comparison = compare(found, diagnose(against)) if against else None
+    found = diagnose(Run(directory))
+    comparison = compare(found, diagnose(Run(against))) if against else None
     page = directory / "report.html"
     write_page(page, found, as_json(found, comparison, "other"))
+    return with_script(page, script)
+
+
+def with_script(page: Path, script: str) -> Path:
+    """The page, which also runs ``script``."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
     return page
 
 
@@ -130,21 +214,56 @@ def test_panels_without_data_say_so(
     assert drawn.empty() == empty
 
 
-def test_a_panel_that_fails_is_alone_in_it(tmp_path: Path, browser: Browser) -> None:
+@pytest.mark.parametrize(
+    ("field", "panel"),
+    [("top", "path"), ("bin_ns", "bandwidth")],  # one is missing; what is drawn is not a number
+)
+def test_a_panel_that_fails_is_alone_in_it(
+    tmp_path: Path, browser: Browser, field: str, panel: str
+) -> None:
     page = write(tmp_path / "run", ps_job())
     text = page.read_text(encoding="utf-8")
-    page.write_text(text.replace('"top":[', '"tip":['), encoding="utf-8")
+    page.write_text(text.replace(f'"{field}":', '"other":'), encoding="utf-8")
     drawn = Drawn(browser(page, "--dump-dom", quiet=False))
     assert drawn.of("html")[0]["data-errors"] == "1"
     assert drawn.of("html")[0]["data-done"] == "true"
-    assert [panel["id"] for panel in drawn.of("section") if "data-drawn" not in panel] == ["path"]
+    assert [one["id"] for one in drawn.of("section") if "data-drawn" not in one] == [panel]
 
 
 def test_names_that_are_markup(tmp_path: Path, browser: Browser) -> None:
     drawn = Drawn(browser(write(tmp_path / "run", renamed(ps_job(), EVIL)), "--dump-dom"))
     drawn.check()
     assert drawn.empty() == ["prediction", "comparison"]
-    assert len(drawn.of("script")) == 3
+    assert len(drawn.of("script")) == 5  # one is the test's
+
+
+def test_all_panels_of_an_optimisation(tmp_path: Path, browser: Browser) -> None:
+    """Measured, and with a compiled region; without servers."""
+    outcome, passes = without_servers()
+    regions = (Region(("features.0", "features.1"), compiled=True),)
+    strategy = replace(outcome.job.strategy, regions=regions)
+    outcome = replace(outcome, job=replace(outcome.job, strategy=strategy), compile_ns=5 * 10**9)
+    page = tmp_path / "page.html"
+    write_of_outcome(page, (outcome, passes), "run", applied_rounds(outcome, 1.0))
+    drawn = Drawn(browser(with_script(page, PAINTED), "--dump-dom"))
+    drawn.check(OF_OPTIMIZATION, charts=3)
+    assert drawn.empty() == []
+
+
+@pytest.mark.parametrize(
+    ("make", "empty"),
+    [
+        (with_servers, ["regions", "trials", "measured"]),
+        (no_better, ["regions", "trials", "measured"]),
+    ],
+)
+def test_an_optimisation_without_data_says_so(
+    tmp_path: Path, browser: Browser, make: Any, empty: list[str]
+) -> None:
+    page = write_of_outcome(tmp_path / "page.html", make())
+    drawn = Drawn(browser(with_script(page, PAINTED), "--dump-dom", "--window-size=500,900"))
+    drawn.check(OF_OPTIMIZATION, charts=3)
+    assert drawn.empty() == empty
 
 
 @pytest.mark.parametrize(("width", "dark"), [(500, True), (1280, False)])
@@ -159,3 +278,18 @@ def test_pictures(tmp_path: Path, browser: Browser, width: int, dark: bool) -> N
     ground = float(pixels[4:8, 4:8].mean())
     assert ground < 0.2 if dark else ground > 0.9
     assert len(np.unique((pixels * 255).astype(np.uint8).reshape(-1, 3), axis=0)) > 50
+
+
+def test_charts_say_what_they_show_and_show_parts(tmp_path: Path, browser: Browser) -> None:
+    drawn = Drawn(browser(write(tmp_path / "run", ps_job(), script=USED), "--dump-dom"))
+    seen = json.loads(str(drawn.of("html")[0]["data-seen"]))
+    assert seen["told"] == [
+        "worker-0\nforward: 20.00 ms",
+        "iteration 12: 100.0 ms",
+        "backward w worker 1\n40.00 ms, at 150.00 ms",
+        "0: w, 1.20 MB\nwaits 2.00 ms, travels 32.00 ms\nkeeps computation waiting 30.00 ms",
+        "worker-1 push: 0.00 Mbit/s\nat 2.0 ms",
+        "",
+    ]
+    assert seen["links"] == [[[0, 300]] * 4, [[75, 150]] * 4, [[0, 300]] * 4]
+    assert seen["timeline"] == [[100, 300], [140, 260], [0, 120]]

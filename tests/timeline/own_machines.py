@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from byteprophet import schedulers
-from byteprophet.graph.ps_job import Compute, Network, PsJob
+from byteprophet.job import Costs, Job, Times
 from byteprophet.timeline.clocks import on_one_clock
 from byteprophet.timeline.events import Events
 
-from ..graph.recorded_replay import record
+from ..measure.recorded_replay import record
+from ..measure.server_jobs import cluster_of, server_job
 from .true_clocks import TrueClock
 
 MS = 1_000_000
@@ -22,24 +23,25 @@ SIZES = (2_000, 300_000, 800, 40_000, 600, 1_500, 700_000, 512, 3_000, 256, 1_00
 """Bytes; each of two servers has some small ones."""
 
 
-def small_job(workers: int = 2, servers: int = 2, seed: int = 0) -> PsJob:
+def small_job(workers: int = 2, servers: int = 2, seed: int = 0) -> Job:
     """Four iterations of twelve layers, of about 90 ms each, under fifo."""
     noise = np.random.default_rng(seed)
     shape = (workers, 4, len(SIZES))
     settings, partition_bytes = schedulers.resolve("fifo", {})
     ready_ns = np.sort(noise.integers(0, 30 * MS, shape), axis=2)[..., ::-1]
-    compute = Compute(
+    times = Times(
         forward_ns=noise.integers(MS, 4 * MS, shape),
         ready_ns=ready_ns,
         backward_ns=ready_ns.max(axis=2) + MS,
         update_ns=noise.integers(0, MS, shape),
     )
     names = tuple(f"layer{n}.weight" for n in range(len(SIZES)))
-    network = Network((500 * MS,) * workers, (0,) * servers, 20_000, DELAY_NS, 0.5)
-    return PsJob(names, SIZES, compute, network, "fifo", partition_bytes, settings)
+    costs = Costs(message_cost_ns=20_000, delay_ns=DELAY_NS, sum_ns_per_byte=0.5)
+    cluster = cluster_of((500 * MS,) * workers, (0,) * servers, costs)
+    return server_job(names, SIZES, times, cluster, "fifo", partition_bytes, settings)
 
 
-def recorded(job: PsJob) -> list[Events]:
+def recorded(job: Job) -> list[Events]:
     """What its roles leave where all of them have one clock, and machines of their own."""
     events, _, _ = record(job)
     one = events[0].origin

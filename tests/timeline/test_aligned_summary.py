@@ -1,4 +1,4 @@
-"""What users are told of clocks: all that was found, and loudly what cannot be."""
+"""What users are told about clocks: all findings, and a warning if clocks cannot be aligned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_machines_and_their_clocks() -> None:
         clock, home = CLOCKS[role], CLOCKS["server-0"]
         low_ns, high_ns = machine["interval_ns"]
         assert low_ns <= 0 <= high_ns
-        # At the recording's middle, some 10^15 ns on the true clock, drifts have added up.
+        # At the recording's middle, some 10^15 ns on the true clock, drifts have accumulated.
         drifted_ns = (clock.drift_ppb - home.drift_ppb) * 10**6
         ahead_ns = clock.offset_ns - home.offset_ns + drifted_ns
         assert machine["offset_ns"] == pytest.approx(ahead_ns, abs=10**6)
@@ -44,7 +44,7 @@ def test_machines_and_their_clocks() -> None:
 
 
 def test_wall_clocks_that_are_wrong() -> None:
-    """``wall_ns``: machines' wall clocks, whatever their own clocks count from."""
+    """``wall_ns`` compares the wall clocks, independent of what the monotonic clocks count from."""
     events = with_clocks(recorded(small_job()), {role: TrueClock(0) for role in CLOCKS})
     events = [
         replace(t, origin=replace(t.origin, unix_ns=t.origin.unix_ns + 30_000_000))
@@ -94,7 +94,7 @@ def test_a_clock_that_was_set_is_named_in_one_line(capsys: pytest.CaptureFixture
     told = json.loads(json.dumps(clocks_json(aligned)))
     worst = told["contradictions"][0]
     assert "machine of worker-1" in (worst["cause_machine"], worst["effect_machine"])
-    # Half of what the clock was set by is left over at least, whatever line is drawn through it.
+    # Any straight line through the jump leaves an error of at least half of it.
     assert worst["early_ns"] > 1_000_000
 
 

@@ -62,7 +62,7 @@ def networks(draw: st.DrawFn) -> tuple[dict[str, TrueClock], list[Evidence], Tim
     return clocks, evidence, np.linspace(0, length, 21).astype(np.int64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(networks())
 def test_clocks_are_found(case: tuple[dict[str, TrueClock], list[Evidence], Times]) -> None:
     clocks, evidence, times = case
@@ -90,7 +90,7 @@ def test_clocks_are_found(case: tuple[dict[str, TrueClock], list[Evidence], Time
         assert low - 2 <= found.offset_ns - offset <= high + 2 or name == alignment.reference
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.integers(1, 30), st.integers(1, 30), st.sampled_from([0, 1, 60, 600])
 )
@@ -400,7 +400,7 @@ def test_any_machine_can_be_the_reference() -> None:
 ALIGNED = align(["a", "b"], two_clocks(2)[1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.integers(-(10**17), 10**17),
     st.integers(-1_000_000, 1_000_000),

@@ -22,7 +22,7 @@ def ints(values: list[int]) -> Any:
 POINTS = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 50)), min_size=1, max_size=60)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(POINTS, st.sampled_from([0.0, 0.25, 1.0, 8.0]), st.integers(1, 10**6))
 def test_minima_on_every_slope_are_those_of_all_points(
     points: list[tuple[int, int]], limit: float, scale: int
@@ -34,7 +34,7 @@ def test_minima_on_every_slope_are_those_of_all_points(
         assert (delays[kept] + slope * times[kept]).min() == (delays + slope * times).min()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(POINTS)
 def test_each_point_kept_is_needed(points: list[tuple[int, int]]) -> None:
     # With a limit steeper than any edge, corners of the hull: each is below its neighbours' chord.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from io import BytesIO
 from pathlib import Path
@@ -24,6 +25,7 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.export_chakra import write_chakra
 from byteprophet.timeline.lanes import nested_lanes
 from byteprophet.timeline.read_chakra import read_chakra
+from byteprophet.timeline.sources import load_sources
 from byteprophet.timeline.tables import (
     SERVED,
     SERVED_TABLE,
@@ -62,9 +64,7 @@ def with_true_lanes(rows: Rows) -> Rows:
 
 
 @given(rows=spans())
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_spans_come_back(rows: Rows, tmp_path: Path) -> None:
     before = Events(SPANS, origin("worker-3"), with_true_lanes(rows), dict(enumerate(NAMES)))
     if not len(rows):
@@ -79,9 +79,7 @@ def test_spans_come_back(rows: Rows, tmp_path: Path) -> None:
 
 
 @given(tables=timelines())
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_dependencies_can_be_met(tables: list[Events], tmp_path: Path) -> None:
     """Nodes wait for earlier ones only, which have ended where they are on one track of time."""
     tables = [
@@ -257,6 +255,67 @@ def test_what_the_jsonizer_prints(tmp_path: Path) -> None:
     text.write_text(text.read_text()[:-2])
     with pytest.raises(UserError, match=r"t\.1\.json: is cut off or not JSON"):
         read_chakra(text)
+
+
+def test_chakra_is_known_by_its_content(tmp_path: Path) -> None:
+    """Gzipped or not, whatever it is called, protobuf or JSON."""
+    from google.protobuf import json_format
+
+    binary = save(tmp_path / "t.1.et", CONVERTED)
+    text = "".join(json_format.MessageToJson(message) for message in CONVERTED).encode()
+    expected = told(read_chakra(binary))
+    for content in (binary.read_bytes(), text):
+        for name in ("t.1.et", "t.1.et.gz", "t.bin", "t.1.json", "t"):
+            for packed in (content, gzip.compress(content)):
+                path = tmp_path / name
+                path.write_bytes(packed)
+                (events,) = load_sources([path])
+                assert told(events) == told(read_chakra(path)) == expected
+                assert events.origin.rank == (1 if ".1." in name else 0)
+
+
+def test_metadata_of_earlier_versions(tmp_path: Path) -> None:
+    attributes_only = schema().old_metadata(
+        attr=[attribute("schema", "1.0.2"), attribute("pid", 7)]
+    )
+    path = save(tmp_path / "old.et", [attributes_only, *CONVERTED[1:]])
+    assert told(read_chakra(path)) == told(read_chakra(save(tmp_path / "new.et", CONVERTED)))
+    empty = save(tmp_path / "empty.et", [schema().metadata(), *CONVERTED[1:]])
+    assert told(read_chakra(empty)) == told(read_chakra(path))
+    with pytest.raises(UserError, match="begins with a node, as in Chakra's first versions"):
+        read_chakra(save(tmp_path / "none.et", CONVERTED[1:]))
+
+
+def test_sizes_in_any_type_of_integers(tmp_path: Path) -> None:
+    made = []
+    for kind in ("int32", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed64"):
+        one = node(len(made), NodeType.COMM_COLL_NODE, 1)
+        one.attr.add(name="comm_size", **{f"{kind}_val": 2**20 + len(made)})
+        made.append(one)
+    rows = read_chakra(save(tmp_path / "t.et", foreign(*made))).rows
+    assert sorted(rows["size_bytes"].tolist()) == [2**20 + number for number in range(8)]
+
+
+def test_what_the_feeder_of_astra_sim_reads(tmp_path: Path) -> None:
+    graph = [
+        {"Id": 3, "Name": "half \ud83d", "NodeType": 4, "runtime": 5, "data_deps": [], "x": [1]},
+        {"Id": 4, "Name": "b", "NodeType": 7, "runtime": 2, "data_deps": [3], "comm_size": 64},
+        {"Id": 5, "Name": "c", "NodeType": 6, "data_deps": [4], "ctrl_deps": [3]},
+    ]
+    path = tmp_path / "t.2.json"
+    path.write_text(json.dumps({"workload_graph": graph}))
+    (events,) = load_sources([path])
+    assert events.origin.rank == 2
+    assert told(events, lanes=False) == [
+        (0, 5000, 0, 0, Kind.COMPUTE, "half \\ud83d", 0),
+        (5000, 7000, 64, 0, Kind.COLLECTIVE, "b", 0),
+        (7000, 7000, 0, 0, Kind.RECEIVE, "c", 0),
+    ]
+    graph[1]["runtime"] = "soon"
+    path.write_text(json.dumps({"workload_graph": graph}))
+    with pytest.raises(UserError, match=r"not a Chakra trace: message 1: .*durationMicros") as it:
+        load_sources([path])
+    assert "\n" not in str(it.value)
 
 
 def _ours(directory: Path) -> Any:

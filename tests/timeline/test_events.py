@@ -48,7 +48,7 @@ ORIGIN = Origin("worker-1", 1, "a machine", 10**15, 17 * 10**17)
 def transfers(count: int = 10) -> Rows:
     rows = np.zeros(count, TRANSFER)
     rows["key"] = (np.arange(count) % 3 + 3) << 16 | np.arange(count)
-    rows["size_bytes"] = 2**62 + np.arange(count)
+    rows["size_bytes"] = 2**49 + np.arange(count)
     for shift, name in enumerate(("ready_ns", "sent_ns", "acked_ns", "pulled_ns")):
         rows[name] = 10**15 + np.arange(count) * 100 + shift
     rows["server"] = np.arange(count) % 2
@@ -297,6 +297,43 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
             assert np.array_equal(back.rows, spans())
     assert len(said) > 100
     assert all(line.startswith(str(path)) and "\n" not in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "named"),
+    [
+        ("pulled_ns", 2**62, f"row 3: pulled_ns {2**62}: is not a valid time"),
+        ("ready_ns", -(2**63), f"row 3: ready_ns -{2**63}: is not a valid time"),
+        ("size_bytes", 2**63, f"column size_bytes: {2**63}: must be below {2**50}"),
+        ("key", 2**63, f"column key: {2**63}: must be below {2**47}"),
+    ],
+)
+def test_numbers_that_nothing_has_are_named(
+    column: str, value: int, named: str, tmp_path: Path
+) -> None:
+    rows = transfers()
+    rows[column][3] = value
+    save_events(tmp_path / "x", Events(TRANSFERS, ORIGIN, rows, TENSORS))
+    with pytest.raises(UserError, match=named):
+        load_events(tmp_path / "x")
+
+
+@pytest.mark.parametrize("lost", ["-1", "many", "9" * 5000])
+def test_a_wrong_number_of_lost_rows_is_named(lost: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    save_events(path, some())
+    table = pa.ipc.open_stream(path.read_bytes()).read_all()
+    with pa.ipc.new_stream(str(path), table.schema) as stream:
+        stream.write_batch(table.to_batches()[0], custom_metadata={"lost": lost})
+    with pytest.raises(UserError, match="is damaged: a number of lost rows is"):
+        load_events(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "transfers-worker-0.arrows"
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="is not a regular file"):
+        load_events(path)
 
 
 def test_a_kind_that_is_none_is_named(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def without_twice(events: list[Events]) -> list[Events]:
 
 
 @given(tables=timelines())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_as_counted_one_by_one(tables: list[Events]) -> None:
     tables = without_twice(tables)
     found = {

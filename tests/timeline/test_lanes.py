@@ -46,6 +46,14 @@ def test_nested_or_disjoint(given_: Intervals) -> None:
     assert set(lanes.tolist()) == set(range(len(set(lanes.tolist()))))
 
 
+def test_thousands_that_overlap_take_as_many_lanes_and_no_hours() -> None:
+    """A look at each lane for each interval would be 800 million."""
+    count = 40_000
+    begins = np.arange(count)
+    assert nested_lanes(begins, begins + count).tolist() == list(range(count))
+    assert nested_lanes(begins, begins[::-1] + count).tolist() == [0] * count
+
+
 def test_a_stack_of_calls_is_one_lane() -> None:
     calls = [(0, 100), (0, 40), (10, 20), (20, 40), (40, 100), (99, 100), (100, 130)]
     assert nested_lanes(*columns(calls)).tolist() == [0] * 7

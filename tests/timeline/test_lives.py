@@ -125,6 +125,15 @@ def test_iterations_of_all_tables_and_ranks_are_moved_alike() -> None:
     assert (tables == joined.index(served)).all()
 
 
+def test_numbers_that_cannot_go_on_are_refused() -> None:
+    first = life(0, range(1, 5), SAME)
+    only(first, TRANSFERS, "worker-0").rows["iteration"][-1] = 2**32 - 1
+    with pytest.raises(
+        UserError, match="events: iteration 4: too large after those of earlier lives"
+    ):
+        join_lives([*first, *life(1, range(1, 5), SAME)])
+
+
 def test_names_of_spans_and_requests_stay_apart() -> None:
     joined = join_lives([*life(0, range(1, 3), SAME), *life(1, range(1, 3), SAME)])
     spans = only(joined, SPANS, "worker-0")
@@ -164,7 +173,7 @@ def test_what_is_of_no_iteration_moves_none() -> None:
 
 
 def test_lives_at_one_time_are_refused() -> None:
-    with pytest.raises(UserError, match=r"several files of .* are of one time"):
+    with pytest.raises(UserError, match=r"several files of .* overlap in time"):
         join_lives([*life(0, range(1, 3), SAME), *life(0, range(1, 3), SAME)])
 
 

@@ -49,9 +49,7 @@ def of_phase(trace: Any, phase: str) -> list[dict[str, Any]]:
 
 
 @given(tables=timelines())
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_was_recorded_keeps_the_rules(tables: list[Events], tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     recorded = [

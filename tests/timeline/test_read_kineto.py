@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,23 +18,7 @@ from byteprophet.timeline.tables import SPANS, Kind
 
 from .perfetto_rules import broken_rules, read_trace
 
-SCRIPT = Path(__file__).with_name("ddp_step.py")
 PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
-
-
-@pytest.fixture(scope="module")
-def ddp(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    directory = tmp_path_factory.mktemp("ddp")
-    paths = [directory / "rank0.json", directory / "rank1.json.gz"]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(path), str(rank), str(directory / "store")],
-            stderr=subprocess.DEVNULL,
-        )
-        for rank, path in enumerate(paths)
-    ]
-    assert [process.wait(timeout=200) for process in processes] == [0, 0]
-    return paths
 
 
 def of_kind(events: Events, kind: Kind) -> list[dict[str, Any]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+
+from byteprophet.launcher import JobSpec, run_job
+
+from ..python_process import run_python
 
 _WORKER = str(Path(__file__).with_name("case_worker.py"))
 
@@ -22,9 +26,26 @@ def read(folder: Path, rank: int) -> dict[str, Any]:
     return {**record, "values": torch.load(path.with_suffix(".pt"))}
 
 
-def run_single(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+def job_of_each_way(
+    folders: pytest.TempPathFactory, ranks: int, spec_of: Callable[[str, Path], JobSpec]
+) -> Callable[[str], list[dict[str, Any]]]:
+    """What each of ``ranks`` ranks wrote, by way: a way's job runs when it is first asked for.
+
+    ``spec_of``: the job of a way in a folder, with ``run`` in there as its run directory.
+    """
+
+    @functools.cache
+    def run(way: str) -> list[dict[str, Any]]:
+        folder = folders.mktemp("job")
+        run_job(spec_of(way, folder), None).check()
+        return [read(folder / "run", rank) for rank in range(ranks)]
+
+    return run
+
+
+def run_single(folder: Path, names: Sequence[str], device: str = "cpu") -> dict[str, Any]:
     """What one process makes of all ranks' batches."""
-    environment = {**os.environ, "BYTEPROPHET_RUN": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, _WORKER, "single", *names]
-    subprocess.run(command, env=environment, check=True, timeout=300)
+    variables = {"BYTEPROPHET_RUN": str(folder), "BYTEPROPHET_TEST_DEVICE": device}
+    done = run_python(_WORKER, "single", *names, env={**os.environ, **variables}, timeout=300)
+    done.check_returncode()
     return read(folder, 0)

@@ -2,8 +2,9 @@
 
 FRONT is ``shipped`` (BytePS' own optimizer), ``auto`` (the same import, with whatever the
 environment loads), ``crossed`` (likewise, with upstream's optimizer that crosses the barrier),
-``ours``, or ``single`` (one process, both ranks' batches). Ends right after the
-last step of the last case, and writes what came out when BytePS is left.
+``ours``, or ``single`` (one process, both ranks' batches). Models are on the device that
+BYTEPROPHET_TEST_DEVICE names. Ends right after the last step of the last case, and writes what came
+out when BytePS is left.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ import torch
 from torch import Tensor
 
 Results = dict[str, list[Tensor]]
+DEVICE = os.environ.get("BYTEPROPHET_TEST_DEVICE", "cpu")
 
 
 def digest(tensors: list[Tensor]) -> str:
     """A checksum over the bytes of ``tensors``."""
     total = hashlib.sha256()
     for tensor in tensors:
-        total.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        total.update(values.numpy().tobytes())
     return total.hexdigest()
 
 
@@ -38,7 +41,7 @@ def write(folder: Path, rank: int, scheduled: int, results: Results) -> None:
     (folder / f"worker-{rank}.json").write_text(
         json.dumps({"digests": record, "scheduled": scheduled})
     )
-    values = {name: [t.detach() for t in tensors] for name, tensors in results.items()}
+    values = {name: [t.detach().cpu() for t in tensors] for name, tensors in results.items()}
     torch.save(values, folder / f"worker-{rank}.pt")
 
 
@@ -55,7 +58,9 @@ def main() -> None:
         import byteps.torch as bps
     if bps is not None:
         bps.init()
-    trainer = cases.Trainer(bps, shipped=front == "shipped", crossed=front == "crossed")
+    trainer = cases.Trainer(
+        bps, shipped=front == "shipped", crossed=front == "crossed", device=DEVICE
+    )
     results = {name: cases.CASES[name](trainer) for name in names}
     scheduled = -1
     if front in ("auto", "ours"):

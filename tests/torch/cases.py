@@ -51,7 +51,7 @@ class Twisted(nn.Module):
 def loss_of(model: nn.Module, rank: int, iteration: int) -> Tensor:
     """The loss on a batch of this rank's own."""
     generator = torch.Generator().manual_seed(1000 * rank + iteration)
-    tokens = torch.randint(0, 97, (4, 6), generator=generator)
+    tokens = torch.randint(0, 97, (4, 6), generator=generator).to(next(model.parameters()).device)
     return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.roll(1, 1).flatten())
 
 
@@ -59,13 +59,14 @@ class Trainer:
     """What a script has at hand. ``bps`` is the module it imported, or None in one process.
 
     ``shipped``: it is upstream's own, which must be asked for averages before they are clipped.
-    ``crossed``: the script uses upstream's ``CrossBarrier``.
+    ``crossed``: the script uses upstream's ``CrossBarrier``. ``device``: where models are.
     """
 
-    def __init__(self, bps: Any, shipped: bool, crossed: bool) -> None:
+    def __init__(self, bps: Any, shipped: bool, crossed: bool, device: str = "cpu") -> None:
         self.bps = bps
         self.shipped = shipped
         self.crossed = crossed
+        self.device = torch.device(device)
         self.ranks = range(RANKS) if bps is None else [bps.rank()]
 
     def start(
@@ -80,7 +81,7 @@ class Trainer:
     def model(self, make: Callable[[], nn.Module] = Twisted) -> nn.Module:
         """A model; ranks begin differently and then get rank 0's."""
         torch.manual_seed(self.ranks[0])
-        model = make()
+        model = make().to(self.device)
         if self.bps is not None:
             self.bps.broadcast_parameters(model.state_dict(), root_rank=0)
         return model
@@ -191,8 +192,8 @@ def left_over(t: Trainer) -> list[Tensor]:
     One rank overflows in that pass, both skip the step.
     """
     model, optimizer = t.start("SGD", passes=2, lr=0.02, momentum=0.9)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    scaler.scale(torch.ones(()))  # as scale(loss) does, the scaler's own start
+    scaler = torch.amp.GradScaler(t.device.type, init_scale=8.0)
+    scaler.scale(torch.ones((), device=t.device))  # as scale(loss) does, the scaler's own start
     seen = []
     for iteration in range(12):
         scaled, last = iteration >= 6, iteration % 3 == 2
@@ -392,7 +393,10 @@ def used_by_one_again(t: Trainer) -> list[Tensor]:
     for iteration in range(8):
         optimizer.zero_grad()
         losses = [
-            model(torch.full((2, 8), rank + iteration / 8), rank == 1 or iteration < 2)
+            model(
+                torch.full((2, 8), rank + iteration / 8, device=t.device),
+                rank == 1 or iteration < 2,
+            )
             for rank in t.ranks
         ]
         t.descend(losses, model)
@@ -403,13 +407,13 @@ def used_by_one_again(t: Trainer) -> list[Tensor]:
 def scaled(t: Trainer) -> list[Tensor]:
     """Mixed precision's scaler; one rank overflows, both skip the step."""
     model, optimizer = t.start("AdamW", lr=1e-2)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    scaler = torch.amp.GradScaler(t.device.type, init_scale=8.0, growth_interval=2)
     scales = []
     for iteration in range(6):
         optimizer.zero_grad()
         overflow = iteration == 3 and 1 in t.ranks
         t.backward(model, iteration, scaler.get_scale() * (float("inf") if overflow else 1.0))
-        scaler.scale(torch.ones(()))  # as scale(loss) does, the scaler's own start
+        scaler.scale(torch.ones((), device=t.device))  # as scale(loss) does, the scaler's own start
         if iteration % 2:
             scaler.unscale_(optimizer)
         scaler.step(optimizer)
@@ -433,7 +437,9 @@ def adversarial(t: Trainer) -> list[Tensor]:
 
     def noise(iteration: int) -> list[Tensor]:
         return [
-            torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * iteration + rank))
+            torch.randn(4, 8, generator=torch.Generator().manual_seed(10 * iteration + rank)).to(
+                t.device
+            )
             for rank in t.ranks
         ]
 
@@ -479,6 +485,65 @@ def copied(t: Trainer) -> list[Tensor]:
     return [*copies, *model.parameters()]
 
 
+class Spectral(nn.Module):
+    """Complex parameters; their gradients come as conjugates, one of them negated lazily."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(9, dtype=torch.cfloat) * 0.3)
+        self.turned = nn.Parameter(torch.randn(16) * 0.2)
+        self.mix = nn.Parameter(torch.randn(16, 16) * 0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.fft.irfft(torch.fft.rfft(x) * self.filter.conj(), n=16)
+        return torch.tanh(y + torch.complex(y, self.turned.expand_as(y)).conj().imag) @ self.mix
+
+
+def complex_numbers(t: Trainer) -> list[Tensor]:
+    """Complex parameters beside real ones, clipped together, and their state."""
+    model = t.model(Spectral)
+    optimizer = t.distribute(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+    norms = []
+    for iteration in range(6):
+        optimizer.zero_grad()
+        batches = [
+            torch.randn(4, 16, generator=torch.Generator().manual_seed(10 * iteration + rank)).to(
+                t.device
+            )
+            for rank in t.ranks
+        ]
+        t.descend([(model(x) - 1).square().mean() for x in batches], model)
+        norms.append(t.clip_and_step(model, optimizer, 0.05))
+    state = optimizer.state_dict()["state"]
+    return [*norms, *model.parameters(), *(state[number]["exp_avg"] for number in range(3))]
+
+
+def pickled(t: Trainer) -> list[Tensor]:
+    """Model and optimizer saved as objects and loaded again: plain ones, at that point."""
+    model, optimizer = t.start("Adam", lr=0.01)
+    for iteration in range(3):
+        optimizer.zero_grad()
+        t.backward(model, iteration)
+        optimizer.step()
+    saved = io.BytesIO()
+    torch.save((model, optimizer), saved)
+    optimizer.zero_grad()
+    t.backward(model, 3)
+    optimizer.step()
+    saved.seek(0)
+    model_then, optimizer_then = torch.load(saved, weights_only=False)
+    assert type(optimizer_then) is torch.optim.Adam
+    model_copy, optimizer_copy = copy.deepcopy((model, optimizer))
+    assert type(optimizer_copy) is torch.optim.Adam
+    results = [*model.parameters()]
+    for each, its in ((model_then, optimizer_then), (model_copy, optimizer_copy)):
+        its.zero_grad()
+        loss_of(each, 0, 7).backward()
+        its.step()
+        results.extend(each.parameters())
+    return results
+
+
 CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
     case.__name__: case
     for case in (
@@ -501,6 +566,8 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         adversarial,
         observed,
         copied,
+        complex_numbers,
+        pickled,
     )
 }
 # Those that upstream's optimizer can do at all.

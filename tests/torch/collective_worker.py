@@ -16,11 +16,11 @@ from typing import Any
 
 import cases
 import torch
-from case_worker import write
+from case_worker import DEVICE, write
 from shared_worker import MixedPlan
 from torch import Tensor, distributed
 
-from byteprophet.torch import group_exchange
+from byteprophet.torch.sync import group_exchange
 
 
 class Ranks:
@@ -55,7 +55,7 @@ def main() -> None:
     # The first exit handler runs last: by then the optimizers have finished.
     atexit.register(lambda: write(folder, *finished) if finished else None)
     distributed.init_process_group("gloo")
-    trainer = cases.Trainer(Ranks(sync), shipped=False, crossed=False)
+    trainer = cases.Trainer(Ranks(sync), shipped=False, crossed=False, device=DEVICE)
     usual, group_exchange._WAIT = group_exchange._WAIT, timedelta(milliseconds=5)
     results = {}
     for name in names:

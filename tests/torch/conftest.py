@@ -11,7 +11,7 @@ import random
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,13 @@ import torch
 from torch import Tensor
 
 from byteprophet.runtime_settings import RuntimeSettings
-from byteprophet.torch import flush_points
+from byteprophet.tensor_names import gradient_name
+from byteprophet.torch import live_fronts
+from byteprophet.torch.front import stopping
 from byteprophet.torch.optimizer import Uncompressed, distribute
-from byteprophet.torch.synchroniser import Unshared
+from byteprophet.torch.sync import fused_synchroniser
+from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
+from byteprophet.torch.sync.synchroniser import Unsharded
 
 from .case_results import run_single
 
@@ -110,7 +114,7 @@ class Network:
                 done(self.failures.get(turn.name))
 
 
-class Member(Unshared):
+class Member(Unsharded):
     """One rank's ``Synchroniser``."""
 
     def __init__(self, network: Network, rank: int) -> None:
@@ -125,15 +129,24 @@ class Member(Unshared):
     def declare(self, names: Sequence[str]) -> None:
         self.declared.extend(names)
 
-    def submit(
-        self, name: str, tensor: Tensor, *, priority: int, average: bool, done: Done
+    def submit_gradient(
+        self, parameter: str, gradient: Tensor, *, priority: int, done: Done
+    ) -> None:
+        self._join_round(gradient_name(parameter), gradient, priority, True, done)
+
+    def submit_message(self, name: str, message: Tensor, *, done: Done) -> None:
+        self._join_round(name, message, 0, False, done)
+
+    def _join_round(
+        self, name: str, tensor: Tensor, priority: int, average: bool, done: Done
     ) -> None:
         assert name in self.declared
         assert tensor.is_contiguous()
         self._network.join_round(self.rank, name, tensor, priority, average, done)
 
-    def begin_iteration(self) -> None:
+    def begin_iteration(self) -> int:
         self._network.iterations += 1
+        return self._network.iterations
 
     def reconfigure(self, settings: Mapping[str, int]) -> None:
         self.reconfigured.append(dict(settings))
@@ -170,13 +183,14 @@ def make_network() -> Iterator[Callable[..., Network]]:
 @pytest.fixture(autouse=True)
 def no_other_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optimizer that failed in one test goes on failing; not in the next test."""
-    outstanding = [updater for updater in flush_points._updaters if updater.outstanding]
+    outstanding = [updater for updater in stopping._updaters if updater.outstanding]
     failed = [updater for updater in outstanding if updater._kept is not None]
     for updater in failed:
         updater._kept = None  # until it is done, which it never is
     if failed:
         gc.collect()  # tracebacks keep it, and its hooks, alive
-    monkeypatch.setattr(flush_points, "_fronts", weakref.WeakSet())
+    monkeypatch.setattr(live_fronts, "_fronts", weakref.WeakSet())
+    monkeypatch.setattr(fused_synchroniser, "_used", {})  # each test is a job of its own
 
 
 @pytest.fixture
@@ -196,7 +210,12 @@ def attach(
     timeout_s: float = 30.0,
     separable: bool | None = None,
     model: torch.nn.Module | None = None,
+    fusion_bytes: int = 0,
+    compressed: Collection[str] = (),
 ) -> Any:
+    member: Any = network.rank(rank)
+    if fusion_bytes:
+        member = FusedSynchroniser(member, fusion_bytes, timeout_s, compressed)
     return distribute(
         optimizer,
         named,
@@ -204,7 +223,7 @@ def attach(
         passes,
         model=model,
         separable=separable,
-        synchroniser=network.rank(rank),
+        synchroniser=member,
         settings=RuntimeSettings(overlap=overlap, timeout_s=timeout_s),
     )
 

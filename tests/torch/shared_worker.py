@@ -33,6 +33,10 @@ class Options:
     sync: str | None = None  # None: DistributedDataParallel, or one process
     iterations: tuple[int, int] = (0, 24)
     fusion: int | str = "planned"
+    owners: list[int] | None = None
+    reloads: bool = False  # a fresh optimizer loads a rank's shares
+    other_owners: list[int] | None = None  # of that optimizer
+    odd_owners_on: int | None = None  # the rank that has other weights
     load: str | None = None  # a file that rank 0 has saved before
     autocast: bool = False
     dies_at: int | None = None  # rank 1, before this iteration's backward
@@ -75,7 +79,7 @@ def batch(iteration: int, rank: int, size: int) -> tuple[Tensor, Tensor]:
 
 def adopt_a_mixed_plan(synchroniser: Any) -> None:
     """Every third group is gathered before step(): whole on every rank."""
-    count = len(synchroniser.needed)
+    count = len(synchroniser.bucketing.needed)
     groups = tuple((place,) for place in reversed(range(count)))
     order = Order(
         tuple(range(0, 2 * count, 2)),
@@ -128,7 +132,13 @@ def reloaded(own: dict[str, Any], options: Options) -> dict[str, Any]:
     model = Net(32)
     fresh: Any = torch.optim.AdamW(model.parameters(), lr=1e-2)
     assert options.sync is not None
-    fresh = DistributedOptimizer(fresh, model=model, sync=options.sync, fusion=options.fusion)
+    fresh = DistributedOptimizer(
+        fresh,
+        model=model,
+        sync=options.sync,
+        fusion=options.fusion,
+        owners=options.other_owners,
+    )
     fresh.load_sharded_state_dict(own)
     before = fresh.state_dict()
     wrong = {**own, "state": {n: {**state} for n, state in own["state"].items()}}
@@ -187,8 +197,11 @@ def main() -> None:
     if options.sync is not None:
         from byteprophet.torch import DistributedOptimizer
 
+        owners = None if options.owners is None else [*options.owners]
+        if rank == options.odd_owners_on:
+            owners = owners and owners[::-1]
         optimizer = DistributedOptimizer(
-            optimizer, model=model, sync=options.sync, fusion=options.fusion
+            optimizer, model=model, sync=options.sync, fusion=options.fusion, owners=owners
         )
         if rank == options.hook_on:
             optimizer.register_step_post_hook(lambda *_: None)
@@ -235,13 +248,13 @@ def main() -> None:
         own = optimizer.sharded_state_dict()
         optimizer.load_sharded_state_dict(own)
         optimizer.finish()
-        if options.adopt_at is not None and options.thaw_at is None:
+        if options.reloads or (options.adopt_at is not None and options.thaw_at is None):
             seen["reloaded"] = reloaded(own, options)
         distributed.barrier()  # what others have, we have sent
         seen["sent_bytes"] = optimizer._front.synchroniser.sent().payload_bytes
-        groups = optimizer._front.synchroniser._groups
+        groups = optimizer._front.synchroniser.bucketing.layouts
         seen["groups"] = [(group.parameters, group.whole) for group in groups]
-        seen["buffer_bytes"] = optimizer._front.synchroniser.buffer_bytes
+        seen["buffer_bytes"] = optimizer._front.synchroniser.bucketing.buffer_bytes
         seen["settled"] = between_steps is None or between_steps.settled
         seen["kept"] = sum(
             value.numel() for state in optimizer.state.values() for value in state.values()

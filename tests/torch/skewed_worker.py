@@ -74,7 +74,8 @@ def train(seed: int, rank: int) -> None:
         if iteration >= 24 and is_settled(optimizer):
             break
     assert is_settled(optimizer), (seed, sync, fusion)
-    groups = [(group.parameters, group.whole) for group in optimizer._front.synchroniser._groups]
+    layouts = optimizer._front.synchroniser.bucketing.layouts
+    groups = [(bucket.parameters, bucket.whole) for bucket in layouts]
     mine = (seed, iteration, groups, [p.tolist() for p in model.parameters()])
     everybodys: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(everybodys, mine)

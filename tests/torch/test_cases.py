@@ -1,9 +1,10 @@
 """Real jobs: whatever a script does to its model, scheduling does not change what comes out.
 
 Two ranks, two servers and small partitions (stock: large ones, as it polls for every message).
-Every case runs under every policy and without the plug-in, and must equal, bit for bit, the job
-whose ``step()`` waits; where upstream's own optimizer can do the case, that one's job, too. One
-process that averages the gradients of both ranks' batches comes out the same up to rounding.
+Every case runs under every policy and without the plug-in, with small gradients fused, and must
+equal, bit for bit, the job whose ``step()`` waits and whose gradients travel alone; where
+upstream's own optimizer can do the case, that one's job, too. One process that averages the
+gradients of both ranks' batches comes out the same up to rounding.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 
 from byteprophet import _core
 from byteprophet.launcher import JobSpec, run_job
+from byteprophet.runtime_settings import FUSION_BYTES
 
 from .case_results import read
 
@@ -39,8 +41,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Run all cases once per way; gives what each rank wrote, with the folder of the values."""
     known: dict[tuple[str, ...], list[dict[str, Any]]] = {}
 
-    def run(front: str, scheduler: str = "stock", overlap: str = "1") -> list[dict[str, Any]]:
-        way = (front, scheduler, overlap)
+    def run(
+        front: str, scheduler: str = "stock", overlap: str = "1", fusion_bytes: int = 20_000
+    ) -> list[dict[str, Any]]:
+        way = (front, scheduler, overlap, str(fusion_bytes))
         if way not in known:
             folder = tmp_path_factory.mktemp("-".join(way))
             names = {"shipped": SHIPPED, "crossed": ("sgd",)}.get(front, tuple(CASES))
@@ -51,7 +55,11 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
                 servers=2,
                 scheduler=scheduler,
                 partition_bytes=4096000 if scheduler == "stock" else 65536,
-                environment={"BYTEPROPHET_TIMEOUT_S": "120", "BYTEPROPHET_OVERLAP": overlap},
+                environment={
+                    "BYTEPROPHET_TIMEOUT_S": "120",
+                    "BYTEPROPHET_OVERLAP": overlap,
+                    FUSION_BYTES: str(fusion_bytes),
+                },
                 timeout_s=400.0,
             )
             result = run_job(spec, None)
@@ -65,7 +73,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 @pytest.mark.parametrize("way", Ways)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_job_that_waits(job: Job, way: str, case: str) -> None:
-    expected = job("ours", "fifo", "0")
+    expected = job("ours", "fifo", "0", fusion_bytes=0)
     results = job(*Ways[way])
     digests = [rank["digests"][case] for rank in (*expected, *results)]
     assert len(set(digests)) == 1

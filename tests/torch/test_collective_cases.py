@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from byteprophet.launcher import JobSpec, run_job
+from byteprophet.launcher import JobSpec
 
-from .case_results import read
+from .case_results import job_of_each_way
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 FOLDER = Path(__file__).parent
@@ -34,25 +34,19 @@ Job = Callable[[str], list[dict[str, Any]]]
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Run all cases once per way; gives what each rank wrote."""
-    known: dict[str, list[dict[str, Any]]] = {}
 
-    def run(way: str) -> list[dict[str, Any]]:
-        if way not in known:
-            sync, transport = WAYS[way]
-            folder = tmp_path_factory.mktemp(f"{sync}-{transport}")
-            spec = JobSpec(
-                command=(sys.executable, str(FOLDER / "collective_worker.py"), sync, *CASES),
-                run_directory=folder / "run",
-                directory=folder,
-                servers=0,
-                environment={"BYTEPROPHET_TIMEOUT_S": "120", "BYTEPROPHET_TRANSPORT": transport},
-                timeout_s=400.0,
-            )
-            run_job(spec, None).check()
-            known[way] = [read(folder / "run", rank) for rank in range(RANKS)]
-        return known[way]
+    def spec_of(way: str, folder: Path) -> JobSpec:
+        sync, transport = WAYS[way]
+        return JobSpec(
+            command=(sys.executable, str(FOLDER / "collective_worker.py"), sync, *CASES),
+            run_directory=folder / "run",
+            directory=folder,
+            servers=0,
+            environment={"BYTEPROPHET_TIMEOUT_S": "120", "BYTEPROPHET_TRANSPORT": transport},
+            timeout_s=400.0,
+        )
 
-    return run
+    return job_of_each_way(tmp_path_factory, RANKS, spec_of)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,13 +1,7 @@
-"""Real jobs without servers, by what they leave behind: parameters, state, groups, last words."""
+"""Real jobs without servers, by what they leave behind: parameters, state, groups."""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,61 +10,9 @@ import torch
 
 from byteprophet.allreduce.groups import BUFFER_BYTES
 
+from .shared_jobs import assert_alike, start, succeed, train
+
 pytestmark = [pytest.mark.job, pytest.mark.timeout(900)]
-FOLDER = Path(__file__).parent
-WORKER = "shared_worker.py"
-LIMIT_S = 280.0
-ENDS_WITHIN_S = 30.0  # after another rank has; what waits for its timeout waits 200 s
-
-
-def start(ranks: int, worker: str = WORKER, **options: Any) -> list[subprocess.Popen[str]]:
-    """Start a job; nobody ends its other ranks when one has failed."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
-    return [
-        subprocess.Popen(
-            [sys.executable, str(FOLDER / worker), json.dumps(options)],
-            env={**os.environ, **places, "RANK": str(rank), "BYTEPROPHET_TIMEOUT_S": "200"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-
-
-def train(folder: Path, ranks: int, **options: Any) -> list[dict[str, Any]]:
-    """Run a job to its end; gives what each rank has saved."""
-    succeed(start(ranks, out=str(folder), **options))
-    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(ranks)]
-
-
-def succeed(ranks: list[subprocess.Popen[str]]) -> None:
-    """Wait for the end of all; none is left behind."""
-    try:
-        for process in ranks:
-            _, said = process.communicate(timeout=LIMIT_S)
-            assert process.returncode == 0, said
-    finally:
-        for process in ranks:
-            process.kill()
-
-
-def fail(process: subprocess.Popen[str]) -> str:
-    """Wait for its end; gives its last words."""
-    try:
-        _, said = process.communicate(timeout=LIMIT_S)
-    finally:
-        process.kill()
-    assert process.returncode != 0
-    return said
-
-
-def assert_alike(results: list[dict[str, Any]]) -> None:
-    """All ranks have the same parameters and state, bit for bit."""
-    for other in results[1:]:
-        torch.testing.assert_close(other["parameters"], results[0]["parameters"], rtol=0, atol=0)
-        torch.testing.assert_close(other["state"], results[0]["state"], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("sync", ["allreduce", "dear", "dear-planned"])
@@ -110,33 +52,6 @@ def test_a_plan_of_whole_and_shared_groups(tmp_path: Path) -> None:
         torch.testing.assert_close(rank["seen"]["reloaded"], rank["state"], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("by", ["norm", "value"])
-def test_clipping_as_ddp_does(by: str, tmp_path: Path) -> None:
-    """By what each rank has, of whole and of shared groups."""
-    options = {"iterations": (0, 12), "clip": by, "read": True}
-    results = train(tmp_path / "mixed", 3, sync="dear-planned", fusion=4096, adopt_at=3, **options)
-    assert_alike(results)
-    wholes = {whole for _, whole in results[0]["seen"]["groups"]}
-    assert wholes == {True, False}
-    for other in results[1:]:
-        for what in ("norms", "gradients"):
-            torch.testing.assert_close(other[what], results[0][what], rtol=0, atol=0)
-    (ddp, *_) = train(tmp_path / "ddp", 3, **options)
-    for what in ("parameters", "state", "norms", "gradients"):
-        torch.testing.assert_close(results[0][what], ddp[what], rtol=2e-4, atol=1e-5)
-
-
-def test_clipping_sends_no_gradients(tmp_path: Path) -> None:
-    """Only a norm per rank and iteration, in a sum that has a place for each."""
-    sent = {}
-    for clip in (None, "norm"):
-        options = {"sync": "dear", "fusion": 4096, "iterations": (0, 8), "clip": clip}
-        results = train(tmp_path / str(clip), 3, **options)
-        sent[clip] = [result["seen"]["sent_bytes"] for result in results]
-    for plain, clipped in zip(sent[None], sent["norm"], strict=True):
-        assert 0 < clipped - plain <= 8 * 2 * 3 * 8
-
-
 def test_the_size_of_groups_is_searched_alike(tmp_path: Path) -> None:
     results = train(tmp_path / "tuned", 2, sync="dear", until_settled=True, fusion="tuned")
     assert_alike(results)
@@ -148,7 +63,7 @@ def test_the_size_of_groups_is_searched_alike(tmp_path: Path) -> None:
 
 def test_every_optimizer_updates_shares() -> None:
     """One that looks at more than single elements updates whole parameters."""
-    succeed(start(2, "optimizers_worker.py"))
+    succeed(start(2, "front/optimizers_worker.py"))
 
 
 def test_ranks_of_different_speed_agree() -> None:
@@ -175,39 +90,6 @@ def test_autocast_equals_ddp(tmp_path: Path) -> None:
     torch.testing.assert_close(results[0]["parameters"], ddp["parameters"], rtol=2e-3, atol=2e-4)
 
 
-@pytest.mark.parametrize(
-    ("transport", "said"),
-    [("sockets", "rank 1 is gone"), ("collectives", "other ranks cannot be reached")],
-)
-def test_the_others_end_when_a_rank_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, said: str
-) -> None:
-    """Also where the dead one leaves a child; gloo cannot tell then."""
-    monkeypatch.setenv("BYTEPROPHET_TRANSPORT", transport)
-    options = {"dies_at": 5, "leaves_child": transport == "sockets"}
-    ranks = start(3, out=str(tmp_path), sync="dear", iterations=(0, 1000000), **options)
-    assert ranks[1].wait(timeout=LIMIT_S) == 3
-    died_s = time.monotonic()
-    try:
-        for number in (0, 2):
-            errors = [line for line in fail(ranks[number]).splitlines() if "Error: " in line]
-            assert said in errors[-1]
-        assert time.monotonic() - died_s < ENDS_WITHIN_S
-    finally:
-        (tmp_path / "over").touch()
-
-
-def test_processes_by_fork(tmp_path: Path) -> None:
-    """Ranks forked by multiprocessing send what others need; children of ranks wait for nothing."""
-    succeed(start(2, "forked_worker.py", out=str(tmp_path)))
-
-
-def test_a_death_between_two_optimizers_is_seen(tmp_path: Path) -> None:
-    ranks = start(3, out=str(tmp_path), sync="dear", dies_between=True)
-    for number in (0, 2):
-        assert "rank 1 is gone" in fail(ranks[number])
-
-
 @pytest.mark.parametrize("transport", ["sockets", "collectives"])
 def test_averages_of_large_gradients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
@@ -223,16 +105,3 @@ def test_ranks_may_differ_in_what_they_wait_for(
     """One that waits after each step must not hold up what the ranks tell each other then."""
     monkeypatch.setenv("BYTEPROPHET_TRANSPORT", "collectives")
     assert_alike(train(tmp_path, 2, sync="dear", fusion="tuned", iterations=(0, 12), hook_on=1))
-
-
-def test_different_networks_are_refused(tmp_path: Path) -> None:
-    """By all ranks, also those that are like rank 0; they name the first difference."""
-    ranks = start(3, out=str(tmp_path), sync="dear", wide_on=2)
-    for said in map(fail, ranks):
-        assert "ranks differ: parameter 2 is 'first.weight' of (32, 3, 3, 3) float32" in said
-        assert "on rank 0, 'first.weight' of (40, 3, 3, 3) float32" in said
-
-
-def test_what_is_frozen_on_one_rank_only_is_refused(tmp_path: Path) -> None:
-    for said in map(fail, start(2, out=str(tmp_path), sync="dear", frozen_on=1)):
-        assert "'scale' of () float32 on rank 0, 'scale' of () float32, frozen on rank 1" in said

@@ -16,20 +16,28 @@ from byteprophet.network import cut_cable, why_not_permitted
 _REASON = why_not_permitted()
 ENDS_WITHIN_S = 30.0
 VANISHES = "worker-1"
+# The one that is cut off misses the others, too, and may do so first: it stays until it is ended.
 LOOP = """
+import os, time
 import torch
 from torch import distributed, nn
+from byteprophet import PeerLost
 from byteprophet.torch import DistributedOptimizer
 
 distributed.init_process_group("gloo")
 model = nn.Linear(300, 300)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 optimizer = DistributedOptimizer(optimizer, model=model, sync="dear")
-while True:
-    optimizer.zero_grad()
-    model(torch.ones(2, 300)).sum().backward()
-    optimizer.step()
-    print("iteration", flush=True)
+try:
+    while True:
+        optimizer.zero_grad()
+        model(torch.ones(2, 300)).sum().backward()
+        optimizer.step()
+        print("iteration", flush=True)
+except PeerLost:
+    if os.environ["RANK"] == "1":
+        time.sleep(100)
+    raise
 """
 
 

@@ -35,7 +35,7 @@ def test_one_point_is_its_own_mean_and_tells_nothing_far_away() -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_equals_the_textbook_formulas(seed: int) -> None:
     """Mean and variance by explicit inverse of the covariance that the process settled on."""
     random = np.random.default_rng(seed)
@@ -59,7 +59,7 @@ def test_equals_the_textbook_formulas(seed: int) -> None:
 
 
 @given(st.floats(-3, 3), st.floats(0.01, 3), st.floats(-3, 3), st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_expected_improvement_equals_the_integral(
     mean: float, deviation: float, best: float, margin: float
 ) -> None:

@@ -28,7 +28,9 @@ def test_a_file_that_cannot_be_written_is_a_warning(
     journal = Journal(tmp_path)
     journal.write(trial=0)
     journal.write(trial=1)
-    assert capsys.readouterr().err.count(f"{tmp_path / NAME}: Is a directory") == 1
+    assert (
+        capsys.readouterr().err.count(f"{tmp_path / NAME}: cannot be written: Is a directory;") == 1
+    )
 
 
 @pytest.mark.parametrize(

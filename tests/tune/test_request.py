@@ -49,6 +49,7 @@ def test_all_that_can_be_tuned_or_what_is_named() -> None:
     [
         ("many", "bytescheduler", "BYTEPROPHET_TUNE=many: use ITERATIONS"),
         ("-5", "bytescheduler", "BYTEPROPHET_TUNE=-5: use ITERATIONS"),
+        ("9" * 5000, "bytescheduler", "BYTEPROPHET_TUNE=9999"),
         ("99", "bytescheduler", "tuning in 99 iterations: it takes at least 100"),
         ("300", "prophet", "'prophet' has nothing to tune; these have: p3, bytescheduler"),
         ("300:window", "p3", "'p3' cannot tune window; it can tune partition_bytes, outst"),

@@ -39,7 +39,7 @@ def run(time: Callable[[Settings], float], search: Search) -> list[tuple[str, Se
 
 
 @given(st.floats(16, 22), st.floats(16, 26), st.floats(0.001, 0.2), st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_ends_in_time_with_the_best_that_was_measured(
     partition: float, credit: float, steep: float, seed: int
 ) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.workload import builtin_names, load, parse_toml, to_toml
-from byteprophet.workload.bert import bert_base
-from byteprophet.workload.densenet import densenet201
-from byteprophet.workload.gpt2 import gpt2
-from byteprophet.workload.inception import inception_v3, inception_v4
-from byteprophet.workload.layers import Parameter
-from byteprophet.workload.resnet import resnet18, resnet50, resnet152
-from byteprophet.workload.vgg import vgg19
+from byteprophet.workload.networks.bert import bert_base
+from byteprophet.workload.networks.densenet import densenet201
+from byteprophet.workload.networks.gpt2 import gpt2
+from byteprophet.workload.networks.inception import inception_v3, inception_v4
+from byteprophet.workload.networks.layers import Parameter
+from byteprophet.workload.networks.resnet import resnet18, resnet50, resnet152
+from byteprophet.workload.networks.vgg import vgg19
 
 # GPT-2: per token 2 N + 2 layers context width operations (Kaplan et al. 2020, N without
 # embeddings, the attention's products beside it), and the head's over the vocabulary.

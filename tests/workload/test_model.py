@@ -118,7 +118,7 @@ def test_bad_names(name: Any) -> None:
 
 @pytest.mark.parametrize("between", [None, 2])
 def test_a_burst_cannot_be_taken_up_again(between: int | None) -> None:
-    with pytest.raises(UserError, match=r"^tensor 3 \('c'\): burst 1 was left before"):
+    with pytest.raises(UserError, match=r"^tensor 3 \('c'\): burst 1 is interrupted"):
         workload(tensor("a", burst=1), tensor("b", burst=between), tensor("c", burst=1))
 
 

@@ -1,4 +1,4 @@
-"""A run's config.toml: what is right comes through, what is wrong is one line with the file."""
+"""A run's config.toml: valid files are read; invalid ones give one line that names the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.workload.run_config import read_run_config
+from byteprophet.network import payload_bps
+from byteprophet.workload.run_config import read_run_config, server_limits_bps
 
 RIGHT = """
 workers = 2
@@ -20,6 +21,8 @@ command = ["python"]
 partition_bytes = 65536
 [worker_bandwidth_bps]
 1 = 500000000
+[server_bandwidth_bps]
+0 = 250000000
 """
 ALL_REDUCE = "workers = 2\nservers = 0\n"
 
@@ -29,6 +32,8 @@ def test_what_is_right_comes_through(tmp_path: Path) -> None:
     config = read_run_config(tmp_path)
     assert (config["workers"], config["local_ranks"], config["steps"]) == (2, 1, [])
     assert config["worker_bandwidth_bps"] == {"1": 500_000_000}
+    assert server_limits_bps(config) == [payload_bps(250_000_000)]
+    assert server_limits_bps({"servers": 2}) == [None, None]
     assert config["command"] == ["python"]
     (tmp_path / "config.toml").write_text(ALL_REDUCE)
     assert read_run_config(tmp_path)["servers"] == 0
@@ -48,6 +53,7 @@ def test_what_is_right_comes_through(tmp_path: Path) -> None:
         ("[settings]\npartition_bytes = 65536", "settings = 3", "settings must be a table"),
         ("1 = 500000000", "1 = true", "worker_bandwidth_bps.1 must be"),
         ("1 = 500000000", "1 = 0", "worker_bandwidth_bps.1 must be"),
+        ("0 = 250000000", "0 = -1", "server_bandwidth_bps.0 must be"),
         ("\npartition_bytes = 65536\nb", "\nb", "partition_bytes must be"),
         ("[settings]", "steps = 1\n[settings]", "steps must be a list"),
         ("[settings]", "[settings", "is not TOML"),

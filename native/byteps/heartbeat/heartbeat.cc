@@ -4,9 +4,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <random>
 #include <utility>
 
@@ -14,6 +14,8 @@
 #include "beat_line.h"
 #include "lost_peer.h"
 #include "native/blocked_signals.h"
+#include "native/byteps/leaving.h"
+#include "push_pulls.h"
 #include "silence.h"
 
 namespace byteprophet {
@@ -24,6 +26,10 @@ namespace {
 constexpr double kLastWords = 3.0;                                // s
 constexpr double kSchedulerStays = kLastWords + 2 * kBeatPeriod;  // s
 constexpr double kReconnectAfter = 3.0;                           // s of silence
+// Until it is registered a worker or server looks so often whether it is. The scheduler may refuse
+// what it hears before; so the first beat after that follows at once, or one that is stopped now
+// would never be missed.
+constexpr double kLookWhetherRegistered = 0.05;  // s
 
 // ps-lite's numbers: servers are 8, 10, 12..., workers 9, 11, 13...
 constexpr int kFirstNode = 8;
@@ -33,14 +39,6 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Whoever should read may be stuck himself: then the line is lost, but nobody waits for him.
-void Say(const std::string& line) {
-  constexpr size_t kAtOnce = 4000;  // less than PIPE_BUF
-  const std::string text = ("byteprophet: error: " + line).substr(0, kAtOnce) + "\n";
-  pollfd out = {STDERR_FILENO, POLLOUT, 0};
-  if (poll(&out, 1, 1000) > 0) (void)!write(STDERR_FILENO, text.data(), text.size());
-}
-
 double SecondsFrom(const char* name, double standard_s) {
   const std::string text = Environment(name);
   if (text.empty()) return standard_s;
@@ -48,8 +46,8 @@ double SecondsFrom(const char* name, double standard_s) {
   const double value_s = std::strtod(text.c_str(), &end);
   if (*end == '\0' && (value_s == 0 || (value_s >= kShortestLimit && value_s <= kLongestLimit)))
     return value_s;
-  Say(std::string(name) + "='" + Printable(text) + "': must be a number of seconds from " +
-      Number(kShortestLimit) + " to " + Number(kLongestLimit) + ", or 0 for no limit");
+  Say("error", std::string(name) + "='" + Printable(text) + "': must be a number of seconds from " +
+                   Number(kShortestLimit) + " to " + Number(kLongestLimit) + ", or 0 for no limit");
   _exit(2);
 }
 
@@ -79,7 +77,7 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   is_worker_ = role == "worker";
   const std::string worker = Environment("DMLC_WORKER_ID");
   if (is_worker_ && !worker.empty())
-    shared_memory_ = std::string("_") + Environment("DMLC_PS_ROOT_PORT") + "_" + worker + "_";
+    shared_memory_ = SharedMemoryOf(Environment("DMLC_PS_ROOT_PORT"), worker);
   name_ = Environment("BYTEPROPHET_ROLE");
   if (name_.empty()) name_ = is_worker_ ? "worker-" + worker : role;
   node_id_ = -1;
@@ -102,9 +100,9 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
     thread_ = std::thread(&Heartbeat::RunScheduler, this);
   } else {
     const bool local = std::atoi(Environment("DMLC_LOCAL").c_str()) != 0;  // as ps-lite reads it
-    const std::string endpoint =
-        (local ? "ipc:///tmp/" : "tcp://" + scheduler + ":") + std::to_string(port);
-    thread_ = std::thread(&Heartbeat::RunOther, this, Listener(place, limits), endpoint, address);
+    const std::string where = (local ? "ipc:///tmp/" : scheduler + ":") + std::to_string(port);
+    thread_ = std::thread(&Heartbeat::RunOther, this, Listener(place, where, limits),
+                          local ? where : "tcp://" + where, address);
   }
 }
 
@@ -132,8 +130,8 @@ bool Heartbeat::IsBeat(const void* data, size_t size_bytes, std::string* reply) 
   if (!roll_) return true;
   // One that has heard another scheduler learns from the answer that this is not the same.
   if (beat->scheduler == 0 || beat->scheduler == own_)
-    roll_->Heard(beat->sender, beat->is_worker, beat->name);
-  *reply = ToText(Answer{own_, lost_});
+    roll_->Heard(beat->sender, beat->is_worker, beat->name, beat->departure);
+  *reply = ToText(Answer{own_, lost_, roll_->Missing(), roll_->Left()});
   return true;
 }
 
@@ -146,7 +144,7 @@ void Heartbeat::RunScheduler() {
     lost = roll_->Pass(watch.Step());
     if (lost) lost_ = *lost;
   }
-  Say(*lost);
+  Say("error", *lost);
   if (!StoppedWithin(kSchedulerStays)) End();
 }
 
@@ -157,40 +155,35 @@ void Heartbeat::RunOther(Listener listener, std::string endpoint, std::string ad
   double until_beat_s = 0, until_connect_s = kReconnectAfter;
   while (!lost) {
     const double step_s = watch.Step();
-    if (node_id_ >= kFirstNode) listener.Registered();
+    if (node_id_ >= kFirstNode && listener.Registered()) until_beat_s = 0;
     lost = listener.Pass(step_s);
+    if (const auto notice = listener.Notice(); notice && !lost)
+      Say("warning", OwnName(address) + " " + *notice);
     if ((until_connect_s -= step_s) <= 0) {
       line.Reconnect();
       until_connect_s = kReconnectAfter;
     }
     if ((until_beat_s -= step_s) <= 0) {
-      line.Send({own_, listener.sender(), is_worker_, OwnName(address)});
+      line.Send({own_, listener.sender(), is_worker_, OwnName(address),
+                 PushPulls::OfProcess().departure()});
       until_beat_s = kBeatPeriod;
     }
-    if (line.Wait(until_beat_s, stop_fd_)) return;
+    const double wait_s =
+        listener.registered() ? until_beat_s : std::min(until_beat_s, kLookWhetherRegistered);
+    if (line.Wait(wait_s, stop_fd_)) return;
     while (const auto answer = line.Receive()) {
       until_connect_s = kReconnectAfter;
-      if (!lost) lost = listener.Heard(answer->scheduler);
+      if (!lost) lost = listener.Heard(answer->scheduler, is_worker_ ? answer->missing : "");
       if (!lost && !answer->lost.empty()) lost = answer->lost;
+      if (answer->left) PushPulls::OfProcess().HasLeft(answer->left->operations, answer->left->who);
     }
   }
-  Say(*lost);
+  Say("error", *lost);
   SetLostPeer(*lost);
   if (!StoppedWithin(kLastWords)) End();
 }
 
-void Heartbeat::End() const {
-  if (!shared_memory_.empty()) {
-    std::error_code error;
-    for (std::filesystem::directory_iterator entry("/dev/shm", error), end; !error && entry != end;
-         entry.increment(error)) {
-      const std::string name = entry->path().filename();
-      if (name.starts_with("BytePS_") && name.find(shared_memory_) != std::string::npos)
-        unlink(entry->path().c_str());
-    }
-  }
-  _exit(1);
-}
+void Heartbeat::End() const { EndAtOnce(1, shared_memory_); }
 
 std::string Heartbeat::OwnName(const std::string& address) const {
   std::string name = name_;

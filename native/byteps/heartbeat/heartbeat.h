@@ -6,6 +6,10 @@
 // verdict, or draws one about the scheduler itself, prints it, makes it known through
 // byteps_lost_peer(), and ends a little later with exit status 1.
 //
+// A worker that has ended its part of the job, and waits for the others, says so in its beats, and
+// how many push_pull operations it took part in; the answers pass it on. What others have begun
+// beyond fails with a line that names it (push_pulls.h), and nobody is ended for it.
+//
 // Beats do not go through ps-lite's van, but over a connection of their own to the port where the
 // scheduler role listens anyway: so they need no other way through a firewall, they start before
 // anybody has registered, no queue of data is in front of them, and a van whose one mutex is held

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "beat.h"
+
 namespace byteprophet {
 
 constexpr double kBeatPeriod = 1.0;   // s, from one heartbeat of a worker or server to its next
@@ -25,6 +27,9 @@ constexpr double kLastBeatSpread =
 // s: what hears nothing from the scheduler gives it this much longer. So where a role is cut off
 // the scheduler speaks first, and it can tell a lost role from being lost itself.
 constexpr double kSchedulersHeadStart = 3.0;
+
+// s: who waits for so long at the start says for whom, once.
+constexpr double kWaitsInSilence = 10.0;
 
 // What a limit may be, s.
 constexpr double kShortestLimit = 3.0;
@@ -51,7 +56,8 @@ class Roll {
       : own_name_(std::move(own_name)), expected_{workers, servers}, limits_(limits) {}
 
   // ps-lite has registered a worker or server, and with it all: now as many belong to the job as it
-  // says, which after a suspension may be other than was expected.
+  // says, which after a suspension may be other than was expected. One whose first beat has not
+  // come yet is watched from here on.
   void Registered(bool is_worker) {
     if (!std::exchange(complete_, true)) expected_ = {0, 0};
     ++(is_worker ? expected_.workers : expected_.servers);
@@ -59,11 +65,24 @@ class Roll {
 
   // A heartbeat came; `sender` is the same for all of one process' heartbeats, its name may become
   // more precise. One that waits for its turn to join (resume) is none of this job yet.
-  void Heard(uint64_t sender, bool is_worker, const std::string& name) {
+  void Heard(uint64_t sender, bool is_worker, const std::string& name,
+             std::optional<Departure> departure = std::nullopt) {
     if (complete_ && peers_.count(sender) == 0 &&
         Count(is_worker) >= (is_worker ? expected_.workers : expected_.servers))
       return;
-    peers_[sender] = Peer{name, is_worker, 0.0};
+    peers_[sender] = Peer{name, is_worker, 0.0, departure};
+  }
+
+  // Of the workers that have left and wait for the others, the one with the fewest operations.
+  std::optional<WhoLeft> Left() const {
+    std::optional<WhoLeft> left;
+    for (auto& [sender, peer] : peers_) {
+      if (!peer.departure || (left && left->operations <= peer.departure->operations)) continue;
+      left = WhoLeft{
+          peer.departure->operations,
+          peer.name + (peer.departure->suspends ? " has called suspend()" : " has finished")};
+    }
+    return left;
   }
 
   // `step_s` have passed. What ends the job, if anything does.
@@ -73,16 +92,26 @@ class Roll {
     double longest_s = 0;
     for (auto& [sender, peer] : peers_) longest_s = std::max(longest_s, peer.silent_s += step_s);
     if (limits_.dead_after_s > 0 && longest_s >= limits_.dead_after_s) return Silent(longest_s);
+    unheard_s_ = complete_ && SomeAreUnheard() ? unheard_s_ + step_s : 0;
+    if (limits_.dead_after_s > 0 && unheard_s_ >= limits_.dead_after_s)
+      return own_name_ + " has waited " + Number(limits_.dead_after_s) +
+             " s for the first heartbeat of all that have registered: " + WhoCame() +
+             ": the job cannot go on";
     if (!complete_ && limits_.start_timeout_s > 0 && waited_s_ >= limits_.start_timeout_s)
-      return Missing(Count(true), Count(false));
+      return own_name_ + " waited " + Number(limits_.start_timeout_s) +
+             " s for all to register: " + WhoCame() + ": the job cannot go on";
     return std::nullopt;
   }
+
+  // Who has registered so far, for those who wait for the others; empty once all have.
+  std::string Missing() const { return complete_ ? "" : WhoCame(); }
 
  private:
   struct Peer {
     std::string name;
     bool is_worker;
     double silent_s;
+    std::optional<Departure> departure;
   };
 
   struct Expected {
@@ -93,6 +122,10 @@ class Roll {
     return static_cast<size_t>(std::count_if(peers_.begin(), peers_.end(), [&](auto& entry) {
       return entry.second.is_worker == is_worker;
     }));
+  }
+
+  bool SomeAreUnheard() const {
+    return Count(true) < expected_.workers || Count(false) < expected_.servers;
   }
 
   std::string Silent(double longest_s) const {
@@ -108,17 +141,16 @@ class Roll {
            limit + ": the job cannot go on";
   }
 
-  std::string Missing(size_t workers, size_t servers) const {
+  std::string WhoCame() const {
     std::vector<std::string> names;
     for (auto& [sender, peer] : peers_) names.push_back(peer.name);
     std::sort(names.begin(), names.end());
     auto of = [](size_t here, size_t wanted) {
       return std::to_string(here) + " of " + std::to_string(wanted);
     };
-    return own_name_ + " waited " + Number(limits_.start_timeout_s) +
-           " s for all to register: " + of(workers, expected_.workers) + " workers and " +
-           of(servers, expected_.servers) + " servers did" +
-           (names.empty() ? "" : " (" + Join(names, ", ") + ")") + ": the job cannot go on";
+    return of(Count(true), expected_.workers) + " workers and " +
+           of(Count(false), expected_.servers) + " servers did" +
+           (names.empty() ? "" : " (" + Join(names, ", ") + ")");
   }
 
   static std::string Join(const std::vector<std::string>& names, const std::string& between) {
@@ -133,20 +165,23 @@ class Roll {
   std::map<uint64_t, Peer> peers_;  // by sender
   bool complete_ = false;
   double waited_s_ = 0;
+  double unheard_s_ = 0;  // since all have registered, while the first beat of one is missing
 };
 
 // What a worker or server knows of the scheduler.
 class Listener {
  public:
-  // `scheduler` is how to call it: "scheduler (10.87.0.1)".
-  Listener(std::string scheduler, Limits limits)
-      : scheduler_(std::move(scheduler)), limits_(limits) {}
+  // `scheduler` is how to call it: "scheduler (10.87.0.1)"; `where` it should be: "10.87.0.1:9000".
+  Listener(std::string scheduler, std::string where, Limits limits)
+      : scheduler_(std::move(scheduler)), where_(std::move(where)), limits_(limits) {}
 
-  // An answer came. `sender` differs from the last one's where the scheduler was started anew. Who
-  // has not registered joins the new one (so does ps-lite); for others the line is returned that
-  // ends the job, as the new one knows nothing of it.
-  std::optional<std::string> Heard(uint64_t sender) {
+  // An answer came, which says who has registered while others are missing. `sender` differs from
+  // the last one's where the scheduler was started anew. Who has not registered joins the new one
+  // (so does ps-lite); for others the line is returned that ends the job, as the new one knows
+  // nothing of it.
+  std::optional<std::string> Heard(uint64_t sender, const std::string& missing = "") {
     silent_s_ = 0;
+    missing_ = missing;
     if (registered_ && sender_ && *sender_ != sender)
       return scheduler_ + " has been started anew: the job cannot go on";
     sender_ = sender;
@@ -154,20 +189,39 @@ class Listener {
   }
 
   // ps-lite has registered this process, so the scheduler is there; which one, the next answer
-  // says: the last may have come from one that has started anew since.
-  void Registered() {
-    if (!std::exchange(registered_, true)) sender_.reset();
+  // says: the last may have come from one that has started anew since. Whether this is news.
+  bool Registered() {
+    if (std::exchange(registered_, true)) return false;
+    sender_.reset();
+    return true;
+  }
+  bool registered() const { return registered_; }
+
+  // A warning where this process has been waiting for a while: for the scheduler, or for others to
+  // register. Once of each.
+  std::optional<std::string> Notice() {
+    if (registered_ || waited_s_ < kWaitsInSilence) return std::nullopt;
+    const std::string until = limits_.start_timeout_s > 0
+                                  ? "; gives up after " + Number(limits_.start_timeout_s) + " s"
+                                  : "";
+    if (!sender_ && !std::exchange(says_who_is_silent_, true))
+      return "waits for " + scheduler_ + " to answer at " + where_ +
+             " (DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT)" + until;
+    if (sender_ && !missing_.empty() && !std::exchange(says_who_is_missing_, true))
+      return "waits for all to register: " + missing_ + until;
+    return std::nullopt;
   }
 
   std::optional<std::string> Pass(double step_s) {
     const bool known = sender_ || registered_;
     silent_s_ += std::min(step_s, kLongestStep);
+    waited_s_ += std::min(step_s, kLongestStep);
     const double limit_s = limits_.dead_after_s + kSchedulersHeadStart;
     if (known && limits_.dead_after_s > 0 && silent_s_ >= limit_s)
       return scheduler_ + " has been silent for " + Number(limit_s) + " s: the job cannot go on";
     if (!known && limits_.start_timeout_s > 0 && silent_s_ >= limits_.start_timeout_s)
       return "waited " + Number(limits_.start_timeout_s) + " s for " + scheduler_ +
-             " to answer: the job cannot go on";
+             " to answer at " + where_ + ": the job cannot go on";
     return std::nullopt;
   }
 
@@ -175,10 +229,15 @@ class Listener {
 
  private:
   std::string scheduler_;
+  std::string where_;
   Limits limits_;
   std::optional<uint64_t> sender_;
+  std::string missing_;
   bool registered_ = false;
+  bool says_who_is_silent_ = false;
+  bool says_who_is_missing_ = false;
   double silent_s_ = 0;
+  double waited_s_ = 0;
 };
 
 }  // namespace byteprophet

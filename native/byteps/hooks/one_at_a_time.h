@@ -14,14 +14,14 @@ class OneAtATime {
  public:
   // std::logic_error, in Python a RuntimeError, if one is under way.
   void Begin(const std::string& name) {
-    if (under_way_.exchange(true))
+    if (in_flight_.exchange(true))
       throw std::logic_error("push_pull of '" + name +
                              "' while the one before is under way: synchronize that first");
   }
-  void End() { under_way_ = false; }
+  void End() { in_flight_ = false; }
 
  private:
-  std::atomic<bool> under_way_{false};
+  std::atomic<bool> in_flight_{false};
 };
 
 }  // namespace byteprophet

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 #include <sstream>
-#include <system_error>
+#include <stdexcept>
 
 namespace byteprophet {
 namespace {
@@ -51,7 +51,7 @@ uint64_t ThisProcess() {
 std::unique_ptr<SharedSegment> Open(const std::string& name, size_t size_bytes) {
   try {
     return std::make_unique<SharedSegment>(name, size_bytes);
-  } catch (const std::system_error& error) {
+  } catch (const std::runtime_error& error) {
     throw LocalGroupError(std::string("local ranks cannot share memory: ") + error.what());
   }
 }

@@ -1,6 +1,8 @@
-// See nccl.h: NCCL's calls, translated for LocalGroup.
-#include "nccl.h"
-
+// NCCL's calls between processes of one machine, translated for LocalGroup (local_group.h).
+//
+// A collective is done when its call returns, or the outermost GroupEnd where it is in a group.
+// With one rank every collective is the identity. Groups and the text of the last error are per
+// thread.
 #include <sys/random.h>
 
 #include <array>
@@ -15,17 +17,15 @@
 #include <utility>
 #include <vector>
 
+#include "host_calls.h"
 #include "local_group.h"
 
-struct HostComm {
+struct DeviceComm {
   std::unique_ptr<byteprophet::LocalGroup> group;  // null: one rank
 };
 
+namespace byteprophet {
 namespace {
-
-using byteprophet::Collective;
-using byteprophet::ElementType;
-using byteprophet::LocalGroup;
 
 constexpr double kDefaultTimeoutS = 1800;
 constexpr double kLongestTimeoutS = 1e6;
@@ -84,7 +84,7 @@ ncclResult_t RunPosted() {
         batch.push_back(calls[next].second);
       group->Run(batch);
     }
-  } catch (const byteprophet::LocalGroupError& error) {
+  } catch (const LocalGroupError& error) {
     last_error = error.what();
     return ncclRemoteError;
   }
@@ -102,22 +102,20 @@ ncclResult_t Post(Collective::Kind kind, const void* from, void* to, size_t coun
                   std::to_string(size - 1) + " (BYTEPS_REDUCE_ROOTS names roots)");
   }
   if (group == nullptr) {
-    if (from != to) std::memmove(to, from, count * byteprophet::SizeBytes(*element));
+    if (from != to) std::memmove(to, from, count * SizeBytes(*element));
     return ncclSuccess;
   }
   posted.push_back({group, {kind, *element, count, from, to, root}});
   return group_depth > 0 ? ncclSuccess : RunPosted();
 }
 
-}  // namespace
-
-const char* ncclGetErrorString(ncclResult_t result) {
+const char* GetErrorString(ncclResult_t result) {
   return result == ncclSuccess ? "no error" : last_error.c_str();
 }
 
 // The name that the ranks meet at. It begins like those of BytePS' own shared memory, so that
 // whoever cleans up after a job that was killed in that moment finds it.
-ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+ncclResult_t GetUniqueId(ncclUniqueId* id) {
   std::array<uint64_t, 2> random;
   if (getrandom(random.data(), sizeof(random), 0) != sizeof(random))
     return Refuse("no random numbers");
@@ -129,7 +127,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+ncclResult_t CommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
   *comm = nullptr;
   if (size < 1 || size > LocalGroup::kMostRanks || rank < 0 || rank >= size) {
     return Refuse("local rank " + std::to_string(rank) + " of " + std::to_string(size) +
@@ -143,45 +141,61 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
                   " local ranks a group of their own, which gives wrong sums; set it to " + all);
   }
   try {
-    auto made = std::make_unique<HostComm>();
+    auto made = std::make_unique<DeviceComm>();
     if (size > 1) {
       made->group = std::make_unique<LocalGroup>(
           std::string(id.internal, strnlen(id.internal, sizeof(id.internal))), rank, size,
           Timeout());
     }
     *comm = made.release();
-  } catch (const byteprophet::LocalGroupError& error) {
+  } catch (const LocalGroupError& error) {
     last_error = error.what();
     return ncclRemoteError;
   }
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+ncclResult_t CommDestroy(ncclComm_t comm) {
   delete comm;
   return ncclSuccess;
 }
 
-ncclResult_t ncclGroupStart() {
+ncclResult_t GroupStart() {
   ++group_depth;
   return ncclSuccess;
 }
-ncclResult_t ncclGroupEnd() { return --group_depth > 0 ? ncclSuccess : RunPosted(); }
+ncclResult_t GroupEnd() { return --group_depth > 0 ? ncclSuccess : RunPosted(); }
 
-ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,
-                        ncclRedOp_t /*op*/, int root, ncclComm_t comm, cudaStream_t /*stream*/) {
+ncclResult_t Reduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                    ncclRedOp_t /*op*/, int root, ncclComm_t comm, cudaStream_t /*stream*/) {
   return Post(Collective::Kind::kReduce, from, to, count, type, root, comm);
 }
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
-                           ncclComm_t comm, cudaStream_t /*stream*/) {
+ncclResult_t Broadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                       ncclComm_t comm, cudaStream_t /*stream*/) {
   return Post(Collective::Kind::kBroadcast, from, to, count, type, root, comm);
 }
-ncclResult_t ncclReduceScatter(const void* from, void* to, size_t received_count,
-                               ncclDataType_t type, ncclRedOp_t /*op*/, ncclComm_t comm,
-                               cudaStream_t /*stream*/) {
+ncclResult_t ReduceScatter(const void* from, void* to, size_t received_count, ncclDataType_t type,
+                           ncclRedOp_t /*op*/, ncclComm_t comm, cudaStream_t /*stream*/) {
   return Post(Collective::Kind::kReduceScatter, from, to, received_count, type, 0, comm);
 }
-ncclResult_t ncclAllGather(const void* from, void* to, size_t sent_count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t /*stream*/) {
+ncclResult_t AllGather(const void* from, void* to, size_t sent_count, ncclDataType_t type,
+                       ncclComm_t comm, cudaStream_t /*stream*/) {
   return Post(Collective::Kind::kAllGather, from, to, sent_count, type, 0, comm);
 }
+
+}  // namespace
+
+const NcclCalls kHostNccl = {
+    .ncclGetErrorString = GetErrorString,
+    .ncclGetUniqueId = GetUniqueId,
+    .ncclCommInitRank = CommInitRank,
+    .ncclCommDestroy = CommDestroy,
+    .ncclGroupStart = GroupStart,
+    .ncclGroupEnd = GroupEnd,
+    .ncclReduce = Reduce,
+    .ncclBroadcast = Broadcast,
+    .ncclReduceScatter = ReduceScatter,
+    .ncclAllGather = AllGather,
+};
+
+}  // namespace byteprophet

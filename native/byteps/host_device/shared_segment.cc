@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
-#include <system_error>
+#include <stdexcept>
+
+#include "native/byteps/no_shared_memory.h"
 
 namespace byteprophet {
 namespace {
@@ -29,7 +30,7 @@ SharedSegment::SharedSegment(const std::string& name, size_t size_bytes)
       close(file_);
       Unlink();
     }
-    throw std::system_error(error, std::generic_category(), call + (" /dev/shm" + name_));
+    throw std::runtime_error(NoSharedMemory(name, call, error, size_bytes));
   };
   file_ = shm_open(name_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (file_ < 0) fail("shm_open", errno);

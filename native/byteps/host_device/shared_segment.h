@@ -16,7 +16,7 @@ namespace byteprophet {
 class SharedSegment {
  public:
   // Makes or opens /dev/shm/NAME with memory for `size_bytes`, zero when new. Throws
-  // std::system_error, also where the memory is not there.
+  // std::runtime_error, also where the memory is not there.
   SharedSegment(const std::string& name, size_t size_bytes);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;

@@ -1,6 +1,6 @@
-"""Training without servers: how ranks find each other, and what they exchange in which order.
+"""Training without servers: the rendezvous of ranks, and the plan of their communication.
 
-``mesh`` connects the ranks; the rest plans: which gradients travel together, in which order their
-halves go over the link, and how long an iteration then takes. The runtimes are in
-``byteprophet.torch``.
+``mesh`` connects the ranks. The other modules plan which gradients form a bucket, in which order
+the buckets' reduce-scatters and all-gathers use the link, and predict how long an iteration takes.
+The runtimes are in ``byteprophet.torch``.
 """

@@ -1,64 +1,73 @@
-"""What no schedule, no DeAR and no all-reduce behind backward can be faster than.
+"""Lower bounds of an iteration: for any schedule, for DeAR, and for all-reduce during backward.
 
-All are of one link that carries every parameter twice, messages being free: ``rs`` and ``ag``, the
-times of all reductions and all gathers, are (ranks - 1) / ranks of the bytes each; ``bp`` and
-``ff`` are backward and forward. Equations are the DeAR paper's (Zhang et al., ICDCS 2023).
+None of them knows a cost per message. The equations are the DeAR paper's (Zhang et al., ICDCS
+2023). ``rs`` and ``ag`` are the times of all reduce-scatters and of all all-gathers. If ranks are
+equal, each of them moves (ranks - 1) / ranks of the bytes over every link. Otherwise directions of
+links differ, and a bound is that of the direction for which it is largest. ``bp``
+and ``ff`` are the times of backward and forward, and ``ar`` is rs + ag.
 
-Eq. 6's denominator, ff + bp + ar - min(rs, bp) - min(ag, ff), is Eq. 7: its largest speedup is what
-an iteration of Eq. 7 gives. It is DeAR's own, not that of "any scheduling algorithm", as the paper
-says, because it lets the link idle where reductions are shorter than backward. And it may lie
-below the bound, because it takes the link to be busy from the start of backward on, and the last
-gradient to need nothing: ``dear_ideal_ns`` is the larger of both.
+The denominator of Eq. 6, ff + bp + ar - min(rs, bp) - min(ag, ff), equals Eq. 7. So an iteration
+that takes as long as Eq. 7 has the paper's largest speedup. The paper claims this limit for "any
+scheduling algorithm", but it holds for DeAR only, because DeAR leaves the link idle if the
+reduce-scatters take less time than backward. Eq. 7 may also be below the bound, because it assumes
+that the link is busy from the start of backward on, and that the last gradient takes no time.
+``dear_ideal_ns`` is the larger of the two.
 """
 
 from __future__ import annotations
 
-from byteprophet import _core
+import numpy as np
+
 from byteprophet.allreduce.timing import Timing
-from byteprophet.workload.bound import all_reduced_bytes
+from byteprophet.bound import all_reduce_bound_ns
 
 
 def bound_ns(timing: Timing) -> int:
-    """The iteration that no order of no groups is shorter than (prophet/bound.h).
+    """The time in ns that no iteration is below, for any buckets and owners in any order.
 
-    Of a workload's timing, ``workload.bound.all_reduce_bound_ns``.
+    It is the bound of ``byteprophet.bound`` for a job whose ranks compute alike.
     """
     link = timing.link
-    return _core.iteration_bound_ns(
-        [all_reduced_bytes(each.size_bytes, link.ranks) for each in timing.parameters],
-        timing.ready_ns,
-        [each.forward_ns for each in timing.parameters],
-        backward_ns=timing.backward_ns,
-        bandwidth_bps=link.bandwidth_bps,
-        workers=link.ranks,
-        servers=link.ranks,
-        server_bandwidth_bps=None,
+    rates_bps = link.rates_bps or (link.bandwidth_bps,) * link.ranks
+    return all_reduce_bound_ns(
+        [each.size_bytes for each in timing.parameters],
+        np.tile(np.array(timing.ready_ns, np.int64), (link.ranks, 1)),
+        np.tile([each.forward_ns for each in timing.parameters], (link.ranks, 1)),
+        (timing.backward_ns,) * link.ranks,
+        rates_bps,
+        rates_bps,
     )
 
 
 def eq6_max_speedup(timing: Timing) -> float:
-    """Of all ranks together over one rank that need not communicate."""
+    """Eq. 6: the largest speedup of all ranks over one rank that does not communicate."""
     return timing.link.ranks * timing.compute_ns / max(1, eq7_dear_ns(timing))
 
 
 def eq7_dear_ns(timing: Timing) -> int:
-    """max(ff, ag) + max(bp, rs): DeAR, where everything overlaps that may."""
-    half_ns = _half_ns(timing)
-    return max(timing.forward_ns, half_ns) + max(timing.backward_ns, half_ns)
+    """Eq. 7, max(ff, ag) + max(bp, rs): DeAR with the largest possible overlap."""
+    return max(
+        max(timing.forward_ns, gather_ns) + max(timing.backward_ns, reduce_ns)
+        for reduce_ns, gather_ns in _halves_ns(timing)
+    )
 
 
 def eq8_allreduce_ns(timing: Timing) -> int:
-    """Ff + max(bp, ar): all-reduces under backward, a forward that waits for all of them."""
-    return timing.forward_ns + max(timing.backward_ns, 2 * _half_ns(timing))
+    """Eq. 8, ff + max(bp, ar): all-reduces overlap backward, and forward waits for all of them."""
+    return timing.forward_ns + max(timing.backward_ns, *map(sum, _halves_ns(timing)))
 
 
 def dear_ideal_ns(timing: Timing) -> int:
-    """What DeAR is measured by: Eq. 7, or the bound where that is larger."""
+    """The ideal for DeAR: the larger of Eq. 7 and the bound."""
     return max(eq7_dear_ns(timing), bound_ns(timing))
 
 
-def _half_ns(timing: Timing) -> int:
-    """rs, and ag: rounded down, as a bound must be."""
-    link = timing.link
-    moved_bits = 8 * (link.ranks - 1) * timing.size_bytes
-    return moved_bits * 10**9 // (link.ranks * link.bandwidth_bps)
+def _halves_ns(timing: Timing) -> list[tuple[int, int]]:
+    """The times of rs and ag on each direction of links that differ.
+
+    They are rounded down, because they are part of a lower bound.
+    """
+    return [
+        (int(timing.size_bytes * reduce), int(timing.size_bytes * gather))
+        for reduce, gather in timing.link.directions
+    ]

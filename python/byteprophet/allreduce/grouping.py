@@ -1,10 +1,11 @@
-"""The groups that make the iteration shortest under a runtime, by search over its model.
+"""Searches for the groups (buckets) with the shortest iteration, using a model of the runtime.
 
-With a profile nothing need be tried in training: ready times, sizes and alpha-beta costs are known,
-and ``model.py`` says what any partition gives. Partitions are cuts of the readiness order. The
-search starts from the best of the rules in ``groups.py`` and then adds, removes and moves single
-cuts while that helps: an iteration time that is shorter, or as short with fewer groups. On small
-cases it is compared with all partitions (``tests/allreduce/test_grouping.py``).
+With a profile, there is no need for trials during training. Ready times, sizes and alpha-beta costs
+are known, and ``model.py`` predicts the iteration for any groups. The search only considers groups
+that are obtained by cutting the readiness order. It starts from the best rules in ``groups.py``.
+Then it adds, removes and moves single cuts as long as that makes the iteration shorter, or keeps
+its time with fewer groups. Tests compare the result with all possible groups of small cases
+(``tests/allreduce/test_grouping.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import accumulate, pairwise
 
 from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size, merged_gradient
 from byteprophet.allreduce.model import Order, predict
-from byteprophet.allreduce.order import RUNTIMES, allreduce, dear, earliest_deadline
+from byteprophet.allreduce.order import RUNTIMES, allreduce, by_deadlines, dear
 from byteprophet.allreduce.timing import Timing
 
 _STARTS = 2
@@ -24,7 +25,7 @@ _NO_GAIN = 0.005
 _ORDERS: dict[str, Callable[[Timing, Groups], Order]] = {
     "allreduce": allreduce,
     "dear": dear,
-    "dear-planned": earliest_deadline,  # planned takes exactly as long
+    "dear-planned": by_deadlines,  # its iteration is exactly as long as with ``planned``
 }
 
 Cuts = frozenset[int]
@@ -32,7 +33,7 @@ Value = tuple[int, int]
 
 
 def best_groups(runtime: str, timing: Timing) -> Groups:
-    """The best that was found; the same on every rank that asks with the same timing."""
+    """The best groups that the search finds. It is deterministic."""
     search = _Search(timing, _ORDERS[runtime])
     sizes = (0, *BUFFER_BYTES, timing.size_bytes)
     rules = [merged_gradient(timing), *(fixed_size(timing, size) for size in sizes)]
@@ -41,10 +42,10 @@ def best_groups(runtime: str, timing: Timing) -> Groups:
 
 
 def best_plan(runtime: str, timing: Timing) -> tuple[Groups, Order]:
-    """Groups and order of ``runtime``.
+    """The groups and the order that ``runtime`` uses.
 
-    Where ``dear-planned`` is predicted to gain next to nothing on DeAR's own order, it goes by
-    that: then no rank keeps or updates more than its share.
+    If ``dear-planned`` is predicted to be less than 0.5% faster than DeAR's own order, it uses
+    DeAR's order, because each rank then keeps and updates only its shard.
     """
     plan = _best_plan(runtime, timing)
     if runtime != "dear-planned":
@@ -66,12 +67,12 @@ class _Search:
         self._values: dict[Cuts, Value] = {}
 
     def groups(self, cuts: Cuts) -> Groups:
-        """The readiness order, cut before each of these of its places."""
+        """The groups obtained by cutting the readiness order before each index in ``cuts``."""
         order = self._timing.by_readiness
         return tuple(order[a:b] for a, b in pairwise([0, *sorted(cuts), len(order)]))
 
     def value(self, cuts: Cuts) -> Value:
-        """What is minimised: time of an iteration, then groups."""
+        """The value to minimise: the time of an iteration, then the number of groups."""
         if cuts not in self._values:
             groups = self.groups(cuts)
             order = self._order(self._timing, groups)
@@ -80,7 +81,10 @@ class _Search:
         return self._values[cuts]
 
     def improved(self, cuts: Cuts) -> Cuts:
-        """As long as a sweep over all single changes finds one that helps."""
+        """Improve ``cuts`` by sweeps over all single changes, until a sweep finds none that helps.
+
+        There are at most ``_SWEEPS`` sweeps.
+        """
         for _ in range(_SWEEPS):
             before = cuts
             for place in range(1, len(self._timing.parameters)):
@@ -93,7 +97,7 @@ class _Search:
 
 
 def _changes(cuts: Cuts, place: int, count: int) -> Iterator[Cuts]:
-    """A cut there or none; one that is there, a place earlier or later."""
+    """Yields changes at ``place``: add or remove its cut, or move it one place back or forth."""
     yield cuts ^ {place}
     if place in cuts:
         for other in (place - 1, place + 1):
@@ -102,5 +106,5 @@ def _changes(cuts: Cuts, place: int, count: int) -> Iterator[Cuts]:
 
 
 def _cuts(groups: Groups) -> Iterator[int]:
-    """Where the readiness order is cut, of groups that are runs of it."""
+    """The indices at which ``groups`` cut the readiness order."""
     yield from list(accumulate(len(group) for group in groups))[:-1]

@@ -1,23 +1,26 @@
-"""Parameters that travel together: partitions of them in the order of their readiness.
+"""Rules that divide the parameters into groups (buckets), in the order of readiness.
 
-A group is a tuple of places in ``Timing.parameters``. The rules here look at sizes, names or
-times alone; ``grouping.py`` searches with the model of a runtime.
+A group is a tuple of indices into ``Timing.parameters``. The rules here use only sizes, names or
+times. ``grouping.py`` searches for groups by means of a model of the runtime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from byteprophet.allreduce.timing import Timing
 
 Groups = tuple[tuple[int, ...], ...]
 
 BUFFER_BYTES = tuple(sorted({part << n for part in (2, 3) for n in range(17, 26)}))
-"""Buffer sizes worth trying, 256 KiB to 96 MiB: powers of two, and one value between."""
+"""Buffer sizes worth trying, 256 KiB to 96 MiB: powers of two, and one value between each two."""
 
 
-def fixed_size(timing: Timing, buffer_bytes: int) -> Groups:
-    """Groups of at most so many bytes; a larger parameter is a group of its own."""
+def fixed_size(timing: Timing, buffer_bytes: int, order: Sequence[int] | None = None) -> Groups:
+    """Make groups of at most ``buffer_bytes``. A larger parameter is a group of its own.
+
+    ``order``: all parameters, in the order of readiness; None: as in ``timing``.
+    """
     sizes = [parameter.size_bytes for parameter in timing.parameters]
     filled = 0
 
@@ -27,13 +30,14 @@ def fixed_size(timing: Timing, buffer_bytes: int) -> Groups:
         filled = filled + sizes[place] if fits else sizes[place]
         return not fits
 
-    return _cut(timing.by_readiness, starts)
+    return _cut(timing.by_readiness if order is None else order, starts)
 
 
 def near_layer(timing: Timing, layers: int) -> Groups:
-    """Groups of so many layers that are neighbours in readiness (DeAR-NL; the paper takes four).
+    """Make groups of ``layers`` layers that become ready one after the other.
 
-    Parameters are of one layer if their names differ in nothing before the last dot.
+    This is DeAR-NL; the paper uses four layers. Parameters belong to the same layer if their names
+    are equal up to the last dot.
     """
     if layers < 1:
         raise ValueError(f"{layers} layers: must be at least one")
@@ -52,12 +56,13 @@ def near_layer(timing: Timing, layers: int) -> Groups:
 
 
 def merged_gradient(timing: Timing) -> Groups:
-    """Merged-gradient WFBP (Shi et al., INFOCOM 2019): for all-reduces, first in first out.
+    """Make groups by merged-gradient WFBP (Shi et al., INFOCOM 2019), for FIFO all-reduces.
 
-    A gradient joins the group before it if waiting for it delays that group by less than an
-    all-reduce less saves: alpha for either half. The rule sees one gradient ahead, so where
-    gradients come closer together than that, it waits for too many (densenet201, alpha 2 ms: 10%
-    behind the best buffer size); ``grouping.best_groups("allreduce", timing)`` is never worse.
+    A gradient joins the preceding group if that delays the group by less than it saves. It saves
+    one all-reduce, that is, alpha for each of its two halves. The rule looks only one gradient
+    ahead. So if gradients become ready at shorter intervals than alpha, it waits for too many of
+    them (densenet201 with alpha 2 ms: 10% slower than with the best buffer size).
+    ``grouping.best_groups("allreduce", timing)`` is never worse.
     """
     link = timing.link
     saved_ns = 2 * link.message_cost_ns
@@ -69,7 +74,7 @@ def merged_gradient(timing: Timing) -> Groups:
         alone = size_bytes == 0 or ready_ns - start_ns >= saved_ns
         if alone:
             if size_bytes:
-                free_ns = start_ns + 2 * link.half_ns(size_bytes)
+                free_ns = start_ns + link.reduce_ns(size_bytes) + link.gather_ns(size_bytes)
             size_bytes = 0
         start_ns = max(free_ns, ready_ns)
         size_bytes += timing.parameters[place].size_bytes
@@ -79,7 +84,10 @@ def merged_gradient(timing: Timing) -> Groups:
 
 
 def _cut(places: Iterable[int], starts: Callable[[int], bool]) -> Groups:
-    """``places`` in their order, a new group at each that ``starts`` one; asked once for each."""
+    """Divide ``places`` into groups, beginning one at each place for which ``starts`` is true.
+
+    ``starts`` is called once for each place, in order.
+    """
     groups: list[list[int]] = []
     for place in places:
         if starts(place) or not groups:

@@ -1,31 +1,40 @@
-"""How long an iteration takes whose halves go over the link in a given order.
+"""Predicts the iteration time for a given order of reduce-scatters and all-gathers on the link.
 
-All halves share one link (``timing.py``); of those that are ready the one with the smallest
-position has it, at once (the mesh cuts them into frames of 256 KiB, which is what "at once" leaves
-out). A half takes ``Link.half_ns``. A reduction is ready with the last gradient of its group; a
-gather with its reduction and, if it is ``after_step``, not before step(). Layers of the next
-forward wait for the gathers of their parameters; backward follows forward. All gathers are over by
-then, so every iteration begins with an idle link, and one iteration is all of them.
+A *half* is a reduce-scatter or an all-gather, each of which is one half of an all-reduce. If all
+ranks are equal, all halves share one link (``timing.py``). Otherwise there are several, which are
+the directions of ranks' links, and the two halves of a bucket need different ones: a rank that owns
+nothing only sends in reduce-scatters, and only receives in all-gathers, so that halves of different
+buckets overlap on its link. A half ends when it is through on all links.
 
-Updating parameters takes no time here. Exact in integer nanoseconds, and fast: searches call it
-thousands of times. O(halves log halves).
+Among the halves that are ready, the one with the smallest position gets a link at once, preempting
+others (``strict_priority.py``). In reality, it must wait for a frame of the mesh (256 KiB), which
+this model neglects. How long a half needs each link is in ``Link.halves_ns``. A reduce-scatter is
+ready when the last gradient of its group is ready. An all-gather is ready when its reduce-scatter
+ends, but not before step() if it is ``after_step``. Layers of the next forward wait for the
+all-gathers of their parameters. Backward follows forward, so all all-gathers end before backward
+begins. So every iteration begins with an idle link, and one iteration represents all.
+
+The model assumes that updates of parameters take no time. The result is exact in integer
+nanoseconds. It is fast to compute, in O(halves log halves), because searches need it thousands of
+times. With several links, it takes several times as long.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.timing import Timing
+from byteprophet.strict_priority import strict_priority, strict_priority_together
 
 
 @dataclass(frozen=True)
 class Order:
-    """Per group the positions of its two halves, all of them together 0, 1, 2 and so on.
+    """The positions of each group's reduce-scatter (``reduce``) and all-gather (``gather``).
 
-    ``after_step``: its gather waits for step() and carries parameters, each rank's share updated;
-    otherwise it carries reduced gradients, and every rank updates the whole group.
+    All positions together are 0 to 2 * groups - 1. If ``after_step`` is True, a group's all-gather
+    waits for step() and carries parameters, of which each rank has updated its shard. Otherwise it
+    carries averaged gradients, and every rank updates all parameters of the group.
     """
 
     reduce: tuple[int, ...]
@@ -35,9 +44,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of a steady iteration, from the start of backward; per group, when a half has the link first.
+    """Predicted times of a steady iteration, in ns from the start of backward.
 
-    ``iteration_ns`` is until the next backward starts.
+    ``iteration_ns`` lasts until the next backward starts. The other fields have one time per group:
+    when each half first gets the link, and when it ends.
     """
 
     iteration_ns: int
@@ -47,50 +57,41 @@ class Prediction:
     gather_end_ns: tuple[int, ...]
 
 
-def group_half_ns(timing: Timing, group: tuple[int, ...]) -> int:
-    """Time of the link that either half of ``group`` takes."""
-    return timing.link.half_ns(sum(timing.parameters[place].size_bytes for place in group))
+def group_bytes(timing: Timing, group: tuple[int, ...]) -> int:
+    """The size of the parameters of ``group``."""
+    return sum(timing.parameters[place].size_bytes for place in group)
 
 
 def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
-    """The iteration of ``groups``, which partition the parameters, in this order."""
+    """Predict an iteration with ``groups``, a partition of the parameters, in ``order``."""
     count = len(groups)
-    owner = [0] * (2 * count)  # of a position: a group's reduction, or count more: its gather
+    # The half at each position: a group's number for its reduce-scatter, plus count for its gather.
+    owner = [0] * (2 * count)
     for group in range(count):
         owner[order.reduce[group]] = group
         owner[order.gather[group]] = count + group
-    left = [group_half_ns(timing, group) for group in groups] * 2
+    halves_ns = [timing.link.halves_ns(group_bytes(timing, group)) for group in groups]
     start, end = [-1] * (2 * count), [0] * (2 * count)
-    # What the clock brings, the latest first: gradients, and step() for the gathers held until it.
     to_come = [
         (max(timing.ready_ns[place] for place in group), order.reduce[number])
         for number, group in enumerate(groups)
     ]
-    to_come.sort(reverse=True)
-    step_ns = timing.step_ns
-    ready: list[int] = []
-    now = 0
-    while ready or to_come:
-        if not ready:
-            now = max(now, to_come[-1][0])
-        while to_come and to_come[-1][0] <= now:
-            heappush(ready, to_come.pop()[1])
-        half = owner[ready[0]]
+    needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
+    if len(timing.link.directions) == 1:
+        segments = strict_priority(to_come, [need_ns for (need_ns,) in needs_ns])
+    else:
+        segments = strict_priority_together(to_come, needs_ns)
+    for starts_ns, ends_ns, position, done in segments:
+        half = owner[position]
         if start[half] < 0:
-            start[half] = now
-        if to_come and to_come[-1][0] < now + left[half]:
-            left[half] -= to_come[-1][0] - now
-            now = to_come[-1][0]
-            continue
-        now += left[half]
-        end[half] = now
-        heappop(ready)
-        if half < count:
-            position = order.gather[half]
-            if order.after_step[half] and now < step_ns:
-                to_come.insert(0, (step_ns, position))  # nothing comes later than step()
+            start[half] = starts_ns
+        if done:
+            end[half] = ends_ns
+        if done and half < count:
+            if order.after_step[half] and ends_ns < timing.step_ns:
+                to_come.insert(0, (timing.step_ns, order.gather[half]))  # no entry has a later time
             else:
-                heappush(ready, position)
+                to_come.append((ends_ns, order.gather[half]))
     iteration_ns = max(
         timing.compute_ns,
         *(end[count + n] + timing.tails_ns[min(group)] for n, group in enumerate(groups)),

@@ -1,21 +1,22 @@
-"""What goes on the link first: a position for every half, the same on every rank.
+"""The order on the link: a position for every reduce-scatter and all-gather, the same on all ranks.
 
-``allreduce``, ``dear`` and ``planned`` are the runtimes' rules. A position says which half goes
-first of those that are ready, not which must be waited for (``model.py``).
+``allreduce``, ``dear`` and ``planned`` are the runtimes' rules. Positions decide between operations
+that are ready. They do not decide which operations must be waited for (``model.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from byteprophet.allreduce.groups import Groups
-from byteprophet.allreduce.model import Order, group_half_ns, predict
+from byteprophet.allreduce.model import Order, group_bytes, predict
 from byteprophet.allreduce.timing import Timing
 
 
 def allreduce(_: Timing, groups: Groups) -> Order:
-    """Both halves back to back, groups first in first out; gradients are gathered."""
+    """All-reduces in FIFO order: each reduce-scatter is followed by its all-gather of gradients."""
     count = len(groups)
     return Order(
         tuple(range(0, 2 * count, 2)), tuple(range(1, 2 * count, 2)), after_step=(False,) * count
@@ -23,7 +24,7 @@ def allreduce(_: Timing, groups: Groups) -> Order:
 
 
 def dear(_: Timing, groups: Groups) -> Order:
-    """DeAR: reductions first in first out, then, after step(), gathers in forward order."""
+    """DeAR: reduce-scatters in FIFO order, then, after step(), all-gathers in forward order."""
     count = len(groups)
     gather = [0] * count
     for position, group in enumerate(sorted(range(count), key=lambda g: min(groups[g]))):
@@ -32,19 +33,22 @@ def dear(_: Timing, groups: Groups) -> Order:
 
 
 def earliest_deadline(timing: Timing, groups: Groups) -> Order:
-    """No order gives these groups a shorter iteration; all gather gradients.
+    """The order with the shortest possible iteration for ``groups``; all-gathers carry gradients.
 
-    A gather's deadline is where forward needs the first of its parameters, a reduction's is that
-    less the gather's cost. With deadlines made consistent in this way, serving the earliest that is
-    ready, preemptively and without idling, makes the largest lateness as small as it can be (Horn
-    1974; Lawler 1973 for precedence); and an iteration that waits is as long as that is large.
+    The deadline of an all-gather is the time at which forward needs the first of its parameters.
+    The deadline of a reduce-scatter is that time minus the cost of its all-gather. With such
+    deadlines, serving the ready operation with the earliest deadline, preemptively and without
+    idling, minimises the largest lateness (Horn 1974; Lawler 1973 for precedence). The largest
+    lateness determines the length of an iteration that has to wait. Where the halves need several
+    links, this does not hold (``uninterrupted``).
     """
     count = len(groups)
     halves = []
     for number, group in enumerate(groups):
         first = min(group)
         deadline_ns = -timing.tails_ns[first]
-        halves.append((deadline_ns - group_half_ns(timing, group), first, number))
+        gather_ns = timing.link.gather_ns(group_bytes(timing, group))
+        halves.append((deadline_ns - gather_ns, first, number))
         halves.append((deadline_ns, first, count + number))
     positions = [0] * (2 * count)
     for position, (_, _, half) in enumerate(sorted(halves)):
@@ -52,13 +56,72 @@ def earliest_deadline(timing: Timing, groups: Groups) -> Order:
     return Order(tuple(positions[:count]), tuple(positions[count:]), after_step=(False,) * count)
 
 
-def planned(timing: Timing, groups: Groups) -> Order:
-    """Earliest deadline first, with parameters gathered wherever that costs nothing.
+def uninterrupted(timing: Timing, groups: Groups) -> Order:
+    """Earliest deadline first among what is ready, but what has begun is finished first.
 
-    A gather that the link comes to before step() carries gradients. All others can as well wait
-    for step(): the iteration is the same, and the optimizer's state is shared out.
+    It is for unequal links or owners. There, a slow link is busy in one direction with
+    reduce-scatters, and in the other one with all-gathers of other groups. If each new group
+    preempted the one before, many reduce-scatters would be half done at the end of backward, and
+    no all-gather could have begun. So this schedules reduce-scatters one after the other, and
+    all-gathers likewise, and uses the order in which they start. All-gathers carry gradients.
     """
-    order = earliest_deadline(timing, groups)
+    sizes = [group_bytes(timing, group) for group in groups]
+    gather_ns = [timing.link.gather_ns(size) for size in sizes]
+    deadline_ns = [-timing.tails_ns[min(group)] for group in groups]
+    ready = [max(timing.ready_ns[place] for place in group) for group in groups]
+    reduces = _in_turn(
+        ready,
+        [deadline - gather for deadline, gather in zip(deadline_ns, gather_ns, strict=True)],
+        [timing.link.reduce_ns(size) for size in sizes],
+    )
+    reduced = [end for _, end in reduces]
+    gathers = _in_turn(reduced, deadline_ns, gather_ns)
+    started = [start for start, _ in (*reduces, *gathers)]
+    positions = [0] * len(started)
+    for position, half in enumerate(sorted(range(len(started)), key=lambda h: (started[h], h))):
+        positions[half] = position
+    count = len(groups)
+    return Order(tuple(positions[:count]), tuple(positions[count:]), after_step=(False,) * count)
+
+
+def _in_turn(
+    ready_ns: Sequence[int], deadline_ns: Sequence[int], takes_ns: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Start and end of each item, on a link that serves one after the other.
+
+    Of those that are ready when the link is free, the one with the earliest deadline is next.
+    """
+    to_come = sorted(((time, item) for item, time in enumerate(ready_ns)), reverse=True)
+    waiting: list[tuple[int, int]] = []
+    times = [(0, 0)] * len(ready_ns)
+    now_ns = 0
+    while to_come or waiting:
+        if not waiting:
+            now_ns = max(now_ns, to_come[-1][0])
+        while to_come and to_come[-1][0] <= now_ns:
+            item = to_come.pop()[1]
+            heappush(waiting, (deadline_ns[item], item))
+        item = heappop(waiting)[1]
+        times[item] = now_ns, now_ns + takes_ns[item]
+        now_ns += takes_ns[item]
+    return times
+
+
+def by_deadlines(timing: Timing, groups: Groups) -> Order:
+    """The faster one of ``earliest_deadline`` and, if links differ, ``uninterrupted``."""
+    orders = [earliest_deadline(timing, groups)]
+    if len(timing.link.directions) > 1:
+        orders.append(uninterrupted(timing, groups))
+    return min(orders, key=lambda order: predict(timing, groups, order).iteration_ns)
+
+
+def planned(timing: Timing, groups: Groups) -> Order:
+    """Orders by deadlines, with sharded updates wherever they cost no time.
+
+    An all-gather that starts before step() carries gradients. All others wait for step() and carry
+    parameters. The iteration takes the same time, and the optimizer's state is sharded.
+    """
+    order = by_deadlines(timing, groups)
     started_ns = predict(timing, groups, order).gather_start_ns
     return replace(order, after_step=tuple(start >= timing.step_ns for start in started_ns))
 
@@ -68,9 +131,9 @@ RUNTIMES: Mapping[str, Callable[[Timing, Groups], Order]] = {
     "dear": dear,
     "dear-planned": planned,
 }
-"""The order of each runtime, by the name that ``sync=`` has for it."""
+"""The rule of each runtime, by its name in ``sync=``."""
 
 
 def iteration_ns(runtime: str, timing: Timing, groups: Groups) -> int:
-    """Of a steady iteration of ``groups`` under ``runtime``."""
+    """The predicted time in ns of a steady iteration with ``groups`` under ``runtime``."""
     return predict(timing, groups, RUNTIMES[runtime](timing, groups)).iteration_ns

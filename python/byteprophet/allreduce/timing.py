@@ -1,53 +1,111 @@
-"""What the planning of all-reduce knows of a job: its parameters' sizes and times, and its link.
+"""The input of all-reduce planning: sizes and times of a job's parameters, and its link.
 
-Every rank sends and receives at once over a link of its own, and all ranks are alike: one rank's
-link, busy in both directions together, stands for the job. Time runs from the start of backward.
+Every rank sends and receives at the same time over its own link. If all ranks are equal, the link
+of one rank, which is busy in both directions at once, represents the job. If links differ, or ranks
+own unequal shards, the two halves of an all-reduce need different directions of different links.
+Time 0 is the start of backward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from byteprophet.profile.model import Profile
+from byteprophet.job.owners import Owners
 from byteprophet.workload.model import Workload
+
+if TYPE_CHECKING:  # this import takes time, and most jobs have no profile
+    from byteprophet.profile.model import Profile
 
 _BIT_NS_PER_BYTE = 8 * 10**9
 
 
 @dataclass(frozen=True)
 class Link:
-    """Of each of ``ranks`` ranks, per direction; ``bandwidth_bps`` is of payload.
+    """The links of ``ranks`` ranks.
 
-    ``message_cost_ns`` (alpha): what each half of a group costs beyond its bytes.
+    ``bandwidth_bps`` is the payload bandwidth per direction; if links differ, ``rates_bps`` has the
+    one of each rank, and ``bandwidth_bps`` is the smallest. ``message_cost_ns`` (alpha) is what
+    each reduce-scatter or all-gather costs beyond its bytes. ``owners``: what each rank owns, as
+    weights; none: equally much.
     """
 
     ranks: int
     bandwidth_bps: int
     message_cost_ns: int = 0
+    rates_bps: tuple[int, ...] = ()
+    owners: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.bandwidth_bps < 1 or self.message_cost_ns < 0:
             raise ValueError(f"{self}: ranks and bandwidth must be positive, cost not negative")
+        if self.rates_bps and len(self.rates_bps) != self.ranks:
+            raise ValueError(f"{self}: there must be one rate for each rank")
+        if self.rates_bps and min(self.rates_bps) != self.bandwidth_bps:
+            raise ValueError(f"{self}: the bandwidth must be the smallest rate")
 
-    def half_ns(self, size_bytes: int) -> int:
-        """For the reduction, or the gathering, of a group of so many bytes: rounded up.
+    @classmethod
+    def of_ranks(
+        cls, rates_bps: Sequence[int], message_cost_ns: int = 0, owners: tuple[int, ...] = ()
+    ) -> Link:
+        """The links of ranks with these rates."""
+        rates = tuple(rates_bps)
+        return cls(len(rates), min(rates), message_cost_ns, rates, owners)
 
-        A rank keeps one share in ``ranks`` and exchanges the others; alone it sends nothing.
+    @cached_property
+    def directions(self) -> tuple[tuple[Fraction, Fraction], ...]:
+        """The time of a byte of a reduce-scatter, and of an all-gather, in ns, per direction.
+
+        In a reduce-scatter, a rank sends what others own, and receives its own shard from each of
+        them; in an all-gather, it is the other way round. A single rank sends nothing. Left out are
+        directions of which another one needs as long or longer in both halves.
         """
-        if self.ranks == 1:
+        owners = Owners.of(self.owners, self.ranks)
+        rates = self.rates_bps or (self.bandwidth_bps,) * self.ranks
+        found = set()
+        for share, rate_bps in zip(owners.shares, rates, strict=True):
+            byte_ns = Fraction(_BIT_NS_PER_BYTE, rate_bps)
+            of_others, of_own = (1 - share) * byte_ns, (self.ranks - 1) * share * byte_ns
+            found |= {(of_others, of_own), (of_own, of_others)}
+        longest = (each for each in found if not any(_covers(other, each) for other in found))
+        return tuple(sorted(longest, reverse=True))
+
+    def reduce_ns(self, size_bytes: int) -> int:
+        """The time in ns of a reduce-scatter of ``size_bytes`` alone, rounded up."""
+        return max(self._half_ns(size_bytes, reduce) for reduce, _ in self.directions)
+
+    def gather_ns(self, size_bytes: int) -> int:
+        """The time in ns of an all-gather of ``size_bytes`` alone, rounded up."""
+        return max(self._half_ns(size_bytes, gather) for _, gather in self.directions)
+
+    def halves_ns(self, size_bytes: int) -> tuple[tuple[int, int], ...]:
+        """For each of ``directions``, how long both halves of ``size_bytes`` need it, in ns."""
+        return tuple(
+            (self._half_ns(size_bytes, reduce), self._half_ns(size_bytes, gather))
+            for reduce, gather in self.directions
+        )
+
+    def _half_ns(self, size_bytes: int, byte_ns: Fraction) -> int:
+        if not byte_ns:
             return 0
-        moved = (self.ranks - 1) * size_bytes * _BIT_NS_PER_BYTE
-        return self.message_cost_ns - (-moved // (self.ranks * self.bandwidth_bps))
+        return self.message_cost_ns - (-size_bytes * byte_ns.numerator // byte_ns.denominator)
+
+
+def _covers(one: tuple[Fraction, Fraction], other: tuple[Fraction, Fraction]) -> bool:
+    return one != other and one[0] >= other[0] and one[1] >= other[1]
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """``ready_ns``: when backward has its gradient; None where backward does not come by it.
+    """A parameter and its times.
 
-    ``forward_ns``: the time that forward takes from where it needs this parameter to where it
-    needs the next.
+    ``ready_ns`` is the time at which its gradient is ready, or None if backward computes none.
+    ``forward_ns`` is the forward time from where this parameter is needed to where the next one is
+    needed.
     """
 
     name: str
@@ -58,10 +116,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Timing:
-    """One iteration without communication: ``parameters`` in forward order, at least one.
+    """One iteration without communication. ``parameters`` are in forward order, at least one.
 
-    ``backward_ns``: until ``step()`` is called. Forward starts then; what has no gradient of its
-    own is taken to be ready then, too, because only then that is known.
+    ``backward_ns`` is the time until ``step()`` is called, when the next forward starts. A
+    parameter without a gradient counts as ready at that time, because only then is it known that
+    there is none.
     """
 
     parameters: tuple[Parameter, ...]
@@ -79,7 +138,7 @@ class Timing:
 
     @classmethod
     def of_workload(cls, workload: Workload, link: Link) -> Timing:
-        """Of a job that does what ``workload`` says."""
+        """The timing of a job with the times of ``workload``."""
         parameters = tuple(
             Parameter(tensor.name, tensor.size_bytes, ready_ns, tensor.forward_ns)
             for tensor, ready_ns in zip(workload.tensors, workload.ready_ns(), strict=True)
@@ -88,9 +147,9 @@ class Timing:
 
     @classmethod
     def of_profile(cls, profile: Profile, link: Link) -> Timing:
-        """Of a job as it was measured; the last gradient ends backward.
+        """The timing of a measured job. Backward ends with the last gradient.
 
-        Where the profile has not seen forward, backward begins with the first gradient.
+        If the profile contains no forward times, backward begins with the first gradient.
         """
         last_ns = max(tensor.ready_ns for tensor in profile.tensors)
         lead_ns = max(0, profile.backward_ns - last_ns)
@@ -102,27 +161,27 @@ class Timing:
 
     @property
     def size_bytes(self) -> int:
-        """Of all parameters."""
+        """The total size of all parameters."""
         return sum(parameter.size_bytes for parameter in self.parameters)
 
     @property
     def step_ns(self) -> int:
-        """When ``step()`` is called."""
+        """The time at which ``step()`` is called."""
         return self.backward_ns
 
     @property
     def forward_ns(self) -> int:
-        """Of a forward pass that waits for nothing."""
+        """The time of a forward pass without waits."""
         return self.tails_ns[0]
 
     @property
     def compute_ns(self) -> int:
-        """Backward and forward: an iteration that waits for nothing."""
+        """The time of backward and forward: an iteration without waits."""
         return self.backward_ns + self.forward_ns
 
     @cached_property
     def ready_ns(self) -> tuple[int, ...]:
-        """Per parameter, with the end of backward for those that it does not come by."""
+        """The ready time of each parameter; the end of backward for those without a gradient."""
         return tuple(
             self.backward_ns if parameter.ready_ns is None else parameter.ready_ns
             for parameter in self.parameters
@@ -130,15 +189,15 @@ class Timing:
 
     @cached_property
     def tails_ns(self) -> tuple[int, ...]:
-        """Per parameter: the forward time from where it is needed to the end."""
+        """For each parameter, the forward time from where it is needed to the end of forward."""
         return tuple(accumulate(each.forward_ns for each in reversed(self.parameters)))[::-1]
 
     @cached_property
     def by_readiness(self) -> tuple[int, ...]:
-        """Places in ``parameters`` in the order in which backward makes them ready.
+        """Indices into ``parameters``, in the order in which gradients become ready.
 
-        What is ready at one time comes in the reverse of forward's order, as in backward; what
-        backward does not come by comes last.
+        Gradients that are ready at the same time come in reverse forward order, as in backward.
+        Parameters without a gradient come last.
         """
 
         def key(place: int) -> tuple[bool, int, int]:

@@ -1,9 +1,9 @@
-"""The buffer size of fixed-size groups, searched while the job trains, as DeAR does.
+"""Searches for the best bucket size while the job trains, as DeAR does.
 
-Bayesian optimisation with expected improvement (``tune/search.py``), on the logarithm of the times:
-times twice as long give the same choices. Trials are few, the last of them measure what looks best
-again, and then the best size stays. One rank decides: it is told every iteration's time, that of
-the slowest rank, and says the size to all; exchanging both is the caller's.
+It uses Bayesian optimisation with expected improvement (``tune/search.py``) on the logarithm of the
+times, so doubling all times gives the same choices. There are few trials. The last ones measure the
+best size again, which then stays. One rank decides: it receives the slowest rank's time of every
+iteration, and all ranks receive the size. The caller does both exchanges.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from byteprophet.tune.search import Search
 TRIALS = 10
 ITERATIONS_PER_TRIAL = 10
 SETTLING = 2
-"""Iterations of a trial that are not measured: groups of the trial before are still under way."""
+"""Iterations of a trial that are not measured, as buckets of the previous one are in flight."""
 
 _NAME = "buffer_bytes"
 
 
 class BufferTuner:
-    """Chooses from ``candidates``, bytes in ascending order, in ``trials`` trials.
+    """Chooses one of ``candidates``, sizes in bytes in ascending order, in ``trials`` trials.
 
-    Deterministic: the same times give the same sizes. The first trials are at a sixth, half and
-    five sixths of the candidates. ValueError where nothing can be chosen or measured.
+    It is deterministic: the same times give the same sizes. The first trials use the candidates at
+    one sixth, one half and five sixths of the list. Raises ``ValueError`` if there is no candidate,
+    no trial, or no measured iteration in a trial.
     """
 
     def __init__(
@@ -55,13 +56,14 @@ class BufferTuner:
 
     @property
     def done(self) -> bool:
-        """Whether the size stays as it is."""
+        """Whether the search has ended and the size no longer changes."""
         return self._done
 
     def observe(self, slowest_iteration_ns: int) -> bool:
-        """Take the time of an iteration with the current size; whether that has changed by it.
+        """Note the time of an iteration with the current size.
 
-        ``slowest_iteration_ns``: of the slowest rank, positive. Once done, nothing changes.
+        ``slowest_iteration_ns`` is the time of the slowest rank; it must be positive. Returns True
+        if the current size has changed. Does nothing once the search has ended.
         """
         if self._done:
             return False

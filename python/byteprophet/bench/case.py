@@ -1,4 +1,4 @@
-"""What a bench compares: cases (one row of the result each) and how long each is run."""
+"""The cases that a bench compares (one row of the result each), and how long each one runs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from dataclasses import dataclass, field, replace
 from byteprophet import schedulers
 from byteprophet.bench.runtimes import BYTEPS, runtime_of
 from byteprophet.errors import UserError
+from byteprophet.job import Cluster, Host, Job, Policy, Strategy
+from byteprophet.job.owners import Owners
 from byteprophet.network import Step, payload_bps
+from byteprophet.paced.collective_settings import settles_after
+from byteprophet.paced.worker_config import IDLE_S
 from byteprophet.tune.request import Request
 from byteprophet.tune.space import free_settings
-from byteprophet.workload.collective_settings import settles_after
-from byteprophet.workload.worker_config import IDLE_S
+from byteprophet.workload import Workload
+from byteprophet.workload.as_job import model_of, times_of
 
 WARMUP_ITERATIONS = 5
-"""Before anything is measured: the first creates the keys on the server, the second still runs
-barriered because the order is not agreed, then policies that learn have seen some iterations."""
+"""Iterations before anything is measured. The first creates keys on the server, the second still
+waits for all gradients because the order is not agreed yet, and the others let policies learn."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One workload under one scheduler on one kind of link, or under another runtime than BytePS.
 
-    ``workload`` is a built-in name or a path, ``bandwidth_bps`` of each worker's link per direction
-    (None: not limited), which ``steps`` change in mid-run; a worker in ``worker_bandwidth_bps``, by
-    its index, has that rate instead. ``settings`` and ``partition_bytes`` override the scheduler's
-    own; ``environment`` is added to all roles'.
-    ``tune_iterations``, 0 or at least 100: after warm-up, all settings that the scheduler can tune
-    and that are not given are tuned in so many iterations; then the measured ones begin.
+    ``workload`` is a built-in name or a path. ``bandwidth_bps`` is the rate of each worker's link
+    per direction (None: not limited), and ``steps`` change it during the run. A worker whose index
+    is in ``worker_bandwidth_bps`` has that rate instead. ``settings`` and ``partition_bytes``
+    override the scheduler's own. ``environment`` is added to that of all roles.
+    ``tune_iterations``, 0 or at least 100: after warm-up, the scheduler tunes all settings that it
+    can and that are not given, within this number of iterations; then the measured ones begin.
+    ``owners``: how much each rank owns under our collective runtimes; None: equally much.
     ``runtime``: see ``runtimes.py``. A collective one has no servers and no scheduler, and
     ``settings`` are its own; ``all_reduce_case`` makes such a case.
     """
@@ -46,15 +51,27 @@ class Case:
     worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     tune_iterations: int = 0
     runtime: str = BYTEPS
+    owners: Owners | None = None
 
     @property
     def name(self) -> str:
-        """What is compared: the scheduler, or the runtime that has none."""
+        """The scheduler, or the runtime if it has no scheduler."""
         return self.runtime if runtime_of(self.runtime).collective else self.scheduler
 
     @property
+    def rates_bps(self) -> list[int | None]:
+        """The rate of each worker's link; None: not limited."""
+        own = self.worker_bandwidth_bps
+        return [own.get(worker, self.bandwidth_bps) for worker in range(self.workers)]
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """The weights of unequal owners; none: ranks own equally much, or nothing."""
+        return () if self.owners is None else self.owners.unequal
+
+    @property
     def slowest_bps(self) -> int | None:
-        """The rate of the slowest worker's link, which decides; None: no link is limited."""
+        """The rate of the slowest worker's link; None if no link is limited."""
         rates_bps = [*self.worker_bandwidth_bps.values()]
         if self.bandwidth_bps is not None and len(self.worker_bandwidth_bps) < self.workers:
             rates_bps.append(self.bandwidth_bps)
@@ -62,7 +79,7 @@ class Case:
 
     @property
     def collective_settings(self) -> dict[str, int] | None:
-        """All settings of a collective runtime; None under BytePS, UserError if they don't fit."""
+        """All settings of a collective runtime; None under BytePS, UserError if one is wrong."""
         runtime = runtime_of(self.runtime)
         if not runtime.collective:
             return None
@@ -70,13 +87,29 @@ class Case:
 
     @property
     def tuning(self) -> Request | None:
-        """What is tuned; UserError if that cannot be."""
+        """The request for tuning; UserError if it is impossible."""
         if self.tune_iterations == 0:
             return None
         settings, _ = schedulers.resolve(self.scheduler, self.settings, self.partition_bytes)
         pinned = [*self.settings, *([] if self.partition_bytes is None else ["partition_bytes"])]
         free = free_settings(self.scheduler, pinned)
         return Request(self.scheduler, settings, self.tune_iterations, free)
+
+
+def job_of(case: Case, workload: Workload) -> Job:
+    """The job that ``case`` runs, on links with their configured rates."""
+    rates_bps = [payload_bps(rate_bps) or 0 for rate_bps in case.rates_bps]
+    collective = runtime_of(case.runtime).collective
+    return Job(
+        model_of(workload),
+        times_of(workload, case.workers),
+        Cluster(
+            tuple(Host(rate, rate) for rate in rates_bps),
+            () if collective else (Host(),) * case.servers,
+        ),
+        Strategy(case.runtime, owners=case.weights),
+        None if collective else Policy(case.scheduler, case.settings),
+    )
 
 
 def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Case:
@@ -93,7 +126,7 @@ def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Ca
 
 
 def warmup_of(cases: Iterable[Case]) -> int:
-    """Iterations after which each of ``cases`` stays as it is."""
+    """The number of iterations after which none of ``cases`` changes its settings any more."""
     settled = (settles_after(case.runtime, case.settings) for case in cases)
     return max((WARMUP_ITERATIONS, *settled))
 
@@ -102,11 +135,10 @@ def warmup_of(cases: Iterable[Case]) -> int:
 class Plan:
     """The cases, and the measured iterations of each, split evenly over ``rounds`` jobs.
 
-    In each round all cases run once, in order, so that what changes on the machine meanwhile meets
-    all of them. All jobs without tuning make the same number of updates, so their parameters can be
-    compared. Jobs fail that still look for their groups after warm-up (``warmup_of``).
-    ``controller``: schedulers that use plans have one. ``record``: transfers and spans are saved in
-    the run directories.
+    In each round all cases run once, in order, so that changes of the machine affect all of them.
+    All jobs without tuning make the same number of updates, so their parameters can be compared. A
+    job fails if it still searches for its buckets after warm-up (``warmup_of``). ``controller``:
+    schedulers that use plans get one. ``record``: save transfers and spans in the run directories.
     """
 
     cases: tuple[Case, ...]
@@ -115,7 +147,7 @@ class Plan:
     warmup_iterations: int = WARMUP_ITERATIONS
     controller: bool = False
     record: bool = False
-    idle_s: float = IDLE_S  # how long each worker is left idle at the end, to see what it burns
+    idle_s: float = IDLE_S  # time for which workers idle at the end, to measure idle processor use
 
     def __post_init__(self) -> None:
         if not self.cases:

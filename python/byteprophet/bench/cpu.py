@@ -1,8 +1,8 @@
-"""How busy the whole machine was while a job was measured.
+"""Measures how busy the whole machine was during a job.
 
-One thread samples the machine's CPU times from the bench's own process, which is idle meanwhile:
-nothing is added to the job's processes. The samples are read by the caller's thread after ``stop``,
-which joins the sampler; until then only the sampler touches them.
+A thread of the bench's own process, which is idle meanwhile, samples the machine's CPU times. This
+adds nothing to the job's processes. The caller's thread reads the samples after ``stop``, which
+joins the sampler; until then only the sampler touches them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from types import TracebackType
 import psutil
 
 INTERVAL_S = 0.1
-"""Ten of the ticks in which the kernel counts."""
+"""Ten kernel ticks."""
 
 SATURATED = 0.95
-"""A core share from which there was nothing left to have in a slice of time."""
+"""If this share of the cores is in use during a sample, the machine counts as saturated."""
 
 
 @dataclass(frozen=True)
 class CpuShare:
-    """Of all cores: ``mean`` share in use, and share of the time in which all of it was."""
+    """``mean``: mean share of the cores in use; ``saturated``: share of time with all in use."""
 
     mean: float
     saturated: float
@@ -52,9 +52,9 @@ class CpuWatch:
         self._thread.join(timeout=10 * INTERVAL_S + 5)
 
     def share(self, begin_ns: int, end_ns: int) -> CpuShare:
-        """Between two moments of the monotonic clock, up to a sample before and after.
+        """The share between two times of the monotonic clock, extended by up to one sample each.
 
-        Zeros where nothing was sampled.
+        Zeros if nothing was sampled.
         """
         slices = [
             (after[1] - before[1], after[2] - before[2])

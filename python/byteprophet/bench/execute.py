@@ -1,4 +1,4 @@
-"""Runs the jobs of a bench: round after round, in each round all cases in turn."""
+"""Runs the jobs of a bench: in each round one job of every case, in order."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from byteprophet.bench.case import Case, Plan
 from byteprophet.bench.result import read_results, summarize
 from byteprophet.bench.runtimes import runtime_of
 from byteprophet.errors import UserError
+from byteprophet.job.owners import text_of
 from byteprophet.launcher import JobResult, JobSpec, check_job, make_run_directory, run_job
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
+from byteprophet.paced.worker_config import WorkerConfig, WorkerResult
+from byteprophet.runtime_settings import OWNERS
 from byteprophet.schedulers import PLANNED
 from byteprophet.tune.request import VARIABLE
+from byteprophet.whole_files import write_whole
 from byteprophet.workload import Workload
-from byteprophet.workload.worker_config import WorkerConfig, WorkerResult
 
 CONFIG = "worker.toml"
 _START_S = 120.0
 _SLOWDOWN = 30
-"""A job that takes this many times what its compute and its bytes take is stuck."""
+"""A job counts as stuck when it takes this many times its compute and transfer time."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One job that has run: where, how its roles ended, and what its workers measured, by rank."""
+    """A finished job: its run directory, how its roles ended, and its workers' results by rank."""
 
     directory: Path
     job: JobResult
@@ -38,10 +41,10 @@ class Measured:
 
 
 def run_bench(plan: Plan, runs: Path, namespaces: bool, progress: Progress) -> list[dict[str, Any]]:
-    """Runs ``plan`` and returns one row per case, in order (schema: docs/formats.md).
+    """Run ``plan`` and return one row per case, in order (schema: docs/formats.md).
 
-    ``runs``: where run directories are made. ``namespaces``: each role on a host of its own, which
-    a limited bandwidth needs. UserError before anything starts if a case cannot be run here.
+    ``runs``: where run directories are made. ``namespaces``: each role gets its own emulated host;
+    limited bandwidths need this. UserError before anything starts if a case cannot run here.
     """
     workloads = [check_case(case, plan, runs, namespaces) for case in plan.cases]
     jobs: list[list[tuple[Path, list[WorkerResult]]]] = [[] for _ in plan.cases]
@@ -57,21 +60,21 @@ def run_bench(plan: Plan, runs: Path, namespaces: bool, progress: Progress) -> l
 
 
 def check_case(case: Case, plan: Plan, runs: Path, namespaces: bool) -> Workload:
-    """The workload of ``case``; UserError where it cannot be run here. Starts nothing."""
+    """Load the workload of ``case``; UserError if the case cannot run here. Starts no process."""
     workload = _config(case, plan).load_workload()
     if case.servers < 1 and not runtime_of(case.runtime).collective:
         raise UserError(
-            f"--servers {case.servers}: BytePS needs one at least; without servers there are "
-            "--runtime ddp and others"
+            f"--servers {case.servers}: BytePS needs at least one; runtimes without servers are "
+            "chosen with --runtime, e.g. --runtime ddp"
         )
     check_job(_spec(case, plan, workload, runs, namespaces))
     return workload
 
 
 def run_case(case: Case, plan: Plan, workload: Workload, runs: Path, namespaces: bool) -> Measured:
-    """One job of ``case``, as long as those of ``plan``; JobFailed where it does not end well."""
+    """Run one job of ``case``, as long as those of ``plan``; JobFailed if it fails."""
     directory = make_run_directory(runs, f"bench-{_label(case, workload)}")
-    (directory / CONFIG).write_text(_config(case, plan).to_toml(), encoding="utf-8")
+    write_whole(directory / CONFIG, _config(case, plan).to_toml())
     job = run_job(_spec(case, plan, workload, directory, namespaces))
     job.check()
     return Measured(directory, job, read_results(directory, case.workers))
@@ -121,14 +124,16 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         environment=_environment(case, plan),
         namespaces=namespaces,
         controller=plan.controller and case.scheduler in PLANNED and not runtime.collective,
+        forks=True,
         timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )
 
 
 def _environment(case: Case, plan: Plan) -> dict[str, str]:
-    # Always both: what the caller's shell has is not for all schedulers.
+    # Always set both, because the caller's values do not suit all schedulers.
     return {
         **case.environment,
+        OWNERS: text_of(case.weights),
         VARIABLE: "" if case.tuning is None else str(case.tuning),
         recording.VARIABLE: str(int(plan.record)),
     }

@@ -1,22 +1,22 @@
 """A grid: workloads on links of many kinds, as plain data, read from a TOML file.
 
     name = "mine"
-    iterations = 3              # optional, of each job: measured ones,
-    warmup_iterations = 4       # and those before
+    iterations = 3              # optional: measured iterations of each job,
+    warmup_iterations = 4       # and those before them
     [[cell]]
     workload = "resnet50"       # built in, random:SEED, or a file, relative to this one
     link = 0.9                  # one-way communication takes 0.9 times the compute;
-                                # or a rate, as "500mbit"; or "unlimited"
+                                # or a rate such as "500mbit"; or "unlimited"
     compute_ns = 900000000      # optional: forward and backward; else the workload's
     workers = 2                 # optional
     servers = 1                 # optional
     slow_worker = "500mbit"     # optional: the last worker's link has this rate
-    tensors_per_burst = 8       # optional: gradients are released in groups
+    tensors_per_burst = 8       # optional: gradients become ready in groups of this size
     tuning = true               # optional: the cell takes part in the phase "tuning"
     name = "mine-1"             # optional: else made of workload, link, workers and servers
 
-Grids that come with the package are reached by their name. Errors are ``UserError`` and name file,
-cell (counted from 1) and field.
+The package's own grids are found by name. Errors are ``UserError`` and name file, cell (counted
+from 1) and field.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import is_there, parse_table, read_text
 from byteprophet.network import format_rate, parse_rate
 from byteprophet.network.rate import PAYLOAD_SHARE, SLOWEST_BPS
 from byteprophet.workload import Workload, load
-from byteprophet.workload.files import check_fields, parse_table, read_text
+from byteprophet.workload.files import check_fields
 
 _BUILT_IN = Path(__file__).parent / "grids"
 _GRID_FIELDS = ("iterations", "warmup_iterations")
@@ -41,7 +42,7 @@ ITERATIONS, WARMUP_ITERATIONS = 3, 4
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a grid. ``link``: as in the file; ``workload``: a name, or an absolute path."""
+    """One cell of a grid. ``link``: as in the file; ``workload``: a name, or an absolute path."""
 
     workload: str
     link: float | str
@@ -72,7 +73,7 @@ class Cell:
 
     @property
     def rate_text(self) -> str | None:
-        """The rate as written; None where the link is relative to the compute."""
+        """The rate as written; None if the link is relative to the compute."""
         return self.link if isinstance(self.link, str) else None
 
     def load_workload(self) -> Workload:
@@ -85,7 +86,7 @@ class Cell:
         return workload
 
     def bandwidth_bps(self, workload: Workload) -> int | None:
-        """Of each worker's link per direction; None: not limited."""
+        """The rate of each worker's link per direction; None: not limited."""
         if isinstance(self.link, str):
             return parse_rate(self.link, "link")
         compute_s = (workload.forward_ns + workload.backward_ns) / 1e9
@@ -98,15 +99,15 @@ class Cell:
 
     @property
     def worker_bandwidth_bps(self) -> dict[int, int]:
-        """Of the workers, by index, whose links have a rate of their own."""
+        """The rates of workers, by index, whose links differ from the others."""
         slow_bps = self._slow_bps()
         return {} if slow_bps is None else {self.workers - 1: slow_bps}
 
     def slowed(self, times: int) -> Cell:
-        """Compute takes ``times`` as long, on links as many times slower.
+        """The cell with compute that takes ``times`` as long, and links that are as much slower.
 
-        Ratios between policies stay what they are as far as bandwidth decides, and the same cores
-        suffice for more.
+        As far as bandwidth decides, ratios between policies stay the same. The machine's cores are
+        less likely to be the limit.
         """
         workload = load(self.workload)
         compute_ns = self.compute_ns or workload.forward_ns + workload.backward_ns
@@ -139,14 +140,14 @@ class Cell:
 
 
 def slower(rate: str, times: int) -> str:
-    """``rate`` divided by ``times``, as written in a grid; "unlimited" stays that."""
+    """``rate`` divided by ``times``, as written in a grid; "unlimited" stays unchanged."""
     rate_bps = parse_rate(rate)
     return format_rate(None if rate_bps is None else max(1, rate_bps // times))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells, and how long each job is."""
+    """The cells, and the length of their jobs."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -166,13 +167,13 @@ class Grid:
         for place, cell in enumerate(self.cells, 1):
             if cell.name in places:
                 raise UserError(
-                    f"cell {place}: is called '{cell.name}' as cell {places[cell.name]} is; "
+                    f"cell {place}: has the name '{cell.name}' of cell {places[cell.name]}; "
                     "give it another name"
                 )
             places[cell.name] = place
 
     def slowed(self, times: int) -> Grid:
-        """All cells slowed, under the names they have. UserError unless ``times`` is 1 to 100."""
+        """All cells slowed, under the same names. UserError unless ``times`` is 1 to 100."""
         if not 1 <= times <= 100:
             raise UserError(f"--slowed {times}: must be from 1 to 100")
         if times == 1:
@@ -182,7 +183,7 @@ class Grid:
 
 
 def built_in_grids() -> list[str]:
-    """Names of the grids that come with the package."""
+    """Names of the package's own grids."""
     return sorted(path.stem for path in _BUILT_IN.glob("*.toml"))
 
 
@@ -192,7 +193,7 @@ def load_grid(name_or_path: str) -> Grid:
         path = _BUILT_IN / f"{name_or_path}.toml"
     else:
         path = Path(name_or_path)
-        if not path.exists():
+        if not is_there(path):
             raise UserError(
                 f"grid '{name_or_path}' is neither built in ({', '.join(built_in_grids())})"
                 " nor a file"

@@ -1,10 +1,10 @@
-"""From the records of a grid to its figures: per cell and policy, and the targets over all cells.
+"""Figures from the records of a grid: per cell and policy, and the targets over all cells.
 
-A policy's speed is compared with prophet's in the same round of the same phase, by the same code
-on the same machine; above 1 means that prophet is faster. Both ran one after the other, unless the
-run was stopped between them and went on later. Figures carry the interval in which they lie
-in 95 of 100 cases (``spread.py``). What is picked as the best of several measured settings is a
-little flattered by the picking; nothing is done about that, it counts against prophet.
+A policy's iteration time is divided by prophet's in the same round of the same phase, for the same
+code and machine; above 1 means that prophet is faster. Both jobs ran one after the other, unless
+the run was stopped between them and continued later. Figures carry 95% intervals (``spread.py``).
+The best of several measured settings looks a little better than it is, because noise helps to
+select it. This is not corrected, because it favours prophet's rivals.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from byteprophet.bench.spread import (
 )
 
 CPU_LIMIT = 0.85
-"""From this share of all cores on, in use on average while prophet was measured, the machine and
-not the link is the limit of a cell."""
+"""If at least this share of the cores is in use on average under prophet, the machine limits the
+cell, not the link."""
 
 Row = dict[str, Any]
 _DEFAULTS = ("base", "single")
@@ -38,7 +38,7 @@ _DEFAULTS = ("base", "single")
 
 
 class Figures:
-    """Reads ``records`` (one per job, those that count) of the cells named, in the grid's order."""
+    """``records``: the valid one of each job. ``cells``: names of cells, in the grid's order."""
 
     def __init__(self, cells: Sequence[str], records: Sequence[Record]) -> None:
         self._cells = cells
@@ -47,11 +47,11 @@ class Figures:
             self._by_cell[record["cell"]].append(record)
 
     def cells(self) -> list[Row]:
-        """One row per cell that has been measured, with one per policy in it."""
+        """One row per measured cell, with one row per policy in it."""
         return [self._cell(name) for name in self._cells if self._by_cell[name]]
 
     def targets(self) -> list[Row]:
-        """One row per target: figure, interval, what is asked for, and whether it is met."""
+        """One row per target: its figure, interval and required value, and whether it is met."""
         limited = [name for name in self._cells if self._cpu(name)[0] >= CPU_LIMIT]
         bounds = {
             name: value
@@ -127,7 +127,7 @@ class Figures:
         }
 
     def _cpu(self, cell: str) -> tuple[float, float]:
-        """Share of all cores in use, and share of the time in which all were, under prophet."""
+        """Under prophet: mean share of the cores in use, and share of the time all were in use."""
         records = [
             record
             for record in self._by_cell[cell]
@@ -160,7 +160,7 @@ class Figures:
         phases: Sequence[str],
         centre: Callable[..., Any] = np.median,
     ) -> Ratio | None:
-        """``above``'s iteration time over ``below``'s; None where they never ran in one round."""
+        """``above``'s iteration time over ``below``'s; None if they never ran in the same round."""
         times: dict[str, dict[Hashable, Sequence[int]]] = {above: {}, below: {}}
         for record in self._by_cell[cell]:
             if record["variant"] in times and record["phase"] in phases:
@@ -173,12 +173,12 @@ class Figures:
         phases: Sequence[str] = _DEFAULTS,
         centre: Callable[..., Any] = np.median,
     ) -> dict[str, Ratio]:
-        """Per cell, how much longer ``variant`` takes than prophet."""
+        """Ratio of ``variant``'s iteration time to prophet's, by cell."""
         found = {cell: self._ratio(cell, variant, PROPHET, phases, centre) for cell in self._cells}
         return {cell: value for cell, value in found.items() if value is not None}
 
     def _tuned_target(self) -> Row:
-        """Of each cell and baseline the best of the settings confirmed, and of those the least."""
+        """The least ratio over all cells and baselines, each with its best confirmed settings."""
         best: dict[str, Ratio] = {}
         for cell in self._cells:
             for name in baselines():
@@ -198,7 +198,7 @@ class Figures:
         return _target("each baseline tuned for the cell, worst", best, least, at_least=0.99)
 
     def _single_target(self) -> Row:
-        """Of each baseline the settings with the best geometric mean over all cells."""
+        """The least ratio over baselines, each with the settings of the best geometric mean."""
         measured = self._everywhere()
         best: dict[str, Ratio] = {}
         for name in baselines():
@@ -225,7 +225,7 @@ class Figures:
         return _target("baselines at 4 MB x 2, geometric mean", means, least, at_least=1.05)
 
     def _everywhere(self) -> dict[str, dict[str, Ratio]]:
-        """Of the variants that were measured in all cells, per cell, prophet's lead."""
+        """Ratios to prophet by cell, of the variants that were measured in all cells."""
         variants = dict.fromkeys(
             record["variant"]
             for records in self._by_cell.values()
@@ -246,7 +246,7 @@ def _target(
     at_least: float | None = None,
     at_most: float | None = None,
 ) -> Row:
-    """``where`` names the entry of ``ratios`` that decides, for the least and the largest."""
+    """A row; ``where`` names the entry of ``ratios`` that is the least or the largest, if asked."""
     row: Row = {"what": what, "at_least": at_least, "at_most": at_most, "over": len(ratios)}
     if not ratios:
         return {**row, "value": None, "low": None, "high": None, "met": None, "where": None}
@@ -270,7 +270,7 @@ def _middle(records: Sequence[Record], field: str) -> float:
 
 
 def _rounded(value: float) -> float:
-    """To what can be told apart."""
+    """Round to the digits that matter."""
     return round(value, 4)
 
 

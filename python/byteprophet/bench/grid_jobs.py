@@ -1,9 +1,9 @@
-"""The jobs that a grid is measured with, and how one is recognised when a run goes on.
+"""The jobs that measure a grid, and how a job is recognised when a run continues.
 
-A job is one policy, or one runtime beside BytePS, in one cell in one round of a phase. Its record
-answers for it as long as its ``fingerprint`` is the same: everything that the job is told, the
-workload's tensors included, with the policy's defaults filled in. Beside it stands the version of
-the code that ran in the job.
+A job is one policy, or one runtime other than BytePS, in one cell in one round of a phase. Its
+record is valid as long as the job's ``fingerprint`` is the same. The fingerprint covers everything
+that the job is given: the workload's tensors, and all settings including the policy's defaults. The
+record also has the version of the code that ran in the job.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from byteprophet import _core, schedulers
 from byteprophet.bench.case import Case, Plan, all_reduce_case
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.bench.runtimes import BYTEPS
-from byteprophet.whole_files import write_whole
+from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import Workload, to_toml
 
 TUNING_ITERATIONS = 300
-"""Iterations of a job of the phase "tuning" after warm-up, all of which count."""
+"""Iterations of a job of the phase "tuning" after warm-up, all of which are measured."""
 
 _TUNED_WITHIN = 250
-"""In so many of them a tuner has settled; the rest it makes use of what it found."""
+"""Iterations that a tuner gets; in the remaining ones it uses the settings that it found."""
 
 _RUNS_IN_JOBS = (
     "allreduce",
@@ -48,10 +48,10 @@ _RUNS_IN_JOBS = (
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheduler with what is set differently from its defaults; ``tuner``: it tunes itself.
+    """A scheduler with the settings that differ from its defaults; ``tuner``: it tunes itself.
 
-    Or a collective ``runtime``, which has no scheduler: then that is ``schedulers.DEFAULT``, and
-    ``of_runtime`` makes it.
+    Or a collective ``runtime``, made by ``of_runtime``. It has no scheduler, so ``scheduler`` is
+    ``schedulers.DEFAULT`` then.
     """
 
     scheduler: str
@@ -61,29 +61,29 @@ class Variant:
 
     @classmethod
     def of_runtime(cls, runtime: str, settings: Mapping[str, int]) -> Variant:
-        """A collective runtime with what is set differently from its defaults."""
+        """A collective runtime with the settings that differ from its defaults."""
         return cls(schedulers.DEFAULT, settings, runtime=runtime)
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Variant:
-        """As a record says (docs/formats.md)."""
+        """The variant that a record describes (docs/formats.md)."""
         scheduler = record["scheduler"] or schedulers.DEFAULT
-        runtime = record.get("runtime", BYTEPS)  # there was no other once
+        runtime = record.get("runtime", BYTEPS)  # older records do not have the field
         return cls(scheduler, record["settings"], record["tuner"], runtime)
 
     @property
     def told_scheduler(self) -> str | None:
-        """As records have it: none of a collective runtime."""
+        """The scheduler as records have it: None for a collective runtime."""
         return self.scheduler if self.runtime == BYTEPS else None
 
     @property
     def name(self) -> str:
-        """The runtime, or the scheduler where it is BytePS."""
+        """The runtime, or the scheduler under BytePS."""
         return self.scheduler if self.runtime == BYTEPS else self.runtime
 
     @property
     def label(self) -> str:
-        """As it is called in records and reports; unique."""
+        """The unique name in records and reports."""
         settings = schedulers.settings_text(dict(sorted(self.settings.items())))
         return self.name + (f"[{settings}]" if settings else "") + ("+tuner" * self.tuner)
 
@@ -99,13 +99,13 @@ class Job:
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What a record says it is of."""
+        """The fields that identify the job in its record."""
         return self.phase, self.cell.name, self.variant.label, self.round
 
 
 @dataclass(frozen=True)
 class PreparedCell:
-    """A cell with its workload, which lies in a file for the workers to read."""
+    """A cell with its workload, which is in a file for the workers to read."""
 
     cell: Cell
     workload: Workload
@@ -129,23 +129,23 @@ class PreparedCell:
 
 
 def prepare_cell(cell: Cell, directory: Path) -> PreparedCell:
-    """Loads the cell's workload and writes it to ``directory``.
+    """Load the cell's workload and write it to ``directory``.
 
-    The file's name tells its content: jobs of another grid that run from ``directory`` meanwhile
-    never find another workload in theirs.
+    The file's name depends on its content, so that jobs of another grid that run from ``directory``
+    at the same time never find a changed workload.
     """
     workload = cell.load_workload()
     text = to_toml(workload)
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", cell.name)
     path = directory / f"{name}-{_digest(text.encode())}.toml"
     if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         write_whole(path, text)
     return PreparedCell(cell, workload, path.absolute())
 
 
 def plan_of(grid: Grid, phase: str, case: Case) -> Plan:
-    """How long a job of the phase is."""
+    """The plan of one job of the phase."""
     iterations = grid.iterations
     if phase == "tuning":
         iterations = TUNING_ITERATIONS - case.tune_iterations
@@ -153,7 +153,7 @@ def plan_of(grid: Grid, phase: str, case: Case) -> Plan:
 
 
 def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
-    """Of all that the job is told; what is only a name is left out."""
+    """A hash of everything that the job is given, without mere names."""
     settings = plan.cases[0].collective_settings
     if settings is None:
         settings, _ = schedulers.resolve(variant.scheduler, variant.settings)
@@ -178,9 +178,10 @@ def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
 
 @functools.cache
 def code_version() -> str:
-    """Of the code that runs in a job: what is compiled, BytePS too, and what workers import.
+    """A hash of the code that runs in a job: compiled code, BytePS too, and what workers import.
 
-    Reports, the command line and the bench itself are not in it: a change there changes no figure.
+    Reports, the command line and the bench itself are not part of it, because changing them does
+    not change figures.
     """
     package = Path(byteprophet.__file__).parent
     files = set(package.glob("*.py"))

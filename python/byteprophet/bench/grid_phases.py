@@ -1,16 +1,16 @@
-"""What each phase of a grid measures.
+"""The phases of a grid, and the jobs that each one runs.
 
     base     every scheduler with its defaults, in all cells
-    tuned    prophet, and each baseline with the settings that are best for the very cell:
-             candidates are ranked in the engine, the best few confirmed on the real system
-    single   prophet, and each baseline with a few settings that are common to all cells: those
+    tuned    prophet, and each baseline with its best settings for each cell: the engine ranks the
+             candidates, and the best few are confirmed on the real system
+    single   prophet, and each baseline with a few settings that are the same in all cells: those
              with the best geometric mean in the engine, and 4 MB x 2
     tuning   prophet, and bytescheduler while it tunes itself, over the first 300 iterations after
              warm-up, in the cells that the grid marks
 
-Prophet has its defaults everywhere. In each round all cells come in turn, and in a cell all
-policies right after one another, in reverse order in every second round: what changes on the
-machine meets all alike.
+Prophet has its defaults everywhere. Each round visits every cell once and runs all policies of that
+cell one after the other. Every second round reverses the order of the policies. So changes of the
+machine affect all policies alike.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from byteprophet.errors import UserError
 PHASES = ("base", "tuned", "single", "tuning")
 PROPHET = "prophet"
 CONFIRMED = 3
-"""Settings per baseline and cell that are confirmed on the real system."""
+"""Number of settings per baseline and cell that are confirmed on the real system."""
 
 SELF_TUNING = ("bytescheduler",)
-"""Others can be tuned in the run, too, but their authors don't."""
+"""Other schedulers can be tuned during the run, too, but their authors do not do so."""
 
 COMMON = 2
-"""Settings per baseline that are run in all cells, beside 4 MB x 2 and the defaults."""
+"""Number of settings per baseline that run in all cells, beside 4 MB x 2 and the defaults."""
 
 _ALIKE = 0.005
-"""Settings whose predictions differ by less are tried coarsest first: the engine does not know what
-a message costs the processor."""
+"""If predictions differ by less, the largest partitions are tried first, because the engine does
+not model the processor time of a message."""
 
 _MIB = 1 << 20
 _ORDER = ("stock", "fifo", "p3", "bytescheduler", "bytescheduler-reduce", "prophet-paper", PROPHET)
 
 
 def default_schedulers() -> list[str]:
-    """All there are, in the order of reports."""
+    """All schedulers, in the order of reports."""
     known = [name for name in _ORDER if name in schedulers.names]
     return known + [name for name in schedulers.names if name not in _ORDER]
 
 
 def baselines() -> list[str]:
-    """Those that have something to tune."""
+    """Schedulers, other than prophet, that have settings to tune."""
     return [name for name in default_schedulers() if name != PROPHET and len(tuning_grid(name)) > 1]
 
 
 def four_megabytes_twice(scheduler: str) -> Variant | None:
-    """4 MB partitions and two of them outstanding, where the scheduler limits what is."""
+    """4 MB partitions, two of them outstanding; None if the scheduler has no such limit."""
     known = _core.default_settings(scheduler)
     if "credit_bytes" in known:
         return Variant(scheduler, {"partition_bytes": 4 * _MIB, "credit_bytes": 8 * _MIB})
@@ -72,7 +72,7 @@ def phase_jobs(
 ) -> list[Job]:
     """The jobs of ``phase``, in the order in which they run.
 
-    ``names``: the schedulers of the phase "base"; the others take those of them that are baselines.
+    ``names``: the schedulers of the phase "base"; other phases use the baselines among them.
     """
     if rounds < 1:
         raise UserError(f"--rounds {rounds}: must be at least 1")
@@ -112,12 +112,12 @@ def in_turn(
 
 
 def _best(cell: PreparedCell, names: Sequence[str]) -> list[Variant]:
-    """Per baseline, the settings that the engine holds to be the best in this cell."""
+    """For each baseline, its best settings in this cell according to the engine."""
     return [variant for name in names for variant in _first([cell], name, CONFIRMED)]
 
 
 def _common(cells: Sequence[PreparedCell], names: Sequence[str]) -> list[Variant]:
-    """Per baseline, the settings with the best geometric mean over all cells, and 4 MB x 2."""
+    """For each baseline, the settings with the best geometric mean over all cells, and 4 MB x 2."""
     variants = [variant for name in names for variant in _first(cells, name, COMMON)]
     fixed = [variant for name in names if (variant := four_megabytes_twice(name))]
     return list({variant.label: variant for variant in [*variants, *fixed]}.values())

@@ -1,4 +1,4 @@
-"""What the records in a directory say about a grid: the report of ``byteprophet bench --grid``.
+"""Makes the report of ``byteprophet bench --grid`` from the records in a directory.
 
 Plain data (docs/formats.md); ``report/grid.py`` prints it and ``report/grid_plot.py`` draws it.
 """
@@ -31,7 +31,7 @@ _MEASURED = (
 def make_report(grid: Grid, directory: Path) -> dict[str, Any]:
     """The report of the jobs of ``grid`` that are recorded in ``directory``.
 
-    UserError where there are none.
+    UserError if there are none.
     """
     records = read_records(directory)
     counted = select(grid, records)
@@ -53,7 +53,7 @@ def make_report(grid: Grid, directory: Path) -> dict[str, Any]:
 
 
 def select(grid: Grid, records: Sequence[Record]) -> list[Record]:
-    """Of each job the last record; without what failed, and what the grid now says otherwise."""
+    """The last record of each job, without failed jobs and those that the grid has redefined."""
     cells = {cell.name: cell for cell in grid.cells}
     prepared: dict[str, PreparedCell] = {}
     chosen: dict[tuple[str, str, str, int], Record] = {}
@@ -74,7 +74,7 @@ def select(grid: Grid, records: Sequence[Record]) -> list[Record]:
 
 
 def _expected(grid: Grid, prepared: PreparedCell, record: Record) -> str | None:
-    """The fingerprint that the record's job has today; None where it could not be run any more."""
+    """The fingerprint that the record's job has today; None if it cannot run any more."""
     variant = Variant.of_record(record)
     try:
         plan = plan_of(grid, record["phase"], prepared.case(variant))

@@ -1,8 +1,7 @@
-"""Runs a phase of a grid and goes on where it was stopped.
+"""Runs a phase of a grid, and continues where an earlier run stopped.
 
-What is done is told by the records (``grid_store.py``): a job is left out if there is one of the
-same fingerprint and of the same version of the code that did not fail. Records that no longer fit
-are kept in the file, and it is said how many there are.
+A job is skipped if the records (``grid_store.py``) have a successful one with the same fingerprint
+and code version. Outdated records stay in the file, and their number is printed.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from byteprophet.bench.grid_jobs import (
 from byteprophet.bench.grid_phases import phase_jobs
 from byteprophet.bench.grid_store import Record, Store, key_of
 from byteprophet.bench.learned import learn
-from byteprophet.bench.machine import describe_machine
 from byteprophet.bench.result import bound_ns, paper_fields, wire_fields
 from byteprophet.errors import JobFailed, UserError
+from byteprophet.machine import describe_machine
 from byteprophet.network import why_not_permitted
 
 START_S = 5.0
-"""From the start of a job to its first iteration, and from its last one to its end."""
+"""Time of a job before its first iteration and after its last one, together."""
 
 _WITHOUT_OVERLAP = ("stock", "fifo", "bytescheduler-reduce")
 
@@ -47,7 +46,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class _Task:
-    """A job with what it takes to run it."""
+    """A job with everything needed to run it."""
 
     job: Job
     prepared: PreparedCell
@@ -55,7 +54,7 @@ class _Task:
     fingerprint: str
 
     def estimate_s(self) -> float:
-        """How long it may take on a quiet machine."""
+        """Estimated duration on a quiet machine."""
         case, workload = self.plan.cases[0], self.prepared.workload
         iteration_ns = 1.12 * bound_ns(workload, case)
         if case.name in _WITHOUT_OVERLAP and case.slowest_bps is not None:
@@ -73,10 +72,10 @@ def run_phase(
     namespaces: bool,
     progress: Progress,
 ) -> None:
-    """Runs what is missing of ``phase`` and appends it to the records in ``directory``.
+    """Run the missing jobs of ``phase`` and append them to the records in ``directory``.
 
-    UserError before anything starts where something cannot be run here. A job that fails is
-    recorded and the rest goes on; at the end JobFailed says so.
+    UserError before anything starts if a job cannot run here. A job that fails is recorded and the
+    others continue; at the end JobFailed reports the failures.
     """
     cells = prepare(grid, directory)
     jobs = phase_jobs(phase, cells, names, rounds)
@@ -84,7 +83,7 @@ def run_phase(
 
 
 def namespaces_for(grid: Grid) -> bool:
-    """Whether its roles get hosts of their own; UserError where they need them and cannot."""
+    """Whether roles get their own emulated hosts; UserError if these are needed but impossible."""
     reason = why_not_permitted()
     limited = any(
         cell.worker_bandwidth_bps or cell.bandwidth_bps(cell.load_workload()) is not None
@@ -96,7 +95,7 @@ def namespaces_for(grid: Grid) -> bool:
 
 
 def prepare(grid: Grid, directory: Path) -> list[PreparedCell]:
-    """The cells of ``grid``, with their workloads in files in ``directory``."""
+    """Prepare the cells of ``grid``, and write their workloads to files in ``directory``."""
     return [prepare_cell(cell, directory / "workloads") for cell in grid.cells]
 
 
@@ -108,7 +107,7 @@ def run_jobs(
     namespaces: bool,
     progress: Progress,
 ) -> None:
-    """As ``run_phase``, of ``jobs``, all of one phase, in ``cells`` of ``grid``."""
+    """Run those of ``jobs``, all of one phase, that are missing. See ``run_phase``."""
     by_name = {prepared.cell.name: prepared for prepared in cells}
     tasks = [_task(grid, job, by_name[job.cell.name]) for job in jobs]
     for task in tasks:
@@ -137,7 +136,7 @@ def _task(grid: Grid, job: Job, prepared: PreparedCell) -> _Task:
 
 
 def _missing(tasks: Sequence[_Task], records: Sequence[Record], progress: Progress) -> list[_Task]:
-    """Tasks without a record that fits; says why the others' do not."""
+    """Tasks without a valid record; reports how many records are outdated, and why."""
     missing, other_settings, other_code, failed = [], 0, 0, 0
     for task in tasks:
         same_key = [r for r in records if key_of(r) == task.job.key]
@@ -163,12 +162,12 @@ def _missing(tasks: Sequence[_Task], records: Sequence[Record], progress: Progre
 def _run(
     tasks: Sequence[_Task], store: Store, runs: Path, namespaces: bool, progress: Progress
 ) -> list[str]:
-    """Runs the tasks; returns what failed, one line each."""
+    """Run the tasks; return one line for each failure."""
     failures: list[str] = []
     estimated_s = taken_s = 0.0
     left_s = sum(task.estimate_s() for task in tasks)
     for number, task in enumerate(tasks, 1):
-        # The machine is as fast as it has been so far.
+        # Assume that the machine stays as fast as it has been so far.
         pace = (taken_s + 60) / (estimated_s + 60)
         progress(
             f"{number} of {len(tasks)}, {_minutes(left_s * pace)} left: round {task.job.round}, "
@@ -213,7 +212,7 @@ def _measures(task: _Task, measured: Measured, watch: CpuWatch) -> Record:
     begin_ns = max(worker.first_monotonic_ns - sum(worker.tuning_ns) for worker in workers)
     share = watch.share(begin_ns, min(worker.last_monotonic_ns for worker in workers))
     slowest_ns = np.max([(*worker.tuning_ns, *worker.iteration_ns) for worker in workers], axis=0)
-    # Servers are busy in every update alike, and their start costs little.
+    # Servers are equally busy in every update, and their start costs little.
     window_s = sum(int(value) for value in slowest_ns) / 1e9
     servers_cpu_s = sum(role.cpu_s for role in measured.job.roles if "worker" not in role.name)
     updates = task.plan.updates + task.plan.cases[0].tune_iterations

@@ -1,8 +1,8 @@
-"""Results of a grid, one JSON line per job, only ever appended to.
+"""Results of a grid: a file with one JSON line per job, to which lines are only appended.
 
-A line is on disk before the next job starts. A run that is killed leaves at most one torn line, the
-last, which is left out on reading and cut off before the next line is written. One process writes
-at a time, which a lock on the file sees to.
+A line is on disk before the next job starts. A run that is killed leaves at most one incomplete
+line at the end. Reading ignores it, and the next write removes it. A lock on the file ensures that
+only one process writes at a time.
 """
 
 from __future__ import annotations
@@ -12,26 +12,62 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import LARGEST_LOG_BYTES, parse_json, read_bytes
+from byteprophet.profile.model import first_error
+from byteprophet.whole_files import AppendedFile, make_directory, writing
 
 SCHEMA = 1
 FILE = "jobs.jsonl"
-_FIELDS = ("phase", "cell", "variant", "round", "fingerprint", "code")
 
 Record = dict[str, Any]
 
+_Whole = Annotated[int, Field(ge=0, le=2**62)]
+_Time = Annotated[int, Field(ge=1, le=2**62)]
+_Share = Annotated[float, Field(ge=0, le=1e6)]
+
+
+class _Fields(BaseModel):
+    """The required fields of a record, and the types of the optional ones."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    phase: str
+    cell: str
+    variant: str
+    round: int
+    fingerprint: str
+    code: str
+    runtime: str = ""
+    scheduler: str | None = None
+    settings: dict[str, int] = Field(default_factory=dict)
+    tuner: bool = False
+    machine: dict[str, Any] = Field(default_factory=dict)
+    iteration_ns: Annotated[list[_Time], Field(min_length=1)] = Field(default=[1])
+    bound_ns: _Time = 1
+    machine_cpu_fraction: _Share = 0.0
+    saturated_fraction: _Share = 0.0
+    job_cpu_fraction: _Share = 0.0
+    worker_cpu_fraction: list[_Share] = Field(default_factory=list)
+    sent_bytes: _Whole = 0
+    received_bytes: _Whole = 0
+    parameters_sha256: str = ""
+    run: Annotated[str, Field(pattern="^[^/]+$")] = "run"
+
+
+_ALWAYS = [name for name, field in _Fields.model_fields.items() if field.is_required()]
+
 
 def read_records(directory: Path) -> list[Record]:
-    """The records in ``directory``, oldest first; none where there is no file."""
+    """The records in ``directory``, oldest first; none if there is no file."""
     path = directory / FILE
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    content = read_bytes(path, LARGEST_LOG_BYTES)
     whole, _, _torn = content.rpartition(b"\n")
     return [
         _record(path, number, line) for number, line in enumerate(whole.split(b"\n"), 1) if line
@@ -39,7 +75,7 @@ def read_records(directory: Path) -> list[Record]:
 
 
 def machines_of(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Those that ``records`` were measured on, each once (there was no such field once)."""
+    """The machines that measured ``records``, each once. Older records do not name theirs."""
     found: list[dict[str, Any]] = []
     for record in records:
         if "machine" in record and record["machine"] not in found:
@@ -48,13 +84,13 @@ def machines_of(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def turn_of(record: Record) -> tuple[str, int, str, str]:
-    """Two records can be compared if it is the same: of one round of a phase, code and machine."""
+    """Records can be compared if these are equal: round, phase, code and machine."""
     machine = json.dumps(record.get("machine"), sort_keys=True)
     return record["phase"], record["round"], record["code"], machine
 
 
 def key_of(record: Record) -> tuple[str, str, str, int]:
-    """What the record is of, as ``Job.key``."""
+    """What identifies the record's job, like ``Job.key``."""
     return record["phase"], record["cell"], record["variant"], record["round"]
 
 
@@ -63,11 +99,8 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.records = read_records(directory)
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = (directory / FILE).open("ab")
-        except OSError as error:
-            raise UserError(f"{directory}: cannot be written: {error.strerror}") from None
+        make_directory(directory)
+        self._file = AppendedFile(directory / FILE)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -77,28 +110,33 @@ class Store:
 
     def add(self, record: Record) -> None:
         """Append one record; it is on disk on return."""
-        self._file.write(json.dumps({"schema": SCHEMA, **record}).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._file.append(json.dumps({"schema": SCHEMA, **record}).encode() + b"\n")
+        with writing(self._file.path):
+            os.fsync(self._file.fileno())
         self.records.append(record)
 
     def close(self) -> None:
-        """Give the file up to others."""
+        """Close the file, so that other processes can write to it."""
         self._file.close()
 
     def _cut_torn_line(self, path: Path) -> None:
         content = path.read_bytes()
-        self._file.truncate(content.rfind(b"\n") + 1)
+        with writing(path):
+            os.ftruncate(self._file.fileno(), content.rfind(b"\n") + 1)
 
 
 def _record(path: Path, number: int, line: bytes) -> Record:
     try:
-        record = json.loads(line)
-    except ValueError:
-        raise UserError(f"{path}: line {number} is not JSON; remove the line") from None
+        record = parse_json(line)
+    except ValueError as error:
+        raise UserError(f"{path}: line {number} is not JSON: {error}; remove the line") from None
     if not isinstance(record, dict) or record.pop("schema", None) != SCHEMA:
         raise UserError(f"{path}: line {number}: schema is not {SCHEMA}; choose another --out")
-    for field in _FIELDS:
-        if field not in record:
-            raise UserError(f"{path}: line {number}: {field} is missing; remove the line")
+    missing = [name for name in _ALWAYS if name not in record]
+    if missing:
+        raise UserError(f"{path}: line {number}: {missing[0]} is missing; remove the line")
+    try:
+        _Fields.model_validate(record)
+    except ValidationError as error:
+        raise UserError(f"{path}: line {number}: {first_error(error)}; remove the line") from None
     return record

@@ -1,14 +1,13 @@
-"""What schedulers that use plans learn in a job's first iterations, learned beforehand.
+"""What schedulers with plans learn in a job's first iterations, learned in advance.
 
-The jobs of a grid are a few iterations long, and a plan is adopted after ten or so. So one longer
-job per cell, with a controller, is run first; what it learned is kept: the profile, from which the
-others start (``byteprophet run --profile``), and the bandwidth that its plan was made for. As a
-training job that is started a second time would.
+The jobs of a grid have a few iterations, but a plan takes effect only after ten or so. So one
+longer job per cell runs first, with a controller. The others then start with what it learned, like
+a training job that is started a second time: with its profile (``byteprophet run --profile``), and
+with the bandwidth for which its plan was made.
 """
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from byteprophet.bench.result import bound_ns
 from byteprophet.control.log import PLAN_NAME, read_plan
 from byteprophet.errors import JobFailed
 from byteprophet.profile.model import profile_path
-from byteprophet.profile.saving import PROFILE
-from byteprophet.whole_files import whole_file
+from byteprophet.session.profiling import PROFILE
+from byteprophet.whole_files import make_directory, write_whole
 
 _AT_LEAST_S = 15.0  # a plan needs seconds as well as iterations
 _ITERATIONS = (24, 100)  # at least, at most
@@ -30,12 +29,12 @@ _ORDER = "plan_bandwidth_bps"
 
 @dataclass(frozen=True)
 class Learned:
-    """Of one cell: files in ``directory``."""
+    """What was learned in one cell: files in ``directory``."""
 
     directory: Path
 
     def given_to(self, case: Case) -> Case:
-        """``case``, started with it."""
+        """``case``, started with what was learned."""
         profile = {PROFILE: str(profile_path(self.directory, 0).absolute())}
         return replace(
             case,
@@ -53,10 +52,10 @@ class Learned:
 
 
 def learn(prepared: PreparedCell, directory: Path, namespaces: bool) -> Learned:
-    """From a job of its own, unless that has been run; JobFailed where it learned nothing.
+    """Learn from a separate job, unless it has already run; JobFailed if it learned nothing.
 
-    ``directory``: where all cells' are kept. Where iterations are so short that no plan came, it is
-    the profile alone.
+    ``directory``: where the results of all cells are kept. If iterations are too short for a plan,
+    the result is the profile alone.
     """
     variant = Variant(schedulers.DEFAULT)
     case = prepared.case(variant)
@@ -69,9 +68,8 @@ def learn(prepared: PreparedCell, directory: Path, namespaces: bool) -> Learned:
         profile = profile_path(run, 0)
         if not profile.exists():
             raise JobFailed(f"{run}: no profile within {plan.updates} iterations")
-        learned.directory.mkdir(parents=True, exist_ok=True)
-        for path in (run / PLAN_NAME, profile):  # the profile says that all is there
+        make_directory(learned.directory)
+        for path in (run / PLAN_NAME, profile):  # the profile comes last and marks completion
             if path.exists():
-                with whole_file(learned.directory / path.name) as partial:
-                    shutil.copyfile(path, partial)
+                write_whole(learned.directory / path.name, path.read_text(encoding="utf-8"))
     return learned

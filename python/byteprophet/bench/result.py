@@ -1,4 +1,4 @@
-"""From what the workers of a case's jobs measured to one row of the comparison."""
+"""Makes one row of the comparison from the measurements of the workers of a case's jobs."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet import schedulers
+from byteprophet import bound, schedulers
 from byteprophet.allreduce.bounds import eq6_max_speedup, eq7_dear_ns, eq8_allreduce_ns
 from byteprophet.allreduce.timing import Link, Timing
-from byteprophet.bench.case import Case, Plan
+from byteprophet.bench.case import Case, Plan, job_of
 from byteprophet.bench.runtimes import runtime_of
 from byteprophet.errors import JobFailed
 from byteprophet.launcher import read_worker_results
 from byteprophet.network import payload_bps
+from byteprophet.paced.worker_config import WorkerResult
 from byteprophet.tune.journal import NAME as JOURNAL
 from byteprophet.tune.journal import read_journal
 from byteprophet.tune.request import TRIALS
 from byteprophet.workload import Workload
-from byteprophet.workload.bound import all_reduce_bound_ns, iteration_bound_ns
-from byteprophet.workload.worker_config import WorkerResult
 
 
 def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
-    """What the workers wrote, by rank; JobFailed if one wrote nothing or ranks disagree."""
+    """The workers' results by rank; JobFailed if one wrote nothing or ranks disagree."""
     directory = run_directory / "results"
     try:
         results = [WorkerResult.of(table) for table in read_worker_results(run_directory)]
@@ -34,6 +33,8 @@ def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
     missing = set(range(workers)) - {result.rank for result in results}
     if missing:
         raise JobFailed(f"worker-{min(missing)} ended without a result: see {run_directory}/logs")
+    if len({(len(r.iteration_ns), len(r.tuning_ns)) for r in results}) != 1:
+        raise JobFailed(f"ranks measured unequal numbers of iterations: see {directory}")
     if len({result.parameters_sha256 for result in results}) != 1:
         raise JobFailed(f"ranks ended with different parameters: see {directory}")
     return results
@@ -42,7 +43,7 @@ def read_results(run_directory: Path, workers: int) -> list[WorkerResult]:
 def timing_fields(
     jobs: Sequence[Sequence[Sequence[int]]], batch_size: int, bound_ns: int | None
 ) -> dict[str, Any]:
-    """The fields of a row that say how long iterations took.
+    """The fields of a row with iteration times.
 
     ``jobs``: per job and worker, the worker's iterations in nanoseconds; the slowest worker counts.
     """
@@ -61,33 +62,22 @@ def timing_fields(
 
 
 def bound_ns(workload: Workload, case: Case) -> int:
-    """The shortest possible iteration of ``case``: see prophet/bound.h.
-
-    Every worker needs the sums, and so the pushes, of the one with the slowest link.
-    """
-    if runtime_of(case.runtime).collective:
-        return all_reduce_bound_ns(
-            workload, bandwidth_bps=payload_bps(case.slowest_bps), workers=case.workers
-        )
-    return iteration_bound_ns(
-        workload,
-        bandwidth_bps=payload_bps(case.slowest_bps),
-        workers=case.workers,
-        servers=case.servers,
-    )
+    """The shortest possible iteration of ``case``."""
+    return bound.bound_ns(job_of(case, workload))
 
 
 def paper_fields(workload: Workload, case: Case) -> dict[str, float]:
-    """The DeAR paper's shortest iterations, and of ``dear`` its largest speedup.
+    """The shortest iterations according to the DeAR paper, and the largest speedup for ``dear``.
 
-    Of DeAR (Eq. 7) and of all-reduces that forward waits for (Eq. 8); the speedup is that of all
-    workers over one that need not communicate (Eq. 6). Only of a runtime without servers on a
-    limited link that does not change.
+    Iterations of DeAR (Eq. 7), and of all-reduces that the forward pass waits for (Eq. 8). The
+    speedup compares all workers with one that does not communicate (Eq. 6). Only for a runtime
+    without servers on a limited link that does not change.
     """
-    bandwidth_bps = payload_bps(case.slowest_bps)
-    if not runtime_of(case.runtime).collective or bandwidth_bps is None or case.steps:
+    rates_bps = [payload_bps(rate_bps) for rate_bps in case.rates_bps]
+    known_bps = [rate_bps for rate_bps in rates_bps if rate_bps is not None]
+    if not runtime_of(case.runtime).collective or known_bps != rates_bps or case.steps:
         return {}
-    timing = Timing.of_workload(workload, Link(case.workers, bandwidth_bps))
+    timing = Timing.of_workload(workload, Link.of_ranks(known_bps, owners=case.weights))
     fields: dict[str, float] = {"eq7_ns": eq7_dear_ns(timing), "eq8_ns": eq8_allreduce_ns(timing)}
     if case.runtime == "dear":
         fields["eq6_max_speedup"] = round(eq6_max_speedup(timing), 4)
@@ -104,7 +94,7 @@ def tuned_fields(
     for run, _ in jobs:
         journal = read_journal(run)
         chosen += [entry["chosen"] for entry in journal if "chosen" in entry]
-        costs_ns += [e["decide_ns"] + e["wait_ns"] + e["apply_ns"] for e in journal]
+        costs_ns += [_cost_ns(run, entry) for entry in journal]
     if len(chosen) != len(jobs):
         raise JobFailed(f"{case.scheduler}: tuning did not end: see {jobs[-1][0]}/{JOURNAL}")
     slowest_ns = [
@@ -121,8 +111,16 @@ def tuned_fields(
     }
 
 
+def _cost_ns(run: Path, entry: Mapping[str, Any]) -> int:
+    """The cost for rank 0 of an entry in a tuner's journal; JobFailed if the entry has none."""
+    parts_ns = [entry.get(name) for name in ("decide_ns", "wait_ns", "apply_ns")]
+    if not all(type(part_ns) is int and 0 <= part_ns < 1 << 60 for part_ns in parts_ns):
+        raise JobFailed(f"{run}/{JOURNAL}: an entry has no cost of its change")
+    return sum(part_ns or 0 for part_ns in parts_ns)
+
+
 def wire_fields(workers: Sequence[WorkerResult]) -> dict[str, int]:
-    """What the worker with the most of it sent and received per iteration."""
+    """The most bytes that any worker sent per iteration, and the most that any received."""
     per_iteration = np.array([np.divide(w.wire_bytes, len(w.iteration_ns)) for w in workers])
     sent, received = per_iteration.max(axis=0)
     return {"sent_bytes": round(sent), "received_bytes": round(received)}
@@ -156,6 +154,7 @@ def summarize(
         },
         "workers": case.workers,
         "servers": case.servers,
+        "owners": list(case.weights) or None,
         "partition_bytes": max(worker.partition_bytes for worker in workers) or partition_bytes,
         "settings": {
             **settings,

@@ -1,8 +1,8 @@
-"""What makes gradients the same on all ranks of a paced job: BytePS, or something else beside it.
+"""Runtimes: what makes gradients the same on all ranks of a paced job, BytePS or something else.
 
 A runtime is a name and the module that each worker process runs (``python -m MODULE CONFIG.toml``).
-To add one, write a worker like ``workload/ddp_worker.py``, give it its settings in
-``workload/collective_settings.py``, and put it into ``RUNTIMES``.
+To add one, write a worker like ``paced/ddp_worker.py``, define its settings in
+``paced/collective_settings.py``, and add it to ``RUNTIMES``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from byteprophet.errors import UserError
-from byteprophet.workload import collective_settings
+from byteprophet.paced import collective_settings
 
 BYTEPS = "byteps"
 
@@ -20,7 +20,7 @@ BYTEPS = "byteps"
 class Runtime:
     """The ``worker`` module. ``collective``: ranks reduce among themselves.
 
-    Then there are no servers and schedulers, and settings are the runtime's own.
+    Collective runtimes have no servers and no schedulers, and settings of their own.
     """
 
     name: str
@@ -32,9 +32,9 @@ class Runtime:
         return self.name != BYTEPS
 
     def resolve(self, overrides: Mapping[str, int], payload_bps: int | None) -> dict[str, int]:
-        """All settings of a collective runtime; UserError for what does not fit.
+        """All settings of a collective runtime; UserError if one is wrong.
 
-        ``payload_bps``: of the slowest link, for those that ask for it and were not told.
+        ``payload_bps``: rate of the slowest link, for runtimes that need it and were not given it.
         """
         settings = collective_settings.resolve(self.name, overrides)
         if settings.get(collective_settings.PAYLOAD) == 0 and payload_bps is not None:
@@ -50,7 +50,7 @@ _WORKERS = {
     **dict.fromkeys(collective_settings.SYNCS, "collective_worker"),
 }
 RUNTIMES: Mapping[str, Runtime] = {
-    name: Runtime(name, f"byteprophet.workload.{worker}") for name, worker in _WORKERS.items()
+    name: Runtime(name, f"byteprophet.paced.{worker}") for name, worker in _WORKERS.items()
 }
 
 

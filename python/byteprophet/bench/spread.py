@@ -1,10 +1,10 @@
-"""Ratios of measured iteration times, with the noise they carry.
+"""Ratios of measured iteration times, with their noise.
 
 A ratio is taken within a round, where both sides ran one after the other, and averaged over rounds
-(geometrically). Its noise is drawn again by a bootstrap in two steps: rounds, and inside a round
-the iterations of each side. With a single round only the second is seen, and iterations of one job
-resemble each other: the interval is then too narrow. Ratios of different cells are independent, so
-a figure over cells (mean, least, largest) has the same figure over their draws as its noise.
+(geometrically). A two-step bootstrap estimates its noise: it resamples rounds, and within a round
+the iterations of each side. With a single round, only iterations are resampled. Those of one job
+resemble each other, so the interval is then too narrow. Ratios of different cells are independent.
+So the noise of a figure over cells (mean, least, largest) is that figure of their resampled values.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Round = tuple[Sequence[float], Sequence[float]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio, and ``DRAWS`` values that it might have had."""
+    """A ratio, and ``DRAWS`` resampled values of it."""
 
     value: float
     draws: Array
 
     @property
     def interval(self) -> tuple[float, float]:
-        """In which it lies in 95 of 100 cases."""
+        """The 95% interval."""
         low, high = np.percentile(self.draws, _LEVEL_PERCENT)
         return float(low), float(high)
 
 
 def ratio(rounds: Sequence[Round], centre: Callable[..., Any] = np.median) -> Ratio:
-    """Numerator over denominator; at least one round, none empty. Same input, same draws.
+    """Numerator over denominator; at least one round, none empty. The same input gives equal draws.
 
-    ``centre``: what stands for the iterations of a job, ``np.median`` or ``np.mean``.
+    ``centre``: reduces the iterations of a job to one value, ``np.median`` or ``np.mean``.
     """
     generator = np.random.default_rng(0)
     values = [np.log(centre(above) / centre(below)) for above, below in rounds]
@@ -62,7 +62,7 @@ def of_shared_rounds(
     below: Mapping[_Key, Sequence[float]],
     centre: Callable[..., Any] = np.median,
 ) -> Ratio | None:
-    """``ratio`` of two sides' iteration times by round; None where they share no round."""
+    """``ratio`` of two sides' iteration times by round; None if they share no round."""
     rounds = [(times, below[key]) for key, times in above.items() if key in below]
     return ratio(rounds, centre) if rounds else None
 
@@ -70,7 +70,7 @@ def of_shared_rounds(
 def combine(ratios: Sequence[Ratio], how: Callable[[Array], Array]) -> Ratio:
     """A figure over cells: ``how`` takes an array of shape (cells, n) to one of shape (n,)."""
     value = how(np.array([[each.value] for each in ratios]))
-    # Every ratio was drawn with the same random numbers: shuffled, they are independent.
+    # All ratios were resampled with the same random numbers; shuffling makes them independent.
     shuffled = [np.random.default_rng(n).permutation(each.draws) for n, each in enumerate(ratios)]
     return Ratio(float(value[0]), how(np.array(shuffled)))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
@@ -20,12 +19,15 @@ from byteprophet.bench.runtimes import BYTEPS, RUNTIMES, runtime_of
 from byteprophet.cli.given import refuse_given
 from byteprophet.cli.grid import bench_grid
 from byteprophet.cli.lists import split
-from byteprophet.cli.run import parse_settings, parse_worker_rates
+from byteprophet.cli.owners import EQUAL, OWNERS_HELP, parse_owners
+from byteprophet.cli.run import parse_rates, parse_settings
 from byteprophet.errors import UserError
+from byteprophet.job.strategy import OURS
 from byteprophet.network import parse_rate, parse_step, why_not_permitted
-from byteprophet.report.console import table_console
+from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.table import bench_table
 from byteprophet.tune.space import SPACES
+from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
 
@@ -42,6 +44,7 @@ _OF_A_WORKLOAD = (
     "partition_bytes",
     "compute_ns",
     "worker_bandwidth",
+    "owners",
     "settings",
     "controller",
     "record",
@@ -53,15 +56,18 @@ _OF_A_GRID = ("slowed", "phase", "out", "report")
 
 _HELP = f"""Compare schedulers on a paced workload: timed compute, real bytes through BytePS.
 
-Every scheduler runs once per round, in turn; figures are medians over all rounds. The bound is a
-true lower bound of the iteration time. Schedulers: {", ".join(schedulers.names)}.
-With --grid, a grid of workloads, links and roles is measured phase by phase, goes on where it was
-stopped, and reports every figure with its target. Grids: {", ".join(built_in_grids())}.
+Every scheduler runs once per round. Figures are medians over all rounds. The bound is a true lower
+bound of the iteration time. Schedulers: {", ".join(schedulers.names)}.
+With --grid, measure a grid of workloads, links and roles phase by phase, continue where an earlier
+run stopped, and report every figure with its target. Grids: {", ".join(built_in_grids())}.
 
 Example: byteprophet bench --workload resnet50 --schedulers stock,prophet --bandwidth 1gbit
 
 Example: byteprophet bench --workload resnet50 --runtime byteps,ddp,dear-planned \
 --schedulers prophet
+
+Example: byteprophet bench --workload resnet50 --runtime ddp,dear-planned --workers 4 \
+--worker-bandwidth 3=500mbit --owners equal --owners auto
 
 Example: byteprophet bench --grid default --phase base
 """
@@ -81,25 +87,25 @@ def bench(
         str | None,
         typer.Option(
             "--schedulers",
-            help=f"Separated by commas; default: {_DEFAULT_SCHEDULERS}; of a grid, all there are.",
+            help=f"Separated by commas; default: {_DEFAULT_SCHEDULERS}; with --grid: all.",
         ),
     ] = None,
     bandwidth: Annotated[
-        str, typer.Option(help="Rates of each worker's link, separated by commas.")
+        str, typer.Option(help="Rates of the workers' links, separated by commas.")
     ] = "1gbit",
     runtime: Annotated[
         str,
         typer.Option(
-            help=f"What reduces gradients, separated by commas: {', '.join(RUNTIMES)}; schedulers"
-            " and servers are BytePS'."
+            help=f"Runtimes that reduce gradients, separated by commas: {', '.join(RUNTIMES)}."
+            " Schedulers and servers belong to byteps."
         ),
     ] = BYTEPS,
     step: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RATE@WHEN",
-            help="A new rate of the workers' links, at an update (3gbit@8i, from 0, warm-up"
-            " included) or so long after the start (3gbit@20s); repeatable.",
+            help="Change the rate of the workers' links at an update (3gbit@8i, counted from 0 with"
+            " warm-up) or at a time after the start (3gbit@20s); repeatable.",
         ),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of workers.")] = 2,
@@ -107,10 +113,10 @@ def bench(
     iterations: Annotated[int, typer.Option(help="Measured iterations, after warm-up.")] = 12,
     rounds: Annotated[
         int,
-        typer.Option(help="Jobs that the iterations are split over; of a grid, jobs per policy."),
+        typer.Option(help="Jobs that share the iterations; with --grid: jobs per policy."),
     ] = 2,
     partition_bytes: Annotated[
-        int | None, typer.Option(help="For all schedulers; default: each scheduler's own.")
+        int | None, typer.Option(help="Partition size of all schedulers; default: their own.")
     ] = None,
     compute_ns: Annotated[
         int | None, typer.Option(help="Rescale forward and backward to this total.")
@@ -122,12 +128,16 @@ def bench(
             help="Rate of one worker's link instead, e.g. 1=100mbit; repeatable.",
         ),
     ] = None,
+    owners: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WEIGHTS", help=f"{OWNERS_HELP}, the default; repeatable."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting, with one scheduler only."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting; needs a single scheduler."),
     ] = None,
     controller: Annotated[
-        bool, typer.Option("--controller", help="With a controller where the scheduler uses plans.")
+        bool, typer.Option("--controller", help="Start a controller if the scheduler uses plans.")
     ] = False,
     record: Annotated[
         bool,
@@ -140,26 +150,26 @@ def bench(
         int,
         typer.Option(
             metavar="TIMES",
-            help="Of a grid: compute takes so many times as long, on links as many times slower:"
-            " where cores are the limit, ratios between policies show.",
+            help="With --grid: slow compute and links down by this factor. Use it if the cores are"
+            " the limit; it keeps the ratios between policies.",
         ),
     ] = 1,
     phase: Annotated[
-        str, typer.Option(help=f"Of a grid: {', '.join(PHASES)}; what each is: docs/formats.md.")
+        str, typer.Option(help=f"With --grid: {', '.join(PHASES)} (explained in docs/formats.md).")
     ] = "base",
     out: Annotated[
         Path | None,
-        typer.Option(help="Of a grid: where its results are kept; default: runs/grid-NAME."),
+        typer.Option(help="With --grid: where to keep its results; default: runs/grid-NAME."),
     ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Of a grid: run nothing, report what there is.")
+        bool, typer.Option("--report", help="With --grid: run nothing, only report.")
     ] = False,
     tune: Annotated[
         int,
         typer.Option(
             metavar="ITERATIONS",
-            help="Let schedulers tune what they can and is not --set in so many iterations of each"
-            " job, 100 or more, before those measured.",
+            help="Let schedulers tune all settings that are not given with --set. Tuning takes this"
+            " many iterations of each job, 100 or more, before the measured ones.",
         ),
     ] = 0,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
@@ -171,12 +181,12 @@ def bench(
     if json_file is not None:
         _check_writable(json_file)
     if grid is not None:
-        refuse_given(context, _OF_A_WORKLOAD, "belongs to a bench without --grid")
+        refuse_given(context, _OF_A_WORKLOAD, "cannot be combined with --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")
         return bench_grid(grid, slowed, phase, names, rounds, out, report, json_file)
     refuse_given(context, _OF_A_GRID, "needs --grid")
     if workload is None:
-        raise UserError("--workload or --grid: say what to run, e.g. --workload resnet50")
+        raise UserError("give --workload or --grid, e.g. --workload resnet50")
     runtimes = split(runtime, "--runtime")
     collective = [name for name in runtimes if runtime_of(name).collective]
     if BYTEPS in runtimes:
@@ -188,13 +198,15 @@ def bench(
     steps = tuple(parse_step(text) for text in step or [])
     if settings and len(names) + len(collective) != 1:
         raise UserError(
-            "--set: settings belong to one scheduler or runtime: give exactly one in --schedulers,"
-            " or in --runtime one without schedulers"
+            "--set: settings belong to one scheduler or runtime: name one with --schedulers,"
+            " or one runtime without schedulers with --runtime"
         )
-    worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
+    worker_bandwidth_bps = parse_rates(worker_bandwidth or [])
     if tune and not set(names) & set(SPACES):
         raise UserError(f"--tune {tune}: only {' and '.join(SPACES)} can be tuned")
     chosen = parse_settings(settings or [])
+    if owners and not set(collective) & set(OURS):
+        raise UserError(f"--owners: only for {', '.join(OURS)}; name one with --runtime")
     cases: list[Case] = []
     for rate_bps in rates_bps:
         case = Case(
@@ -213,11 +225,17 @@ def bench(
             replace(case, scheduler=name, tune_iterations=tune if name in SPACES else 0)
             for name in names
         ]
-        cases += [all_reduce_case(case, name, chosen) for name in collective]
+        cases += [all_reduce_case(case, name, chosen) for name in collective if name not in OURS]
+        owned = dict.fromkeys(parse_owners(text, case.rates_bps) for text in owners or [EQUAL])
+        cases += [
+            replace(all_reduce_case(case, name, chosen), owners=each)
+            for name in collective
+            if name in OURS
+            for each in owned
+        ]
     # Without a limit, hosts of their own are still the better likeness, but not a must.
     limited = any(steps) or any(case.slowest_bps is not None for case in cases)
     namespaces = limited or why_not_permitted() is None
-    progress = Console(stderr=True)
     plan = Plan(
         tuple(cases),
         iterations,
@@ -226,12 +244,12 @@ def bench(
         controller=controller,
         record=record,
     )
-    results = run_bench(plan, runs, namespaces, lambda text: progress.print(f"bench: {text}"))
+    results = run_bench(plan, runs, namespaces, progress_of("bench"))
     # First, so that they are not lost where they cannot be saved.
     table_console().print(bench_table(results))
     if json_file is not None:
         saved = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
-        json_file.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+        write_whole(json_file, json.dumps(saved, indent=2) + "\n")
     return 0
 
 
@@ -242,5 +260,6 @@ def _check_writable(json_file: Path) -> None:
         raise UserError(f"--json {json_file}: there is no such directory")
     if json_file.is_dir():
         raise UserError(f"--json {json_file}: is a directory; name a file")
-    if not os.access(json_file if json_file.exists() else directory, os.W_OK):
+    takes_its_place = not json_file.exists() or json_file.is_file()
+    if not os.access(directory if takes_its_place else json_file, os.W_OK):
         raise UserError(f"--json {json_file}: cannot be written; choose another place")

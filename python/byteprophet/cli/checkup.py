@@ -9,22 +9,31 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from byteprophet.network import tools, why_not_permitted
 
 _IMPORT_TIMEOUT_S = 120.0
 # A worker keeps its gradients there: 1 GiB is room for 250 million parameters of one worker.
 _SHM_BYTES = 1 << 30
+_FOUND = "byteprophet doctor found:"
 _SHM = "/dev/shm"  # noqa: S108 - where BytePS puts it
 
 _PLUGIN_CODE = """
 import byteps.{0}
 if "libbyteprophet_{0}" not in open("/proc/self/maps").read():
     raise SystemExit("the plug-in was not loaded with BYTEPS_SCHEDULER=fifo")
-print("loads with byteps.{0}")
+found = "loads with byteps.{0}"
+"""
+_DEVICE_CODE = """
+try:
+    device, why = byteps.torch.c_lib.byteprophet_device()
+except ValueError as error:
+    raise SystemExit(str(error))
+found = f"{device}, as {why} (cuda and host are built in; a job chooses when it starts)"
 """
 _FRAMEWORKS = {
     "torch": "pip install torch (without a GPU: with --index-url of PyTorch's CPU wheels)",
@@ -43,6 +52,14 @@ class Finding:
     todo: str = ""
 
 
+class _Step(NamedTuple):
+    """``code`` sets ``found``, and fails otherwise; what it imports is there for the next step."""
+
+    name: str
+    code: str
+    todo: str
+
+
 def check_up() -> list[Finding]:
     """All findings; those that need others come after them."""
     # Torch is missing where neither is there: it is what most look for.
@@ -54,21 +71,22 @@ def check_up() -> list[Finding]:
 
 
 def _framework(name: str) -> list[Finding]:
-    """The framework, BytePS' extension for it, and the plug-in for that."""
-    return [
-        _import_check(name, f"import {name}; print({name}.__version__)", _FRAMEWORKS[name]),
-        _import_check(
+    """The framework, BytePS' extension for it, its device, and the plug-in for that."""
+    again = "pip install . again"
+    steps = [
+        _Step(name, f"import {name}\nfound = {name}.__version__", _FRAMEWORKS[name]),
+        _Step(
             f"byteps.{name}",
-            f"import byteps.{name}; print(byteps.{name}.__file__)",
-            f"build it for the installed {name}: pip install . again",
-        ),
-        _import_check(
-            f"plug-in for {name}",
-            _PLUGIN_CODE.format(name),
-            "build it for the installed byteps: pip install . again",
-            {"BYTEPS_SCHEDULER": "fifo"},
+            f"import byteps.{name}\nfound = byteps.{name}.__file__",
+            f"build it for the installed {name}: {again}",
         ),
     ]
+    if name == "torch":
+        todo = "unset BYTEPROPHET_DEVICE, or set it to host"
+        steps.append(_Step("device of byteps.torch", _DEVICE_CODE, todo))
+    todo = f"build it for the installed byteps: {again}"
+    plugin = _Step(f"plug-in for {name}", _PLUGIN_CODE.format(name), todo)
+    return [*_try(steps), *_try([plugin], {"BYTEPS_SCHEDULER": "fifo"})]
 
 
 def _python() -> Finding:
@@ -77,27 +95,37 @@ def _python() -> Finding:
     return Finding("python", ok, True, f"{platform.python_version()} ({sys.executable})", todo)
 
 
-def _import_check(
-    name: str, code: str, todo: str, environment: Mapping[str, str] | None = None
-) -> Finding:
-    """Runs ``code`` in a Python of its own, as what it imports may crash; tells its last line."""
+def _try(steps: Sequence[_Step], environment: Mapping[str, str] | None = None) -> list[Finding]:
+    """Runs ``steps`` in a Python of its own, as what they import may crash.
+
+    The findings end with the first step that fails: those after it need it.
+    """
     inherited = {key: value for key, value in os.environ.items() if key != "BYTEPS_SCHEDULER"}
+    program = "\n".join(f"{step.code}\nprint({_FOUND!r}, found, flush=True)" for step in steps)
+    error = f"no answer within {_IMPORT_TIMEOUT_S:.0f} s"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", program],
             capture_output=True,
             text=True,
             timeout=_IMPORT_TIMEOUT_S,
             env={**inherited, **(environment or {})},
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return Finding(name, False, True, f"no answer within {_IMPORT_TIMEOUT_S:.0f} s", todo)
-    ok = done.returncode == 0
-    lines = [line.strip() for line in (done.stdout if ok else done.stderr).splitlines()]
-    found = next((line for line in reversed(lines) if line), f"status {done.returncode}")
-    found = found.removeprefix("byteprophet: error: ")
-    return Finding(name, ok, True, found, "" if ok else todo)
+        printed = done.stdout
+        lines = [line.strip() for line in done.stderr.splitlines()]
+        error = next((line for line in reversed(lines) if line), f"status {done.returncode}")
+        error = error.removeprefix("byteprophet: error: ")
+    except subprocess.TimeoutExpired as stopped:
+        printed = (stopped.stdout or b"").decode(errors="replace")
+    found = [line[len(_FOUND) + 1 :] for line in printed.splitlines() if line.startswith(_FOUND)]
+    findings = [
+        Finding(step.name, True, True, told) for step, told in zip(steps, found, strict=False)
+    ]
+    if len(findings) < len(steps):
+        failed = steps[len(findings)]
+        findings.append(Finding(failed.name, False, True, error, failed.todo))
+    return findings
 
 
 def _build_tools(required: bool) -> list[Finding]:

@@ -14,15 +14,15 @@ from byteprophet.report.console import table_console
 
 _CONTROL_HELP = """Run the controller of one job; it gathers profiles and hands out plans.
 
-byteprophet run starts one by itself. On a cluster, start it anywhere the workers can reach, and
-tell them: BYTEPROPHET_CONTROLLER=tcp://ADDRESS:PORT, BYTEPROPHET_CONTROLLER_KEYS=DIRECTORY. Keys
-are made if the directory does not exist; a worker's host needs worker.key_secret and controller.key
-of them. It serves until it is interrupted; the job does not depend on it.
+byteprophet run starts one by itself. On a cluster, start it where all workers can reach it, and set
+for them: BYTEPROPHET_CONTROLLER=tcp://ADDRESS:PORT, BYTEPROPHET_CONTROLLER_KEYS=DIRECTORY. The
+controller makes the keys if the directory does not exist. Copy worker.key_secret and controller.key
+to each worker's host. It serves until it is interrupted; the job does not depend on it.
 
 Example: byteprophet control --listen tcp://10.0.0.1:7000 --keys keys --job 10.0.0.1:9000
 """
 
-_PLAN_HELP = """Show the plans of a run: what each predicted and what then happened.
+_PLAN_HELP = """Show the plans of a run: what each one predicted, and what was measured then.
 
 Example: byteprophet plan runs/20260101T120000Z-prophet
 """
@@ -36,7 +36,10 @@ def register(app: typer.Typer) -> None:
 
 def control(
     listen: Annotated[
-        str, typer.Option(envvar="BYTEPROPHET_CONTROLLER", help="Where: tcp://ADDRESS:PORT.")
+        str,
+        typer.Option(
+            envvar="BYTEPROPHET_CONTROLLER", help="Address to listen on: tcp://ADDRESS:PORT."
+        ),
     ],
     keys: Annotated[
         Path,
@@ -46,12 +49,12 @@ def control(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Of the job's scheduler role; default: DMLC_PS_ROOT_URI and _PORT.",
+            help="The job's scheduler role; default: DMLC_PS_ROOT_URI and _PORT.",
         ),
     ] = None,
     run: Annotated[
         Path,
-        typer.Option(envvar="BYTEPROPHET_RUN", help="Run directory: control.jsonl, plan.json."),
+        typer.Option(envvar="BYTEPROPHET_RUN", help="Run directory for control.jsonl, plan.json."),
     ] = Path(),
 ) -> int:
     """See _CONTROL_HELP."""

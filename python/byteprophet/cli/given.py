@@ -9,10 +9,15 @@ from byteprophet.errors import UserError
 _SPELLED = {"settings": "--set", "run": "RUN"}  # where users say it unlike the parameter's name
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the parameter was given, and does not just have its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
 def refuse_given(context: typer.Context, names: tuple[str, ...], why: str) -> None:
     """UserError where one of the parameters was given."""
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
+        if is_given(context, name):
             option = _SPELLED.get(name) or f"--{name.strip('_').replace('_', '-')}"
             raise UserError(f"{option} {why}")

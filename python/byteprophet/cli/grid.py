@@ -6,16 +6,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from byteprophet.bench.grid import Grid, load_grid
 from byteprophet.bench.grid_phases import default_schedulers
 from byteprophet.bench.grid_report import make_report
 from byteprophet.bench.grid_run import namespaces_for, run_phase
-from byteprophet.report.console import table_console
+from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.grid import cells_table, notes, targets_table
 from byteprophet.report.grid_plot import draw_ratios
 from byteprophet.report.plot import save
+from byteprophet.whole_files import write_whole
 
 REPORT, PICTURE = "report.json", "ratios.png"
 
@@ -34,7 +33,6 @@ def bench_grid(
     grid = load_grid(name_or_path).slowed(slowed)
     directory = out or Path("runs") / f"grid-{grid.name}"
     if not report_only:
-        progress = Console(stderr=True, highlight=False, markup=False)
         run_phase(
             grid,
             phase,
@@ -42,7 +40,7 @@ def bench_grid(
             rounds,
             directory,
             namespaces_for(grid),
-            lambda text: progress.print(f"bench: {text}", soft_wrap=True),
+            progress_of("bench"),
         )
     _report(grid, directory, json_file)
     return 0
@@ -50,14 +48,14 @@ def bench_grid(
 
 def _report(grid: Grid, directory: Path, json_file: Path | None) -> None:
     report = make_report(grid, directory)
-    text = json.dumps(report, indent=2) + "\n"
-    for path in (directory / REPORT, json_file):
-        if path is not None:
-            path.write_text(text, encoding="utf-8")
-    save(draw_ratios(report), directory / PICTURE)
     console = table_console(160)
     console.print(cells_table(report))
     console.print(targets_table(report))
     for line in notes(report):
         console.print(line, soft_wrap=True)
+    text = json.dumps(report, indent=2) + "\n"
+    for path in (directory / REPORT, json_file):
+        if path is not None:
+            write_whole(path, text)
+    save(draw_ratios(report), directory / PICTURE)
     console.print(f"saved: {directory / REPORT}, {directory / PICTURE}", soft_wrap=True)

@@ -5,21 +5,30 @@
     2    wrong usage: one line on standard error
     130  interrupted (143 for SIGTERM)
 
+Standard output may be a full disk (status 2) or a pipe that nobody reads any more (status 1, and
+nothing is said: ``byteprophet report RUN | head -1`` wants no more).
+
 A command is a module of this package with ``register(app)``, imported when it is asked for: all of
 them together, plots and reports included, take four times as long to import as ``run``.
 """
 
 from __future__ import annotations
 
+import atexit
+import errno
+import gc
 import importlib
-import importlib.metadata
+import io
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, NoReturn
 
 import typer
 
-from byteprophet.errors import JobFailed, UserError
+from byteprophet.cli.collecting import no_collecting
+from byteprophet.cli.output import tell, write_no_more
+from byteprophet.errors import JobFailed, UserError, one_line
 
 COMMANDS = (
     "run",
@@ -27,6 +36,7 @@ COMMANDS = (
     "profile",
     "timeline",
     "replay",
+    "optimize",
     "report",
     "network",
     "control",
@@ -34,10 +44,15 @@ COMMANDS = (
     "doctor",
 )
 _INTERRUPTED = 130
+# What a disk says. Files that we write are named (whole_files.py), so without a name it is of
+# standard output.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
 def version() -> str:
     """The installed package's version."""
+    import importlib.metadata  # which takes a moment
+
     try:
         return importlib.metadata.version("byteprophet")
     except importlib.metadata.PackageNotFoundError:
@@ -73,13 +88,30 @@ def make_app(commands: Iterable[str]) -> typer.Typer:
         Example: byteprophet run --workers 2 --bandwidth 1gbit -- python train.py
         """
 
-    for command in commands:
-        importlib.import_module(f"byteprophet.cli.{command}").register(app)
+    with no_collecting():
+        for command in commands:
+            importlib.import_module(f"byteprophet.cli.{command}").register(app)
     return app
 
 
 def run_cli(arguments: Sequence[str]) -> int:
     """Runs the command line ``arguments``; its exit status. No traceback for what a user did."""
+    try:
+        status = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where it can be told, not at exit
+        return status
+    except BrokenPipeError:
+        write_no_more(sys.stdout)
+        return 1
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        write_no_more(sys.stdout)
+        return _complain(f"standard output: cannot be written: {error.strerror}", 2)
+
+
+def _run(arguments: Sequence[str]) -> int:
     # Anything but a command's name is help or an error, which may speak of them all.
     commands = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
     try:
@@ -92,7 +124,7 @@ def run_cli(arguments: Sequence[str]) -> int:
     except JobFailed as error:
         return _complain(str(error), 1)
     except OSError as error:
-        if error.filename is None:  # no file that somebody named
+        if error.filename is None:  # standard output, or no file at all
             raise
         return _complain(f"{error.filename}: cannot be read or written: {error.strerror}", 2)
     except (KeyboardInterrupt, typer.Abort):
@@ -106,11 +138,23 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 
 def _complain(text: str, status: int) -> int:
-    line = " ".join(text.split())
-    print(f"byteprophet: error: {line}", file=sys.stderr)
+    tell(f"error: {one_line(text)}")
     return status
 
 
 def main() -> NoReturn:
     """The entry point of the installed command."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a name has and the terminal's encoding lacks is shown, and is no error.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.argv[1:2] == ["report"]:
+        _start_and_end_quickly()
     sys.exit(run_cli(sys.argv[1:]))
+
+
+def _start_and_end_quickly() -> None:
+    """Leave out what a command does not need that only reads files and writes one."""
+    # It multiplies no matrices, and starts no process that might: numpy need start no threads.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Else all that there is would be searched for cycles once more at exit.
+    atexit.register(gc.freeze)

@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from byteprophet.network.samples import WorkerNetwork, read_network
+from byteprophet.monitor.samples import WorkerNetwork, read_network
 from byteprophet.report.console import table_console
 from byteprophet.report.network import network_table
 
 SCHEMA = 1
 
-_HELP = """Show what a run's network monitor found: per worker, server and direction, available
-bandwidth, its spread, the cost of a message beyond its bytes, and the delay of the path.
+_HELP = """Show the network monitor's findings in a run.
+
+They are the available bandwidth, its spread, the cost of a message beyond its bytes, and the delay
+of the path, per worker, server and direction.
 
 Example: byteprophet network runs/20261120T165058Z-prophet
 """
@@ -29,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def network(
     run: Annotated[Path, typer.Argument(help="A run directory of a job with --monitor.")],
     as_json: Annotated[
-        bool, typer.Option("--json", help="As JSON on standard output, with the history.")
+        bool, typer.Option("--json", help="Print as JSON, with the history.")
     ] = False,
 ) -> int:
     """See _HELP."""

@@ -28,8 +28,9 @@ _WARMUP = 5  # iterations in which a policy does not know the link yet
 _HELP = """Show the profile of a run: sizes, ready times, bursts, forward and backward.
 
 Prints tables and saves a picture of the stepwise pattern beside the profile. --toml prints it as a
-workload file for byteprophet bench: a real job becomes a paced one. --waits shows, of a run with
---record, how long new most urgent gradients waited, against (window + one partition) / bandwidth.
+workload file for byteprophet bench, which turns a real job into a paced one. --waits needs a run
+with --record. It compares how long gradients waited that were the most urgent when they became
+ready with (window + one partition) / bandwidth.
 
 Example: byteprophet profile runs/20260101T120000Z-prophet --toml > mine.toml
 """
@@ -42,19 +43,19 @@ def register(app: typer.Typer) -> None:
 
 def profile(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
-    rank: Annotated[int, typer.Option(help="Of which worker process.")] = 0,
+    rank: Annotated[int, typer.Option(help="The worker process to show.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     toml: Annotated[bool, typer.Option("--toml", help="Print it as a workload file.")] = False,
     show_waits: Annotated[
-        bool, typer.Option("--waits", help="Show what urgent gradients waited.")
+        bool, typer.Option("--waits", help="Show how long urgent gradients waited.")
     ] = False,
     bandwidth: Annotated[
-        str | None, typer.Option(help="With --waits: the link's rate, if the run does not say.")
+        str | None, typer.Option(help="With --waits: the link's rate, if the run has none.")
     ] = None,
 ) -> int:
     """See _HELP."""
     if toml and (as_json or show_waits):
-        raise UserError("--toml: goes with neither --json nor --waits")
+        raise UserError("--toml: cannot be combined with --json or --waits")
     if bandwidth is not None and not show_waits:
         raise UserError("--bandwidth: needs --waits")
     if not run.is_dir():
@@ -87,7 +88,7 @@ def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:
     """The 99th percentile of the waits, and what it may be."""
     config = read_run_config(run)
     if not config["servers"]:
-        raise UserError(f"{run}: it had no servers: nothing waited for one")
+        raise UserError(f"{run}: it had no servers, so nothing waited for them")
     recorded = load_rank(run, TRANSFERS, rank).rows
     recorded = recorded[recorded["iteration"] > _WARMUP]
     waits_ns = waits.urgent_waits_ns(recorded)

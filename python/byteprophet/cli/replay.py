@@ -11,39 +11,47 @@ import typer
 from rich.table import Table
 
 from byteprophet.bench import Case
+from byteprophet.bench.case import all_reduce_case
 from byteprophet.cli.given import refuse_given
 from byteprophet.cli.lists import split
 from byteprophet.cli.validate import POLICIES, validate
 from byteprophet.errors import UserError
-from byteprophet.graph.measured import measure_run
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import RANGES, Changes
-from byteprophet.report.console import table_console
+from byteprophet.report.console import facts_table, table_console
 from byteprophet.schedulers import DEFAULT
 from byteprophet.workload import load
 
-_HELP = """Replay a recorded job and say how long its iterations take.
+_HELP = """Replay a recorded job and predict the length of its iterations.
 
 The run must have been recorded (--record). Its layers, gradients, partitions, sums and answers
-become a graph that is replayed under the very policy. Without options the prediction stands beside
-what was measured; with them it says what would have been. The interval holds nine in ten replayed
-iterations, widened by the error of the replay of the unchanged job.
+become a graph, which is replayed under the job's own policy. Without options, the prediction is
+shown beside the measurement. Options change the job before it is replayed. The interval holds nine
+in ten replayed iterations, and is widened by the replay's error for the unchanged job.
 
 Example: byteprophet replay runs/20261121T224844Z-prophet --bandwidth 3gbit
 
 Example: byteprophet replay runs/20261121T224844Z-prophet --policy fifo --workers 4 --json
 
-With --validate there is no RUN: a paced job, as these options describe it, is recorded, others are
-predicted from it (half and twice the bandwidth, other policies, another partition size, one worker
-and one server more), then run, and compared. It goes on where it was stopped. Where cores are too
-slow for a link, slow down both: --compute-scale 3 with a third of the bandwidth.
+Example: byteprophet replay runs/20261125T201807Z-dear --runtime dear-planned --bandwidth 1gbit
+
+With --validate there is no RUN. Instead, a paced job described by these options is recorded. Other
+jobs are predicted from it, then run, and compared: half and twice the bandwidth, other policies,
+another partition size, one more worker and one more server; with --runtime, a job without servers,
+other runtimes and another bucket size. The command continues where it was stopped. If the cores are
+too slow for a link, slow both down: --compute-scale 3 with a third of the bandwidth.
 
 Example: byteprophet replay --validate --workload resnet18 --bandwidth 500mbit
+
+Example: byteprophet replay --validate --runtime dear --workload resnet18 --bandwidth 500mbit
 """
 
 _OF_VALIDATION = ("workload", "schedulers_", "cases", "iterations", "rounds", "out")
-_OF_A_RUN = ("run", "link_latency")
+_OF_A_RUN = ("run", "link_latency", "bucket_bytes")
+_OF_BYTEPS = ("policy", "schedulers_", "servers", "partition_bytes")
 
 
 def register(app: typer.Typer) -> None:
@@ -58,13 +66,19 @@ def replay(
         str | None, typer.Option(help="Another scheduler, with its default settings.")
     ] = None,
     bandwidth: Annotated[
-        str | None, typer.Option(help="Of each worker's link, as configured.")
+        str | None, typer.Option(help="Another rate of each worker's link.")
     ] = None,
     partition_bytes: Annotated[int | None, typer.Option(help="Another partition size.")] = None,
-    workers: Annotated[int | None, typer.Option(help="So many workers.")] = None,
-    servers: Annotated[int | None, typer.Option(help="So many servers.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Another number of workers.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Another number of servers.")] = None,
+    runtime: Annotated[
+        str | None, typer.Option(help="Another all-reduce runtime, with buckets of its own.")
+    ] = None,
+    bucket_bytes: Annotated[
+        int | None, typer.Option(help="Another bucket size (jobs without servers).")
+    ] = None,
     compute_scale: Annotated[
-        float | None, typer.Option(help="Compute takes so many times as long.")
+        float | None, typer.Option(help="Multiply all compute times by this.")
     ] = None,
     link_latency: Annotated[
         float | None, typer.Option(metavar="MS", help="One-way delay, in milliseconds.")
@@ -74,27 +88,29 @@ def replay(
         bool, typer.Option("--validate", help="Record, predict, run and compare.")
     ] = False,
     workload: Annotated[
-        str, typer.Option(help="To validate: built in, random:SEED, or a workload file.")
+        str, typer.Option(help="With --validate: built in, random:SEED, or a workload file.")
     ] = "resnet50",
     schedulers_: Annotated[
-        str, typer.Option("--schedulers", help="To validate: policies, separated by commas.")
+        str, typer.Option("--schedulers", help="With --validate: policies, separated by commas.")
     ] = ",".join(POLICIES),
     cases: Annotated[
-        str | None, typer.Option(help="To validate: only these cases, separated by commas.")
+        str | None, typer.Option(help="With --validate: only these cases, separated by commas.")
     ] = None,
     iterations: Annotated[
-        int, typer.Option(help="To validate: measured ones of each job, after warm-up.")
+        int, typer.Option(help="With --validate: measured iterations of each job.")
     ] = 20,
-    rounds: Annotated[int, typer.Option(help="To validate: jobs of each case, in turn.")] = 1,
+    rounds: Annotated[int, typer.Option(help="With --validate: jobs of each case.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="To validate: where jobs are kept; default: in runs/.")
+        Path | None, typer.Option(help="With --validate: where jobs are kept; default: in runs/.")
     ] = None,
 ) -> int:
     """See _HELP."""
     if validation:
-        refuse_given(context, _OF_A_RUN, "does not belong to --validate")
+        refuse_given(context, _OF_A_RUN, "cannot be combined with --validate")
         if servers == 0:
-            raise UserError("--servers 0: only jobs of BytePS are validated")
+            raise UserError("--servers 0: name a runtime without servers, e.g. --runtime ddp")
+        if runtime is not None:
+            refuse_given(context, _OF_BYTEPS, "belongs to jobs with servers")
         base = Case(
             workload=workload,
             compute_ns=None if compute_scale is None else _compute_ns(workload, compute_scale),
@@ -104,24 +120,27 @@ def replay(
             servers=1 if servers is None else servers,
             partition_bytes=partition_bytes,
         )
+        if runtime is not None:
+            base = all_reduce_case(base, runtime, {})
         names = None if cases is None else split(cases, "--cases")
         policies = split(schedulers_, "--schedulers")
         return validate(base, policies, names, iterations, rounds, out, as_json)
     refuse_given(context, _OF_VALIDATION, "needs --validate")
     if run is None:
-        raise UserError("RUN: name a run directory, or --validate")
-    if not run.is_dir():
-        raise UserError(f"{run}: there is no such run directory")
+        raise UserError("name a run directory, or use --validate")
+    recorded = Run(run)
     changes = Changes(
         bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth") or 0,
         scheduler=policy,
         partition_bytes=partition_bytes,
         workers=workers,
         servers=servers,
+        runtime=runtime,
+        bucket_bytes=bucket_bytes,
         compute_scale=compute_scale,
         link_latency_ns=None if link_latency is None else _latency_ns(link_latency),
     )
-    prediction = predict(measure_run(run), changes)
+    prediction = predict(measure_run(recorded), changes)
     if as_json:
         typer.echo(json.dumps(prediction.as_json(), indent=1))
     else:
@@ -145,16 +164,7 @@ def _latency_ns(latency_ms: float) -> int:
 
 def _table(prediction: Prediction) -> Table:
     job = prediction.job
-    table = Table(
-        title=f"{job.title}: an iteration",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        show_header=False,
-    )
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
+    table = facts_table(f"{job.title}: an iteration")
     within = f"{prediction.low_ns / 1e6:.1f} to {prediction.high_ns / 1e6:.1f}"
     table.add_row("replayed", _ms(prediction.median_ns), within)
     if prediction.measured_ns is not None:

@@ -8,20 +8,22 @@ from typing import Annotated
 
 import typer
 
+from byteprophet.cli.collecting import no_collecting
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
-from byteprophet.errors import UserError
+from byteprophet.errors import NotWritten
+from byteprophet.measure.run import Run
 from byteprophet.report.console import table_console
 from byteprophet.report.diagnosis import diagnosis_tables
 from byteprophet.report.page import write_page
 
 NAME = "report.html"
 
-_HELP = """Say where the time of a recorded run went, and write a page about it.
+_HELP = """Show where the time of a recorded run went, and write a page about it.
 
-The run must have been recorded (--record). Prints what iterations are made of, their critical path
-and who came last, and writes RUN/report.html: one file that needs no network, with a timeline,
-waits per gradient, bandwidth, and the replay's prediction. --against: beside another run.
+The run must have been recorded (--record). Prints the parts of iterations, their critical path and
+the workers that came last. Writes RUN/report.html, a single file that needs no network, with a
+timeline, waits per gradient, bandwidth and a replay's prediction. --against compares two runs.
 
 Example: byteprophet report runs/20261121T224844Z-prophet
 
@@ -40,21 +42,25 @@ def report(
         Path | None, typer.Option(metavar="RUN", help="Another run to compare with.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help=f"The page; {NAME} in the run if not given.")
+        Path | None, typer.Option(help=f"The page to write; default: {NAME} in the run.")
     ] = None,
     as_data: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> int:
     """See _HELP."""
-    found = diagnose(run)
-    other = None if against is None else diagnose(against)
+    with no_collecting():
+        return _report(run, against, out, as_data)
+
+
+def _report(run: Path, against: Path | None, out: Path | None, as_data: bool) -> int:
+    found = diagnose(Run(run))
+    other = None if against is None else diagnose(Run(against))
     comparison = None if other is None else compare(found, other)
     data = as_json(found, comparison, other.directory.resolve().name if other else "")
     target = out or run / NAME
     try:
         write_page(target, found, data)
-    except OSError as error:
-        advice = "" if out else ": --out puts the page elsewhere"
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}{advice}") from None
+    except NotWritten as error:
+        raise NotWritten(f"{error}{'' if out else ': --out puts the page elsewhere'}") from None
     if as_data:
         typer.echo(json.dumps(data, indent=1))
     else:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from byteprophet import schedulers
-from byteprophet.errors import JobFailed, UserError
+from byteprophet.cli.given import is_given, refuse_given
+from byteprophet.cli.output import tell, write_no_more
+from byteprophet.cli.owners import OWNERS_HELP, parse_owners
+from byteprophet.errors import JobFailed, UserError, warn
+from byteprophet.input_files import whole_number
+from byteprophet.job.owners import text_of
+from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import (
     JobResult,
     JobSpec,
@@ -21,26 +27,38 @@ from byteprophet.launcher import (
     read_worker_results,
     run_job,
 )
+from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.launcher.spec import WEEK_S
 from byteprophet.launcher.stepper import read_steps
-from byteprophet.network import monitoring, parse_rate, parse_step
+from byteprophet.network import parse_rate, parse_step
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
-from byteprophet.profile import read_profile, saving
+from byteprophet.profile import read_profile
+from byteprophet.runtime_settings import OWNERS
+from byteprophet.session import monitoring, profiling
 
 SCHEMA = 1
 
 _HELP = f"""Run a command as the workers of a BytePS job, or of an all-reduce job, on this machine.
 
 Starts the scheduler, the servers and the workers, shows what they print, and ends them together.
-With a bandwidth, each gets a host of its own out of network namespaces, and the workers' links are
-limited in both directions. Schedulers: {", ".join(schedulers.names)} (stock is BytePS as shipped).
-With --servers 0 there is no BytePS: workers find each other as torchrun would have it.
+With a bandwidth, each role gets its own emulated host (a network namespace), and the workers' links
+are limited in both directions. Schedulers: {", ".join(schedulers.names)} (stock is BytePS as
+shipped). With --servers 0 there is no BytePS: workers get the variables of torchrun to find each
+other.
 
 Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.py --epochs 2
 
 Example: byteprophet run --servers 0 --workers 3 --bandwidth 1gbit -- python train_ddp.py
+
+Example: byteprophet run --servers 0 --workers 4 --bandwidth 1gbit --worker-bandwidth 3=500mbit \
+--owners auto -- python train.py
+
+Example: byteprophet run --strategy best/strategy.json -- python train.py
 """
+
+_IN_A_STRATEGY = ("scheduler", "settings", "partition_bytes", "owners")
+_SERVERS = 1
 
 
 def parse_settings(items: list[str]) -> dict[str, int]:
@@ -57,19 +75,23 @@ def parse_settings(items: list[str]) -> dict[str, int]:
     return settings
 
 
-def parse_worker_rates(items: list[str]) -> dict[int, int]:
-    """``["1=100mbit"]`` as bits per second by worker; UserError for what is not index=rate."""
+def parse_rates(items: list[str], role: str = "worker") -> dict[int, int]:
+    """``["1=100mbit"]`` as bits per second by index; UserError for what is not index=rate.
+
+    ``role``: what the indices count, as ``--worker-bandwidth`` has it in its name.
+    """
     rates_bps: dict[int, int] = {}
     for item in items:
         index, _, rate = item.partition("=")
-        name = f"--worker-bandwidth {item!r}"
-        if not index.strip().isdecimal() or not rate:
-            raise UserError(f"{name}: use worker=rate, e.g. --worker-bandwidth 1=100mbit")
+        name = f"--{role}-bandwidth {item!r}"
+        number = whole_number(index.strip())
+        if number is None or not rate:
+            raise UserError(f"{name}: use {role}=rate, e.g. --{role}-bandwidth 1=100mbit")
         rate_bps = parse_rate(rate, f"{name}:")
         if rate_bps is None:
-            raise UserError(f"{name}: a worker of its own rate needs one, e.g. 100mbit")
-        if rates_bps.setdefault(int(index), rate_bps) != rate_bps:
-            raise UserError(f"{name}: worker {int(index)} has another rate already; give one")
+            raise UserError(f"{name}: needs a rate other than unlimited, e.g. 100mbit")
+        if rates_bps.setdefault(number, rate_bps) != rate_bps:
+            raise UserError(f"{name}: {role} {number} already has another rate; give one")
     return rates_bps
 
 
@@ -78,13 +100,16 @@ def register(app: typer.Typer) -> None:
     app.command(
         "run",
         help=_HELP,
-        # What follows the first word of COMMAND is the command's, also where it looks like ours.
+        # All words after the first one of COMMAND belong to it, even if they look like our options.
         context_settings={"allow_interspersed_args": False},
     )(run)
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What each worker runs.")],
+    context: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="Command of each worker.")
+    ],
     scheduler: Annotated[str, typer.Option(help="Scheduling policy.")] = schedulers.DEFAULT,
     settings: Annotated[
         list[str] | None,
@@ -95,8 +120,12 @@ def run(
         int, typer.Option(help="Processes per worker that share its link, one per GPU.")
     ] = 1,
     servers: Annotated[
-        int, typer.Option(help="Number of servers; 0: all-reduce by torch.distributed.")
-    ] = 1,
+        int,
+        typer.Option(
+            help="Number of servers; 0: all-reduce by torch.distributed. With --strategy, that of"
+            " the strategy."
+        ),
+    ] = _SERVERS,
     bandwidth: Annotated[
         str | None,
         typer.Option(help="Rate of each worker's link, e.g. 500mbit, 1gbit, unlimited."),
@@ -109,12 +138,20 @@ def run(
             " repeatable.",
         ),
     ] = None,
+    server_bandwidth: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVER=RATE",
+            help="Rate of one server's link, e.g. 0=1gbit; servers count from 0; others are not"
+            " limited; repeatable.",
+        ),
+    ] = None,
     step: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RATE@SECONDS",
-            help="A new rate of the workers' links so long after the start, e.g. 3gbit@20s;"
-            " repeatable.",
+            help="Change the rate of the workers' links at this time after the start, e.g."
+            " 3gbit@20s; repeatable.",
         ),
     ] = None,
     monitor: Annotated[
@@ -133,13 +170,13 @@ def run(
         str | None, typer.Option(help="Network interface of the roles; default: loopback.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(show_default="a week", help="Seconds after which the job has failed.")
+        float, typer.Option(show_default="a week", help="Seconds after which the job fails.")
     ] = WEEK_S,
     controller: Annotated[
         bool | None,
         typer.Option(
             "--controller/--no-controller",
-            help="A process that gathers profiles and plans; default: if the scheduler uses plans.",
+            help="Start a controller, which makes plans; default: if the scheduler uses plans.",
         ),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
@@ -158,23 +195,44 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Start from the profile.json of an earlier run."),
     ] = None,
+    strategy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="How gradients are synchronised, as optimize saves it."),
+    ] = None,
+    owners: Annotated[
+        str | None, typer.Option(metavar="WEIGHTS", help=f"{OWNERS_HELP}, the default.")
+    ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Result as JSON on standard output, all else on error.")
+        bool, typer.Option("--json", help="Result as JSON on standard output, the rest on error.")
     ] = False,
 ) -> int:
-    """See _HELP, which names the schedulers there are."""
-    worker_bandwidth_bps = parse_worker_rates(worker_bandwidth or [])
+    """See _HELP, which lists all schedulers."""
+    worker_bandwidth_bps = parse_rates(worker_bandwidth or [])
+    server_bandwidth_bps = parse_rates(server_bandwidth or [], "server")
     steps = tuple(parse_step(text) for text in step or [])
     if any(step.at_update is not None for step in steps):
-        raise UserError("--step: only a bench knows when an update begins; use e.g. 3gbit@20s")
+        raise UserError("--step: only bench counts updates; use a time, e.g. 3gbit@20s")
+    used = None
+    if strategy is not None:
+        refuse_given(context, _IN_A_STRATEGY, "is what --strategy says")
+        used = read_strategy_file(strategy)
+        servers = servers_under(strategy, used, servers if is_given(context, "servers") else None)
+        if used.policy is not None:
+            scheduler, used = used.policy.name, replace(used, servers=used.servers and servers)
     _check_all_reduce(servers, monitor or probe, profile)
     environment = _watching(scheduler, monitor or probe, probe)
     environment |= _recording(record, record_steps)
     if profile is not None:
         if scheduler == schedulers.STOCK:
-            raise UserError("--profile: nothing is scheduled under stock; use e.g. prophet")
+            raise UserError("--profile: stock schedules nothing; use e.g. --scheduler prophet")
         read_profile(profile)
-        environment[saving.PROFILE] = str(profile.absolute())
+        environment[profiling.PROFILE] = str(profile.absolute())
+    bandwidth_bps = None if bandwidth is None else parse_rate(bandwidth, "--bandwidth")
+    if owners is not None:
+        if servers > 0:
+            raise UserError("--owners: with servers, ranks own nothing; use --servers 0")
+        rates_bps = [worker_bandwidth_bps.get(index, bandwidth_bps) for index in range(workers)]
+        environment[OWNERS] = text_of(parse_owners(owners, rates_bps, local_ranks).weights)
     spec = JobSpec(
         command=tuple(command),
         environment=environment,
@@ -185,57 +243,79 @@ def run(
         scheduler=scheduler,
         settings=parse_settings(settings or []),
         partition_bytes=partition_bytes,
-        bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth"),
+        bandwidth_bps=bandwidth_bps,
         worker_bandwidth_bps=worker_bandwidth_bps,
+        server_bandwidth_bps=server_bandwidth_bps,
         steps=steps,
         # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
-        namespaces=bandwidth is not None or bool(worker_bandwidth_bps or steps),
+        namespaces=bandwidth is not None
+        or bool(worker_bandwidth_bps or server_bandwidth_bps or steps),
         timeout_s=timeout,
         port=port,
         interface=interface,
-        controller=scheduler in schedulers.PLANNED and servers > 0
-        if controller is None
-        else controller,
+        controller=scheduler in schedulers.PLANNED and servers > 0,
     )
+    if strategy is not None and used is not None:
+        spec = with_strategy(spec, used, strategy)
+    if controller is not None:
+        spec = replace(spec, controller=controller)
     # Wrong input must not leave an empty run directory behind.
     check_job(spec)
     label = "allreduce" if spec.all_reduce else scheduler
-    spec = dataclasses.replace(spec, run_directory=make_run_directory(runs, label))
-    print(f"byteprophet: run {spec.run_directory}", file=sys.stderr)
+    spec = replace(spec, run_directory=make_run_directory(runs, label))
+    tell(f"run {spec.run_directory}")
     output = sys.stderr if as_json else sys.stdout
 
     def echo(role: str, line: str) -> None:
         try:
             print(f"[{role}] {line}", file=output, flush=True)
         except BrokenPipeError:
-            # What is buffered must not fail once more at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
-            raise JobFailed("stopped, as nobody reads the output any more") from None
+            write_no_more(output)
+            raise JobFailed("stopped, because nobody reads the output any more") from None
+        except OSError as error:
+            write_no_more(output)
+            logs = spec.run_directory / "logs"
+            warn(f"the output cannot be written: {error.strerror}; the job goes on, see {logs}")
 
     result = run_job(spec, echo)
     late = [row for row in read_steps(spec.run_directory) if row["done_ns"] is None]
     if late:
-        print(f"byteprophet: warning: the job ended before {len(late)} step(s)", file=sys.stderr)
+        warn(f"the job ended before {len(late)} step(s)")
     if as_json:
         print(json.dumps(_report(spec, result), indent=2), flush=True)
     if result.failed is not None:
         raise JobFailed(result.failed)
-    print(f"byteprophet: done after {result.wall_s:.1f} s", file=sys.stderr)
+    tell(f"done after {result.wall_s:.1f} s")
     return 0
+
+
+def servers_under(path: Path, used: Used, given: int | None) -> int:
+    """How many servers a job under the strategy in ``path`` has.
+
+    ``given``: as --servers says; None: it was left out. UserError if that does not fit.
+    """
+    runtime = used.strategy.runtime
+    if runtime != BYTEPS:
+        if given:
+            raise UserError(f"--servers {given}: {runtime} (--strategy {path}) has no servers")
+        return 0
+    if given == 0:
+        raise UserError(f"--strategy {path}: it needs servers; leave out --servers 0")
+    return given or used.servers or _SERVERS
 
 
 def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None:
     """UserError for options that nobody would follow; the launcher knows the others."""
     if servers == 0 and monitor:
-        raise UserError("--monitor, --probe: with --servers 0 there is no BytePS to be watched")
+        raise UserError("--monitor, --probe: they watch BytePS, which --servers 0 does not use")
     if servers == 0 and profile is not None:
-        raise UserError("--profile: with --servers 0 there is no BytePS to start from it")
+        raise UserError("--profile: it is for BytePS, which --servers 0 does not use")
 
 
 def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:
     """The variables that ask for the network monitor and the probe."""
     if monitor and scheduler == schedulers.STOCK:
-        raise UserError("--monitor, --probe: nothing is recorded under stock; use e.g. fifo")
+        raise UserError("--monitor, --probe: stock records nothing; use e.g. --scheduler fifo")
     wanted = {monitoring.VARIABLE: monitor, monitoring.PROBE_VARIABLE: probe}
     return {name: "1" for name, on in wanted.items() if on}
 
@@ -245,7 +325,7 @@ def _recording(record: bool, steps: str | None) -> dict[str, str]:
     if steps is None:
         return {recording.VARIABLE: "1"} if record else {}
     if not record:
-        raise UserError("--record-steps: says which iterations --record records; give both")
+        raise UserError("--record-steps: needs --record, whose iterations it selects")
     Windows.parse(steps, "--record-steps")
     return {recording.VARIABLE: "1", recording.STEPS: steps}
 
@@ -257,6 +337,6 @@ def _report(spec: JobSpec, result: JobResult) -> dict[str, Any]:
         "status": "done" if result.failed is None else "failed",
         "failed": result.failed,
         "wall_s": result.wall_s,
-        "roles": [dataclasses.asdict(role) for role in result.roles],
+        "roles": [asdict(role) for role in result.roles],
         "results": read_worker_results(spec.run_directory),
     }

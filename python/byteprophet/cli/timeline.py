@@ -19,6 +19,7 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.export_chakra import write_chakra
 from byteprophet.timeline.perfetto import write_perfetto
 from byteprophet.timeline.sources import load_sources
+from byteprophet.timeline.span_list import valid_text
 from byteprophet.timeline.summary import summary
 
 SCHEMA = 1
@@ -28,13 +29,14 @@ _FORMATS = {"perfetto": "timeline.json.gz", "chakra": "timeline"}
 
 _HELP = """Show what was recorded, or write it for Perfetto or Chakra.
 
-Reads run directories of jobs with --record, their single files, and traces of others: BytePS' own
-comm.json, torch.profiler's, MLCommons Chakra's. Without --format, says what is in them. perfetto: a
-file for https://ui.perfetto.dev, gzipped if its name ends in .gz; chakra: OUT.<rank>.et per worker.
-A foreign file that does not say its worker's rank gets its place among the files of its kind.
+Reads run directories of jobs with --record, single files of these, and traces of other tools:
+BytePS' comm.json, torch.profiler, MLCommons Chakra. Without --format, lists what they contain.
+--format perfetto writes a file for https://ui.perfetto.dev, gzipped if its name ends in .gz.
+--format chakra writes OUT.<rank>.et for each worker. If a foreign file does not name its worker's
+rank, its position among the files of its kind is used.
 
-Roles of several machines are brought onto one clock, by what one's events caused at another; how
-far the clocks were apart is shown, too.
+Events of several machines are put on one clock, based on causes and effects in different machines.
+The differences between the clocks are shown.
 
 Example: byteprophet timeline runs/20261121T224844Z-prophet --format perfetto
 
@@ -49,28 +51,28 @@ def register(app: typer.Typer) -> None:
 
 def timeline(
     sources: Annotated[
-        list[Path], typer.Argument(metavar="RUN|FILE...", help="What to read.", show_default=False)
+        list[Path],
+        typer.Argument(metavar="RUN|FILE...", help="Runs or files to read.", show_default=False),
     ],
     to: Annotated[
-        str | None, typer.Option("--format", help="What to write: perfetto or chakra.")
+        str | None, typer.Option("--format", help="Format to write: perfetto or chakra.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where to; for a single run, in its directory if not given."),
+        typer.Option(help="Output file; default for a single run: in its directory."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="What there is and was written, as JSON.")
+        bool, typer.Option("--json", help="List contents and written files as JSON.")
     ] = False,
 ) -> int:
     """See _HELP."""
     if to is not None and to not in _FORMATS:
         raise UserError(f"--format {to}: must be {' or '.join(_FORMATS)}")
     if to is None and out is not None:
-        raise UserError("--out: say with --format what to write")
+        raise UserError("--out: needs --format")
     target = None if to is None else out or _default_target(sources, to)
     events = load_sources(sources)
     aligned = align_events(events)
-    warn_of_clocks(aligned)
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "sources": [summary(table) for table in events],
@@ -78,6 +80,7 @@ def timeline(
     }
     if to is not None and target is not None:
         report |= _write(to, target, sources, aligned.events)
+    warn_of_clocks(aligned)
     if as_json:
         typer.echo(json.dumps(report, indent=1))
     elif to is None:
@@ -86,15 +89,13 @@ def timeline(
         if len(aligned.machines) > 1:
             console.print(clocks_table(report["clocks"]))
     else:
-        typer.echo(f"written: {', '.join(report['written'])}")
+        typer.echo(valid_text(f"written: {', '.join(report['written'])}"))
     return 0
 
 
 def _default_target(sources: Sequence[Path], to: str) -> Path:
     if len(sources) != 1 or not sources[0].is_dir():
-        raise UserError(
-            "--out: say where to; only what is made of a single run has a place of its own"
-        )
+        raise UserError("--out: is needed, because only a single run has a default for it")
     return sources[0] / _FORMATS[to]
 
 
@@ -103,10 +104,7 @@ def _write(
 ) -> dict[str, Any]:
     if target.resolve() in {source.resolve() for source in sources}:
         raise UserError(f"--out {target}: is one of the files to read")
-    try:
-        if to == "chakra":
-            return {"written": [str(path) for path in write_chakra(target, events)]}
-        done = write_perfetto(target, events)
-    except OSError as error:
-        raise UserError(f"--out {target}: cannot be written: {error.strerror or error}") from None
+    if to == "chakra":
+        return {"written": [str(path) for path in write_chakra(target, events)]}
+    done = write_perfetto(target, events)
     return {"written": [str(done.path)], "slices": done.slices, "arrows": done.arrows}

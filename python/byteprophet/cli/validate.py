@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from byteprophet import schedulers
 from byteprophet.bench import Case
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, why_not_permitted
-from byteprophet.replay.validation import compare
-from byteprophet.replay.validation_cases import select, validation_cases
-from byteprophet.replay.validation_run import run_missing
-from byteprophet.report.console import table_console
+from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.validation import validation_notes, validation_table
+from byteprophet.validate.cases import select, validation_cases
+from byteprophet.validate.run import run_missing
+from byteprophet.validate.validation import compare
 from byteprophet.whole_files import write_whole
 
 POLICIES = ("stock", "fifo", "p3", "bytescheduler", "prophet-paper", "prophet")
@@ -43,27 +42,28 @@ def validate(
     if reason is not None and limited:
         raise UserError(f"--bandwidth: limited links need network namespaces: {reason}")
     directory = out or Path("runs") / (
-        f"validate-{Path(base.workload).stem}-{base.scheduler}-{format_rate(base.bandwidth_bps)}"
+        f"validate-{Path(base.workload).stem}-{base.name}-{format_rate(base.bandwidth_bps)}"
     )
-    progress = Console(stderr=True, highlight=False, markup=False)
     records = run_missing(
         cases,
         iterations,
         rounds,
         directory,
         reason is None,
-        lambda text: progress.print(f"validate: {text}", soft_wrap=True),
+        progress_of("validate"),
     )
     validation = compare(cases, records, directory)
     text = json.dumps(validation.as_json(), indent=1) + "\n"
     saved = directory / "validation.json"
-    write_whole(saved, text)
+    console = table_console()
+    # First, so that it is not lost where it cannot be saved.
     if as_json:
         typer.echo(text, nl=False)
-        return 0
-    console = table_console()
-    console.print(validation_table(validation))
-    for line in validation_notes(validation):
-        console.print(line, soft_wrap=True)
-    console.print(f"saved: {saved}", soft_wrap=True)
+    else:
+        console.print(validation_table(validation))
+        for line in validation_notes(validation):
+            console.print(line, soft_wrap=True)
+    write_whole(saved, text)
+    if not as_json:
+        console.print(f"saved: {saved}", soft_wrap=True)
     return 0

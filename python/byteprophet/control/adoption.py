@@ -1,6 +1,6 @@
-"""One plan from its issue to its outcome: who accepted it, who adopted it, what then happened.
+"""One plan from its issue to its outcome: who accepted it, who adopted it, and the result.
 
-No clock and no socket: times are given. Used by the coordinator only.
+This module uses no clock and no socket: callers pass times. Only the coordinator uses it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from dataclasses import dataclass, field
 from byteprophet.control.messages import Plan
 
 MOST_ATTEMPTS = 5
-"""How often a plan is issued, with ever wider margins, if a worker is too late for it."""
+"""How often a plan is issued at most. Each attempt has a wider margin for workers that are late."""
 
-_SETTLING_ITERATIONS = 2  # after a change, until iterations are the plan's
+_SETTLING_ITERATIONS = 2  # until iterations are representative of a new plan
 _ENOUGH_ITERATIONS = 10
 _KEPT_ITERATIONS = 1000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Median of the slowest worker's iterations; ``error`` is measured over predicted, less 1."""
+    """The effect of a plan.
+
+    ``measured_iteration_ns`` is the median over iterations of the slowest worker's time. ``error``
+    is the measured time divided by the predicted one, minus 1.
+    """
 
     measured_iteration_ns: int
     error: float
@@ -30,7 +34,7 @@ class Outcome:
 
 @dataclass
 class Adoption:
-    """The plan in question. ``names``: the workers it was sent to, by role name."""
+    """The current plan. ``names``: the role names of the workers that are to adopt it."""
 
     plan: Plan
     names: frozenset[str]
@@ -38,27 +42,27 @@ class Adoption:
     accepted: set[str] = field(default_factory=set)
     late: set[str] = field(default_factory=set)
     adopted: dict[str, int] = field(default_factory=dict)
-    told_iterations: int = 0  # of the outcome that was told last
+    told_iterations: int = 0  # iterations in the outcome that was logged last
     _took_ns: dict[int, dict[str, int]] = field(default_factory=dict)
 
     @property
     def everywhere(self) -> bool:
-        """Whether all that it was sent to have adopted it."""
+        """Whether all workers in ``names`` have adopted the plan."""
         return self.names <= self.adopted.keys()
 
     def missed_by(self) -> list[str]:
-        """Who has not said that he accepts it."""
+        """The workers that have neither accepted nor adopted the plan."""
         return sorted(self.names - self.accepted - self.adopted.keys())
 
     def took(self, name: str, times: Iterable[tuple[int, int]]) -> None:
-        """Worker ``name`` reports iterations; those before the plan had settled are ignored."""
+        """Worker ``name`` reports iterations. Those before the plan has settled are ignored."""
         first = self.plan.at_iteration + _SETTLING_ITERATIONS
         for iteration, took_ns in times:
             if iteration >= first and len(self._took_ns) < _KEPT_ITERATIONS:
                 self._took_ns.setdefault(iteration, {})[name] = took_ns
 
     def outcome(self, at_least: int = _ENOUGH_ITERATIONS) -> Outcome | None:
-        """None while fewer than ``at_least`` iterations have been reported by all workers."""
+        """The outcome; None if all workers together have reported fewer than ``at_least``."""
         slowest: Sequence[int] = [
             max(by_worker.values())
             for by_worker in self._took_ns.values()

@@ -1,14 +1,14 @@
-"""The worker's end: reports to the controller, hands its plans to the plug-in.
+"""The worker's end: reports to the controller, and hands the controller's plans to the plug-in.
 
-Threads. The observer's thread calls ``take``, which fetches what the profiler and the monitor have
-found, and ``close``. A thread of this file's own does the rest: it has the connection to itself,
-sleeps in libzmq until a message comes, and looks four times a second whether there is something to
-report. ``_profile`` and ``_samples`` pass between them: each is replaced as a whole, and what it
-refers to does not change. Nothing here is on the way of a gradient, and nothing blocks: what cannot
-be sent at once is said again.
+Threads. The observer's thread calls ``close`` and ``take``, which fetches new results from the
+profiler and the monitor. A thread of this file does the rest. It alone uses the connection, sleeps
+in libzmq until a message comes, and checks four times a second whether there is something to
+report. ``_profile`` and ``_samples`` pass between the two threads: each is only replaced as a
+whole, and the objects do not change. Gradients do not pass through here, and nothing blocks: a
+message that cannot be sent at once is sent again later.
 
-A controller that does not know this worker (a new one, or after a cut) says so, and is told all
-anew: who we are, the number of the last plan, profile, samples.
+A controller that does not know this worker (after a restart or a network failure) says so. The
+client then sends everything again: identity, number of the last plan, profile, samples.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ _PARTITION = "partition_bytes"
 
 
 class PlanTarget(Protocol):
-    """What takes a plan: ``_plugin.Plugin``."""
+    """The part of ``_plugin.Plugin`` that takes plans."""
 
     def iteration(self) -> int:
-        """Iterations begun so far."""
+        """The number of iterations that have begun so far."""
 
     def partition_bytes(self) -> int:
-        """In force now."""
+        """The current partition size."""
 
     def iteration_starts(self) -> list[tuple[int, int]]:
-        """Iterations that have begun since the last call, and when."""
+        """The iterations that have begun since the last call, and their start times in ns."""
 
     def stage_plan(
         self,
@@ -73,12 +73,15 @@ class PlanTarget(Protocol):
         settings: Mapping[str, int],
         times: Sequence[tuple[int, int, int, int]],
     ) -> None:
-        """Takes it or raises ValueError. ``times``: tensor, priority, ready, spread in ns."""
+        """Accepts a plan, or raises ``ValueError``.
+
+        ``times`` has tensor, priority, ready time (ns) and spread (ns) of each tensor.
+        """
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who this worker is, as its hello says."""
+    """The worker's identity, as in its ``Hello``."""
 
     job: str
     worker: str
@@ -89,20 +92,23 @@ class Identity:
 
 @dataclass(frozen=True)
 class Feeds:
-    """Where reports come from; called in the observer's thread. The profile: None while none."""
+    """The sources of reports. They are called in the observer's thread.
+
+    ``profile`` returns None until there is a profile.
+    """
 
     profile: Callable[[], Profile | None] = lambda: None
     samples: Callable[[], Sequence[Sample]] = lambda: ()
 
 
 class Client:
-    """A Consumer of the observer; ``address`` is the controller's, ``tcp://host:port``.
+    """A consumer of the observer. ``address`` is the controller's, ``tcp://host:port``.
 
-    ``names``: of tensors by number, as observe.Job has them; it may grow meanwhile. ``refused``:
-    how often what came from the other end was refused, by reason; the client's thread counts.
+    ``names`` are the names of tensors by number, as in observe.Job; they may grow meanwhile.
+    ``refused`` counts refused messages and handshakes by reason; the client's thread updates it.
     """
 
-    every = 0  # see observe.Consumer: it needs no transfers itself
+    every = 0  # see observe.Consumer: the client itself needs no transfers
 
     def __init__(
         self,
@@ -122,12 +128,12 @@ class Client:
         self._took: deque[tuple[int, int]] = deque(maxlen=_MOST_TOLD)
         self.refused: Counter[str] = Counter()
         self._last_plan = 0  # the last one accepted
-        self._pending: Plan | None = None  # accepted, its iteration not begun
+        self._pending: Plan | None = None  # accepted, but its iteration has not begun
         self._adopted: Adopted | None = None  # in force
         self._untold: deque[Message] = deque(maxlen=_PER_WAKE)  # answers that could not be sent
         self._profile: Profile | None = None
         self._samples: Sequence[Sample] = ()
-        self._feed_due_s = 0.0  # when samples are fetched again; the observer's thread's own
+        self._feed_due_s = 0.0  # when samples are fetched again; only for the observer's thread
         self._closing = threading.Event()
         self._forget()
         self._line = Line(address, keys)
@@ -135,7 +141,7 @@ class Client:
         self._thread.start()
 
     def take(self, _transfers: Transfers) -> None:
-        """From the observer: see observe.Consumer."""
+        """Called by the observer, see observe.Consumer. Fetches the latest profile and samples."""
         self._profile = self._feeds.profile()
         now_s = time.monotonic()
         if now_s >= self._feed_due_s:
@@ -148,7 +154,7 @@ class Client:
         self._thread.join(_CLOSE_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """From the observer, which calls no more: takes leave, as what it would say is old."""
+        """Called by the observer after a failure. Leaves, because further reports would be old."""
         self._closing.set()
 
     def _run(self) -> None:
@@ -162,7 +168,7 @@ class Client:
             self._line.close()
 
     def _forget(self) -> None:
-        """The controller knows nothing of us, nor what became of its predecessor's plan."""
+        """Sends everything again: the controller knows neither us nor the fate of the last plan."""
         if self._adopted is not None and self._adopted not in self._untold:
             self._untold.append(self._adopted)
         self._welcomed = False
@@ -189,7 +195,7 @@ class Client:
             self.refused[reason] += 1
 
     def _stage(self, plan: Plan) -> None:
-        """Hands ``plan`` to the plug-in, and answers."""
+        """Hands ``plan`` to the plug-in, and queues the answer."""
         if plan.number <= self._last_plan:
             self.refused["an old plan"] += 1
             return
@@ -202,7 +208,7 @@ class Client:
         self._untold.append(answer)
 
     def _why_not(self, plan: Plan) -> str | None:
-        """None if the plug-in has taken ``plan``."""
+        """Hands ``plan`` to the plug-in. Returns the reason if it was refused, else None."""
         now = self._target.iteration()
         if now >= plan.at_iteration:
             return f"iteration {now} has begun"
@@ -217,7 +223,7 @@ class Client:
         return None
 
     def _times(self, plan: Plan) -> list[tuple[int, int, int, int]]:
-        """Of the plan's tensors that this worker has in its profile, too."""
+        """The times of the plan's tensors, as far as they are also in this worker's profile."""
         numbers = {name: number for number, name in dict(self._names).items()}
         tensors = () if self._profile is None else self._profile.tensors
         priorities = {tensor.name: -1 - tensor.forward_order for tensor in tensors}

@@ -1,10 +1,11 @@
-"""Decides what the controller says and logs: messages in, messages and events out.
+"""Decides what the controller sends and logs: messages in, messages and events out.
 
-No socket, no clock, no file: whoever drives it gives the time and sends what is returned, so tests
-drive it on a virtual clock. Not thread safe; the controller has one thread.
+The coordinator uses no socket, no clock and no file: its caller passes the time and sends the
+results, so tests run it on a virtual clock. It is not thread-safe; the controller has one thread.
 
-It keeps track of the workers and says when a new plan is wanted: one of them has a new profile, has
-come or gone, or the link is not what the last plan was made for. ``issue.py`` does the rest.
+It keeps track of the workers and decides when a new plan is needed: if a worker has a new profile,
+has joined or has left, or if the link differs from the one that the last plan assumed. ``issue.py``
+does the rest.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ from byteprophet.control.messages import (
     Welcome,
 )
 
+_MOST_WORKERS = 1024  # per job; limits the profiles in memory
 _SAMPLES_LOGGED_NS = 10_000_000_000
 
 
 class Coordinator:
-    """``record`` takes an event's name and fields; ``identity`` is this controller's life."""
+    """The state of the controller of one job.
+
+    ``record`` takes an event's name and fields. ``identity`` identifies this life of the
+    controller.
+    """
 
     def __init__(self, job: str, identity: str, record: Record) -> None:
         self._job = job
@@ -40,7 +46,10 @@ class Coordinator:
         self._samples_logged_ns: dict[str, int] = {}
 
     def receive(self, peer: bytes, message: Inbound, now_ns: int) -> list[Send]:
-        """What to answer to ``message`` of connection ``peer``; Refused for what has no place."""
+        """Handles ``message`` from connection ``peer`` and returns the answers.
+
+        Raises ``Refused`` if the worker may not join.
+        """
         if isinstance(message, Hello):
             return self._hello(peer, message, now_ns)
         member = self._members.of(peer, message.worker)
@@ -63,14 +72,14 @@ class Coordinator:
         return []
 
     def tick(self, now_ns: int) -> list[Order]:
-        """What time brings: workers that have fallen silent, plans that are due."""
+        """Handles workers that have become silent, and returns the plans that are due."""
         for member in self._members.present:
             if member.is_silent(now_ns):
                 self._leave(member, "silent", now_ns)
         return self._issuer.tick(self._members.present, now_ns)
 
     def close(self) -> None:
-        """Logs what is known of the last plan."""
+        """Logs the outcome of the last plan, as far as it is known."""
         self._issuer.tell_outcome(final=True)
 
     def _hello(self, peer: bytes, hello: Hello, now_ns: int) -> list[Send]:
@@ -78,6 +87,8 @@ class Coordinator:
         same = before is not None and before.hello.client == hello.client
         if before is not None and before.present and not same and not before.is_silent(now_ns):
             raise Refused("the worker is here already", hello.worker)
+        if before is None and self._members.count >= _MOST_WORKERS:
+            raise Refused("too many workers", hello.worker)
         for other in self._members.present:
             if other.hello.policy != hello.policy and other.name != hello.worker:
                 raise Refused("another policy", f"{hello.policy} of {hello.worker}")

@@ -1,7 +1,7 @@
-"""The controller's socket: lets in who has the workers' key, tells of who was not let in.
+"""The controller's socket: admits clients with the workers' key, and reports the others.
 
-Threads: everything is called by the controller's one thread. pyzmq's authenticator has a thread of
-its own, which only compares keys; libzmq's I/O thread does the handshakes.
+Threads: the controller's one thread calls everything. pyzmq's authenticator has a thread of its
+own, which only compares keys; libzmq's I/O thread does the handshakes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from byteprophet.control.sockets import failed_handshakes, prepare, watch_handsh
 from byteprophet.errors import UserError
 
 _DOMAIN = "control"  # of the authenticator
-_BIND_TIMEOUT_S = 10.0  # for the port of one that was killed
+_BIND_TIMEOUT_S = 10.0  # to wait for the port of a controller that was killed
 
 
 class _Guard:
-    """What the authenticator asks about a key."""
+    """Tells the authenticator which key is allowed."""
 
     def __init__(self, allowed: bytes) -> None:
         self._allowed = allowed
 
     def callback(self, _domain: str, key: bytes) -> bool:
-        """Whether ``key``, z85 text in bytes, may come in."""
+        """Whether ``key`` (z85 text in bytes) is allowed."""
         return key == self._allowed
 
 
 class Door:
-    """Listens on ``listen`` (``tcp://address:port``); ``endpoint`` is where it really does."""
+    """Listens on ``listen`` (``tcp://address:port``). ``endpoint`` is the actual address."""
 
     def __init__(self, listen: str, keys: Keys) -> None:
         with contextlib.ExitStack() as undo:
@@ -60,11 +60,11 @@ class Door:
         self._poller.register(self._monitor, zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> None:
-        """Until there is something to do, at most ``timeout_s``."""
+        """Waits until there is something to do, at most ``timeout_s``."""
         self._poller.poll(int(timeout_s * 1000))
 
     def receive(self, most: int) -> Iterator[tuple[bytes, list[bytes]]]:
-        """At most ``most`` messages that are here: the connection and the frames."""
+        """Yields at most ``most`` messages that have arrived: the connection and the frames."""
         for _ in range(most):
             if not self._socket.poll(0):
                 return
@@ -72,11 +72,11 @@ class Door:
             yield peer, frames
 
     def turned_away(self, most: int) -> list[str]:
-        """Why handshakes have failed since the last call; at most ``most``."""
+        """The reasons for failed handshakes since the last call, at most ``most``."""
         return failed_handshakes(self._monitor, most)
 
     def send(self, peer: bytes, message: Message) -> bool:
-        """Whether it could be queued: not if the connection is gone or takes no more."""
+        """Queues ``message``; False if the connection is gone or its queue is full."""
         try:
             self._socket.send_multipart([peer, encode(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:

@@ -1,13 +1,14 @@
-"""Issues plans: when one is wanted, for which iteration, anew for those who were too late.
+"""Issues plans: decides when and for which iteration, and repeats them for workers that were late.
 
-A plan is wanted when the coordinator says so. It is issued once all workers of the job are here
-with a profile, or nobody else has come for ``_PATIENCE_NS``; plans are at least ``_PAUSE_NS``
-apart. Where some have a new profile, the others have ``_OTHERS_NS`` for theirs: what has changed
-for one (the batch, the model) has mostly changed for all, and a plan from half of it would stand in
-the way of the right one.
+The coordinator requests a plan. It is issued once all workers of the job are present with a
+profile, or if no worker has come, left or sent a new profile for ``_PATIENCE_NS``. Plans are at
+least ``_PAUSE_NS`` apart. If some workers have a new profile, the plan waits up to ``_OTHERS_NS``
+for those of the others: a change of the batch or the model usually affects all of them, and a plan
+from half of the new profiles would only delay the right one.
 
-A plan's iteration is the largest reported one, carried on to now, plus ``_LEAD_NS`` (doubled with
-each attempt) and ``_LEAD_ITERATIONS``. No clock: times are given. Used by the coordinator only.
+A plan's iteration is the largest reported one, extrapolated to now, plus ``_LEAD_NS`` (doubled with
+each attempt) and ``_LEAD_ITERATIONS``. There is no clock: callers pass times. Only the coordinator
+uses it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
 from byteprophet.control.members import Member
 from byteprophet.control.messages import LONGEST_REASON, Message, Plan, PlanOrder, Staged
 from byteprophet.control.plan import Facts, Link, NoPlan, Solution, slowest_link, solve
+from byteprophet.errors import UserError
 
 Send = tuple[bytes, Message]
 Order = tuple[bytes, PlanOrder]
@@ -31,18 +33,18 @@ Record = Callable[..., None]  # (event, **fields)
 _PATIENCE_NS = 20_000_000_000
 _PAUSE_NS = 2_000_000_000
 _OTHERS_NS = 1_000_000_000
-_LEAD_NS = 1_000_000_000  # from here into the plug-in: a client reports four times a second
+_LEAD_NS = 1_000_000_000  # until the plug-in has the plan: a client reports four times a second
 _LEAD_ITERATIONS = 2
 _ANSWER_NS = 5_000_000_000
 _LEAST_CHANGE = 0.1  # of the bandwidth, for a new plan
 _MOST_REASONS = 5
 _SHORTEST_ITERATION_NS = 1_000_000
-# What workers report may be in range one by one and too much together: no reason to end.
-_NO_SOLUTION = (NoPlan, ValueError, OverflowError, MemoryError)
+# Values that are valid one by one can be too large together. The controller must survive that.
+_NO_SOLUTION = (NoPlan, UserError, ValueError, OverflowError, MemoryError)
 
 
 class Issuer:
-    """``number`` is the last plan's; a controller that was started anew learns it from workers."""
+    """``number`` is that of the last plan. A restarted controller learns it from the workers."""
 
     def __init__(self, job: str, record: Record) -> None:
         self._job = job
@@ -51,14 +53,17 @@ class Issuer:
         self._adoption: Adoption | None = None
         self._solution: Solution | None = None
         self._issued_ns = 0
-        self._wanted: list[str] = []  # why; empty: no plan is wanted
+        self._wanted: list[str] = []  # reasons for a new plan; empty: none is wanted
         self._first_wanted_ns = self._wanted_ns = 0
         self._planned: dict[str, tuple[str, int]] = {}  # by worker, the profile of the last plan
         self._took_ns: deque[int] = deque(maxlen=20)
         self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
 
     def want(self, reason: str, now_ns: int, *, came: bool = True) -> None:
-        """A new plan is wanted, as somebody came, or brought a profile; else ``came`` is False."""
+        """Requests a new plan because of ``reason``.
+
+        If ``came`` (a worker came, left or has a new profile), the wait for other workers restarts.
+        """
         if not self._wanted:
             self._first_wanted_ns = now_ns
         if came or not self._wanted:
@@ -67,7 +72,10 @@ class Issuer:
             self._wanted.append(reason)
 
     def link_changed(self, members: Sequence[Member]) -> str | None:
-        """How the link has moved from the last plan's by more than it wavers, if it has."""
+        """How the link differs from that of the last plan.
+
+        None if it does not differ, or by no more than its usual variation.
+        """
         if self._solution is None:
             return None
         before, link = self._solution.link, _link(members)
@@ -87,7 +95,7 @@ class Issuer:
             self.tell_outcome()
 
     def answered(self, name: str, answer: Staged) -> None:
-        """Worker ``name`` accepts a plan or refuses it; answers to earlier plans are ignored."""
+        """Worker ``name`` accepts or refuses a plan. Answers to earlier plans are ignored."""
         adoption = self._adoption
         if adoption is None or answer.number != adoption.plan.number:
             return
@@ -101,7 +109,7 @@ class Issuer:
             adoption.names -= {name}
 
     def adopted(self, name: str, number: int, iteration: int) -> None:
-        """Worker ``name`` has plan ``number`` in force since ``iteration``."""
+        """Worker ``name`` has used plan ``number`` since ``iteration``."""
         if self._told_adopted.get(name) != number:
             self._told_adopted[name] = number
             self._record("adopted", plan=number, worker=name, iteration=iteration)
@@ -109,12 +117,12 @@ class Issuer:
             self._adoption.adopted[name] = iteration
 
     def left(self, name: str) -> None:
-        """Worker ``name`` is not waited for any more."""
+        """Worker ``name`` has left, so the plan does not wait for it any more."""
         if self._adoption is not None:
             self._adoption.names -= {name}
 
     def tick(self, members: Sequence[Member], now_ns: int) -> list[Order]:
-        """What is due; ``members`` are those present."""
+        """The plans to send now. ``members`` are the workers that are present."""
         adoption = self._adoption
         if adoption is not None and adoption.missed_by():
             waited = now_ns - self._issued_ns > _ANSWER_NS
@@ -127,7 +135,7 @@ class Issuer:
         return []
 
     def tell_outcome(self, final: bool = False) -> None:
-        """Logs what became of the plan: when enough is known, and at last with all there is."""
+        """Logs the outcome of the plan once enough is known. ``final``: logs all that is known."""
         adoption = self._adoption
         if adoption is None or (adoption.told_iterations and not final):
             return
@@ -194,7 +202,7 @@ class Issuer:
         attempt: int,
         now_ns: int,
     ) -> list[Order]:
-        """Hands out ``solution``; nothing where no plan can say it, or its number or iteration."""
+        """Issues ``solution``; nothing if it, its number or its iteration do not fit in a plan."""
         try:
             plan = Plan(
                 number=self.number + 1,

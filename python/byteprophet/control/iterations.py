@@ -1,4 +1,4 @@
-"""How long iterations took, from when they began."""
+"""Computes the durations of iterations from the times at which they began."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterable
 
 
 class Iterations:
-    """Remembers where the last call ended."""
+    """Remembers the last iteration between calls."""
 
     def __init__(self) -> None:
         self._last: tuple[int, int] | None = None
 
     def between(self, starts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Iteration and nanoseconds, start to start, of those that ended with one of ``starts``.
+        """The number and duration (ns, start to start) of each iteration that ended.
 
-        ``starts``: iterations that began since the last call, and when.
+        ``starts``: the iterations that have begun since the last call, and their start times. An
+        iteration ends when the next one begins.
         """
         took: list[tuple[int, int]] = []
         for iteration, start_ns in starts:

@@ -1,13 +1,15 @@
-"""The CURVE keys of a job: made once, kept in files that only their user can read.
+"""The CURVE keys of a job: made once, and kept in files that only their user can read.
 
     DIRECTORY (0700)   controller.key_secret  controller.key  worker.key_secret  worker.key
 
-The ``.key`` files are public keys, the ``.key_secret`` files hold both (pyzmq's format). A worker's
-host needs ``worker.key_secret`` and ``controller.key``; the controller's the other two.
+A ``.key`` file has the public key; a ``.key_secret`` file has both keys (pyzmq's format). A
+worker's host needs ``worker.key_secret`` and ``controller.key``; the controller's host needs the
+other two.
 """
 
 from __future__ import annotations
 
+import shutil
 import stat
 import struct
 from dataclasses import dataclass
@@ -18,15 +20,17 @@ import zmq.auth
 from zmq.utils import z85
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import check_file
 
 Side = Literal["controller", "worker"]
 _OTHER: dict[Side, Side] = {"controller": "worker", "worker": "controller"}
 _KEY_BYTES = 32
+_MOST_BYTES = 1 << 20  # of a key file, which has only a few lines
 
 
 @dataclass(frozen=True)
 class Keys:
-    """One side's own pair and the other side's public key, as z85 text in bytes."""
+    """One side's own key pair and the other side's public key, as z85 text in bytes."""
 
     public: bytes
     secret: bytes
@@ -34,25 +38,37 @@ class Keys:
 
 
 def make_keys(directory: Path) -> None:
-    """Makes ``directory`` and both pairs in it; UserError if it exists or cannot be made."""
+    """Makes ``directory`` with both key pairs.
+
+    Raises ``UserError`` if it exists or cannot be made.
+    """
     try:
-        # Others cannot look into it, so it does not matter who sees a file before its own chmod.
+        # Others cannot look into the directory, so a file is safe even before its own chmod.
         directory.mkdir(mode=0o700, parents=True)
-        for side in _OTHER:
-            _, secret = zmq.auth.create_certificates(directory, side)
-            Path(secret).chmod(0o600)
+        try:
+            for side in _OTHER:
+                _, secret = zmq.auth.create_certificates(directory, side)
+                Path(secret).chmod(0o600)
+        except OSError:  # an incomplete directory would look complete the next time
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
     except OSError as error:
         raise UserError(f"keys {directory}: cannot be made: {error.strerror}") from None
 
 
 def read_keys(directory: Path, side: Side) -> Keys:
-    """The keys of ``side``; UserError for what is missing, broken, or readable by others."""
+    """The keys of ``side``.
+
+    Raises ``UserError`` if a file is missing, is broken, or has secrets that others can read.
+    """
     own_path = directory / f"{side}.key_secret"
     peer_path = directory / f"{_OTHER[side]}.key"
     try:
         mode = own_path.stat().st_mode
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise UserError(f"keys {own_path}: others can read it; chmod 600 {own_path}")
+        for path in (own_path, peer_path):
+            check_file(path, _MOST_BYTES)
         public, secret = zmq.auth.load_certificate(own_path)
         peer, _ = zmq.auth.load_certificate(peer_path)
     except OSError as error:
@@ -63,13 +79,13 @@ def read_keys(directory: Path, side: Side) -> Keys:
     except IndexError:  # a line without "="
         public, secret, peer = b"", b"", b""
     if secret is None or not all(_is_key(key) for key in (public, secret, peer)):
-        raise UserError(f"keys {directory}: {own_path.name} or {peer_path.name} is no CURVE key")
+        raise UserError(f"keys {directory}: {own_path.name} or {peer_path.name} is not a CURVE key")
     return Keys(public, secret, peer)
 
 
 def _is_key(text: bytes) -> bool:
-    """Whether it is z85 of 32 bytes, without which libzmq takes no key."""
+    """Whether ``text`` is z85 of 32 bytes; libzmq accepts no other keys."""
     try:
         return len(z85.decode(text)) == _KEY_BYTES
-    except (KeyError, ValueError, struct.error):  # what it raises for other characters and numbers
+    except (KeyError, ValueError, struct.error):  # raised for wrong characters and lengths
         return False

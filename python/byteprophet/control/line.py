@@ -1,10 +1,10 @@
-"""The worker's connection to the controller: non-blocking, and made anew when it is dead.
+"""The worker's connection to the controller: non-blocking, and replaced when it is dead.
 
-libzmq looks for a controller that is gone by itself, but gives a connection up for good after a
-handshake that the other side refuses, which an impostor on the controller's port can do. So one
-over which nothing can be sent for ``_DEAD_S`` is closed, and another takes its place.
+libzmq reconnects by itself when a controller is gone. But it gives up a connection for good if the
+other side refuses a handshake, which an impostor on the controller's port can do. So a connection
+that could send nothing for ``_DEAD_S`` is closed and replaced.
 
-Threads: all by one.
+Threads: one thread calls everything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAREWELL_MS = 200
 
 
 class Line:
-    """To ``address``, ``tcp://host:port``; UserError where it is no such address."""
+    """A connection to ``address``, ``tcp://host:port``. Raises ``UserError`` if it is not valid."""
 
     def __init__(self, address: str, keys: Keys) -> None:
         self._address = address
@@ -39,18 +39,18 @@ class Line:
             raise UserError(f"controller {address}: {why}; use tcp://ADDRESS:PORT") from None
 
     def wait(self, timeout_s: float) -> None:
-        """Until a message is here, at most ``timeout_s``."""
+        """Waits until a message has arrived, at most ``timeout_s``."""
         self._socket.poll(int(timeout_s * 1000))
 
     def receive(self, most: int) -> list[list[bytes]]:
-        """At most ``most`` messages that are here, as frames."""
+        """At most ``most`` messages that have arrived, as frames."""
         messages: list[list[bytes]] = []
         while len(messages) < most and self._socket.poll(0):
             messages.append(self._socket.recv_multipart(zmq.NOBLOCK))
         return messages
 
     def send(self, message: Message) -> bool:
-        """Whether it could be queued; False while there is no controller."""
+        """Queues ``message``; False if that is not possible, e.g. without a controller."""
         now_s = time.monotonic()
         try:
             self._socket.send(encode(message), zmq.NOBLOCK)
@@ -64,11 +64,14 @@ class Line:
         return True
 
     def turned_away(self, most: int) -> list[str]:
-        """Why handshakes failed since the last call: who is there is not the controller."""
+        """The reasons for failed handshakes since the last call, at most ``most``.
+
+        A failed handshake means that the other side is not the job's controller.
+        """
         return failed_handshakes(self._monitor, most)
 
     def close(self) -> None:
-        """Gives what was sent a moment to leave, and ends."""
+        """Closes the connection. Queued messages get a moment to leave."""
         self._disconnect(_FAREWELL_MS)
         self._context.term()
 
@@ -76,7 +79,7 @@ class Line:
         self._socket = self._context.socket(zmq.DEALER)
         prepare(self._socket, self._keys)
         self._socket.curve_serverkey = self._keys.peer
-        self._socket.immediate = True  # nothing queues up for a controller that is not there
+        self._socket.immediate = True  # no messages are queued for an absent controller
         self._socket.reconnect_ivl = _RECONNECT_MS
         self._socket.reconnect_ivl_max = _LONGEST_RECONNECT_MS
         self._monitor = watch_handshakes(self._socket)

@@ -1,30 +1,30 @@
-"""control.jsonl in the run directory, one event per line as it happens; plan.json, the last plan.
+"""Writes and reads control.jsonl (one event per line) and plan.json (the last plan) of a run.
 
     {"schema": 1, "event": "plan", "controller": "5f3c...", "monotonic_ns": 123, ...}
 
-``controller`` tells one life of the controller from the next: all append to one file. The wall
-clock is in "started". Events and their fields: docs/formats.md.
+``controller`` identifies one life of the controller; all lives append to one file. The event
+"started" has the wall clock time. docs/formats.md describes the events and their fields.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from byteprophet.control.messages import Plan
 from byteprophet.errors import UserError
-from byteprophet.profile.model import read_model
-from byteprophet.whole_files import write_whole
+from byteprophet.input_files import LARGEST_LOG_BYTES, parse_json, read_bytes
+from byteprophet.whole_files import AppendedFile, OneWarning, make_directory, write_whole
+
+if TYPE_CHECKING:
+    from byteprophet.control.messages import Plan
 
 NAME = "control.jsonl"
 PLAN_NAME = "plan.json"
 SCHEMA = 1
-# What readers use of an event, besides the controller's life, which all have.
+# The fields that readers use, besides ``controller``, which all events have.
 _USED: Mapping[str, Mapping[str, type]] = {
     "plan": {
         "number": int,
@@ -42,21 +42,16 @@ _LARGEST = 1 << 63
 
 
 class EventLog:
-    """Appends; a line is one write, so lives that overlap do not mix within a line."""
+    """Appends events. Each line is one write, so lives that overlap do not mix within a line."""
 
     def __init__(self, run_directory: Path, identity: str) -> None:
-        path = run_directory / NAME
-        self._path = path
         self._identity = identity
-        self._failed = False
-        try:
-            run_directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+        self._or_else = OneWarning("the log has gaps")
+        make_directory(run_directory)
+        self._file = AppendedFile(run_directory / NAME)
 
     def record(self, event: str, **fields: Any) -> None:
-        """One line. Where it cannot be written there is one warning, and the job goes on."""
+        """Writes one line. If lines cannot be written, warns once, and the job goes on."""
         line = {
             "schema": SCHEMA,
             "event": event,
@@ -64,50 +59,47 @@ class EventLog:
             "monotonic_ns": time.monotonic_ns(),
             **fields,
         }
-        try:
-            os.write(self._fd, (json.dumps(line) + "\n").encode())
-        except OSError as error:
-            self._warn(error)
+        with self._or_else.instead():
+            self._file.append((json.dumps(line) + "\n").encode(), leave_room=True)
 
     def write_plan(self, plan: Plan) -> None:
-        """plan.json; readers see all of it or nothing."""
-        path = self._path.with_name(PLAN_NAME)
-        try:
-            write_whole(path, plan.model_dump_json(by_alias=True, indent=1) + "\n")
-        except OSError as error:
-            self._warn(error)
-
-    def _warn(self, error: OSError) -> None:
-        if not self._failed:
-            self._failed = True
-            where = f"{self._path.parent}: {error.strerror}"
-            print(f"byteprophet: warning: {where}; the log has gaps", file=sys.stderr, flush=True)
+        """Writes plan.json. Readers see all of it or nothing."""
+        with self._or_else.instead():
+            text = plan.model_dump_json(by_alias=True, indent=1) + "\n"
+            write_whole(self._file.path.with_name(PLAN_NAME), text)
 
     def close(self) -> None:
         """Closes the file."""
-        os.close(self._fd)
+        with self._or_else.instead():
+            self._file.close()
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in the plan.json at ``path``; UserError names file and field."""
+    """The plan in the file ``path``. Raises ``UserError``, which names the file and the field."""
+    # The import of these models takes a moment, and most runs have no plan.
+    from byteprophet.control.messages import Plan
+    from byteprophet.profile.model import read_model
+
     return read_model(path, Plan, "plan")
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """All events of a run; UserError for a file that is none. A torn last line is left out."""
+    """All events in the log at ``path``. An incomplete last line is left out.
+
+    Raises ``UserError`` if the file is not such a log.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "is not text"
-        raise UserError(f"{path}: {what}; was the run made with a controller?") from None
+        content = read_bytes(path, LARGEST_LOG_BYTES)
+    except UserError as error:
+        raise UserError(f"{error}; was the run made with a controller?") from None
     events = []
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
-            event = json.loads(line)
-        except ValueError:
-            event = None
+            event = parse_json(line)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number}: is not an event: {error}") from None
         if not isinstance(event, dict) or not isinstance(event.get("event"), str):
-            raise UserError(f"{path}, line {number}: is no event")
+            raise UserError(f"{path}, line {number}: is not an event")
         if event.get("schema") != SCHEMA:
             raise UserError(f"{path}, line {number}: schema {event.get('schema')!r}, not {SCHEMA}")
         for field, kind in {"controller": str, **_USED.get(event["event"], {})}.items():

@@ -1,4 +1,4 @@
-"""What the controller knows of each worker. Used by the coordinator only."""
+"""The controller's state for each worker. Only the coordinator uses it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SILENT_NS = 10_000_000_000
 
 @dataclass
 class Member:
-    """A worker that has said hello. ``peer`` is its connection; ``present`` ends with it."""
+    """A worker that has said hello. ``peer`` is its connection. ``present``: it has not left."""
 
     peer: bytes
     hello: Hello
     heard_ns: int
     present: bool = True
     iteration: int = 0
-    iteration_ns: int = 0  # when it was reported
+    iteration_ns: int = 0  # when the iteration was reported
     partition_bytes: int = 0  # 0: not reported yet
     profile: Profile | None = None
     profile_number: int = 0
@@ -34,30 +34,31 @@ class Member:
 
     @property
     def profile_id(self) -> tuple[str, int]:
-        """Tells its profile from earlier ones; numbers start anew with the client's life."""
+        """Identifies the profile. Profile numbers start again with each life of the client."""
         return self.hello.client, self.profile_number
 
     @property
     def settings(self) -> dict[str, int]:
-        """As started, but for the partition size, which is today's."""
+        """The settings with which the worker started, but with the current partition size."""
         now = {"partition_bytes": self.partition_bytes} if self.partition_bytes else {}
         return {**self.hello.settings, **now}
 
     def is_silent(self, now_ns: int) -> bool:
-        """Whether it has not said anything for so long that it counts as gone."""
+        """Whether the worker has been silent for so long that it counts as gone."""
         return now_ns - self.heard_ns > _SILENT_NS
 
 
 class Members:
-    """By name, and those present by connection."""
+    """All workers that have ever joined, by name."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Member] = {}
 
     def join(self, peer: bytes, hello: Hello, now_ns: int) -> Member:
-        """A new member; one that was here before keeps its profile and samples until it says more.
+        """Adds a member for the worker that said ``hello``.
 
-        Profile numbers start anew with the client's life.
+        A worker that comes back keeps its profile and samples until it sends new ones. Profile
+        numbers start again with each life of the client.
         """
         before = self._by_name.get(hello.worker)
         member = Member(peer, hello, now_ns, iteration=hello.iteration, iteration_ns=now_ns)
@@ -69,15 +70,20 @@ class Members:
         return member
 
     def of(self, peer: bytes, name: str) -> Member | None:
-        """The member ``name`` if it is present on this connection."""
+        """The member ``name`` if it is present on the connection ``peer``, else None."""
         member = self._by_name.get(name)
         return member if member is not None and member.present and member.peer == peer else None
 
+    @property
+    def count(self) -> int:
+        """The number of members, present or not."""
+        return len(self._by_name)
+
     def named(self, name: str) -> Member | None:
-        """The member of that name, present or not."""
+        """The member ``name``, present or not; None if it never joined."""
         return self._by_name.get(name)
 
     @property
     def present(self) -> list[Member]:
-        """Those that are here, by name."""
+        """The members that are present, sorted by name."""
         return sorted((m for m in self._by_name.values() if m.present), key=lambda m: m.name)

@@ -1,16 +1,17 @@
-"""What the workers' clients and the controller say to each other: JSON, one frame per message.
+"""The messages between workers' clients and the controller: JSON, one frame per message.
 
-Anything else is refused by ``parse``: not JSON, another schema, an unknown kind or field, a value
-out of range, a list or text too long. Times are nanoseconds, bandwidths bits per second.
+``parse`` refuses anything else: text that is not JSON, another schema, an unknown kind or field, a
+value out of range, a list or text that is too long. Times are nanoseconds, bandwidths are bits per
+second.
 
     worker to controller                             controller to worker
-    hello     who I am, what I run, my last plan     welcome   I know you now
-    profile   what profile.json holds                unknown   I don't: say hello, and all again
-    samples   bandwidth per server and direction     plan      adopt this at that iteration
-    status    iteration, how long the last ones took
+    hello     identity, settings, last plan          welcome   the worker is known now
+    profile   the content of profile.json            unknown   the worker must send all again
+    samples   bandwidth per server and direction     plan      to be adopted at its iteration
+    status    iteration, durations of the latest
     staged    a plan is accepted, or why not
     adopted   a plan is in force since an iteration
-    bye       I leave
+    bye       the worker leaves
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from byteprophet.profile.model import Profile
 
 SCHEMA: Literal[1] = 1
 LARGEST_BYTES = 4 << 20
-"""Of a message that is looked at; a profile of 10,000 tensors is 2 MB."""
+"""The largest message that is accepted. A profile of 10,000 tensors has 2 MB."""
 LONGEST_REASON = 1000
-"""Of a plan."""
+"""The longest text of a plan's reason, in characters."""
 _MOST_TENSORS = 20_000
 _MOST_SERVERS = 1 << 16
 
@@ -35,11 +36,11 @@ Count = Annotated[int, Field(ge=0, le=1 << 50)]
 Nanoseconds = Annotated[int, Field(ge=0, le=1 << 60)]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 Short = Annotated[str, Field(max_length=200)]
-Settings = Annotated[dict[Short, Count], Field(max_length=50)]  # a policy has limits of its own
+Settings = Annotated[dict[Short, Count], Field(max_length=50)]  # each policy checks its own limits
 
 
 class Model(BaseModel):
-    """Plain data: exact types, no fields but those named, does not change."""
+    """Immutable plain data with exact types. Unknown fields are refused."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False
@@ -47,9 +48,9 @@ class Model(BaseModel):
 
 
 class Sample(Model):
-    """A worker's link to one server, or to all together (None), in one direction.
+    """A worker's link to one server, or to all together (``server`` None), in one direction.
 
-    Other fields are None where they are not known.
+    Other fields are None if they are not known.
     """
 
     server: Annotated[int, Field(ge=0, lt=_MOST_SERVERS)] | None
@@ -61,7 +62,7 @@ class Sample(Model):
 
 
 class Block(Model):
-    """What travels between two predicted releases; times from the first ready gradient."""
+    """The tensors sent between two predicted releases. Times are from the first ready gradient."""
 
     starts_ns: Nanoseconds
     ends_ns: Nanoseconds
@@ -69,7 +70,7 @@ class Block(Model):
 
 
 class Ready(Model):
-    """When a tensor is ready on the slowest worker."""
+    """The ready time of a tensor on the worker where it is ready last."""
 
     name: Name
     ready_ns: Nanoseconds
@@ -77,7 +78,10 @@ class Ready(Model):
 
 
 class Plan(Model):
-    """plan.json: what all workers adopt together; ``settings`` are the policy's, those changed."""
+    """A plan that all workers adopt together, as in plan.json.
+
+    ``settings`` are those of the policy's settings that the plan sets.
+    """
 
     schema_: Annotated[Literal[1], Field(alias="schema")] = SCHEMA
     number: Annotated[int, Field(ge=1, le=1 << 50)]
@@ -90,20 +94,23 @@ class Plan(Model):
 
 
 class Message(Model):
-    """``job`` is the address of the job's scheduler role; other jobs' messages are refused."""
+    """A message. ``job`` is the address of the job's scheduler role.
+
+    Messages of other jobs are refused.
+    """
 
     schema_: Annotated[Literal[1], Field(alias="schema")] = SCHEMA
     job: Name
 
 
 class FromWorker(Message):
-    """``worker`` is the role's name."""
+    """A message from a worker. ``worker`` is the role's name."""
 
     worker: Short
 
 
 class Hello(FromWorker):
-    """``client`` tells one life of a worker's client from the next; ``plan`` 0: none yet."""
+    """The first message. ``client`` identifies one life of the client; ``plan`` is 0 at first."""
 
     kind: Literal["hello"] = "hello"
     client: Name
@@ -115,23 +122,25 @@ class Hello(FromWorker):
 
 
 class ProfileReport(FromWorker):
-    """``profile.number`` grows with every new profile of this worker."""
+    """A new profile. ``profile.number`` grows with every new profile of this worker."""
 
     kind: Literal["profile"] = "profile"
     profile: Profile
 
 
 class SamplesReport(FromWorker):
-    """All that is known now, replacing what was said before."""
+    """All current samples. They replace those sent before."""
 
     kind: Literal["samples"] = "samples"
     samples: Annotated[list[Sample], Field(max_length=10_000)]
 
 
 class Status(FromWorker):
-    """``took``: iteration and nanoseconds, each once. ``refused``: by reason, since the start.
+    """The worker's progress, sent four times a second.
 
-    ``partition_bytes``: now; workers change it by themselves.
+    ``took``: number and duration (ns) of iterations; each is sent once. ``refused``: the number of
+    refusals since the start, by reason. ``partition_bytes``: the current size, which workers change
+    by themselves.
     """
 
     kind: Literal["status"] = "status"
@@ -142,7 +151,10 @@ class Status(FromWorker):
 
 
 class Staged(FromWorker):
-    """``error`` None: plan ``number`` is accepted. ``late``: its iteration has begun already."""
+    """The answer to plan ``number``. ``error`` None: it is accepted.
+
+    ``late``: it was refused because its iteration has already begun.
+    """
 
     kind: Literal["staged"] = "staged"
     number: Count
@@ -151,7 +163,7 @@ class Staged(FromWorker):
 
 
 class Adopted(FromWorker):
-    """Plan ``number`` is in force since ``iteration``."""
+    """Plan ``number`` has been in force since ``iteration``."""
 
     kind: Literal["adopted"] = "adopted"
     number: Count
@@ -159,26 +171,26 @@ class Adopted(FromWorker):
 
 
 class Bye(FromWorker):
-    """The worker leaves of its own will."""
+    """The worker leaves the job."""
 
     kind: Literal["bye"] = "bye"
 
 
 class Welcome(Message):
-    """``controller`` tells one life of the controller from the next."""
+    """The answer to ``Hello``. ``controller`` identifies one life of the controller."""
 
     kind: Literal["welcome"] = "welcome"
     controller: Name
 
 
 class Unknown(Message):
-    """Say hello, and all again."""
+    """The controller does not know the worker, which must say hello and send everything again."""
 
     kind: Literal["unknown"] = "unknown"
 
 
 class PlanOrder(Message):
-    """Adopt this."""
+    """A plan to adopt."""
 
     kind: Literal["plan"] = "plan"
     plan: Plan
@@ -194,7 +206,7 @@ _Kind = TypeVar("_Kind")
 
 
 class Refused(Exception):
-    """``reason`` is short and of a bounded number of kinds; the exception's text has the detail."""
+    """A message was refused. ``reason`` is one of a few short texts; ``str`` has the details."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -202,12 +214,12 @@ class Refused(Exception):
 
 
 def encode(message: Message) -> bytes:
-    """The one frame of ``message``."""
+    """The frame of ``message``."""
     return message.model_dump_json(by_alias=True).encode()
 
 
 def parse(adapter: TypeAdapter[_Kind], frames: list[bytes], job: str | None) -> _Kind:
-    """The message in ``frames``; Refused with the reason. ``job`` None: any job."""
+    """The message in ``frames``. Raises ``Refused`` with the reason. ``job`` None: any job."""
     if len(frames) != 1:
         raise Refused("not one frame", f"{len(frames)} frames")
     if len(frames[0]) > LARGEST_BYTES:

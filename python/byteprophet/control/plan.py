@@ -1,25 +1,26 @@
-"""From what the workers report to what all of them adopt: a pure function, plain data in and out.
+"""Makes a plan for all workers from their reports: a pure function of plain data.
 
-**Ready times.** A tensor can be summed when the last worker has sent it, so its ready time is that
-of the worker where it comes last, with that worker's spread.
+**Ready times.** A tensor can be summed when the last worker has sent it. So its ready time and
+spread are those of the worker where it is ready last.
 
-**Link.** Of each worker the slower direction, as all servers together see it: what is pushed has
-to come back. For what the log shows, the slowest worker's, who holds up all. Message cost and delay
-are the pushes', the largest there is: an answer to a pull may have waited for other workers.
+**Link.** A worker's bandwidth is that of its slower direction to all servers together, because
+everything that is pushed has to come back. The log shows the bandwidth of the slowest worker, which
+delays all others. Message cost and delay are the largest ones of pushes; those of pulls are not
+used, because an answer to a pull may have waited for other workers.
 
-**Blocks.** The intervals between predicted releases, and which tensors travel in each: the paper's
-blocks (Fig. 6, Algorithm 1), by strict priority in the fluid limit (``fluid.py``). They explain a
-plan. The policy decides by itself, message by message, from the ready times.
+**Blocks.** Blocks are the intervals between predicted releases, with the tensors sent in each.
+These are the paper's blocks (Fig. 6, Algorithm 1), by strict priority in the fluid limit
+(``strict_priority.py``). They only explain a plan: the policy decides by itself, message by
+message, from the ready times.
 
-**Prediction and settings.** The job is simulated (byteprophet.engine) with the very policy, on
-these ready times and links: with the settings that it was started with, and with other window
-sizes. A window is changed only where that wins clearly, as the simulation knows neither jitter nor
-CPU. The policy's bandwidth is not set: it estimates its link itself, and follows it faster than a
-plan.
+**Prediction and settings.** The job is simulated (byteprophet.engine) with the real policy on these
+ready times and links, with the job's own settings and with other window sizes. A window is changed
+only if that is clearly faster, because the simulation models neither jitter nor CPU. A plan does
+not set the policy's bandwidth: the policy estimates its link itself, and adapts faster than plans.
 
-**Order.** All workers send in one order, or sums wait for what one has sent and another has not
-(prophet/planned_order.h). The policy makes it from the ready times and the bandwidth of the slowest
-link, the setting plan_bandwidth_bps.
+**Order.** All workers must send in the same order; otherwise sums wait for tensors that only some
+workers have sent (prophet/policy/planned_order.h). The policy derives the order from the ready
+times and the bandwidth of the slowest link, the setting plan_bandwidth_bps.
 """
 
 from __future__ import annotations
@@ -31,30 +32,42 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from byteprophet import _core
-from byteprophet.control.fluid import Segment, strict_priority
 from byteprophet.control.messages import Block, Ready, Sample
-from byteprophet.engine.layout import numbers_of, partitions_of
+from byteprophet.engine import simulate
+from byteprophet.errors import UserError
+from byteprophet.job import (
+    Cluster,
+    Costs,
+    Host,
+    Job,
+    Model,
+    Parameter,
+    Policy,
+    Strategy,
+    Times,
+)
+from byteprophet.job.partitions import numbers_of
 from byteprophet.profile.model import Profile, TensorProfile
 from byteprophet.schedulers import PARTITION, STOCK_PARTITION_BYTES
+from byteprophet.strict_priority import Segment, strict_priority
 
-_TOGETHER_NS = 500_000  # releases closer than this are one
+_TOGETHER_NS = 500_000  # releases closer than this count as one
 _NS_BITS = 1e9
 _WINDOW = "window_max_bytes"
 _SMALLEST_WINDOW = (PARTITION, "window_floor_bytes")
 _ORDER = "plan_bandwidth_bps"
-_SIZES = (0.25, 0.5, 2.0, 4.0)  # of the window it was started with
+_SIZES = (0.25, 0.5, 2.0, 4.0)  # relative to the window that the job started with
 _CLEARLY = 0.98
 _ITERATIONS = 4
 
 
 class NoPlan(Exception):
-    """There is nothing to plan from, or it contradicts itself; one line says what."""
+    """The reports are missing or contradict each other. The text says so in one line."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A worker's; ``bandwidth_bps`` None: not known, taken as unlimited."""
+    """A worker's link. ``bandwidth_bps`` None: not known; it counts as unlimited."""
 
     bandwidth_bps: int | None
     spread_bps: int = 0
@@ -64,7 +77,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the workers report, one entry per worker; ``settings``: as the job was started."""
+    """The workers' reports, one entry per worker. ``settings``: those the job started with."""
 
     policy: str
     settings: Mapping[str, int]
@@ -73,26 +86,26 @@ class Facts:
 
     @property
     def partition_bytes(self) -> int:
-        """Of BytePS, in all workers."""
+        """BytePS' partition size, which is the same in all workers."""
         return max(1, self.settings.get(PARTITION, STOCK_PARTITION_BYTES))
 
 
 @dataclass(frozen=True)
 class Merged:
-    """All workers' profiles in one; ``tensors`` in forward order."""
+    """All workers' profiles merged into one. ``tensors`` are in forward order."""
 
     tensors: Sequence[TensorProfile]
     backward_ns: int
 
     @property
     def ready_ns(self) -> list[int]:
-        """From the first ready gradient."""
+        """Ready times of all tensors, counted from the first ready gradient."""
         return [tensor.ready_ns for tensor in self.tensors]
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A plan without its number and iteration; ``link`` is what it was made for."""
+    """A plan without its number and iteration. ``link`` is the link that it assumes."""
 
     settings: Mapping[str, int]
     ready: list[Ready]
@@ -102,11 +115,14 @@ class Solution:
 
 
 def solve(facts: Facts) -> Solution:
-    """The plan for ``facts``; NoPlan where there is none."""
+    """Makes the plan for ``facts``. Raises ``NoPlan`` if that is not possible."""
     merged = merge_profiles(facts.profiles)
     link = slowest_link(facts.samples)
+    releases: list[tuple[float, int]] = [
+        (ready_ns, place) for place, ready_ns in enumerate(merged.ready_ns)
+    ]
     segments = strict_priority(
-        merged.ready_ns,
+        releases,
         [_wire_ns(tensor.size_bytes, link, facts.partition_bytes) for tensor in merged.tensors],
     )
     ordered = link.bandwidth_bps is not None and facts.settings.get(_ORDER) == 0
@@ -119,14 +135,17 @@ def solve(facts: Facts) -> Solution:
             Ready(name=tensor.name, ready_ns=tensor.ready_ns, spread_ns=tensor.spread_ns)
             for tensor in merged.tensors
         ],
-        blocks=blocks(segments, merged.ready_ns, [tensor.name for tensor in merged.tensors]),
+        blocks=blocks(list(segments), merged.ready_ns, [tensor.name for tensor in merged.tensors]),
         predicted_iteration_ns=predicted_ns,
         link=link,
     )
 
 
 def merge_profiles(profiles: Sequence[Profile]) -> Merged:
-    """The latest ready times and the longest computations, tensor by tensor."""
+    """Merges profiles: each tensor gets its latest ready time and its longest forward pass.
+
+    Raises ``NoPlan`` if there is no profile or their tensors differ.
+    """
     if not profiles:
         raise NoPlan("no profile")
     by_name = [{tensor.name: tensor for tensor in profile.tensors} for profile in profiles]
@@ -148,11 +167,11 @@ def merge_profiles(profiles: Sequence[Profile]) -> Merged:
 
 
 def link_of(samples: Sequence[Sample]) -> Link:
-    """One worker's."""
+    """The link of the worker with these ``samples``."""
     totals: list[tuple[int, int]] = []
     for direction in ("push", "pull"):
         there = [sample for sample in samples if sample.direction == direction]
-        # What sees all servers together knows best; else each server has a share of the link.
+        # A sample of all servers together is the best. Otherwise, the shares of servers add up.
         there = [sample for sample in there if sample.server is None] or there
         if there:
             spread_bps = math.hypot(*(sample.spread_bps or 0 for sample in there))
@@ -168,16 +187,16 @@ def link_of(samples: Sequence[Sample]) -> Link:
 
 
 def slowest_link(samples: Sequence[Sequence[Sample]]) -> Link:
-    """That of the slowest worker of whom there are samples."""
+    """The link of the slowest worker that has samples."""
     links = [link_of(of_worker) for of_worker in samples]
     known = [link for link in links if link.bandwidth_bps is not None]
     return min(known, key=lambda link: link.bandwidth_bps or 0, default=Link(None))
 
 
 def blocks(
-    segments: Sequence[Segment], ready_ns: Sequence[int], names: Sequence[str]
+    segments: Sequence[Segment[float]], ready_ns: Sequence[int], names: Sequence[str]
 ) -> list[Block]:
-    """What travels between two releases; intervals in which nothing does are left out."""
+    """The tensors sent between each two releases. Empty intervals are left out."""
     edges: list[float] = []
     for release in sorted(ready_ns):
         if not edges or release - edges[-1] >= _TOGETHER_NS:
@@ -186,15 +205,15 @@ def blocks(
     found: list[Block] = []
     first = 0
     for starts_ns, ends_ns in itertools.pairwise(edges):
-        while first < len(segments) and segments[first].ends_ns <= starts_ns:
+        while first < len(segments) and segments[first][1] <= starts_ns:
             first += 1
         inside: dict[str, None] = {}
         last_ns = starts_ns
-        for segment in itertools.islice(segments, first, None):
-            if segment.starts_ns >= ends_ns:
+        for begin_ns, end_ns, place, _ in itertools.islice(segments, first, None):
+            if begin_ns >= ends_ns:
                 break
-            inside[names[segment.tensor]] = None
-            last_ns = min(segment.ends_ns, ends_ns)
+            inside[names[place]] = None
+            last_ns = min(end_ns, ends_ns)
         if inside:
             found.append(
                 Block(starts_ns=int(starts_ns), ends_ns=round(last_ns), tensors=list(inside))
@@ -209,13 +228,13 @@ def _wire_ns(size_bytes: int, link: Link, partition_bytes: int) -> float:
 
 
 def _choose(facts: Facts, merged: Merged, order: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """The settings that a plan is to have, ``order`` among them, and the iteration they give."""
+    """The best settings for a plan, including ``order``, and the predicted iteration in ns."""
     window_bytes = facts.settings.get(_WINDOW)
     if window_bytes is None:
         return dict(order), predict_ns(facts, merged, order)
     smallest = max(facts.settings.get(name, 0) for name in _SMALLEST_WINDOW)
     sizes = {max(smallest, int(window_bytes * size)) for size in _SIZES} - {window_bytes}
-    # Always named, also where it stays: an earlier plan may have changed it.
+    # The window is always set, even if it stays: an earlier plan may have changed it.
     best = {**order, _WINDOW: window_bytes}
     best_ns = predict_ns(facts, merged, best)
     limit_ns = best_ns * _CLEARLY
@@ -228,34 +247,42 @@ def _choose(facts: Facts, merged: Merged, order: Mapping[str, int]) -> tuple[dic
 
 
 def predict_ns(facts: Facts, merged: Merged, settings: Mapping[str, int]) -> int:
-    """The slowest worker's iteration in the engine, once it has settled."""
+    """The slowest worker's iteration in ns, in a simulation that has settled."""
     links = [link_of(of_worker) for of_worker in facts.samples]
     servers = 1 + max(
         (sample.server or 0 for of_worker in facts.samples for sample in of_worker), default=0
     )
-    sizes_bytes = tuple(max(1, tensor.size_bytes) for tensor in merged.tensors)
-    numbers = numbers_of([tensor.name for tensor in merged.tensors])
-    partitions = partitions_of(sizes_bytes, facts.partition_bytes, servers, numbers)
-    # Ready times count from the first ready gradient, which is some way into backward.
+    # Ready times count from the first ready gradient, which comes some time after backward begins.
     before_ns = max(0, merged.backward_ns - max(merged.ready_ns))
+    shape = (len(links), 1, len(merged.tensors))
+    ready_ns = np.array(merged.ready_ns, np.int64) + before_ns
+    job = Job(
+        Model(
+            tuple(Parameter(tensor.name, max(1, tensor.size_bytes)) for tensor in merged.tensors)
+        ),
+        Times(
+            forward_ns=np.broadcast_to([tensor.forward_ns for tensor in merged.tensors], shape),
+            ready_ns=np.broadcast_to(ready_ns, shape),
+            backward_ns=np.full(shape[:2], max(merged.backward_ns, max(merged.ready_ns))),
+            update_ns=np.zeros(shape, np.int64),
+        ),
+        Cluster(
+            tuple(Host(link.bandwidth_bps or 0, link.bandwidth_bps or 0) for link in links),
+            (Host(),) * servers,
+            Costs(
+                delay_ns=max(link.delay_ns for link in links) // 2,
+                message_cost_ns=max(link.message_cost_ns for link in links),
+            ),
+        ),
+        Strategy(
+            partition_bytes=facts.partition_bytes,
+            numbers=numbers_of([tensor.name for tensor in merged.tensors]),
+        ),
+        Policy(facts.policy, {**facts.settings, **settings}),
+    )
     try:
-        result = _core.simulate(
-            facts.policy,
-            {**facts.settings, **settings},
-            forward_ns=np.array([tensor.forward_ns for tensor in merged.tensors], np.int64),
-            ready_ns=np.array(merged.ready_ns, np.int64) + before_ns,
-            first_partition=partitions.first,
-            size_bytes=partitions.size_bytes,
-            server=partitions.server,
-            backward_ns=max(merged.backward_ns, max(merged.ready_ns)),
-            iterations=_ITERATIONS,
-            worker_bandwidth_bps=np.array([link.bandwidth_bps or 0 for link in links], np.int64),
-            server_bandwidth_bps=np.zeros(servers, np.int64),
-            delay_ns=max(link.delay_ns for link in links) // 2,
-            message_cost_ns=max(link.message_cost_ns for link in links),
-            answer_by_priority=True,  # patch 0031
-            known_profile=True,
-        )
-    except ValueError as error:
+        # Servers answer by priority: patch 0031.
+        run = simulate(job, iterations=_ITERATIONS, warmup_iterations=0, known_profile=True)
+    except UserError as error:
         raise NoPlan(str(error)) from None
-    return int(np.diff(result["start_ns"], axis=1)[:, -1].max())
+    return int(run.iteration_ns[-1])

@@ -1,4 +1,4 @@
-"""Counts what was refused, and keeps it from filling the log: one line per reason and period."""
+"""Counts refusals, and limits their lines in the log to one per reason and period."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_DETAIL = 300
 
 
 class Refusals:
-    """``record`` gets "refused" events: the first of a reason at once, later ones together."""
+    """Sends "refused" events to ``record``: the first of a reason at once, later ones together."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -20,13 +20,13 @@ class Refusals:
         self._details: dict[str, str] = {}
 
     def note(self, reason: str, detail: str, now_ns: int) -> None:
-        """Something was refused; ``reason`` is one of few, ``detail`` anything."""
+        """Counts a refusal. ``reason`` is one of a few texts; ``detail`` may be any text."""
         self._counts[reason] += 1
         self._details[reason] = detail[:_LONGEST_DETAIL]
         self.tick(now_ns)
 
     def tick(self, now_ns: int, final: bool = False) -> None:
-        """Logs what is due; ``final``: all that was not told yet."""
+        """Logs the counts that are due. ``final``: logs all counts that were not logged yet."""
         for reason, count in self._counts.items():
             told, told_ns = self._told.get(reason, (0, 0))
             if count > told and (told == 0 or final or now_ns - told_ns >= _PERIOD_NS):

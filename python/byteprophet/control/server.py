@@ -1,7 +1,7 @@
-"""The controller's process: one thread that waits, reads, decides and answers, in turn.
+"""The controller's process: one thread that waits, reads, decides and answers in a loop.
 
-Work per turn is bounded: so many messages, one plan. It runs at low priority, so that on a machine
-it shares with workers it computes when they don't.
+The work per turn is bounded: a limited number of messages, and one plan. The process runs at low
+priority, so that on a shared machine it computes while workers do not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NICENESS = 10
 
 
 class Controller:
-    """Serves one job until ``stop``; ``run_directory`` gets control.jsonl and plan.json."""
+    """Serves one job until ``stop``. Writes control.jsonl and plan.json to ``run_directory``."""
 
     def __init__(self, listen: str, keys: Keys, job: str, run_directory: Path) -> None:
         self._job = job
@@ -40,11 +40,11 @@ class Controller:
         self.endpoint = self._door.endpoint
 
     def stop(self) -> None:
-        """Ends ``serve`` soon; may be called from a signal handler or another thread."""
+        """Makes ``serve`` return soon. May be called from a signal handler or another thread."""
         self._stopped = True
 
     def serve(self) -> None:
-        """Returns after ``stop``."""
+        """Serves until ``stop`` is called."""
         self._record(
             "started", unix_ns=time.time_ns(), pid=os.getpid(), job=self._job, listen=self.endpoint
         )
@@ -73,14 +73,14 @@ class Controller:
             self._refusals.note(reason, reason, now_ns)
         orders = self._coordinator.tick(now_ns)
         for to, order in orders:
-            self._door.send(to, order)  # whoever does not get it does not accept it: issued anew
+            self._door.send(to, order)  # if it is lost, it is not accepted and is issued again
         if orders:
             self._log.write_plan(orders[-1][1].plan)
         self._refusals.tick(now_ns)
 
 
 def run_controller(listen: str, keys: Keys, job: str, run_directory: Path) -> None:
-    """Serves until SIGTERM or SIGINT. UserError where it cannot start."""
+    """Serves until SIGTERM or SIGINT. Raises ``UserError`` if it cannot start."""
     os.nice(_NICENESS)
     controller = Controller(listen, keys, job, run_directory)
 

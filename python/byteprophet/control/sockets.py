@@ -8,11 +8,11 @@ import zmq.utils.monitor
 from byteprophet.control.keys import Keys
 from byteprophet.control.messages import LARGEST_BYTES
 
-# Four times what is looked at: what is a little too large is refused and logged, what is far too
-# large ends the connection before it takes memory.
+# Four times the largest accepted message. A message that is a little too large is refused and
+# logged. One that is far too large ends the connection before it takes memory.
 _LARGEST_FRAME_BYTES = 4 * LARGEST_BYTES
 
-_HIGH_WATER_MARK = 128  # messages; what is beyond it is said again later, or was not worth it
+_HIGH_WATER_MARK = 128  # messages; beyond this, senders try again later or give up
 _HEARTBEAT_MS = 2000
 _SILENCE_MS = 6000
 _HANDSHAKE_MS = 5000
@@ -25,7 +25,7 @@ _FAILED = {
 
 
 def prepare(socket: zmq.Socket[bytes], keys: Keys) -> None:
-    """Sets limits, heartbeats and the socket's own keys; before bind or connect."""
+    """Sets limits, heartbeats and the socket's own keys. Must be called before bind or connect."""
     socket.linger = 0
     socket.sndhwm = socket.rcvhwm = _HIGH_WATER_MARK
     socket.maxmsgsize = _LARGEST_FRAME_BYTES
@@ -37,7 +37,7 @@ def prepare(socket: zmq.Socket[bytes], keys: Keys) -> None:
 
 
 def watch_handshakes(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """A socket that tells of handshakes on ``socket`` that failed; see ``failed_handshakes``."""
+    """A socket that reports failed handshakes on ``socket``, for ``failed_handshakes``."""
     events = 0
     for event in _FAILED:
         events |= int(event)
@@ -47,7 +47,7 @@ def watch_handshakes(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
 
 
 def failed_handshakes(monitor: zmq.Socket[bytes], most: int) -> list[str]:
-    """Why handshakes have failed since, at most ``most`` of them; never blocks."""
+    """The reasons for failed handshakes since the last call, at most ``most``. Never blocks."""
     reasons: list[str] = []
     while len(reasons) < most and monitor.poll(0):
         event = zmq.utils.monitor.recv_monitor_message(monitor, zmq.NOBLOCK)

@@ -1,4 +1,4 @@
-"""What a recorded run says about itself: where its time went, and what to blame."""
+"""Diagnoses a recorded run: shows where its time went, and what caused the waits."""
 
 from byteprophet.diagnose.compare import Comparison, compare
 from byteprophet.diagnose.diagnosis import Diagnosis, diagnose

@@ -1,11 +1,12 @@
-"""Where the time of each iteration went, worker by worker; the parts sum to the iteration exactly.
+"""Splits the time of each worker's iterations into parts that sum to the iteration exactly.
 
     forward, backward, update, computation   the thread computed (``computing.py``)
     communication   it waited for gradients that were queued, on links, or at a server
-    others          it waited, and its own part had arrived: another worker's had not yet
-    other           the script's own time, and threads that wake up
+    others          it waited after its own push had arrived, for another worker's push
+    other           the script's own time, and the time that threads take to wake up
 
-An update that runs beside computation costs nothing and is not counted; one that a wait is for is.
+An update that runs beside computation costs nothing and is not counted. An update that a wait is
+for is counted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from byteprophet.diagnose.computing import CALLED, Stretches, computing, overlapping, updating
 from byteprophet.diagnose.gates import Gate, Gates
-from byteprophet.diagnose.recorded import Ints, Recorded
+from byteprophet.diagnose.recorded import Ints, Recorded, Worker
 from byteprophet.timeline.tables import Kind
 
 PARTS = ("forward", "backward", "update", "computation", "communication", "others", "other")
@@ -26,9 +27,9 @@ PARTS = ("forward", "backward", "update", "computation", "communication", "other
 class Breakdown:
     """Shapes: W workers, I iterations, P of ``PARTS``.
 
-    ``parts_ns`` (W, I, P). ``blamed_ns`` (W, W): how much of its ``others`` each worker (first
-    axis) waited for which. ``waits_ns``: by tensor or other name that a wait or collective has,
-    what the thread waited for it per iteration, (W, I).
+    ``parts_ns`` (W, I, P). ``blamed_ns`` (W, W): the ``others`` time of each worker (first axis),
+    by the worker it waited for (second axis). ``waits_ns``: waiting time of the thread per
+    iteration, (W, I), by the name of the wait or collective (a tensor or another name).
     """
 
     parts_ns: Ints
@@ -37,7 +38,7 @@ class Breakdown:
 
 
 def breakdown(run: Recorded) -> Breakdown:
-    """Of all iterations that count."""
+    """The breakdown of all measured iterations."""
     gates = Gates(run)
     shape = (len(run.workers), len(run.iterations))
     found = Breakdown(
@@ -47,10 +48,30 @@ def breakdown(run: Recorded) -> Breakdown:
     )
     for worker, own in enumerate(run.workers):
         thread, updates = computing(own), updating(own)
+        called = np.isin(thread.kind, [int(kind) for kind in CALLED])
+        for kind, part in CALLED.items():
+            found.parts_ns[worker, :, PARTS.index(part)] += _inside_ns(
+                own, thread, np.flatnonzero(thread.kind == kind)
+            )
         first = max(0, thread.at(int(own.starts_ns[0]) + 1))
-        for stretch in range(first, len(thread.row)):
+        for stretch in (first + np.flatnonzero(~called[first:])).tolist():
             _add(run, gates, worker, thread, updates, stretch, found)
     return found
+
+
+def _inside_ns(own: Worker, thread: Stretches, which: Ints) -> Ints:
+    """Time in each iteration, (I,), covered by the stretches with the indices ``which``."""
+    begins_ns, ends_ns = thread.begin_ns[which], thread.end_ns[which]
+    until_ns = np.append(0, np.cumsum(ends_ns - begins_ns))
+
+    def before_ns(times_ns: Ints) -> Ints:
+        place = np.searchsorted(begins_ns, times_ns, "left")
+        # All stretches that began before, less the remainder of the last one.
+        left_ns = np.maximum(0, np.append(0, ends_ns)[place] - times_ns)
+        taken_ns: Ints = until_ns[place] - left_ns
+        return taken_ns
+
+    return before_ns(own.ends_ns) - before_ns(own.starts_ns)
 
 
 def _add(
@@ -62,25 +83,20 @@ def _add(
     stretch: int,
     found: Breakdown,
 ) -> None:
-    """One stretch, to each iteration that it reaches into."""
+    """Add one wait or collective to each iteration that it overlaps."""
     own = run.workers[worker]
     kind, row = int(thread.kind[stretch]), int(thread.row[stretch])
     whole = int(thread.begin_ns[stretch]), int(thread.end_ns[stretch])
-    gate, name = None, ""
-    if kind in (Kind.WAIT, Kind.COLLECTIVE):
-        name = own.names.get(int(own.spans["name"][row]), "")
-        if kind == Kind.COLLECTIVE:
-            gate = gates.of_collective(worker, row)
-        else:
-            gate = gates.of_wait(worker, name, whole[1])
+    name = own.names.get(int(own.spans["name"][row]), "")
+    if kind == Kind.COLLECTIVE:
+        gate: Gate | None = gates.of_collective(worker, row)
+    else:
+        gate = gates.of_wait(worker, name, whole[1])
     reached = overlapping(own.starts_ns, own.ends_ns, *whole)
     for iteration in range(reached.start, reached.stop):
         begin_ns = max(int(own.starts_ns[iteration]), whole[0])
         end_ns = min(int(own.ends_ns[iteration]), whole[1])
         parts_ns = found.parts_ns[worker, iteration]
-        if kind in CALLED:
-            parts_ns[PARTS.index(CALLED[kind])] += end_ns - begin_ns
-            continue
         split_ns = split(gate, updates, begin_ns, end_ns)
         for part, time_ns in split_ns.items():
             parts_ns[PARTS.index(part)] += time_ns

@@ -1,8 +1,8 @@
-"""Two runs side by side: what changed, where.
+"""Compares two runs: what changed, and where.
 
-Times of parts are means over iterations and workers, so that their changes sum to the change of
-the mean iteration. The ratio of the medians comes with the interval that iterations' spread gives
-it (``bench/spread.py``): of two single runs it knows nothing of what differs from run to run.
+Times of parts are means over iterations and workers, so their changes sum to the change of the mean
+iteration. The interval of the ratio of medians reflects the spread of the iterations
+(``bench/spread.py``). It does not reflect differences between repeated runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byteprophet.bench.spread import ratio
 from byteprophet.diagnose.breakdown import PARTS
 from byteprophet.diagnose.diagnosis import Diagnosis
 
@@ -27,10 +26,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """``ratio``: this run's median iteration over the other's; in 95 of 100 cases within the rest.
+    """``ratio``: this run's median iteration over the other's, with its 95% interval.
 
-    ``parts`` sum to ``iteration``; ``waits``: of the computing threads, by tensor, the largest
-    changes first; ``shares``: how busy everything was.
+    ``parts`` sum to ``iteration``. ``waits``: waits of the computing threads, by tensor, the
+    largest changes first. ``shares``: how busy workers, links and servers were.
     """
 
     ratio: float
@@ -43,8 +42,11 @@ class Comparison:
 
 
 def compare(this: Diagnosis, other: Diagnosis) -> Comparison:
-    """What is different in ``this`` from ``other``."""
+    """How ``this`` differs from ``other``."""
     both = this, other
+    # Importing this also imports the code that runs jobs; only a comparison should pay for that.
+    from byteprophet.bench.spread import ratio
+
     over = ratio([(this.run.iteration_ns.tolist(), other.run.iteration_ns.tolist())])
     means_ns = [found.breakdown.parts_ns.mean(axis=(0, 1)) for found in both]
     parts = [

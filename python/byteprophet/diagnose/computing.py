@@ -1,24 +1,28 @@
-"""What the thread that computes did at any time: one thing, without gaps and overlaps.
+"""What the training thread did at any time: exactly one thing, without gaps or overlaps.
 
-Spans overlap: a wait is nested in a layer, an update runs beside a backward pass, a collective
-behind both. At any time the first of these counts that is there,
+Recorded spans do overlap: a wait is nested in a layer, an update runs beside a backward pass, and
+collectives run behind both. At any time, the first active kind of this list counts:
 
     wait, forward, backward, update, other computation, collective, send, receive
 
-and of one kind the span that began last, which is the inner one. What none covers is a stretch of
-row -1: the script's own time. So the stretches of an iteration sum to it, and communication
-counts only where nothing was computed meanwhile.
+Among active spans of the same kind, the one that began last counts, because it is the inner one.
+Time without any span forms a stretch with row -1: the script's own time. So the stretches of an
+iteration sum to the iteration, and communication counts only while nothing is computed.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from byteprophet.diagnose.recorded import Ints, Worker
+from byteprophet.order_statistics import distinct
 from byteprophet.timeline.tables import Kind, Rows
 
 NOTHING = -1
@@ -29,7 +33,7 @@ COMPUTED: Mapping[int, str] = {
     Kind.UPDATE: "update",
     Kind.COMPUTE: "computation",
 }
-"""How breakdown and critical path call the kinds of computation."""
+"""Names of the kinds of computation in the breakdown and on the critical path."""
 
 CALLED: Mapping[int, str] = {
     **COMPUTED,
@@ -37,7 +41,7 @@ CALLED: Mapping[int, str] = {
     Kind.RECEIVE: "communication",
     NOTHING: "other",
 }
-"""The same of all kinds that need no looking into: what they waited for was not recorded."""
+"""These and all other kinds without a recorded cause, which need no further analysis."""
 
 _ORDER = (
     Kind.WAIT,
@@ -53,9 +57,9 @@ _ORDER = (
 
 @dataclass(frozen=True)
 class Stretches:
-    """Shape (n,) each: ``begin_ns`` is the ``end_ns`` before.
+    """Consecutive stretches of time, shape (n,) each: a ``begin_ns`` is the ``end_ns`` before it.
 
-    ``row``: of the spans that these are of, or -1; ``kind``: its, or ``NOTHING``.
+    ``row``: the row of the span that covers the stretch, or -1; ``kind``: its kind, or ``NOTHING``.
     """
 
     begin_ns: Ints
@@ -64,12 +68,18 @@ class Stretches:
     kind: Ints
 
     def at(self, time_ns: int) -> int:
-        """Which stretch is there just before ``time_ns``; -1: before all of them."""
-        index = int(np.searchsorted(self.begin_ns, time_ns, "left")) - 1
-        return index if index >= 0 and time_ns <= self.end_ns[index] else -1
+        """Index of the stretch just before ``time_ns``; -1 if ``time_ns`` is before all of them."""
+        begins_ns, ends_ns = self._edges_ns
+        index = bisect_left(begins_ns, time_ns) - 1
+        return index if index >= 0 and time_ns <= ends_ns[index] else -1
+
+    @cached_property
+    def _edges_ns(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Begins and ends as lists, in which a single search is much faster than in arrays."""
+        return self.begin_ns.tolist(), self.end_ns.tolist()
 
     def covered_ns(self, begin_ns: int, end_ns: int) -> int:
-        """How much of an interval spans cover."""
+        """How much of the interval is covered by spans."""
         touched = overlapping(self.begin_ns, self.end_ns, begin_ns, end_ns)
         since_ns = np.maximum(self.begin_ns[touched], begin_ns)
         until_ns = np.minimum(self.end_ns[touched], end_ns)
@@ -77,19 +87,30 @@ class Stretches:
 
 
 def overlapping(begins_ns: Ints, ends_ns: Ints, begin_ns: int, end_ns: int) -> slice:
-    """Which of the intervals, that follow one another, reach into one from begin to end."""
+    """Which of the disjoint, ordered intervals overlap the one from ``begin_ns`` to ``end_ns``."""
     first = int(np.searchsorted(ends_ns, begin_ns, "right"))
     return slice(first, max(first, int(np.searchsorted(begins_ns, end_ns, "left"))))
 
 
 def computing(worker: Worker) -> Stretches:
-    """Of a worker, over all that it recorded of iterations."""
-    return stretches(worker.spans, _ORDER, *_known_ns(worker))
+    """The stretches of a worker, over all its recorded iterations."""
+    return _kept(worker, _ORDER)
 
 
 def updating(worker: Worker) -> Stretches:
-    """Of the worker's updates alone, over the same time."""
-    return stretches(worker.spans, (Kind.UPDATE,), *_known_ns(worker))
+    """The stretches of the worker's updates alone, over the same time."""
+    return _kept(worker, (Kind.UPDATE,))
+
+
+_found: WeakKeyDictionary[Worker, dict[tuple[Kind, ...], Stretches]] = WeakKeyDictionary()
+"""Kept as long as the worker, because every part of a diagnosis needs the same stretches."""
+
+
+def _kept(worker: Worker, order: tuple[Kind, ...]) -> Stretches:
+    known = _found.setdefault(worker, {})
+    if order not in known:
+        known[order] = stretches(worker.spans, order, *_known_ns(worker))
+    return known[order]
 
 
 def _known_ns(worker: Worker) -> tuple[int, int]:
@@ -99,7 +120,7 @@ def _known_ns(worker: Worker) -> tuple[int, int]:
 
 
 def stretches(spans: Rows, order: Sequence[Kind], begin_ns: int, end_ns: int) -> Stretches:
-    """What of ``spans`` counts, from ``begin_ns`` to ``end_ns``; ``order``: of kinds."""
+    """Stretches of ``spans`` from ``begin_ns`` to ``end_ns``; ``order``: kinds by priority."""
     places = np.full(len(Kind), len(order), np.int64)
     places[list(order)] = np.arange(len(order))
     place = places[spans["kind"]]
@@ -107,7 +128,7 @@ def stretches(spans: Rows, order: Sequence[Kind], begin_ns: int, end_ns: int) ->
     ends_ns = np.minimum(spans["end_ns"], end_ns)
     wanted = np.flatnonzero((place < len(order)) & (begins_ns < ends_ns))
     wanted = wanted[np.argsort(begins_ns[wanted], kind="stable")]
-    cuts_ns = np.unique(np.concatenate([[begin_ns, end_ns], begins_ns[wanted], ends_ns[wanted]]))
+    cuts_ns = distinct(np.concatenate([[begin_ns, end_ns], begins_ns[wanted], ends_ns[wanted]]))
     waiting = list(
         zip(
             begins_ns[wanted].tolist(),
@@ -131,7 +152,7 @@ def stretches(spans: Rows, order: Sequence[Kind], begin_ns: int, end_ns: int) ->
 
 
 def _joined(cuts_ns: Ints, rows: Ints, spans: Rows) -> Stretches:
-    """Neighbours of one row as one stretch."""
+    """Join neighbouring stretches of the same row."""
     first = np.flatnonzero(np.append(True, np.diff(rows) != 0)[: len(rows)])
     row = rows[first]
     kinds = np.append(spans["kind"].astype(np.int64), NOTHING)

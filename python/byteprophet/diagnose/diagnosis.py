@@ -1,4 +1,4 @@
-"""All that can be said of a recorded run, together."""
+"""The complete diagnosis of a recorded run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from byteprophet.diagnose.recorded import Recorded, load_recorded
 from byteprophet.diagnose.stragglers import Stragglers, stragglers
 from byteprophet.diagnose.utilisation import Utilisation, utilisation
 from byteprophet.errors import UserError
-from byteprophet.graph.measured import measure_run
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
+from byteprophet.order_statistics import quantile
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import Changes
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Of the run in ``directory``. ``gradients``: by worker. ``bound_ns``: no iteration is shorter.
+    """Diagnosis of the run in ``directory``. ``gradients``: by worker. ``bound_ns``: lower bound.
 
-    ``prediction``: of the job as it was recorded, replayed; None where it cannot be replayed, and
-    ``not_predicted`` says why.
+    ``prediction``: the replay of the job as recorded; None if it cannot be replayed, and
+    ``not_predicted`` then says why.
     """
 
     directory: Path
@@ -45,14 +47,15 @@ class Diagnosis:
     not_predicted: str = ""
 
     def spread_ns(self) -> dict[str, int]:
-        """Of the slowest worker's iterations: median, 10th and 90th percentile."""
-        p10, median, p90 = np.percentile(self.run.iteration_ns, (10, 50, 90))
-        return {"median": int(median), "p10": int(p10), "p90": int(p90)}
+        """Median, 10th and 90th percentile of the slowest worker's iterations."""
+        shares = {"median": 0.5, "p10": 0.1, "p90": 0.9}
+        return {name: int(quantile(self.run.iteration_ns, shares[name])) for name in shares}
 
     def mean_shares(self) -> Iterator[tuple[str, float]]:
-        """How busy every worker, link and server was on average: name and share, where known.
+        """Yield the name and mean utilisation of every worker, link and server, where known.
 
-        Of a link whose rate is known, of that rate; of others, the time with anything under way.
+        For a link with a known rate, this is the share of that rate; for other links, the share of
+        the time in which anything was in flight.
         """
         for name, share in self._shares():
             if not np.isnan(share):
@@ -73,28 +76,28 @@ class Diagnosis:
             yield f"server {server} sums", share
 
 
-def diagnose(run_directory: Path) -> Diagnosis:
-    """The diagnosis of a run directory; UserError in one line where there is none."""
-    run = load_recorded(run_directory)
+def diagnose(source: Run) -> Diagnosis:
+    """Diagnose a run; UserError in one line if that is impossible."""
+    run = load_recorded(source)
     found = breakdown(run)
-    paced = paced_config(run_directory)
-    prediction, not_predicted = _prediction(run_directory, run)
+    paced = paced_config(source.directory)
+    prediction, not_predicted = _prediction(source, run)
     return Diagnosis(
-        directory=run_directory,
+        directory=source.directory,
         run=run,
         breakdown=found,
         path=critical_path(run),
         utilisation=utilisation(run),
         stragglers=stragglers(run),
         gradients=[gradients(run, worker, found) for worker in range(len(run.workers))],
-        facts=facts(run_directory, run, paced),
+        facts=facts(source.directory, run, paced),
         bound_ns=prediction.bound_ns if prediction else paced_bound_ns(run, paced),
         prediction=prediction,
         not_predicted=not_predicted,
     )
 
 
-def _prediction(run_directory: Path, run: Recorded) -> tuple[Prediction | None, str]:
+def _prediction(source: Run, run: Recorded) -> tuple[Prediction | None, str]:
     if not run.config:
         return None, "a replay needs config.toml, which this directory does not have"
     if run.config.get("workers") != len(run.workers):
@@ -103,6 +106,6 @@ def _prediction(run_directory: Path, run: Recorded) -> tuple[Prediction | None, 
             "recorded: a replay knows one process per worker"
         )
     try:
-        return predict(measure_run(run_directory), Changes()), ""
+        return predict(measure_run(source), Changes()), ""
     except UserError as error:
         return None, str(error)

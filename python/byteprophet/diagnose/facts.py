@@ -1,18 +1,20 @@
-"""What a run was: job, settings, links, machine, as far as its directory says."""
+"""Facts about a run, as far as its directory has them: job, settings, links, machine."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from byteprophet.bench.machine import describe_machine
+from byteprophet.bound import bound_ns
 from byteprophet.diagnose.recorded import Recorded
 from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.job import Cluster, Host, Job, Policy, Strategy
+from byteprophet.machine import describe_machine
 from byteprophet.network import payload_bps
+from byteprophet.paced.worker_config import WorkerConfig, read_worker_config
 from byteprophet.timeline.events import Origin
-from byteprophet.workload.bound import iteration_bound_ns
-from byteprophet.workload.worker_config import WorkerConfig, read_worker_config
+from byteprophet.workload.as_job import model_of, times_of
 
 _OF_CONFIG = (
     "scheduler",
@@ -20,6 +22,7 @@ _OF_CONFIG = (
     "servers",
     "bandwidth_bps",
     "worker_bandwidth_bps",
+    "server_bandwidth_bps",
     "steps",
     "partition_bytes",
     "settings",
@@ -27,7 +30,7 @@ _OF_CONFIG = (
 
 
 def paced_config(run_directory: Path) -> WorkerConfig | None:
-    """What the paced workers of a job were told; None: there were none, or it cannot be read."""
+    """The configuration of a job's paced workers; None if it had none, or it cannot be read."""
     try:
         return read_worker_config(run_directory / "worker.toml")
     except UserError:
@@ -35,10 +38,10 @@ def paced_config(run_directory: Path) -> WorkerConfig | None:
 
 
 def facts(run_directory: Path, run: Recorded, paced: WorkerConfig | None) -> dict[str, Any]:
-    """Plain data; what is not known is None.
+    """The facts as plain data; None stands for what is not known.
 
-    ``machine`` is described only where the run was recorded on this one, since it was started:
-    runs do not say what they ran on.
+    ``machine`` is described only if the run was recorded on this machine since its last boot,
+    because runs do not record their machine.
     """
     status = _json(run_directory / "summary.json").get("status")
     return {
@@ -63,17 +66,22 @@ def paced_bound_ns(run: Recorded, paced: WorkerConfig | None) -> int | None:
         return None
     own = [rate for rate in (config.get("worker_bandwidth_bps") or {}).values() if rate]
     rates_bps = [rate for rate in (config.get("bandwidth_bps"), *own) if rate]
-    return iteration_bound_ns(
-        workload,
-        bandwidth_bps=payload_bps(min(rates_bps)) if rates_bps else None,
-        workers=len(run.workers),
-        servers=config["servers"],
+    slowest_bps = (payload_bps(min(rates_bps)) or 0) if rates_bps else 0
+    workers = len(run.workers)
+    return bound_ns(
+        Job(
+            model_of(workload),
+            times_of(workload, workers),
+            Cluster((Host(slowest_bps, slowest_bps),) * workers, (Host(),) * config["servers"]),
+            Strategy(),
+            Policy(str(config.get("scheduler"))),
+        )
     )
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = read_json(path)
+    except UserError:
         return {}
     return content if isinstance(content, dict) else {}

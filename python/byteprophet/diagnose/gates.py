@@ -1,18 +1,18 @@
-"""What ended a wait: the partition that came back last, or the collective, and what it waited for.
+"""Finds what ended a wait: the last partition to come back, or a collective, and its own waits.
 
-A wait for a gradient ends once the last of its partitions is back and its update is made. Of that
-partition is known, as far as it was recorded, when this worker's push reached the server, when the
-last worker's did, and when the answer was here:
+A wait for a gradient ends when its last partition has come back and its update has been made. For
+that partition, the following times are known as far as they were recorded:
 
-    own          the push of this worker was at the server
-    last         that of the last worker was: from ``own`` to ``last`` is waiting for others
-    there        the answer was here: what follows is the update, or a thread that wakes up
+    own          this worker's push reached the server
+    last         the last worker's push reached it: ``own`` to ``last`` is waiting for others
+    there        the answer reached this worker; then come the update, or a thread's wake-up
 
-Of a collective the same: this rank began it, the last rank did, it ended. Under ``stock`` nobody
-recorded when a worker had an answer, so it is taken to be there when the wait ended.
+The times of a collective are similar: this rank began it, the last rank began it, it ended. Under
+``stock`` nothing recorded when an answer reached its worker, so the end of the wait is taken for
+it.
 
-A wait is for the tensor that it is named after, else for all; what came back last before its end
-ended it. That holds whichever iteration the tensor was of.
+A wait is for the tensor in its name, or else for all tensors. It was ended by what came back last
+before its end, whatever iteration that tensor belonged to.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from byteprophet.diagnose.recorded import Ints, Recorded, Worker
+from byteprophet.order_statistics import distinct
 from byteprophet.timeline.tables import Kind, Rows, tensor_of
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Times as above. ``late``: index of the worker that was last, -1: not known.
+    """The times above. ``late``: index of the worker that was last, -1 if not known.
 
-    ``transfer``: row of the worker's transfers; ``served``: of the servers', ``last_served`` that
-    of the last worker; ``span``: a collective's row. -1: none.
+    ``transfer``: row of the worker's transfers. ``served``, ``last_served``: rows of the servers,
+    for this worker and the last one. ``span``: row of a collective. -1: none.
     """
 
     own_ns: int
@@ -66,7 +67,7 @@ class Gates:
         return self._with_round(served, end_ns, -1) if served >= 0 else None
 
     def of_collective(self, worker: int, span: int) -> Gate:
-        """A collective's own."""
+        """The gate of a collective itself."""
         row = self._run.workers[worker].spans[span]
         last_ns, late = self._collectives.last_begin(worker, span)
         return Gate(int(row["begin_ns"]), last_ns, int(row["end_ns"]), late, span=span)
@@ -97,12 +98,20 @@ class _Returns:
         self._all = np.flatnonzero(pulled_ns > 0)
         self._all_pulled_ns = pulled_ns[self._all]
         numbers = tensor_of(transfers)[self._all]
-        self._rows: dict[str, tuple[Ints, Ints]] = {}  # and when they were pulled
-        for number in np.unique(numbers).tolist():
+        self._rows: dict[str, tuple[Ints, Ints]] = {}  # by parameter; and when they were pulled
+        sent: dict[str, list[int]] = {}  # numbers: a parameter travels alone, then in a buffer
+        for number in distinct(numbers).tolist():
             if name := run.tensors.get(number):
-                rows = self._all[numbers == number]
-                self._rows[name] = rows, pulled_ns[rows]
-        # ps-lite numbers workers as their ranks are sorted.
+                for parameter in run.fused.of(name):
+                    sent.setdefault(parameter, []).append(number)
+        found: dict[tuple[int, ...], tuple[Ints, Ints]] = {}
+        for parameter, of_parameter in sent.items():
+            together = tuple(of_parameter)
+            if together not in found:
+                rows = self._all[np.isin(numbers, together)]
+                found[together] = rows, pulled_ns[rows]
+            self._rows[parameter] = found[together]
+        # ps-lite numbers workers in the order of their ranks.
         served = np.flatnonzero((run.served["worker"] == worker) & (run.served["answered_ns"] > 0))
         self._served = served[np.argsort(run.served["answered_ns"][served], kind="stable")]
         self._answered_ns = run.served["answered_ns"][self._served]
@@ -118,7 +127,7 @@ class _Returns:
 
 
 class Collectives:
-    """The collectives of all ranks; the n-th of a name in an iteration is one on all of them."""
+    """Matches collectives of all ranks: the n-th of a name and iteration is the same on all."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
@@ -146,11 +155,11 @@ class Collectives:
             self._ended[-1][""] = rows[order]
 
     def last_begin(self, worker: int, span: int) -> tuple[int, int]:
-        """When the last rank began it, and which: a worker's index."""
+        """When the last rank began the collective, and the index of that worker."""
         return max(self._begins[self._meeting[worker][span]])
 
     def last_ended(self, worker: int, name: str, end_ns: int) -> int:
-        """The row of the one that ended last before ``end_ns``: of ``name``, else any; or -1."""
+        """Row of the collective that ended last before ``end_ns``: of ``name``, else any; or -1."""
         ended = self._ended[worker]
         rows = ended.get(name, ended[""])
         ends_ns = self._workers[worker].spans["end_ns"][rows]
@@ -158,12 +167,12 @@ class Collectives:
         return int(rows[place]) if place >= 0 else -1
 
     def meetings(self) -> Mapping[tuple[str, int, int], Sequence[tuple[int, int]]]:
-        """Per collective (name, iteration, how-manieth): begin and worker of each rank."""
+        """Start and worker of each rank, by collective: name, iteration, occurrence from 1."""
         return self._begins
 
 
 def _last_of_rounds(served: Rows, server: Ints) -> Ints:
-    """Per row, the row of its key's and round's last arrival."""
+    """For each row, the row of the last arrival in the same round of its key."""
     if not len(served):
         return np.zeros(0, np.int64)
     order = np.lexsort((served["arrived_ns"], served["round"], served["key"], server))

@@ -1,12 +1,13 @@
-"""What a worker's link carried when, one partition at a time, from times at its ends alone.
+"""What a worker's link carried, one partition at a time, using only times at both ends.
 
-Partitions that are under way together share the link, and end one after the other. So each is
-given the time from the end of the one before, or from when it was sent if that is later, until its
-own end: then the link was busy exactly while anything was under way, and each partition's bytes
-passed in its own stretch. ``network/estimate.py`` measures bandwidth by the same busy time.
+Partitions that are in flight together share the link, and end one after the other. So each one gets
+the time from the end of the previous partition, or from its own sending if that is later, until its
+own end. The link is then busy exactly while anything is in flight, and each partition's bytes
+pass during its own stretch. ``monitor/estimate.py`` measures bandwidth with the same busy time.
 
-    push   from sent to its arrival at the server; without servers' tables to its acknowledgement
-    pull   from the answer's departure, or else the acknowledgement, to its end
+    push   from its sending to its arrival at the server, or without servers' tables to its
+           acknowledgement
+    pull   from the answer's departure, or else from the acknowledgement, to its arrival
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DIRECTIONS = ("push", "pull")
 
 @dataclass(frozen=True)
 class Carried:
-    """Shape (n,) each, in order, disjoint: from when to when, and the row of the transfer."""
+    """Ordered, disjoint stretches, shape (n,) each: start, end, and the row of the transfer."""
 
     begin_ns: Ints
     end_ns: Ints

@@ -1,25 +1,24 @@
-"""The critical path: from the last iteration's end back to the first one's begin, step by step.
+"""The critical path: from the last iteration's end back to the first one's start, step by step.
 
-Each step is what the one after it waited for, as it was recorded:
+Each step is what the next step waited for, according to the recording:
 
-    forward, backward, update, computation     of a layer, in the thread that computes
-    other          its time between them, and threads that wake up
+    forward, backward, update, computation     of a layer, in the training thread
+    other          that thread's time between these, and the time that threads take to wake up
     pull           a partition's answer passed the worker's link: "worker 0 down"
-    answer         its turn at the server, behind more urgent answers
-    sum, to sum    it was added up; the last push had come, and waited for the sum
+    answer         the answer waited at the server, behind more urgent answers
+    sum, to sum    the server summed; the last push had arrived and waited for the sum
     push           the push that came last passed its worker's link: "worker 1 up"
-    link busy      that push was ready, or the answer had left, and the link carried this one
+    link busy      that push was ready, or that answer had left, but the link carried this partition
     queued         the push was ready, and the link carried nothing
     collective     from when the last rank began it
-    communication  a wait of which no more is known
+    communication  a wait whose cause was not recorded
 
-From a gradient that was queued the path goes on where it was made: in the backward pass of the
-worker that pushed last. So it can leave an iteration before its begin, and jump over what another
-path would have had: what is not on the path could be shorter without an iteration being shorter.
-Steps follow one another without gaps, so those of an iteration sum to it: of the worker on which
-the path ends, the one that was last.
+From a gradient that was queued, the path continues in the backward pass of the worker that pushed
+last. So it can leave an iteration before reaching the iteration's start, and skip work that is not
+on it: making such work shorter would not make an iteration shorter. Steps follow one another
+without gaps. So the steps of an iteration sum to it, for the worker that ended last.
 
-Without servers' tables a push ends with its acknowledgement, and what is behind it is "pull".
+Without servers' tables, a push is taken to end with its acknowledgement, and "pull" begins there.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from byteprophet.timeline.tables import Kind
 
 @dataclass(frozen=True)
 class Step:
-    """One step; ``name``: of its layer, tensor or collective; ``where``: role, or link of it."""
+    """One step. ``name``: its layer, tensor or collective. ``where``: a role, or a role's link."""
 
     kind: str
     name: str
@@ -49,9 +48,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Path:
-    """``steps``: from first to last, each begins where the one before ends.
+    """``steps``: in the order of time; each begins where the previous one ends.
 
-    ``worker``: index of the one on which it ends, whose iterations it is cut into.
+    ``worker``: index of the worker on which the path ends. Its iterations divide the path.
     """
 
     steps: Sequence[Step]
@@ -59,7 +58,7 @@ class Path:
 
 
 def critical_path(run: Recorded) -> Path:
-    """Of all iterations that count."""
+    """The critical path through all measured iterations."""
     ends_ns = [int(worker.ends_ns[-1]) for worker in run.workers]
     worker = int(np.argmax(ends_ns))
     walk = _Walk(run, int(run.workers[worker].starts_ns[0]))
@@ -68,12 +67,12 @@ def critical_path(run: Recorded) -> Path:
 
 
 def inside_ns(run: Recorded, path: Path) -> Ints:
-    """How much of each step lies in the iterations that the path is cut into."""
+    """How much of each step lies in the iterations that divide the path."""
     own = run.workers[path.worker]
     before_ns = np.append(0, np.cumsum(own.ends_ns - own.starts_ns))
 
     def until(times_ns: Ints) -> Ints:
-        """The time of iterations before each of these."""
+        """The summed length of iterations before each of these times."""
         begun = np.searchsorted(own.starts_ns, times_ns, "right")
         left_ns = np.maximum(0, own.ends_ns[np.maximum(0, begun - 1)] - times_ns)
         passed_ns: Ints = before_ns[begun] - np.where(begun > 0, left_ns, 0)
@@ -84,7 +83,7 @@ def inside_ns(run: Recorded, path: Path) -> Ints:
 
 
 class _Walk:
-    """Goes back in time, down to ``first_ns``; ``steps`` are latest first."""
+    """Walks back in time, down to ``first_ns``; ``steps`` are in reverse order of time."""
 
     def __init__(self, run: Recorded, first_ns: int) -> None:
         self.steps: list[Step] = []
@@ -104,14 +103,14 @@ class _Walk:
         while self._now_ns > self._first_ns:
             before_ns = self._now_ns
             worker = self._behind(worker)
-            # Should clocks or recordings be such that nothing leads on, the thread's own past does.
+            # If clocks or recordings lead nowhere, continue with this thread's own past.
             if self._now_ns == before_ns:
                 self._take("other", "", self._role(worker), self._begin_ns(worker))
                 if self._now_ns == before_ns:
                     self._take("other", "", self._role(worker), self._first_ns)
 
     def _behind(self, worker: int) -> int:
-        """Takes what ``worker`` did until now, and what that waited for; where the path goes on."""
+        """Take what ``worker`` did until now and what that waited for; return the next worker."""
         thread = self._threads[worker]
         index = thread.at(self._now_ns)
         if index < 0:
@@ -125,7 +124,7 @@ class _Walk:
             self._take(CALLED[kind], name, self._role(worker), begin_ns)
             return worker
         if kind == Kind.COLLECTIVE and int(spans["end_ns"][row]) > self._now_ns:
-            # The thread went on before it ended: it was not what was waited for.
+            # The thread went on before the collective ended, so it did not wait for it.
             self._take("other", "", self._role(worker), begin_ns)
             return worker
         gate = (
@@ -134,7 +133,7 @@ class _Walk:
             else self._gates.of_collective(worker, row)
         )
         if gate is None or gate.there_ns <= begin_ns:
-            # Communication was over before: the wait was for the updater, or nothing is known.
+            # Communication ended earlier: the thread waited for the updater or an unknown cause.
             kind_of = "communication" if gate is None else "other"
             self._take_updates(worker, begin_ns, kind_of, name)
             return worker
@@ -142,7 +141,7 @@ class _Walk:
         return self._communicated(worker, name, gate, begin_ns)
 
     def _communicated(self, worker: int, name: str, gate: Gate, begin_ns: int) -> int:
-        """From the answer back to the gradient that was last."""
+        """Take steps from the answer back to the gradient that was last; return its worker."""
         run = self._run
         if gate.span >= 0:
             spans, names = run.workers[worker].spans, run.workers[worker].names
@@ -169,7 +168,7 @@ class _Walk:
             late, transfer = self._gates.transfer_of[gate.last_served]
             self._pushed(late, transfer)
             return late
-        # Nobody knows when it was sent: at the earliest when its worker began to wait.
+        # The time of sending is not known: it is at the earliest when its worker began to wait.
         late = gate.late if gate.late < len(run.workers) else worker
         thread = self._threads[late]
         index = thread.at(self._now_ns)
@@ -178,12 +177,12 @@ class _Walk:
         return late
 
     def _pushed(self, worker: int, transfer: int) -> None:
-        """Back from a push's arrival to when its gradient was ready."""
+        """Take steps from a push's arrival back to when its gradient was ready."""
         ready_ns = int(self._run.workers[worker].transfers[transfer]["ready_ns"])
         self._travelled(worker, "push", transfer, ready_ns)
 
     def _travelled(self, worker: int, direction: str, transfer: int, since_ns: int) -> None:
-        """Back to ``since_ns``, when a partition could have had the link; others had it before."""
+        """Take steps back to ``since_ns``, when a partition was ready for the link."""
         keys = self._run.workers[worker].transfers["key"]
         where = f"{self._role(worker)} {'up' if direction == 'push' else 'down'}"
         link = self._links[worker][direction]
@@ -198,7 +197,7 @@ class _Walk:
                 self._take(kind, self._run.tensor(int(keys[row])), where, begin_ns)
 
     def _take_updates(self, worker: int, since_ns: int, otherwise: str, name: str) -> None:
-        """Updates back to ``since_ns``; ``otherwise``: what the time between them is."""
+        """Take updates back to ``since_ns``; ``otherwise``: the kind of the time between them."""
         updates, spans = self._updates[worker], self._run.workers[worker].spans
         names = self._run.workers[worker].names
         while self._now_ns > max(since_ns, self._first_ns):
@@ -212,7 +211,7 @@ class _Walk:
             self._take("update", of, self._role(worker), begin_ns)
 
     def _take(self, kind: str, name: str, where: str, begin_ns: int) -> None:
-        """A step from ``begin_ns`` until now; none where the time is not known, or later."""
+        """Add a step from ``begin_ns`` until now, unless that time is not known or later."""
         begin_ns = max(begin_ns, self._first_ns)
         if begin_ns < self._now_ns and begin_ns > 0:
             self.steps.append(Step(kind, name, where, begin_ns, self._now_ns))

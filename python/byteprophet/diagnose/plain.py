@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ _TOP = 15
 
 
 def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -> dict[str, Any]:
-    """``against``: the comparison with the run called ``other``."""
+    """The diagnosis as JSON data; ``against``: its comparison with the run called ``other``."""
     run = diagnosis.run
     data = {
         "schema": SCHEMA,
@@ -50,7 +51,7 @@ def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -
 
 
 def nulls(data: Any) -> Any:
-    """``data`` with None for numbers that JSON does not have: what is not known."""
+    """``data`` with None in place of numbers that JSON does not have (not known)."""
     if isinstance(data, Mapping):
         return {name: nulls(value) for name, value in data.items()}
     if isinstance(data, (list, tuple)):
@@ -59,7 +60,7 @@ def nulls(data: Any) -> Any:
 
 
 def whole(values: Floats) -> list[int | None]:
-    """Rounded; None for what is not known."""
+    """The values, rounded; None for values that are not known."""
     return [None if math.isnan(value) else round(value) for value in values.tolist()]
 
 
@@ -84,8 +85,8 @@ def _path(diagnosis: Diagnosis) -> dict[str, Any]:
 
     def rows(*fields: str) -> list[dict[str, Any]]:
         sums: dict[tuple[str, ...], int] = {}
-        for step, time_ns in zip(path.steps, times_ns, strict=True):
-            label = tuple(getattr(step, field) for field in fields)
+        columns = (map(attrgetter(field), path.steps) for field in fields)
+        for label, time_ns in zip(zip(*columns, strict=True), times_ns, strict=True):
             sums[label] = sums.get(label, 0) + time_ns
         return [
             {

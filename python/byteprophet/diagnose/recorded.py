@@ -1,31 +1,32 @@
-"""A recorded run, made ready to be asked questions: one clock, one entry per worker, rounds joined.
+"""A recorded run, prepared for analysis: one clock, one entry per worker, rounds matched.
 
-All times are of one clock (``timeline/aligned.py``). What a run does not have is empty, never made
-up: a stock worker has no transfers, an all-reduce job no servers, a job without spans no layers.
-Then ``notes`` say what, for people to read.
+All times are on one clock (``timeline/aligned.py``). Data that the run does not have stays empty: a
+stock worker has no transfers, an all-reduce job has no servers, and a job without spans has no
+layers. ``notes`` then tell the reader what is missing.
 
-An iteration counts if every worker recorded it from begin to end. The first five of a job, in
-which policies do not know job and network yet, are left out, but never more than half of what
-there is: as ``replay/predict.py`` does it.
+The analysis covers iterations that every worker recorded completely. It skips the job's first five,
+in which policies do not know the job and the network yet, but never more than half of the recorded
+ones, like ``replay/predict.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
-from byteprophet.timeline.aligned import align_events
+from byteprophet.job.fused_file import ALONE, Fused
+from byteprophet.measure.run import Run
+from byteprophet.order_statistics import distinct
+from byteprophet.timeline.aligned import Aligned
 from byteprophet.timeline.aligned_summary import clock_warnings
 from byteprophet.timeline.clocks import on_one_clock, wall_clock
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows, worker_numbers
-from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import (
     SERVED,
     SERVED_TABLE,
@@ -35,21 +36,20 @@ from byteprophet.timeline.tables import (
     Rows,
     TableKind,
 )
-from byteprophet.workload.run_config import read_run_config
 
 Ints = npt.NDArray[np.int64]
 
 _WARMUP = 5  # iterations
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Worker:
-    """What one worker recorded.
+    """What one worker recorded. Two are equal only if they are the same object.
 
-    ``spans``: by begin; ``names``: by a span's ``name``. ``transfers``: by ``pulled_ns``;
-    ``served``: per transfer the row of ``Recorded.served``, -1: not known. ``starts_ns``,
-    ``ends_ns``: of the iterations that count, shape (I,). ``ahead_ns``: by how much the common
-    clock is ahead of the worker's own.
+    ``spans``: ordered by begin; ``names``: by a span's ``name``. ``transfers``: ordered by
+    ``pulled_ns``; ``served``: for each transfer its row in ``Recorded.served``, -1 if not known.
+    ``starts_ns``, ``ends_ns``: of the measured iterations, shape (I,). ``ahead_ns``: by how much
+    the common clock is ahead of the worker's own.
     """
 
     rank: int
@@ -65,11 +65,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run. ``config``: of ``config.toml``, empty where there is none.
+    """A run. ``config``: the content of ``config.toml``, empty if there is none.
 
-    ``iterations``: their numbers, (I,). ``served``: all servers' rows, ``server`` whose, (S,).
-    ``tensors``: names by number. ``lost``: rows; ``cut_off``: roles whose files were.
-    ``machines``: of all tables, as ``Origin`` has them.
+    ``iterations``: their numbers, (I,). ``served``: the rows of all servers; ``server``: the server
+    of each row, (S,). ``tensors``: names by number. ``fused``: the parameters of those that are
+    buffers. ``lost``: number of lost rows; ``cut_off``:
+    roles whose files were cut off. ``machines``: of all tables, as in ``Origin``.
     """
 
     config: Mapping[str, Any]
@@ -78,50 +79,50 @@ class Recorded:
     served: Rows
     server: Ints
     tensors: Mapping[int, str]
+    fused: Fused = ALONE
     lost: int = 0
     cut_off: Sequence[str] = ()
     machines: Sequence[str] = ()
     notes: Sequence[str] = field(default_factory=tuple)
 
     def tensor(self, key: int) -> str:
-        """The name of a partition's tensor; its number where nobody said it."""
+        """The name of a partition's tensor, or its number if the name is not known."""
         return self.tensors.get(key >> 16) or f"tensor {key >> 16}"
 
     @property
     def window_ns(self) -> tuple[int, int]:
-        """From the first begin of an iteration that counts to the last end."""
+        """From the first start of a measured iteration to the last end."""
         begin_ns = min(int(worker.starts_ns[0]) for worker in self.workers)
         return begin_ns, max(int(worker.ends_ns[-1]) for worker in self.workers)
 
     @property
     def iteration_ns(self) -> Ints:
-        """How long each took the slowest worker, (I,)."""
+        """The slowest worker's time of each iteration, (I,)."""
         took_ns = [worker.ends_ns - worker.starts_ns for worker in self.workers]
         slowest: Ints = np.max(took_ns, axis=0)
         return slowest
 
 
-def load_recorded(run_directory: Path) -> Recorded:
-    """The run in a directory; UserError in one line where there is nothing to be said of it."""
-    if not run_directory.is_dir():
-        raise UserError(f"{run_directory}: there is no such run directory")
-    config = read_run_config(run_directory) if (run_directory / "config.toml").exists() else {}
+def load_recorded(run: Run) -> Recorded:
+    """Load a run for analysis; UserError in one line if nothing can be analysed."""
+    config = run.config if run.has_config else {}
     try:
-        return recorded(load_run(run_directory), config)
+        return recorded(run.events, run.aligned, config, run.fused)
     except UserError as error:
-        text = str(error)
-        raise UserError(
-            text if text.startswith(str(run_directory)) else f"{run_directory}: {text}"
-        ) from None
+        raise run.refusal(error) from None
 
 
-def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
-    """What ``events`` say, each on its own clock."""
-    numbers = _common(events)
+def recorded(
+    own_clocks: Sequence[Events], aligned: Aligned, config: Mapping[str, Any], fused: Fused = ALONE
+) -> Recorded:
+    """Prepare ``own_clocks``, events that each machine stamped with its own clock.
+
+    ``aligned``: the same events on one clock. ``fused``: which gradients shared buffers.
+    """
+    numbers = _common(own_clocks)
     if not numbers:
-        raise UserError("no iteration was recorded by all workers from begin to end")
+        raise UserError("no iteration was recorded completely by all workers")
     numbers = numbers[min(sum(number <= _WARMUP for number in numbers), len(numbers) // 2) :]
-    own_clocks, aligned = events, align_events(events)
     events = on_one_clock(aligned.events, wall_clock(aligned.events))
     if _local_ranks(config) > 1:
         events = [table for table in events if table.table is not SERVED_TABLE]
@@ -157,6 +158,7 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
         served=served,
         server=server,
         tensors=tensors,
+        fused=fused,
         lost=sum(table.lost for table in events),
         cut_off=sorted({table.origin.role for table in events if not table.whole}),
         machines=[table.origin.machine for table in own_clocks],
@@ -165,12 +167,12 @@ def recorded(events: Sequence[Events], config: Mapping[str, Any]) -> Recorded:
 
 
 def _check_all_there(events: Sequence[Events], served: Rows) -> None:
-    """UserError where servers name workers of whom there is nothing: who was late is asked for."""
+    """UserError if servers name workers that have no events, because those may have been late."""
     tables = [next(iter(tables.values())) for tables in _by_worker(events)]
-    missing = set(np.unique(served["worker"]).tolist()) - set(worker_numbers(tables))
+    missing = set(distinct(served["worker"]).tolist()) - set(worker_numbers(tables))
     if missing:
         names = ", ".join(f"worker-{number}" for number in sorted(missing))
-        raise UserError(f"servers served {names}, of whom there are no events: bring them, too")
+        raise UserError(f"servers served {names}, whose events are missing: add them")
 
 
 def _local_ranks(config: Mapping[str, Any]) -> int:
@@ -179,7 +181,7 @@ def _local_ranks(config: Mapping[str, Any]) -> int:
 
 
 def _by_worker(events: Sequence[Events]) -> list[dict[str, Events]]:
-    """Each worker's tables by their names, by rank; it has one of each (``lives.py``)."""
+    """Each worker's tables by name, ordered by rank; it has one of each (``lives.py``)."""
     found: dict[int, dict[str, Events]] = {}
     for table in events:
         if table.table in (SPANS, TRANSFERS):
@@ -198,7 +200,7 @@ def _common(events: Sequence[Events]) -> list[int]:
 
 
 def _served(events: Sequence[Events]) -> tuple[Rows, Ints, Mapping[int, int]]:
-    """All rows, whose they are, and by the index of a table where its rows begin."""
+    """All rows, the server of each, and the first row of each table by the table's index."""
     first_row, rows, owners, count = {}, [np.zeros(0, SERVED)], [np.zeros(0, np.int64)], 0
     for index, table in enumerate(events):
         if table.table is SERVED_TABLE:
@@ -210,7 +212,7 @@ def _served(events: Sequence[Events]) -> tuple[Rows, Ints, Mapping[int, int]]:
 
 
 def _served_at(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
-    """Rows of all servers' together, from indices of tables and rows."""
+    """Rows among those of all servers, from indices of tables and rows in them."""
     tables, rows = where
     firsts = np.array([first_row.get(index, 0) for index in tables.tolist()], np.int64)
     at: Ints = np.where(tables >= 0, firsts + rows, -1)
@@ -218,7 +220,7 @@ def _served_at(where: tuple[Ints, Ints], first_row: Mapping[int, int]) -> Ints:
 
 
 def _bounds(tables: Mapping[str, Events]) -> dict[int, tuple[int, int]]:
-    """Begin and end by the number of the iteration; without spans from ready gradients."""
+    """Start and end by iteration; if there are no spans, from ready gradients."""
     rows = _rows(tables, SPANS)
     rows = rows[(rows["kind"] == Kind.ITERATION) & (rows["begin_ns"] > 0)]
     rows = rows[rows["begin_ns"] < rows["end_ns"]]
@@ -238,7 +240,7 @@ def _bounds(tables: Mapping[str, Events]) -> dict[int, tuple[int, int]]:
 
 
 def _in_order(rows: Rows) -> Rows:
-    """Spans whose times are known, by begin."""
+    """Spans with known times, ordered by begin."""
     rows = rows[(rows["begin_ns"] > 0) & (rows["end_ns"] >= rows["begin_ns"])]
     return rows[np.argsort(rows["begin_ns"], kind="stable")]
 
@@ -248,23 +250,24 @@ def _notes(workers: Sequence[Worker], served: Rows, local_ranks: int) -> list[st
     collectives = any((worker.spans["kind"] == Kind.COLLECTIVE).any() for worker in workers)
     if not all(len(worker.spans) for worker in workers):
         notes.append(
-            "no spans: what workers computed is not known; an iteration is from the "
-            "first ready gradient to the next iteration's"
+            "no spans: the workers' computation is not known; an iteration is taken to last from "
+            "its first ready gradient to the next iteration's"
         )
     sent = [len(worker.transfers) > 0 for worker in workers]
     if not collectives and not (any(sent) if local_ranks > 1 else all(sent)):
         notes.append(
-            "no transfers: when gradients were sent and came back is not known (stock records none)"
+            "no transfers: it is not known when gradients were sent and came back (stock records "
+            "none)"
         )
     if local_ranks > 1:
         notes.append(
-            "several local ranks: servers number only the processes that talk to them, so their "
-            "tables are left out: pushes end with their acknowledgement, sums and the workers that "
-            "came last are not known"
+            "several local ranks: the servers' tables are ignored, because servers number only the "
+            "processes that talk to them; pushes are taken to end with their acknowledgement, and "
+            "sums and the workers that came last are not known"
         )
     elif not collectives and not len(served):
         notes.append(
-            "servers recorded nothing: pushes end with their acknowledgement, sums and "
-            "the workers that came last are not known"
+            "servers recorded nothing: pushes are taken to end with their acknowledgement, and "
+            "sums and the workers that came last are not known"
         )
     return notes

@@ -1,11 +1,12 @@
-"""Which worker is last, how often, and by how much.
+"""Which worker comes last, how often, and by how much.
 
-Workers meet where one of them has to wait for all: at a server that adds up their pushes, in a
-collective, or, if neither was recorded, in the gradient that each of them has ready. Who is last
-keeps the others by the time since the one before it came; with fewer than two there is no last.
+Workers meet where one of them has to wait for all others: at a server that sums their pushes, in a
+collective, or, if neither was recorded, at a gradient that each of them must have ready. The last
+worker keeps the others waiting for the time since the last but one came. A single worker is never
+last.
 
-A worker that is last need not cost anything, if nobody waited meanwhile: what it did cost is in the
-breakdown (``blamed_ns``).
+Coming last costs nothing if nobody waited meanwhile. Its actual cost is in the breakdown
+(``blamed_ns``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from byteprophet.diagnose.gates import Collectives
 from byteprophet.diagnose.recorded import Ints, Recorded
+from byteprophet.order_statistics import quantile
 
 AT_SERVERS = "pushes at servers"
 IN_COLLECTIVES = "collectives"
@@ -24,10 +26,10 @@ READY = "ready gradients"
 
 @dataclass(frozen=True)
 class Stragglers:
-    """``source``: what workers met in, "" if nothing was recorded; ``meetings``: how many.
+    """``source``: where workers met, "" if nothing was recorded. ``meetings``: how often.
 
-    ``last`` (W,): how often each worker was last. ``behind_ns``: by how much, then: the median and
-    ``p90_ns`` the 90th percentile, (W,).
+    ``last`` (W,): how often each worker came last. ``behind_ns``, ``p90_ns`` (W,): median and 90th
+    percentile of the delay when it did.
     """
 
     source: str
@@ -38,7 +40,7 @@ class Stragglers:
 
 
 def stragglers(run: Recorded) -> Stragglers:
-    """Of all meetings in the iterations that count."""
+    """The stragglers at all meetings in the measured iterations."""
     for source, meetings in (
         (AT_SERVERS, _at_servers(run)),
         (IN_COLLECTIVES, _in_collectives(run)),
@@ -51,7 +53,7 @@ def stragglers(run: Recorded) -> Stragglers:
 
 
 def _at_servers(run: Recorded) -> tuple[Ints, Ints, Ints]:
-    """Per push that meeting's number, the worker, the time."""
+    """The number of the meeting, the worker and the time, for each push."""
     begin_ns, end_ns = run.window_ns
     rows, servers = run.served, run.server
     inside = (rows["arrived_ns"] >= begin_ns) & (rows["arrived_ns"] < end_ns)
@@ -85,14 +87,14 @@ def _ready(run: Recorded) -> tuple[Ints, Ints, Ints]:
 
 
 def _numbered(columns: list[Ints]) -> Ints:
-    """A number per row, equal where all columns are."""
+    """One number per row, the same for rows that are equal in all columns."""
     _, numbers = np.unique(np.stack(columns), axis=1, return_inverse=True)
     flat: Ints = numbers.reshape(-1).astype(np.int64)
     return flat
 
 
 def _who_was_last(numbers: Ints, workers: Ints, times_ns: Ints, count: int) -> tuple[Ints, Ints]:
-    """Per meeting to which all ``count`` workers came: who was last, and by how much."""
+    """For each meeting of all ``count`` workers: the last worker, and its delay."""
     order = np.lexsort((workers, times_ns, numbers))
     numbers, workers, times_ns = numbers[order], workers[order], times_ns[order]
     ends = np.flatnonzero(np.append(np.diff(numbers) != 0, True)[: len(numbers)])
@@ -107,10 +109,10 @@ def _summed_up(source: str, last: Ints, behind_ns: Ints, count: int) -> Straggle
         source=source,
         meetings=len(last),
         last=np.array([len(found) for found in per_worker], np.int64),
-        behind_ns=np.array([_percentile(found, 50) for found in per_worker], np.int64),
-        p90_ns=np.array([_percentile(found, 90) for found in per_worker], np.int64),
+        behind_ns=np.array([_quantile(found, 0.5) for found in per_worker], np.int64),
+        p90_ns=np.array([_quantile(found, 0.9) for found in per_worker], np.int64),
     )
 
 
-def _percentile(values: Ints, percent: float) -> int:
-    return int(np.percentile(values, percent)) if len(values) else 0
+def _quantile(values: Ints, share: float) -> int:
+    return int(quantile(values, share)) if len(values) else 0

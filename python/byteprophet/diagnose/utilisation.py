@@ -1,8 +1,8 @@
-"""How busy workers, links and servers were, over time: in bins of equal width.
+"""Utilisation of workers, links and servers over time, in bins of equal width.
 
-A bin's value is exact: time of a busy stretch that reaches over several bins is shared out by its
-overlap with each, and bytes as if they passed evenly in their stretch (``links.py``). So bins sum
-to the busy time and the bytes of the window.
+A bin's value is exact. Busy time that spans several bins is divided by its overlap with each, and
+bytes are spread evenly over their stretch (``links.py``). So the bins sum to the busy time and the
+bytes of the window.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from byteprophet.diagnose.computing import COMPUTED, computing
 from byteprophet.diagnose.links import DIRECTIONS, carried
 from byteprophet.diagnose.recorded import Ints, Recorded
+from byteprophet.order_statistics import distinct
 from byteprophet.workload.run_config import link_limits_bps
 
 Floats = npt.NDArray[np.float64]
@@ -27,10 +28,10 @@ _SHORTEST_NS = 1_000_000
 class Utilisation:
     """Shapes: W workers, S servers, B bins from ``begin_ns`` on, each ``bin_ns`` long.
 
-    ``compute`` (W, B): busy share. ``link_busy``, ``link_bytes``: by direction, (W, B): share of
-    the time in which anything was under way, and the bytes. NaN: of a worker that recorded none of
-    it. ``sums`` (S, B): threads of a server that add up, on average; ``servers`` (S,): ranks of
-    those that recorded. ``link_bps``: (W,), of payload as configured; 0: not limited, or not known.
+    ``compute`` (W, B): busy share. ``link_busy``, ``link_bytes``: by direction, (W, B): the share
+    of the time in which anything was in flight, and the bytes; NaN if the worker recorded none of
+    it. ``sums`` (S, B): mean number of a server's threads that sum. ``servers`` (S,): ranks of the
+    servers that recorded. ``link_bps`` (W,): configured payload rate; 0: no limit, or not known.
     """
 
     begin_ns: int
@@ -44,18 +45,18 @@ class Utilisation:
     link_bps: Ints
 
     def mean_rate_bps(self, direction: str) -> Floats:
-        """Over the window, (W,)."""
+        """Mean rate over the window, (W,)."""
         rates: Floats = self.link_bytes[direction].sum(axis=1) * 8e9 / self._window_ns
         return rates
 
     def busy_rate_bps(self, direction: str) -> Floats:
-        """While anything was under way, (W,)."""
+        """Mean rate while anything was in flight, (W,)."""
         busy_ns = self.link_busy[direction].sum(axis=1) * self.bin_ns
         rates: Floats = self.link_bytes[direction].sum(axis=1) * 8e9 / np.maximum(1, busy_ns)
         return rates
 
     def mean(self, shares: Floats) -> Floats:
-        """Of one of the shares above, over the window: of shape (n, B) to (n,)."""
+        """The mean over the window of one of the shares above: from shape (n, B) to (n,)."""
         means: Floats = shares.sum(axis=1) * self.bin_ns / self._window_ns
         return means
 
@@ -65,10 +66,10 @@ class Utilisation:
 
 
 def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
-    """Over all iterations that count; ``bin_ns`` None: as fits a picture."""
+    """Utilisation over all measured iterations; ``bin_ns`` None: suitable for a picture."""
     begin_ns, end_ns = run.window_ns
     width_ns = bin_ns or max(_SHORTEST_NS, -(-(end_ns - begin_ns) // _MOST_BINS))
-    # The last bin may be shorter: what comes after the window is not in it.
+    # The last bin may be shorter, because it ends with the window.
     edges_ns = np.minimum(np.arange(begin_ns, end_ns + width_ns, width_ns), end_ns)
     shape = len(run.workers), len(edges_ns) - 1
     compute = np.full(shape, np.nan)
@@ -86,7 +87,7 @@ def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
             link_bytes[direction][worker] = shared_out(
                 link.begin_ns, link.end_ns, edges_ns, link.size_bytes.astype(np.float64)
             )
-    servers = np.unique(run.server)
+    servers = distinct(run.server)
     return Utilisation(
         begin_ns=begin_ns,
         end_ns=end_ns,
@@ -103,9 +104,9 @@ def utilisation(run: Recorded, bin_ns: int | None = None) -> Utilisation:
 def shared_out(
     begins_ns: Ints, ends_ns: Ints, edges_ns: Ints, amounts: Floats | None = None
 ) -> Floats:
-    """Per bin what falls into it of each stretch's ``amounts``, by default its length.
+    """Spread each stretch's ``amounts`` (by default its length) over the bins that it overlaps.
 
-    What is outside of the edges is left out.
+    What lies outside the edges is left out.
     """
     amounts = (ends_ns - begins_ns).astype(np.float64) if amounts is None else amounts
     bins = np.zeros(len(edges_ns) - 1)
@@ -113,29 +114,33 @@ def shared_out(
     first = np.minimum(last, np.searchsorted(edges_ns, begins_ns, "right") - 1)
     within = (first == last) & (first >= 0) & (last < len(bins))
     np.add.at(bins, first[within], amounts[within])
-    across = (first < last) & (first < len(bins)) & (last >= 0)
-    columns = (begins_ns, ends_ns, amounts, first, last)
-    for begin_ns, end_ns, amount, low, high in zip(
-        *(column[across].tolist() for column in columns), strict=True
-    ):
-        edges = edges_ns[max(0, low) : high + 2]
-        passed = (np.clip(edges, begin_ns, end_ns) - begin_ns) / (end_ns - begin_ns)
-        bins[max(0, low) : high + 1] += amount * np.diff(passed)
+    across = np.flatnonzero((first < last) & (first < len(bins)) & (last >= 0))
+    low, high = np.maximum(0, first[across]), np.minimum(len(bins) - 1, last[across])
+    # One entry for each bin that one of these reaches into.
+    count = high - low + 1
+    stretch = np.repeat(across, count)
+    reached = np.arange(len(stretch)) + np.repeat(high + 1 - np.cumsum(count), count)
+    begin_ns, end_ns = begins_ns[stretch], ends_ns[stretch]
+    passed = [
+        (np.clip(edges, begin_ns, end_ns) - begin_ns) / (end_ns - begin_ns)
+        for edges in (edges_ns[reached], edges_ns[reached + 1])
+    ]
+    np.add.at(bins, reached, amounts[stretch] * (passed[1] - passed[0]))
     return bins
 
 
 def link_rates_bps(run: Recorded) -> Ints:
-    """Of payload, as configured, (W,); 0: not limited, not known, or changed in mid-run."""
+    """Configured payload rates, (W,); 0: no limit, not known, or changed during the run."""
     limits_bps = dict(enumerate(link_limits_bps(run.config) if run.config else ()))
     return np.array([limits_bps.get(worker.rank) or 0 for worker in run.workers], np.int64)
 
 
 def _sums(run: Recorded, servers: Ints, edges_ns: Ints) -> Floats:
-    """Time of summing per server and bin; one pass may sum two pushes."""
+    """Time of summing, per server and bin; one pass may sum two pushes."""
     bins = np.zeros((len(servers), len(edges_ns) - 1))
     for place, server in enumerate(servers.tolist()):
         rows = run.served[run.server == server]
-        passes = np.unique(rows[["key", "sum_begin_ns", "sum_end_ns"]])
+        passes = distinct(rows[["key", "sum_begin_ns", "sum_end_ns"]])
         known = passes[(passes["sum_begin_ns"] > 0) & (passes["sum_end_ns"] > 0)]
         bins[place] = shared_out(known["sum_begin_ns"], known["sum_end_ns"], edges_ns)
     return bins

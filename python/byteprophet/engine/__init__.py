@@ -1,24 +1,18 @@
-"""Simulated jobs: the policies that run, on a virtual clock and network.
+"""Simulates jobs with servers: the real policies, on a virtual clock and network.
 
-job.py      what is simulated, as plain data, and what came out of it
-layout.py   a workload as the core's arrays: partitions, their servers, times
-sweep.py    settings ranked by what they make of a job
+simulation.py  a job on virtual time, and its result
+paced.py       a paced job on links with their configured rates
+sweep.py       ranks settings by the simulated iteration time
 
-The model, and what in it is an approximation, is at the top of prophet/engine/job.h. Like a bench's
-cases, jobs are given by the rate that a link is configured to; the core gets its payload share.
+prophet/engine/job.h describes the model and its approximations. A graph of the same job
+(graph/ps_graph.py) has the same times to the nanosecond. Building and replaying it takes several
+times as long (experiments/engines.py), so controllers and sweeps use the engine.
 """
 
 from __future__ import annotations
 
-from byteprophet.engine.job import Costs, SimulatedJob, SimulatedRun, simulate
-from byteprophet.engine.sweep import rank_settings, sweep, tuning_grid
+from byteprophet.engine.paced import COSTS, paced_job
+from byteprophet.engine.simulation import SimulatedRun, simulate
+from byteprophet.engine.sweep import rank_settings, tuning_grid
 
-__all__ = [
-    "Costs",
-    "SimulatedJob",
-    "SimulatedRun",
-    "rank_settings",
-    "simulate",
-    "sweep",
-    "tuning_grid",
-]
+__all__ = ["COSTS", "SimulatedRun", "paced_job", "rank_settings", "simulate", "tuning_grid"]

@@ -1,11 +1,12 @@
-"""Settings ranked by what they make of a job: tuning without the cluster's time."""
+"""Ranks settings by the simulated iteration time: tuning that takes no time on the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from byteprophet.engine.job import Costs, SimulatedJob, simulate
+from byteprophet.engine.paced import COSTS, paced_job
+from byteprophet.engine.simulation import ITERATIONS, simulate
+from byteprophet.job import Costs
 from byteprophet.workload import Workload
 
 Settings = dict[str, int]
@@ -35,21 +36,6 @@ def tuning_grid(scheduler: str) -> list[Settings]:
     return [{}]
 
 
-def sweep(
-    job: SimulatedJob, candidates: Sequence[Mapping[str, int]] | None = None
-) -> list[tuple[Settings, int]]:
-    """``candidates`` and the job's iteration time under each, best first; of equals the earlier.
-
-    Each overrides the job's own settings. None: the scheduler's ``tuning_grid``.
-    """
-    tried = tuning_grid(job.scheduler) if candidates is None else candidates
-    ranked = [
-        (dict(chosen), simulate(replace(job, settings={**job.settings, **chosen})).median_ns)
-        for chosen in tried
-    ]
-    return sorted(ranked, key=lambda pair: pair[1])
-
-
 def rank_settings(
     workload: Workload,
     scheduler: str,
@@ -58,19 +44,28 @@ def rank_settings(
     bandwidth_bps: int | None,
     candidates: Sequence[Mapping[str, int]] | None = None,
     *,
-    costs: Costs | None = None,
+    costs: Costs = COSTS,
+    iterations: int = ITERATIONS,
 ) -> list[tuple[Settings, int]]:
     """Settings of a scheduler for one cell of a grid, with nanoseconds per iteration, best first.
 
     ``bandwidth_bps``: what each worker's link is limited to; None: not limited. ``candidates``:
-    settings to try; None: ``tuning_grid(scheduler)``.
+    settings to try, each in place of the scheduler's own; None: ``tuning_grid(scheduler)``. Of
+    equals the earlier comes first. ``iterations`` are measured of each.
     """
-    job = SimulatedJob(
-        workload,
-        scheduler,
-        workers=workers,
-        servers=servers,
-        bandwidth_bps=bandwidth_bps,
-        costs=costs or Costs(),
-    )
-    return sweep(job, candidates)
+    tried = tuning_grid(scheduler) if candidates is None else candidates
+
+    def iteration_ns(settings: Mapping[str, int]) -> int:
+        job = paced_job(
+            workload,
+            scheduler,
+            settings,
+            workers=workers,
+            servers=servers,
+            bandwidth_bps=bandwidth_bps,
+            costs=costs,
+        )
+        return simulate(job, iterations=iterations).median_ns
+
+    ranked = [(dict(settings), iteration_ns(settings)) for settings in tried]
+    return sorted(ranked, key=lambda pair: pair[1])

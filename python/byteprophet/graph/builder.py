@@ -1,16 +1,20 @@
-"""Builds a graph operation by operation.
+"""Builds a graph, operation by operation or in arrays.
 
-Whatever is added gets the next number of its kind, from 0; others refer to it by that.
+Operations, devices, links, gates and pools are each numbered from 0, in the order in which they are
+added. These numbers refer to them.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from byteprophet.graph.columns import Columns
+from byteprophet.graph.labels import COLUMNS as LABELS
+from byteprophet.graph.labels import Label, Labels
 from byteprophet.graph.model import (
     NONE,
     Connection,
@@ -26,44 +30,75 @@ from byteprophet.graph.model import (
     successors,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_INT64 = ("duration_ns", "size_bytes", "latency_ns", "release_ns", "allocated_bytes", "freed_bytes")
+_OPERATIONS = {
+    **dict.fromkeys(_INT64, (np.int64, 0)),
+    "device": (np.int32, NONE),
+    "priority": (np.int32, 0),
+    "pool": (np.int32, NONE),
+    **{name: (dtype, getattr(Label(), name)) for name, dtype in LABELS.items()},
+}
+_FEW = 1024  # calls with at most this many dependencies are collected
+_TOGETHER = 256  # collected calls that are written together
+_MEMORY = ("pool", "allocated_bytes", "freed_bytes")
+_GATED = {
+    "operation": (np.int32, 0),
+    "gate": (np.int32, 0),
+    "key": (np.uint64, 0),
+    "server": (np.uint32, 0),
+    "priority": (np.int32, 0),
+    "acked_by": (np.int32, 0),
+}
+
+
+class OperationColumns(TypedDict, total=False):
+    """Properties of operations besides duration and label.
+
+    Each is one number for all operations, or one number per operation. ``Graph`` and ``Memory``
+    define them. A column that is not given is 0, but ``device`` and ``pool`` are -1 (none).
+    """
+
+    size_bytes: npt.ArrayLike
+    device: npt.ArrayLike
+    latency_ns: npt.ArrayLike
+    priority: npt.ArrayLike
+    release_ns: npt.ArrayLike
+    pool: npt.ArrayLike
+    allocated_bytes: npt.ArrayLike
+    freed_bytes: npt.ArrayLike
+
 
 class GraphBuilder:
-    """Collects operations and what they run on; ``freeze`` makes the graph."""
+    """Collects operations, and the devices that they run on. ``freeze`` makes the graph."""
 
-    def __init__(self) -> None:
-        self._names: list[str] = []
-        self._int64 = {
-            name: array("q")
-            for name in (
-                "duration_ns",
-                "size_bytes",
-                "latency_ns",
-                "release_ns",
-                "allocated_bytes",
-                "freed_bytes",
-            )
-        }
-        self._int32 = {name: array("i") for name in ("device", "priority", "pool")}
-        self._before = array("i")
-        self._after = array("i")
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """Make an empty graph. Labels refer by index to ``names``, those of tensors or layers."""
+        self._names = list(names)
+        self._number_of_name = {name: number for number, name in enumerate(self._names)}
+        self._operations = Columns(_OPERATIONS)
+        self._dependencies = Columns({"before": (np.int32, 0), "after": (np.int32, 0)})
+        self._few: list[tuple[Int64Array, Int64Array]] = []  # collected dependencies
+        self._gated = Columns(_GATED)
+        self._marks = Columns({"operation": (np.int32, 0), "gate": (np.int32, 0)})
         self._devices: list[Device] = []
         self._links: list[Link] = []
         self._gates: list[Gate] = []
         self._pools: list[str] = []
-        self._gated: list[tuple[int, int, int, int, int, int]] = []
-        self._marks: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
-        """How many operations there are."""
-        return len(self._names)
+        """The number of operations."""
+        return len(self._operations)
 
     def link(self, name: str, capacity_bps: int | None, burst_bytes: int = 0) -> int:
-        """A link; None: not limited."""
+        """Add a link. A ``capacity_bps`` of None means that it is not limited."""
         self._links.append(Link(name, capacity_bps, burst_bytes))
         return len(self._links) - 1
 
     def serial(self, name: str, *, units: int = 1, by_priority: bool = False) -> int:
-        """A device: ``SerialDevice``."""
+        """Add a device, a ``SerialDevice``."""
         self._devices.append(SerialDevice(name, units, by_priority))
         return len(self._devices) - 1
 
@@ -75,7 +110,7 @@ class GraphBuilder:
         by_priority: bool = False,
         cost_on_first_link: bool = False,
     ) -> int:
-        """A device: ``Connection``, numbered with the serial ones."""
+        """Add a device, a ``Connection``. Connections and serial devices share their numbers."""
         self._devices.append(Connection(name, tuple(route), by_priority, cost_on_first_link))
         return len(self._devices) - 1
 
@@ -86,12 +121,12 @@ class GraphBuilder:
         settings: Mapping[str, int] | None = None,
         ready_times: Sequence[tuple[int, int, int, int]] = (),
     ) -> int:
-        """A policy that operations can be put behind: ``Gate``."""
+        """Add a policy in front of operations, a ``Gate``."""
         self._gates.append(Gate(name, policy, dict(settings or {}), tuple(ready_times)))
         return len(self._gates) - 1
 
     def pool(self, name: str) -> int:
-        """A memory pool."""
+        """Add a memory pool."""
         self._pools.append(name)
         return len(self._pools) - 1
 
@@ -100,137 +135,138 @@ class GraphBuilder:
         name: str,
         duration_ns: int = 0,
         *,
-        device: int = NONE,
         after: Iterable[int] = (),
-        size_bytes: int = 0,
-        latency_ns: int = 0,
-        priority: int = 0,
-        release_ns: int = 0,
-        pool: int = NONE,
-        allocated_bytes: int = 0,
-        freed_bytes: int = 0,
+        label: Label | None = None,
+        **columns: Unpack[OperationColumns],
     ) -> int:
-        """An operation, which depends on those in ``after``."""
-        number = len(self._names)
-        self._names.append(name)
+        """Add one operation, which depends on those in ``after``, and return its number.
+
+        ``name`` is the operation's own name, or that of the tensor or layer of its label. An empty
+        name leaves the label unchanged. Raises ``UserError`` if a number does not fit into its
+        column, at the latest in ``freeze``.
+        """
+        values: dict[str, npt.ArrayLike] = {} if label is None else label._asdict()
+        if name:
+            values["tensor"] = tensor = self._number_of_name.setdefault(name, len(self._names))
+            if tensor == len(self._names):
+                self._names.append(name)
+        number = self._operations.add_one(duration_ns=duration_ns, **columns, **values)
         for before in after:
             self.depend(before, number)
-        self._int64["duration_ns"].append(duration_ns)
-        self._int64["size_bytes"].append(size_bytes)
-        self._int64["latency_ns"].append(latency_ns)
-        self._int64["release_ns"].append(release_ns)
-        self._int64["allocated_bytes"].append(allocated_bytes)
-        self._int64["freed_bytes"].append(freed_bytes)
-        self._int32["device"].append(device)
-        self._int32["priority"].append(priority)
-        self._int32["pool"].append(pool)
         return number
 
     def add_block(
         self,
-        count: int,
+        shape: int | tuple[int, ...],
         duration_ns: npt.ArrayLike = 0,
         *,
-        device: npt.ArrayLike = NONE,
-        size_bytes: npt.ArrayLike = 0,
-        latency_ns: npt.ArrayLike = 0,
-        priority: npt.ArrayLike = 0,
+        label: Label | None = None,
+        **columns: Unpack[OperationColumns],
     ) -> Int64Array:
-        """``count`` operations without names, as arrays; returns their numbers."""
-        first = len(self._names)
-        self._names.extend([""] * count)
-        given = {
-            "duration_ns": duration_ns,
-            "size_bytes": size_bytes,
-            "latency_ns": latency_ns,
-            "device": device,
-            "priority": priority,
-        }
-        for columns, dtype in ((self._int64, np.int64), (self._int32, np.int32)):
-            for name, column in columns.items():
-                default = NONE if name in ("device", "pool") else 0
-                values = np.broadcast_to(np.asarray(given.get(name, default), dtype), count)
-                column.frombytes(values.tobytes())
-        return np.arange(first, first + count)
+        """Add operations in an array of ``shape``, and return their numbers in that shape.
 
-    def depend_each(self, before: npt.ArrayLike, after: npt.ArrayLike) -> None:
-        """Each of ``after`` waits for the one at its place in ``before``; one may stand for all."""
-        pairs = np.broadcast_arrays(np.asarray(before, np.int32), np.asarray(after, np.int32))
-        self._before.frombytes(pairs[0].tobytes())
-        self._after.frombytes(pairs[1].tobytes())
-
-    def chain(self, operations: npt.ArrayLike) -> None:
-        """Each waits for the one before it."""
-        numbers = np.asarray(operations)
-        self.depend_each(numbers[:-1], numbers[1:])
+        Columns and labels are broadcast to ``shape``. Raises ``UserError`` if a number does not fit
+        into its column.
+        """
+        values: dict[str, npt.ArrayLike] = {} if label is None else label._asdict()
+        first = self._operations.add(shape, duration_ns=duration_ns, **columns, **values)
+        return np.arange(first, len(self._operations)).reshape(shape)
 
     def depend(self, before: int, after: int) -> None:
-        """``after`` waits for ``before``."""
-        self._before.append(before)
-        self._after.append(after)
+        """Make operation ``after`` wait for operation ``before``."""
+        self._write_few()
+        self._dependencies.add_one(before=before, after=after)
+
+    def depend_each(self, before: npt.ArrayLike, after: npt.ArrayLike) -> None:
+        """Make each operation in ``after`` wait for the corresponding one in ``before``.
+
+        The shapes are broadcast against each other. So all may wait for one operation, or one may
+        wait for all. Raises ``UserError`` if a number does not fit, at the latest in ``freeze``.
+        """
+        before, after = np.asarray(before), np.asarray(after)
+        if before.shape != after.shape:
+            before, after = np.broadcast_arrays(before, after)
+        if before.size > _FEW or not before.dtype == after.dtype == np.int64:
+            self._write_few()
+            self._dependencies.add(before.shape, before=before, after=after)
+            return
+        self._few.append((before.flatten(), after.flatten()))
+        if len(self._few) == _TOGETHER:
+            self._write_few()
+
+    def _write_few(self) -> None:
+        """Write the collected dependencies together, because each write has a fixed cost."""
+        if few := self._few:
+            self._few = []
+            before, after = (np.concatenate(column) for column in zip(*few, strict=True))
+            self._dependencies.add(len(before), before=before, after=after)
+
+    def chain(self, operations: npt.ArrayLike) -> None:
+        """Make each operation wait for the preceding one along the last axis."""
+        numbers = np.asarray(operations)
+        self.depend_each(numbers[..., :-1], numbers[..., 1:])
 
     def guard(
         self, operation: int, gate: int, *, key: int, server: int, priority: int, acked_by: int
     ) -> None:
-        """Put an operation behind a gate: ``GatedOperations``."""
-        self._gated.append((operation, gate, key, server, priority, acked_by))
+        """Put an operation behind a gate, as ``GatedOperations`` describes."""
+        self._gated.add_one(
+            operation=operation,
+            gate=gate,
+            key=key,
+            server=server,
+            priority=priority,
+            acked_by=acked_by,
+        )
 
     def guard_block(
         self,
         operations: npt.ArrayLike,
-        gate: int,
+        gate: npt.ArrayLike,
         *,
         key: npt.ArrayLike,
         server: npt.ArrayLike,
         priority: npt.ArrayLike,
         acked_by: npt.ArrayLike,
     ) -> None:
-        """As ``guard``, of arrays."""
-        columns = np.broadcast_arrays(operations, gate, key, server, priority, acked_by)
-        self._gated.extend(zip(*(column.tolist() for column in columns), strict=True))
+        """Put operations behind gates, as ``GatedOperations`` describes.
 
-    def mark_iteration(self, operation: int, gate: int) -> None:
-        """An iteration begins for ``gate`` when ``operation`` starts."""
-        self._marks.append((operation, gate))
+        All arguments are broadcast to the shape of ``operations``.
+        """
+        self._gated.add(
+            np.shape(operations),
+            operation=operations,
+            gate=gate,
+            key=key,
+            server=server,
+            priority=priority,
+            acked_by=acked_by,
+        )
+
+    def mark_iteration(self, operations: npt.ArrayLike, gate: npt.ArrayLike) -> None:
+        """Begin an iteration of each gate when its operation starts.
+
+        ``gate`` is broadcast to the shape of ``operations``.
+        """
+        self._marks.add(np.shape(operations), operation=operations, gate=gate)
 
     def freeze(self) -> Graph:
-        """The graph of all that was added so far."""
-        int64 = {name: np.array(values, dtype=np.int64) for name, values in self._int64.items()}
-        int32 = {name: np.array(values, dtype=np.int32) for name, values in self._int32.items()}
-        first, successor = successors(
-            len(self),
-            np.array(self._before, dtype=np.int32),
-            np.array(self._after, dtype=np.int32),
-        )
-        gated = list(zip(*self._gated, strict=True)) or [()] * 6
-        marks = list(zip(*self._marks, strict=True)) or [()] * 2
+        """Make the graph of everything added so far. Its arrays are read-only and not copied."""
+        self._write_few()
+        operations, dependencies = self._operations.whole(), self._dependencies.whole()
+        first, successor = successors(len(self), dependencies["before"], dependencies["after"])
+        memory = Memory(**{name: operations.pop(name) for name in _MEMORY})
+        labels = Labels(**{name: operations.pop(name) for name in LABELS}, names=tuple(self._names))
         return Graph(
-            duration_ns=int64["duration_ns"],
-            size_bytes=int64["size_bytes"],
-            device=int32["device"],
-            latency_ns=int64["latency_ns"],
-            priority=int32["priority"],
-            release_ns=int64["release_ns"],
+            **operations,
             first_successor=first,
             successor=successor,
             devices=tuple(self._devices),
             links=tuple(self._links),
             gates=tuple(self._gates),
             pools=tuple(self._pools),
-            gated=GatedOperations(
-                operation=np.array(gated[0], dtype=np.int32),
-                gate=np.array(gated[1], dtype=np.int32),
-                key=np.array(gated[2], dtype=np.uint64),
-                server=np.array(gated[3], dtype=np.uint32),
-                priority=np.array(gated[4], dtype=np.int32),
-                acked_by=np.array(gated[5], dtype=np.int32),
-            ),
-            marks=IterationMarks(
-                operation=np.array(marks[0], dtype=np.int32),
-                gate=np.array(marks[1], dtype=np.int32),
-            ),
-            memory=Memory(int32["pool"], int64["allocated_bytes"], int64["freed_bytes"])
-            if self._pools
-            else Memory(),
-            operation_names=tuple(self._names),
+            gated=GatedOperations(**self._gated.whole()),
+            marks=IterationMarks(**self._marks.whole()),
+            memory=memory if self._pools or (memory.pool != NONE).any() else Memory(),
+            labels=labels,
         )

@@ -1,11 +1,11 @@
 """A graph of operations: arrays with one entry per operation, and small tables beside them.
 
-Nothing is checked here; ``byteprophet.replay`` refuses what cannot be replayed.
+Nothing is checked here. ``byteprophet.replay`` raises an error if a graph cannot be replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
+from byteprophet.graph.labels import Labels
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Int32Array: TypeAlias = npt.NDArray[np.int32]
@@ -20,14 +21,14 @@ UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 
 NONE = -1
-"""In place of a device or a memory pool: there is none."""
+"""Stands for no device, or no memory pool."""
 
 
 @dataclass(frozen=True)
 class SerialDevice:
-    """Serves as many operations at a time as it has ``units``, in the order of readiness.
+    """Serves up to ``units`` operations at a time, in the order in which they become ready.
 
-    ``by_priority``: the larger priority first.
+    With ``by_priority``, the operation with the largest priority goes first.
     """
 
     name: str
@@ -39,8 +40,8 @@ class SerialDevice:
 class Connection:
     """Serves one flow at a time, over all links of its ``route`` (indices) at once.
 
-    ``cost_on_first_link``: the first link bears the fixed cost in front of a flow's bytes, as it
-    would bear as many bytes as pass in that time; else it takes its time and nothing more.
+    A flow has a fixed cost before its bytes. With ``cost_on_first_link``, the cost occupies the
+    first link, like the bytes that pass in that time. Otherwise, it takes time but no bandwidth.
     """
 
     name: str
@@ -54,10 +55,11 @@ Device: TypeAlias = SerialDevice | Connection
 
 @dataclass(frozen=True)
 class Link:
-    """Shared max-min fairly by the connections that cross it. None or 0: not limited.
+    """A link, shared max-min fairly by the connections that cross it.
 
-    ``burst_bytes``: what it could have carried while it had nothing to carry, so much at most,
-    passes at once, as through a token bucket.
+    A ``capacity_bps`` of None or 0 means that it is not limited. The link behaves like a token
+    bucket: while it is idle, it collects capacity for up to ``burst_bytes``, which then pass at
+    once.
     """
 
     name: str
@@ -69,8 +71,8 @@ class Link:
 class Gate:
     """A scheduling policy in front of operations, by its name in the registry.
 
-    ``ready_times``: a profile known beforehand, as ``_core.Policy.set_ready_times`` takes it:
-    (tensor, priority, ready_ns, spread_ns).
+    ``ready_times`` is a profile that is known in advance, in the form of
+    ``_core.Policy.set_ready_times``: tuples (tensor, priority, ready_ns, spread_ns).
     """
 
     name: str
@@ -89,11 +91,11 @@ def _no_int64() -> Int64Array:
 
 @dataclass(frozen=True, eq=False)
 class GatedOperations:
-    """Operations behind gates, in any order; shape (gated,) each.
+    """Operations behind gates, in any order. Each array has shape (gated,).
 
-    What the gate's policy sees is ``key`` (unique among what is pending or in flight there),
-    ``server``, ``priority`` and the operation's size. ``acked_by``: the operation whose end, plus
-    its latency, is the acknowledgement.
+    The gate's policy sees ``key``, ``server``, ``priority`` and the operation's size. Keys must be
+    unique among the operations that are pending or in flight at the gate. The acknowledgement is
+    the end of operation ``acked_by``, plus its latency.
     """
 
     operation: Int32Array = field(default_factory=_no_int32)
@@ -106,7 +108,7 @@ class GatedOperations:
 
 @dataclass(frozen=True, eq=False)
 class IterationMarks:
-    """Operations by whose start an iteration begins for a gate; shape (marks,) each."""
+    """Operations whose start begins an iteration of a gate. Each array has shape (marks,)."""
 
     operation: Int32Array = field(default_factory=_no_int32)
     gate: Int32Array = field(default_factory=_no_int32)
@@ -114,9 +116,9 @@ class IterationMarks:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What operations take from a pool at their start and give back at their end.
+    """The memory that operations allocate at their start and free at their end.
 
-    Shape (operations,) each, or empty; ``pool`` -1: none.
+    Each array has shape (operations,), or is empty. A ``pool`` of -1 means none.
     """
 
     pool: Int32Array = field(default_factory=_no_int32)
@@ -126,13 +128,27 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Operations 0 to n - 1, what they depend on, and what they run on.
+    """Operations 0 to n - 1, their dependencies, and what they run on.
 
-    ``duration_ns`` (of a flow: the fixed cost in front of its bytes), ``size_bytes`` (takes time on
-    connections only), ``device`` (-1: none), ``latency_ns`` (after the end, until successors hear
-    of it), ``priority`` (of devices by priority; larger is more urgent), ``release_ns`` (not ready
-    before): shape (n,). ``first_successor``: (n + 1,); the successors of operation i are
-    ``successor[first_successor[i]:first_successor[i + 1]]``. ``operation_names``: n, or none.
+    Attributes:
+        duration_ns: the duration; for a flow, the fixed cost before its bytes; shape (n,).
+        size_bytes: the size, which takes time on connections only, (n,).
+        device: the device, or -1 for none, (n,).
+        latency_ns: the time from the operation's end until its successors may start, (n,).
+        priority: used by devices with ``by_priority``; larger is more urgent, (n,).
+        release_ns: the earliest time at which the operation is ready, (n,).
+        first_successor: (n + 1,). The successors of operation i are
+            ``successor[first_successor[i]:first_successor[i + 1]]``.
+        successor: the successors of all operations.
+        devices: the devices.
+        links: the links.
+        gates: the gates.
+        pools: the names of the memory pools.
+        gated: the operations behind gates.
+        marks: the operations that begin iterations of gates.
+        memory: the memory of operations.
+        labels: what operations are, for messages and for code that rewrites graphs. Replay does not
+            use them.
     """
 
     duration_ns: Int64Array
@@ -150,22 +166,22 @@ class Graph:
     gated: GatedOperations = field(default_factory=GatedOperations)
     marks: IterationMarks = field(default_factory=IterationMarks)
     memory: Memory = field(default_factory=Memory)
-    operation_names: Sequence[str] = ()
+    labels: Labels = field(default_factory=Labels)
 
     def __len__(self) -> int:
         return len(self.duration_ns)
 
     def edges(self) -> tuple[Int32Array, Int32Array]:
-        """Who is waited for, and who waits: shape (dependencies,) each."""
+        """The dependencies, as two arrays of shape (dependencies,): predecessor and successor."""
         counts = np.diff(self.first_successor)
         before = np.repeat(np.arange(len(self), dtype=np.int32), counts)
         return before, self.successor
 
     def select(self, operations: npt.ArrayLike) -> Graph:
-        """The graph of these operations alone, in ascending order, on the same devices.
+        """The graph of ``operations`` only, in ascending order, on the same devices.
 
-        Dependencies on others are left out. UserError if a gated operation is among them and what
-        acknowledges it is not.
+        Dependencies on other operations are dropped. Raises ``UserError`` if a gated operation is
+        selected without the operation that acknowledges it.
         """
         chosen = np.unique(np.asarray(operations, dtype=np.int64))
         number = np.full(len(self), NONE, dtype=np.int32)
@@ -174,7 +190,6 @@ class Graph:
         inside = (before >= 0) & (after >= 0)
         first, successor = successors(len(chosen), before[inside], after[inside])
         memory = self.memory
-        names = self.operation_names
         return Graph(
             duration_ns=self.duration_ns[chosen],
             size_bytes=self.size_bytes[chosen],
@@ -195,7 +210,7 @@ class Graph:
             )
             if len(memory.pool)
             else memory,
-            operation_names=[names[int(operation)] for operation in chosen] if names else (),
+            labels=self.labels.select(chosen),
         )
 
     def _select_gated(self, number: Int32Array) -> GatedOperations:
@@ -224,9 +239,20 @@ class Graph:
 
 
 def successors(
-    operations: int, before: npt.NDArray[np.int32], after: npt.NDArray[np.int32]
+    operations: int, before: Int32Array, after: Int32Array
 ) -> tuple[Int64Array, Int32Array]:
-    """Dependencies in any order as ``Graph.first_successor`` and ``Graph.successor``."""
+    """Convert dependencies in any order to ``Graph.first_successor`` and ``Graph.successor``.
+
+    Raises ``UserError`` if an operation waits for one that does not exist.
+    """
+    unknown = (before < 0) | (before >= operations)
+    if unknown.any():
+        one = int(np.argmax(unknown))
+        raise UserError(
+            f"graph: operation {after[one]} waits for operation {before[one]}; there are only "
+            f"{operations}"
+        )
     first = np.zeros(operations + 1, dtype=np.int64)
     np.cumsum(np.bincount(before, minlength=operations), out=first[1:])
-    return first, after[np.argsort(before, kind="stable")].astype(np.int32, copy=False)
+    # Blocks are long sorted runs, which numpy's timsort sorts faster than a radix sort would.
+    return first, after[np.argsort(before, kind="stable")]

@@ -1,6 +1,6 @@
-"""What the operations of a parameter-server job run on: links, connections, threads, gates.
+"""The links, connections, threads and gates on which a parameter-server job's operations run.
 
-Numbers are those of the graph's devices and gates.
+They are referred to by the numbers of the graph's devices and gates.
 """
 
 from __future__ import annotations
@@ -8,57 +8,85 @@ from __future__ import annotations
 import numpy as np
 
 from byteprophet.graph.builder import GraphBuilder
-from byteprophet.graph.ps_job import PsJob
+from byteprophet.job import Job
 from byteprophet.schedulers import PARTITION, STOCK
 
-_SLACK_NS = 1_000_000  # of native/byteps/answers/flow.h
+_SLACK_NS = 1_000_000  # from native/byteps/answers/flow.h
 
 
 class PsDevices:
-    """Adds them to a graph.
+    """Adds the devices of a job to a graph.
 
-    ``computes``, ``updates``, ``senders``, ``gates`` (none under "stock"), ``windows`` (bytes of
-    answers on their way): by worker. ``pushes``, ``answers`` (connections), ``answer_gates`` (none
-    if not ``windowed``): by worker, then server. ``sums``: by server, then thread.
+    Attributes:
+        computes: the device that computes, by worker.
+        updates: the thread that updates, by worker.
+        senders: the thread that hands pushes to the transport, by worker.
+        gates: the policy, by worker; empty under "stock".
+        windows: how many bytes of answers may be in flight, by worker.
+        pushes: the connections of pushes, by worker, then server.
+        answers: the connections of answers, by worker, then server.
+        windowed: whether answers in flight are limited.
+        answer_gates: the gates of answers, by worker, then server; empty if not ``windowed``.
+        sums: the threads that sum, by server, then thread.
     """
 
-    def __init__(self, job: PsJob, graph: GraphBuilder) -> None:
+    def __init__(self, job: Job, graph: GraphBuilder) -> None:
         self._graph = graph
-        stock = job.scheduler == STOCK
-        network, add = job.network, graph
+        stock = job.push_policy.name == STOCK
+        costs, add = job.cluster.costs, graph
+        hosts, served = job.cluster.workers, job.cluster.servers
         workers, servers = range(job.workers), range(job.servers)
-        burst, up_bps = network.burst_bytes, network.worker_bps
-        down_bps = network.down_bps or up_bps
-        up = [add.link(f"worker {w} up", up_bps[w] or None, burst) for w in workers]
-        down = [add.link(f"worker {w} down", down_bps[w] or None, burst) for w in workers]
-        out = [add.link(f"server {s} up", network.server_bps[s] or None) for s in servers]
-        into = [add.link(f"server {s} down", network.server_bps[s] or None) for s in servers]
+        up = [
+            add.link(f"worker {w} up", host.up_bps or None, host.burst_bytes)
+            for w, host in enumerate(hosts)
+        ]
+        down = [
+            add.link(f"worker {w} down", host.down_bps or None, host.burst_bytes)
+            for w, host in enumerate(hosts)
+        ]
+        out = [
+            add.link(f"server {s} up", host.up_bps or None, host.burst_bytes)
+            for s, host in enumerate(served)
+        ]
+        into = [
+            add.link(f"server {s} down", host.down_bps or None, host.burst_bytes)
+            for s, host in enumerate(served)
+        ]
         self.computes = [add.serial(f"worker {w} computes") for w in workers]
         self.updates = [add.serial(f"worker {w} updates") for w in workers]
         self.senders = [add.serial(f"worker {w} hands over") for w in workers]
         # By worker, then server.
         self.pushes = np.array(
-            [[self._connection(up[w], into[s]) for s in servers] for w in workers]
+            [[self._connection(up[w], into[s]) for s in servers] for w in workers], np.int32
         )
-        # What is urgent goes first, but in BytePS as shipped; by gates, or by the connection.
-        self.windowed = not stock and network.answers_bytes > 0
+        # The most urgent answer goes first, except in BytePS as shipped. Either a gate decides
+        # this, or the connection.
+        self.windowed = not stock and costs.answers_bytes > 0
         first = not stock and not self.windowed
         self.answers = np.array(
-            [[self._connection(out[s], down[w], first) for s in servers] for w in workers]
+            [[self._connection(out[s], down[w], first) for s in servers] for w in workers], np.int32
         )
         self.sums = np.array(
             [
-                [add.serial(f"server {s} sums {n}") for n in range(network.sum_threads)]
+                [add.serial(f"server {s} sums {n}") for n in range(costs.sum_threads)]
                 for s in servers
-            ]
+            ],
+            np.int32,
         )
         self.gates = []
         if not stock:
             self.gates = [
-                add.gate(f"worker {w}", job.scheduler, job.settings, job.ready_times)
+                add.gate(
+                    f"worker {w}",
+                    job.push_policy.name,
+                    job.push_policy.settings,
+                    job.push_policy.ready_times,
+                )
                 for w in workers
             ]
-        self.windows = [network.answers_bytes + rate * _SLACK_NS // 8 // 10**9 for rate in down_bps]
+        self.windows = [
+            costs.answers_bytes + host.down_bps * _SLACK_NS // 8 // 10**9 for host in hosts
+        ]
         self.answer_gates = [
             [
                 self._answer_gate(job, f"answers of server {s} to worker {w}", window)
@@ -76,7 +104,7 @@ class PsDevices:
             cost_on_first_link=True,
         )
 
-    def _answer_gate(self, job: PsJob, name: str, window_bytes: int) -> int:
-        """Hands over, most urgent first, while less than that is on its way."""
-        settings = {PARTITION: job.partition_bytes, "credit_bytes": window_bytes}
+    def _answer_gate(self, job: Job, name: str, window_bytes: int) -> int:
+        """Add a gate that passes answers, most urgent first, up to ``window_bytes`` in flight."""
+        settings = {PARTITION: job.strategy.partition_bytes, "credit_bytes": window_bytes}
         return self._graph.gate(name, "bytescheduler", settings)

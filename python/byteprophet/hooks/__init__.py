@@ -1,1 +1,1 @@
-"""What patched BytePS calls (native/byteps/patches)."""
+"""Functions that patched BytePS calls (native/byteps/patches)."""

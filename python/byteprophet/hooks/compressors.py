@@ -1,7 +1,7 @@
-"""The arguments of BytePS' own gradient compressors, checked.
+"""Checks the arguments of BytePS' own gradient compressors.
 
-Called by BytePS' ``declare`` (patch 0026): BytePS ends the process for a wrong one, and passes what
-it does not know.
+BytePS' ``declare`` calls this (patch 0026), because BytePS ends the process for a wrong argument
+and ignores an unknown one.
 """
 
 from __future__ import annotations

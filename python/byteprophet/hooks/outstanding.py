@@ -1,7 +1,7 @@
-"""Waiting for BytePS' outstanding push_pull operations, before the job is suspended.
+"""Waits for BytePS' outstanding push_pull operations before the job is suspended.
 
-Called by BytePS' own ``suspend`` (patch 0024), so that nothing is lost with or without us: what is
-under way when BytePS stops is dropped, and a worker that waits for it waits for ever.
+BytePS' own ``suspend`` calls this (patch 0024), so nothing is lost, with a policy or without. When
+BytePS stops, it drops operations in flight, and a worker that waits for one would wait forever.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+from byteprophet.runtime_settings import timeout_of
+
 _INTERVAL_S = 0.001
 
 
 def wait_for_all(handles: Mapping[int, object], is_done: Callable[[int], bool]) -> None:
     """Wait until every one of ``handles`` is done, or gone because another thread cleared it.
 
-    ``RuntimeError`` after ``BYTEPROPHET_TIMEOUT_S``.
+    ``RuntimeError`` after ``BYTEPROPHET_TIMEOUT_S``; ``UserError`` where that is no number.
     """
-    given_s = float(os.environ.get("BYTEPROPHET_TIMEOUT_S") or 0)
-    limit_s = given_s if given_s > 0 else 1800.0  # as in hooks/suspension.h
+    limit_s = timeout_of(os.environ)
     deadline_s = time.monotonic() + limit_s
     for handle in list(handles):
         while handle in handles and not _is_done(handle, is_done):

@@ -1,7 +1,7 @@
-"""Recording what a server serves, where its environment asks for that.
+"""Records what a server serves, if its environment asks for it.
 
-Called by BytePS' server (patch 0039). Here is only what every server and the scheduler role pay
-for; what records is imported by those that do.
+BytePS' server calls this (patch 0039). This module has only the code that every server and the
+scheduler role must load; the recorder itself is imported on demand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Starts the roles of a job on this machine, watches over them, and ends them.
+"""Starts the roles of a job on this machine, watches them, and ends them.
 
-``run_job`` is what others call; see job.py for how its parts work together.
+Other packages call ``run_job``. job.py describes how the parts work together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A process that a job can do without, kept alive: the controller.
+"""Keeps a process alive that a job can do without: the controller.
 
-Used by the supervisor's thread only. It is started again a few times, not for ever: what ends at
-once will do so again, and the job goes on without it as it does between two of its lives.
+Only the supervisor's thread uses this. The process is restarted only a few times, because one that
+ends at once would do so again. Without it, the job goes on as it does between two of its lives.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from byteprophet.launcher.role import Role, RolePlan
 
 _MOST_LIVES = 4
 _PAUSE_S = 1.0  # between two lives
-_WRONG_USAGE = 2  # an exit status that the next life would have, too
+_WRONG_USAGE = 2  # an exit status that a new life would have, too
 
 
 class Attendant:
-    """``lives`` are the processes so far, the last of which may run; the supervisor adds to it."""
+    """``lives`` are the processes so far; the last one may still run. The supervisor adds lives."""
 
     def __init__(self, plan: RolePlan) -> None:
         self.plan = plan
         self.lives: list[Role] = []
-        self._mourned = 0  # lives whose end was told
+        self._mourned = 0  # lives whose end was reported
         self._given_up = False
 
     def due(self, now_s: float) -> tuple[RolePlan | None, str | None]:
-        """What to start now, and one line of warning about what has just ended."""
+        """The process to start now, and a one-line warning about one that has just ended."""
         if not self.lives:
             return self.plan, None
         last = self.lives[-1]
@@ -40,10 +40,10 @@ class Attendant:
         return (self._next() if again and now_s - last.ended_s >= _PAUSE_S else None), warning
 
     def give_up(self) -> None:
-        """It cannot be started again."""
+        """Prevents further restarts."""
         self._given_up = True
 
     def _next(self) -> RolePlan:
-        """With a name and a log of its own."""
+        """The plan of the next life, with its own name and log."""
         name = f"{self.plan.name}.{len(self.lives) + 1}"
         return dataclasses.replace(self.plan, name=name, log=self.plan.log.with_name(f"{name}.log"))

@@ -1,4 +1,4 @@
-"""Holds a job's caretaker (leftovers.py as a process) from the job's start to its end."""
+"""Runs a job's caretaker (leftovers.py as a process) from the job's start to its end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SWEEP_TIMEOUT_S = 10.0
 
 @final
 class Caretaker:
-    """A context manager; on leaving it, everything of the job is gone."""
+    """A context manager. When it exits, nothing of the job is left."""
 
     def __init__(self, job: Leftovers) -> None:
         self._job = job
         self._process = subprocess.Popen(
-            # -I -S: nothing of the user's environment can keep it from starting.
+            # With -I -S, nothing in the user's environment can prevent the start.
             [sys.executable, "-I", "-S", leftovers.__file__, job.to_json()],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -49,5 +49,5 @@ class Caretaker:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_SWEEP_TIMEOUT_S)
             status = None
-        if status != 0:  # somebody killed it
+        if status != 0:  # the caretaker was killed, by us or by somebody else
             leftovers.sweep(self._job)

@@ -1,4 +1,4 @@
-"""Refuses a job that cannot work, before anything is started."""
+"""Refuses jobs that cannot work, before anything is started."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 from byteprophet.launcher.environment import told_environment
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.schedulers import DEFAULT, MAX_PARTITION_BYTES, PLANNED
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACE = "lo"
-# Below the range from which Linux gives ports to outgoing connections, which come and go.
+# Ports below the range from which Linux takes ports for outgoing connections.
 _FREE_PORTS = range(20000, 32000)
-_MOST_LOCAL_RANKS = 64  # of the host device (native/byteps/host_device/local_group.h)
+_MOST_ROLES = 1 << 16
+_MOST_LOCAL_RANKS = 64  # the host device's limit (native/byteps/host_device/local_group.h)
 _SIOCGIFADDR = 0x8915  # see netdevice(7)
 
 # Modes of BytePS that fail or compute wrong results: variable -> what happens.
@@ -33,10 +35,13 @@ _BROKEN_MODES = {
 
 
 def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
-    """UserError unless ``spec`` makes sense and its command can be started."""
+    """Raises ``UserError`` unless ``spec`` is valid and its command can be started."""
     for name, count in {"workers": spec.workers, "local ranks": spec.local_ranks}.items():
         if count < 1:
             raise UserError(f"{name} {count}: a job needs at least one")
+    for name, count in {"workers": spec.workers, "servers": spec.servers}.items():
+        if count > _MOST_ROLES:
+            raise UserError(f"{name} {count}: a job has at most {_MOST_ROLES}")
     if spec.servers < 0:
         raise UserError(f"servers {spec.servers}: must be 0 (all-reduce without BytePS) or more")
     if spec.all_reduce:
@@ -49,17 +54,12 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         )
     if spec.port is not None and not 0 < spec.port < 65536:
         raise UserError(f"port {spec.port}: must be between 1 and 65535")
-    limited = spec.bandwidth_bps is not None or spec.worker_bandwidth_bps or spec.steps
+    own_rates = spec.worker_bandwidth_bps or spec.server_bandwidth_bps
+    limited = spec.bandwidth_bps is not None or own_rates or spec.steps
     if limited and not spec.namespaces:
         raise UserError("a bandwidth needs namespaces: without them, roles share one network")
-    for index, rate_bps in spec.worker_bandwidth_bps.items():
-        if not 0 <= index < spec.workers:
-            raise UserError(
-                f"bandwidth of worker {index}: there is no such worker,"
-                f" this job has 0 to {spec.workers - 1}"
-            )
-        if rate_bps < 1:
-            raise UserError(f"bandwidth of worker {index}: {rate_bps} bit/s is not a rate")
+    _check_rates("worker", spec.worker_bandwidth_bps, spec.workers)
+    _check_rates("server", spec.server_bandwidth_bps, spec.servers)
     _check_steps(spec)
     if spec.controller and spec.scheduler not in PLANNED:
         raise UserError(f"scheduler {spec.scheduler} uses no plans: it needs no controller")
@@ -72,8 +72,18 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     _check_command(spec, environment)
 
 
+def _check_rates(role: str, rates_bps: Mapping[int, int], count: int) -> None:
+    """Raises ``UserError`` for a rate of a role that is not there, and for what is no rate."""
+    for index, rate_bps in rates_bps.items():
+        if not 0 <= index < count:
+            has = f"has 0 to {count - 1}" if count else "has none"
+            raise UserError(f"bandwidth of {role} {index}: there is no such {role}, this job {has}")
+        if rate_bps < 1:
+            raise UserError(f"bandwidth of {role} {index}: {rate_bps} bit/s is not a rate")
+
+
 def _check_steps(spec: JobSpec) -> None:
-    """UserError for steps that would be made late, or change nothing."""
+    """Raises ``UserError`` for steps that are out of order or would change nothing."""
     if spec.steps and len(spec.worker_bandwidth_bps) == spec.workers:
         raise UserError(
             f"step {spec.steps[0]}: every worker has a bandwidth of its own, which stays"
@@ -85,16 +95,16 @@ def _check_steps(spec: JobSpec) -> None:
 
 
 def _check_text(spec: JobSpec, environment: Mapping[str, str]) -> None:
-    """UserError for what a run's config.toml, which is UTF-8, cannot say."""
+    """Raises ``UserError`` for text that is not UTF-8, because config.toml cannot contain it."""
     told = [("command", word) for word in spec.command]
     told += [("directory", str(spec.directory)), *told_environment(environment).items()]
     for name, value in told:
-        if any("\ud800" <= letter <= "\udfff" for letter in value):  # how Python keeps other bytes
+        if any("\ud800" <= letter <= "\udfff" for letter in value):  # Python's form of other bytes
             raise UserError(f"{name} {value!r}: is not UTF-8 text; rename it")
 
 
 def _check_all_reduce(spec: JobSpec) -> None:
-    """UserError for what only BytePS has."""
+    """Raises ``UserError`` for options that only exist with BytePS."""
     without = "without servers there is no BytePS"
     if spec.scheduler != DEFAULT:
         raise UserError(f"scheduler {spec.scheduler}: {without}, and nothing to schedule")
@@ -111,20 +121,21 @@ def _check_modes(environment: Mapping[str, str]) -> None:
 
 
 def _check_local_ranks(local_ranks: int, environment: Mapping[str, str]) -> None:
-    """UserError for what BytePS would answer with wrong sums, a crash or a hang."""
+    """Raises ``UserError`` for values with which BytePS would sum wrongly, crash or hang."""
     if local_ranks > _MOST_LOCAL_RANKS:
         raise UserError(f"local ranks {local_ranks}: a worker has up to {_MOST_LOCAL_RANKS}")
     switch = environment.get("BYTEPS_PCIE_SWITCH_SIZE", str(local_ranks))
-    if not switch.isdecimal() or int(switch) < local_ranks:
+    if (whole_number(switch) or 0) < local_ranks:
         raise UserError(
             f"BYTEPS_PCIE_SWITCH_SIZE={switch}: with more than one PCIe switch per worker BytePS "
             "can give wrong sums; unset it"
         )
     group = environment.get("BYTEPS_NCCL_GROUP_SIZE", "1")
-    if not group.isdecimal() or int(group) < 1:
+    if (whole_number(group) or 0) < 1:
         raise UserError(f"BYTEPS_NCCL_GROUP_SIZE={group}: must be a whole number from 1 on")
     roots = environment.get("BYTEPS_REDUCE_ROOTS", "0").split(",")
-    if not all(root.isdecimal() and int(root) < local_ranks for root in roots):
+    ranks = range(local_ranks)
+    if not all(whole_number(root) in ranks for root in roots):
         raise UserError(
             f"BYTEPS_REDUCE_ROOTS={','.join(roots)}: must be local ranks, 0 to {local_ranks - 1}, "
             "with commas between them"
@@ -147,7 +158,10 @@ def _check_command(spec: JobSpec, environment: Mapping[str, str]) -> None:
 
 
 def interface_address(interface: str | None) -> str:
-    """The IPv4 address that roles use: ``interface``'s, or loopback's for None."""
+    """The IPv4 address that roles use: that of ``interface``, or loopback's for None.
+
+    Raises ``UserError`` if there is no such interface or it has no IPv4 address.
+    """
     if interface is None:
         return LOOPBACK
     there = [name for _, name in socket.if_nameindex()]
@@ -163,7 +177,10 @@ def interface_address(interface: str | None) -> str:
 
 
 def root_port(port: int | None, address: str) -> int:
-    """``port`` after a check that it is free on ``address``, or a free one for None."""
+    """Returns ``port``, or a free port if it is None.
+
+    Raises ``UserError`` if ``port`` is not free on ``address``, or if no free port is found.
+    """
     if port is None:
         for candidate in random.sample(_FREE_PORTS, 50):
             if _busy(candidate, address) is None:
@@ -177,7 +194,7 @@ def root_port(port: int | None, address: str) -> int:
 
 def _busy(port: int, address: str) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As ZeroMQ does: connections of an earlier job that linger are no obstacle, listeners are.
+        # As in ZeroMQ: lingering connections of an earlier job do not matter, but listeners do.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

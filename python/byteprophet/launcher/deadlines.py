@@ -1,4 +1,4 @@
-"""When a role counts as dead, and how a role says that another does.
+"""Defines when a role counts as dead, and finds reports of dead roles in the output of others.
 
 The heartbeats in BytePS (native/byteps/heartbeat/heartbeat.h) read the same two variables.
 """
@@ -17,9 +17,9 @@ _VERDICT = re.compile(r"byteprophet: error: (.*): the job cannot go on$")
 
 
 def dead_after_s(environment: Mapping[str, str]) -> float | None:
-    """After how many seconds of silence a role counts as dead; None: never.
+    """The seconds of silence after which a role counts as dead; None: never.
 
-    UserError if this or the time limit of the start is not a number of seconds.
+    Raises ``UserError`` if this or the time limit for the start is not a valid number of seconds.
     """
     limit_s, _ = (_seconds(environment, name) for name in _STANDARD_S)
     return limit_s or None
@@ -40,6 +40,9 @@ def _seconds(environment: Mapping[str, str], name: str) -> float:
 
 
 def verdict_in(line: str) -> str | None:
-    """What a heartbeat's line says ends the job: "worker-1 (10.87.0.4) has been silent..."."""
+    """The reason in a heartbeat's line that ends the job, or None if ``line`` is not such a line.
+
+    For example: "worker-1 (10.87.0.4) has been silent...".
+    """
     found = _VERDICT.search(line)
     return None if found is None else found[1]

@@ -1,10 +1,11 @@
-"""Every process that a job started, however deep and however detached.
+"""Finds every process that a job started, at any depth and even if it is detached.
 
-While a job runs this process is a "child subreaper": what the roles leave behind becomes its child
-instead of init's, so that it stays findable (and can be waited for). Roles get sessions of their
-own, and a process can leave a session only for a new one; so whatever descends from this process,
-was not there when the job began and is not in this process' session, is the job's. An application
-that runs a job and meanwhile starts other processes in sessions of their own would lose them.
+While a job runs, this process is a "child subreaper": processes that roles leave behind become its
+children instead of init's, so that they can be found and waited for. Roles get their own sessions,
+and a process can leave a session only for a new one. So a descendant of this process belongs to the
+job if it did not exist when the job began and is not in this process' session. If an application
+runs a job and starts other processes in sessions of their own meanwhile, they are killed with the
+job.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Process:
-    """From /proc/PID/stat; ``start``, in clock ticks, tells a reused number from its first use."""
+    """A process as in /proc/PID/stat. ``start`` (clock ticks) distinguishes reused numbers."""
 
     pid: int
     parent: int
@@ -44,7 +45,7 @@ def _children_of(root: int) -> list[Process]:
             text = (entry / "stat").read_text(errors="replace")
         except OSError:  # it has ended
             continue
-        # The name before ")" may contain anything, spaces and brackets too.
+        # The name before the last ")" may contain anything, even spaces and brackets.
         rest = text.rpartition(")")[2].split()
         process = Process(int(entry.name), int(rest[1]), int(rest[3]), rest[0], int(rest[19]))
         by_parent.setdefault(process.parent, []).append(process)
@@ -58,7 +59,7 @@ def _children_of(root: int) -> list[Process]:
 
 
 def _set_subreaper(on: bool) -> bool:
-    """Sets it; returns what it was."""
+    """Makes this process a child subreaper or not, and returns whether it was one."""
     libc = ctypes.CDLL(None, use_errno=True)
     before = ctypes.c_int()
     for option, value in (
@@ -71,15 +72,15 @@ def _set_subreaper(on: bool) -> bool:
 
 
 def send(signum: int, pids: Iterable[int]) -> set[int]:
-    """Sends a signal to those of ``pids`` that are still there.
+    """Sends a signal to those of ``pids`` that still exist.
 
-    Returns those to which this user may not send one: a role may have started them by sudo.
+    Returns those to which this user may not send one; a role may have started them with sudo.
     """
     return {pid for pid in pids if not _may_send(signum, pid)}
 
 
 def _may_send(signum: int, pid: int) -> bool:
-    """Sends it, if this user may."""
+    """Sends the signal to ``pid``; False if this user has no permission."""
     try:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
@@ -90,7 +91,7 @@ def _may_send(signum: int, pid: int) -> bool:
 
 @final
 class Descendants:
-    """A context manager around a job; ``spared`` are processes that are not to be ended."""
+    """A context manager around a job. Processes in ``spared`` do not count as the job's."""
 
     def __init__(self) -> None:
         self._before: set[tuple[int, int]] = set()
@@ -121,17 +122,18 @@ class Descendants:
         ]
 
     def running(self) -> list[int]:
-        """The job's processes that have not ended (a zombie has)."""
+        """The job's processes that have not ended. Zombies count as ended."""
         return [child.pid for child in self._of_the_job() if child.state not in "ZX"]
 
     def stopped(self) -> list[Process]:
-        """Those that a signal stopped; one that a debugger holds is not."""
+        """The job's processes that a signal has stopped, without those that a debugger holds."""
         return [child for child in self._of_the_job() if child.state == "T"]
 
     def kill_all(self, timeout_s: float) -> set[int]:
-        """SIGKILL until none is left or ``timeout_s`` is over; returns those out of our reach.
+        """Sends SIGKILL to the job's processes until none is left or ``timeout_s`` is over.
 
-        Repeated, as a process may start another between being listed and being killed.
+        This is repeated because a process may start another one after the list was made. Returns
+        the running processes that this user may not kill.
         """
         deadline_s = time.monotonic() + timeout_s
         refused: set[int] = set()
@@ -141,9 +143,10 @@ class Descendants:
         return refused & set(self.running())
 
     def reap_orphans(self) -> None:
-        """Takes the status of what became our child by adoption and has ended.
+        """Waits for adopted children that have ended.
 
-        To be called when all roles have been waited for: their status belongs to the supervisor.
+        Must be called after all roles have been waited for, because the supervisor needs their
+        status.
         """
         for child in self._of_the_job():
             if child.parent == os.getpid() and child.state in "ZX":

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# All that only the launcher decides. Left over from another job in the caller's shell they would
-# send a role to the wrong place, so they go, and then some are set anew. PORT is one of them:
-# ps-lite would have every role of the job listen on it.
+# Variables that only the launcher decides. If the caller's shell had them from another job, they
+# would send a role to the wrong place. So all are removed, and then some are set again. PORT is one
+# of them, because ps-lite would make every role of the job listen on it.
 _OWNED = frozenset(
     {
         "BYTEPROPHET_CONTROLLER",
@@ -30,21 +30,22 @@ _OWNED = frozenset(
         "DMLC_PS_ROOT_PORT",
         "DMLC_PS_ROOT_URI",
         "DMLC_ROLE",
+        "DMLC_SERVER_ID",
         "DMLC_WORKER_ID",
         "PORT",
     }
 )
-# One thread per role: several roles share this machine's cores, and pools that each think that
-# all of them are theirs spend their time on taking them from each other.
+# One thread per role: several roles share this machine's cores. If each role had a thread pool as
+# large as the machine, the pools would slow one another down.
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 _TOLD = ("BYTEPS_", "BYTEPROPHET_", "DMLC_", "PS_", "OMP_")
 
 
 @dataclass(frozen=True)
 class RoleName:
-    """Which role: kind is scheduler, server, worker or controller; index counts within the kind.
+    """A role. ``kind`` is scheduler, server, worker or controller; ``index`` counts within a kind.
 
-    The local ranks of a worker have its index: ``worker-1.0``, ``worker-1.1``.
+    The local ranks of a worker have the same index: ``worker-1.0``, ``worker-1.1``.
     """
 
     kind: str
@@ -54,18 +55,19 @@ class RoleName:
 
     @property
     def host(self) -> str:
-        """The name of the host it is on, which the local ranks of a worker share.
+        """The name of the role's host. The local ranks of a worker share one.
 
-        The controller is on the scheduler role's: everybody can reach it, no link of it is limited.
+        The controller is on the scheduler's host, which all roles can reach and whose link is not
+        limited.
         """
         return "scheduler" if self.kind == "controller" else self.name.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What all roles of one job are told: ``settings_text`` is "name=value,...".
+    """The data that all roles of a job get. ``settings_text`` is "name=value,...".
 
-    Without servers, ``root_address`` is rank 0's, and nothing is said of BytePS (``ranks.py``).
+    Without servers, ``root_address`` is rank 0's, and BytePS' variables are not set (``ranks.py``).
     """
 
     root_address: str
@@ -79,24 +81,24 @@ class JobFacts:
     local_ranks: int = 1  # per worker
     controller: str | None = None  # its address; None: there is none
     controller_keys: str = ""  # the directory
-    step_updates: str = ""  # at which rank 0 of a paced job tells the launcher (network.steps)
+    step_updates: str = ""  # updates that rank 0 of a paced job announces (network.steps)
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
-    """The caller's environment and what the job adds, without what the launcher decides."""
+    """The caller's variables and those that the job adds, without those the launcher decides."""
     merged = {**_DEFAULTS, **caller, **added}
     return {name: value for name, value in merged.items() if name not in _OWNED}
 
 
 def told_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """The part of ``base`` that belongs in a run's record: variables of BytePS and its kind."""
+    """The variables in ``base`` that a run's config.toml records, e.g. those of BytePS."""
     return {name: value for name, value in sorted(base.items()) if name.startswith(_TOLD)}
 
 
 def role_environment(
     base: Mapping[str, str], facts: JobFacts, role: RoleName, address: str, socket_path: str
 ) -> dict[str, str]:
-    """The whole environment of ``role``; all local ranks of a worker share ``socket_path``."""
+    """The complete environment of ``role``. A worker's local ranks share ``socket_path``."""
     environment = {
         **base,
         "DMLC_ROLE": role.kind,
@@ -116,12 +118,15 @@ def role_environment(
     if facts.controller is not None and role.kind in ("worker", "controller"):
         environment["BYTEPROPHET_CONTROLLER"] = facts.controller
         environment["BYTEPROPHET_CONTROLLER_KEYS"] = facts.controller_keys
-        environment.setdefault("BYTEPROPHET_MONITOR", "1")  # whose bandwidths it plans with
+        environment.setdefault("BYTEPROPHET_MONITOR", "1")  # plans need its bandwidths
+    if role.kind == "server":
+        environment["DMLC_SERVER_ID"] = str(role.index)
     if role.kind == "worker":
         environment["DMLC_WORKER_ID"] = str(role.index)
         environment["BYTEPS_LOCAL_RANK"] = str(role.local_rank)
         environment["BYTEPS_LOCAL_SIZE"] = str(facts.local_ranks)
-        # All on one: BytePS would see two in 16 ranks and sum wrongly between them.
+        # All ranks count as on one switch. By default, BytePS assumes two for 16 ranks and sums
+        # wrongly between them.
         environment["BYTEPS_PCIE_SWITCH_SIZE"] = str(facts.local_ranks)
         environment["BYTEPS_SOCKET_PATH"] = socket_path
         if facts.step_updates:

@@ -1,14 +1,17 @@
-"""Runs one job: the parts of this package, put together in the order of their undoing.
+"""Runs one job.
+
+These parts work together. They are set up in this order and undone in the reverse order.
 
     Signals       Ctrl-C and SIGTERM become a request                      signals.py
-    Descendants   whatever the roles start stays findable                  descendants.py
+    Descendants   all processes that roles start can be found              descendants.py
     Caretaker     cleans up even if this process is killed                 caretaker.py
     Cluster       one host per role, if asked for                          byteprophet.network
-    StoppedWatch  finds roles that were stopped and left so                stopped.py
-    Stepper       changes links in mid-run, if asked for                   stepper.py
-    Supervisor    starts the roles, watches, decides, ends them            supervisor.py, role.py
+    StoppedWatch  finds roles that were stopped and not continued          stopped.py
+    Stepper       changes links during the run, if asked for               stepper.py
+    Supervisor    starts roles, watches them, decides, ends them           supervisor.py, role.py
 
-One job at a time in a process: signal handlers and the child subreaper are the process' own.
+A process can run only one job at a time, because it has only one set of signal handlers and one
+child subreaper state.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from byteprophet.errors import UserError
 from byteprophet.launcher import rundir
 from byteprophet.launcher.caretaker import Caretaker
 from byteprophet.launcher.descendants import Descendants
@@ -33,27 +37,29 @@ from byteprophet.launcher.stepper import Stepper
 from byteprophet.launcher.stopped import StoppedWatch
 from byteprophet.launcher.supervisor import Supervisor
 from byteprophet.network import Cluster
+from byteprophet.whole_files import kept_room
 
 _KILL_TIMEOUT_S = 5.0
-# A Unix socket's path has 107 bytes, of which "/byteprophet-abcdefgh/worker-999/socket_send_nccl63"
-# takes 51.
+# A Unix socket's path has at most 107 bytes. 51 of them are for
+# "/byteprophet-abcdefgh/worker-999/socket_send_nccl63".
 _LONGEST_TEMPORARY = 56
 
 _one_job = threading.Lock()
 
 
 def check_job(spec: JobSpec) -> None:
-    """UserError where ``spec`` cannot be started here; starts and writes nothing."""
+    """Raises ``UserError`` if ``spec`` cannot be started here. Starts and writes nothing."""
     resolve_job(spec)
 
 
 def run_job(spec: JobSpec, echo: Echo | None = None) -> JobResult:
-    """Runs ``spec`` to its end and returns how it ended; nothing of it is left behind.
+    """Runs ``spec`` to its end and returns the result. Its processes and temporary files are gone.
 
-    ``echo`` gets every line of every role. Raises UserError where the job cannot be started as
-    written. A job that failed is a JobResult with ``failed`` (see JobResult.check). On SIGINT
-    the job is ended and KeyboardInterrupt raised, on SIGTERM or SIGHUP SystemExit with 128 plus
-    the signal's number. summary.json is written in all these cases.
+    ``echo`` gets every line of every role. If the job fails, the result has ``failed`` (see
+    JobResult.check). Raises ``UserError`` if the job cannot be started as specified. SIGINT ends
+    the job and raises ``KeyboardInterrupt``; SIGTERM and SIGHUP end it and raise ``SystemExit``
+    with 128 plus the signal's number. summary.json is written unless ``UserError`` is raised or a
+    second signal comes.
     """
     if not _one_job.acquire(blocking=False):
         raise RuntimeError("run_job: this process already runs a job")
@@ -64,11 +70,11 @@ def run_job(spec: JobSpec, echo: Echo | None = None) -> JobResult:
             {"port": job.port, "partition_bytes": job.partition_bytes, "settings": job.settings},
             told_environment(job.environment),
         )
-        with Signals() as signals:
+        with kept_room(spec.run_directory, rundir.SUMMARY_BYTES), Signals() as signals:
             result = _run(job, signals, echo)
             interrupted = signals.received
         status = "interrupted" if interrupted else "failed" if result.failed else "done"
-        rundir.write_summary(spec.run_directory, status, result)
+        result = rundir.write_summary(spec.run_directory, status, result)
     finally:
         _one_job.release()
     if interrupted == signal.SIGINT:
@@ -89,8 +95,8 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
                 )
             )
         )
-        # BytePS names its shared memory after the root port and the worker. On a host of its own
-        # it lies in the host's own /dev/shm and goes with it.
+        # BytePS names its shared memory after the root port and the worker. A host in namespaces
+        # has its own /dev/shm, which disappears with it.
         shared = () if spec.namespaces else (f"BytePS_*_{job.port}_*_*",)
         leftovers = Leftovers(str(spec.run_directory.absolute()), str(temporary), shared)
         descendants = stack.enter_context(Descendants())
@@ -125,5 +131,8 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
 
 
 def _temporary_parent() -> str:
-    parent = tempfile.gettempdir()
+    try:
+        parent = tempfile.gettempdir()
+    except OSError as error:  # Python has tried all candidates
+        raise UserError(f"TMPDIR: {error.strerror}") from None
     return parent if len(os.fsencode(parent)) <= _LONGEST_TEMPORARY else "/tmp"  # noqa: S108

@@ -1,13 +1,13 @@
-"""Removes what a job may leave behind, also when the launcher was killed.
+"""Removes everything that a job may leave behind, even if the launcher was killed.
 
-Run as a program it is the job's caretaker: it waits for the end of its standard input, whose
-other end only the launcher has, and then sweeps. So it does its work whether the launcher closes
-the pipe or is killed with SIGKILL. It runs in a session of its own, out of reach of Ctrl-C.
+As a program, this file is the job's caretaker: it waits for the end of its standard input, whose
+other end only the launcher has, and then cleans up. So it works whether the launcher closes the
+pipe or is killed with SIGKILL. It runs in its own session, so Ctrl-C does not reach it.
 
-Processes are found by BYTEPROPHET_RUN in their environment, which every process of a job inherits
-and which no other has: it is a run directory that was made for this job.
+Processes are found by BYTEPROPHET_RUN in their environment. Every process of a job inherits it, and
+no other process has it, because its value is a run directory that was made for this job.
 
-Only the standard library, and nothing of this package: the caretaker starts as a bare file.
+This file imports only the standard library, because the caretaker starts it without the package.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ _KILL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What belongs to one job; ``shared_memory`` are glob patterns in /dev/shm."""
+    """The resources of one job. ``shared_memory`` are glob patterns in /dev/shm."""
 
     run_directory: str
     temporary_directory: str
     shared_memory: tuple[str, ...]
 
     def to_json(self) -> str:
-        """For the caretaker's command line."""
+        """The object as JSON, for the caretaker's command line."""
         return json.dumps(asdict(self))
 
 
 def marked_processes(run_directory: str, role: str | None = None) -> list[int]:
-    """The processes, except this one, that carry the job's BYTEPROPHET_RUN; of ``role`` or all."""
+    """The ids of processes with the job's BYTEPROPHET_RUN, except this one.
+
+    With ``role``, only those of that role.
+    """
     marks = [b"\0BYTEPROPHET_RUN=" + os.fsencode(run_directory) + b"\0"]
     if role is not None:
         marks.append(b"\0BYTEPROPHET_ROLE=" + os.fsencode(role) + b"\0")
@@ -47,7 +50,7 @@ def marked_processes(run_directory: str, role: str | None = None) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = (entry / "environ").read_bytes()
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended or belongs to another user
             continue
         there = all(mark in b"\0" + environment + b"\0" for mark in marks)
         if there and int(entry.name) != os.getpid():
@@ -58,7 +61,7 @@ def marked_processes(run_directory: str, role: str | None = None) -> list[int]:
 def sweep(leftovers: Leftovers) -> None:
     """Kills the job's processes, then removes its shared memory and its temporary directory."""
     deadline = time.monotonic() + _KILL_TIMEOUT_S
-    # Again until none is found: a process may start another while the list is made.
+    # Repeats until none is found: a process may start another one while the list is made.
     while (found := marked_processes(leftovers.run_directory)) and time.monotonic() < deadline:
         for pid in found:
             with contextlib.suppress(OSError):

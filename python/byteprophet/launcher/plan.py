@@ -1,4 +1,4 @@
-"""From a JobSpec to what exactly is started: everything left open decided, nothing done yet."""
+"""Turns a JobSpec into the exact plan of what is started. Nothing is started yet."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ from byteprophet.launcher.environment import (
     base_environment,
     role_environment,
 )
-from byteprophet.launcher.ranks import rank_environment
+from byteprophet.launcher.forked_process import ForkPlan, forks_wanted
+from byteprophet.launcher.ranks import rank_environment, with_rank
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.network import Host, HostSpec, why_not_permitted
 from byteprophet.network.namespaces import INTERFACE, check_hosts
 from byteprophet.network.tools import require
 from byteprophet.tune.request import VARIABLE, parse_request
+from byteprophet.whole_files import make_directory
 
-_NAMESPACE_PORT = 9000  # nobody else is on a host of its own
+_NAMESPACE_PORT = 9000  # the host belongs to one role, so the port is free
 _NAMESPACE_CONTROLLER_PORT = 9001
+_NAMESPACE_RANKS_PORT = 9002
 
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """A job that can be started. ``address`` is every role's without namespaces."""
+    """A job that can be started. Without namespaces, all roles have ``address``."""
 
     spec: JobSpec
     names: tuple[RoleName, ...]
@@ -47,29 +50,34 @@ class ResolvedJob:
     partition_bytes: int | None  # None: nothing is scheduled
     address: str
     port: int
-    dead_after_s: float | None  # silence after which the heartbeats give a role up; None: never
+    dead_after_s: float | None  # silence after which a role counts as dead; None: never
     controller_port: int | None  # None: there is no controller
+    ranks_port: int | None  # where rank 0 listens in a job with servers; None: there are no ranks
+    forks: bool  # workers are forked if that is equivalent to a start
 
     def host_specs(self) -> list[HostSpec]:
-        """The scheduler's (or rank 0's) first; only the workers' links are limited."""
+        """The hosts, the scheduler's (or rank 0's) first. Its link is not limited."""
         spec = self.spec
+        own = {"worker": spec.worker_bandwidth_bps, "server": spec.server_bandwidth_bps}
+        usual_bps = {"worker": spec.bandwidth_bps}
         rates = {
-            role.host: spec.worker_bandwidth_bps.get(role.index, spec.bandwidth_bps)
-            if role.kind == "worker"
-            else None
+            role.host: own.get(role.kind, {}).get(role.index, usual_bps.get(role.kind))
             for role in self.names
         }
         return [HostSpec(host, rate_bps) for host, rate_bps in rates.items()]
 
     def stepped_hosts(self) -> list[str]:
-        """Whose links change with the job's steps: the workers that have no rate of their own."""
+        """The hosts whose links the job's steps change: those of workers without their own rate."""
         workers = [role for role in self.names if role.kind == "worker"]
         own = self.spec.worker_bandwidth_bps
         return list(dict.fromkeys(role.host for role in workers if role.index not in own))
 
 
 def resolve_job(spec: JobSpec) -> ResolvedJob:
-    """Checks ``spec`` and decides what it leaves open; UserError where it cannot be started."""
+    """Checks ``spec`` and decides everything that it leaves open.
+
+    Raises ``UserError`` if the job cannot be started.
+    """
     environment = base_environment(os.environ, spec.environment)
     check_spec(spec, environment)
     silence_s = dead_after_s(environment)
@@ -91,11 +99,15 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
         port = _NAMESPACE_PORT if spec.port is None else spec.port
     else:
         port = root_port(spec.port, address)
-    controller_port = None
+    controller_port, ranks_port = None, None
     if spec.controller:
         controller_port = _NAMESPACE_CONTROLLER_PORT if spec.namespaces else port
         while controller_port == port:
             controller_port = root_port(None, address)
+    if spec.ranks and not spec.all_reduce:
+        ranks_port = _NAMESPACE_RANKS_PORT if spec.namespaces else port
+        while ranks_port in (port, controller_port):
+            ranks_port = root_port(None, address)
     names = tuple(_role_names(spec))
     return ResolvedJob(
         spec,
@@ -107,11 +119,13 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
         port,
         silence_s,
         controller_port,
+        ranks_port,
+        forks_wanted(os.environ, spec.forks),
     )
 
 
 def _role_names(spec: JobSpec) -> Iterator[RoleName]:
-    # The first is the one that the others look for.
+    # The other roles connect to the first one.
     if not spec.all_reduce:
         yield RoleName("scheduler", 0, "scheduler")
     for index in range(spec.servers):
@@ -125,7 +139,7 @@ def _role_names(spec: JobSpec) -> Iterator[RoleName]:
 
 
 def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) -> list[RolePlan]:
-    """What to start for each role, on ``hosts`` if there are.
+    """The plan for each role. With ``hosts``, each role runs on its host.
 
     Makes the directories for sockets, and the controller's keys, in ``temporary``.
     """
@@ -163,20 +177,28 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
     plans = []
     for role in job.names:
         sockets = temporary / role.host
-        sockets.mkdir(exist_ok=True)
-        # Only workers start where the user is: `python -c` looks for modules in the current
-        # directory first, where a signal.py or a byteps/ may be that is not meant for a server.
+        make_directory(sockets)
+        # Only workers start in the user's directory. `python -c` looks for modules in the current
+        # directory first, and the user's may have a signal.py or byteps/ not meant for a server.
         directory = spec.directory.absolute() if role.kind == "worker" else run_directory
-        # So that no role outlives this process, even if it is killed.
+        # No role must outlive this process, even if this process is killed.
         argv = [require("setpriv"), "--pdeathsig", "KILL", "--", *commands[role.kind]]
         address = job.address
+        namespaces: tuple[str, ...] = ()
         if hosts is not None:
-            address = host_of[role.host].address
-            argv = host_of[role.host].enter(argv, directory)
+            host = host_of[role.host]
+            address, namespaces = host.address, host.namespaces
+            argv = host.enter(argv, directory)
+        fork = None
+        if job.forks and role.kind == "worker":  # other roles import little
+            fork = ForkPlan(spec.command, namespaces, dies_with_parent=True)
         if spec.all_reduce:
             environment = rank_environment(job.environment, facts, role, interface)
         else:
             environment = role_environment(job.environment, facts, role, address, str(sockets))
+            if job.ranks_port is not None and role.kind == "worker":
+                first = host_of["worker-0"].address if host_of else job.address
+                environment = with_rank(environment, facts, role, interface, first, job.ranks_port)
         log = run_directory / "logs" / f"{role.name}.log"
-        plans.append(RolePlan(role.name, role.kind, argv, environment, directory, log))
+        plans.append(RolePlan(role.name, role.kind, argv, environment, directory, log, fork))
     return plans

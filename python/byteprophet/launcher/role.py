@@ -1,6 +1,6 @@
-"""One role of a job as a process: its output to a log and in lines, its end with its CPU time.
+"""Runs one role of a job as a process: logs its output, and takes its exit status and CPU time.
 
-Used by the supervisor's thread only.
+Only the supervisor's thread uses this.
 """
 
 from __future__ import annotations
@@ -9,27 +9,31 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from byteprophet.errors import UserError
+from byteprophet.errors import UserError, warn
 from byteprophet.launcher.deadlines import verdict_in
+from byteprophet.launcher.forked_process import ForkPlan, Process
 from byteprophet.launcher.spec import RoleResult
+from byteprophet.whole_files import writing
 
 _READ_BYTES = 1 << 16
 _LONGEST_LINE_BYTES = 1 << 16
-_LONGEST_QUOTE = 200
-# What a line that tells the cause of an end looks like, as against the frames of a stack after it.
+_LONGEST_QUOTE = 300
+# Matches lines that tell why a process ended, unlike the stack frames after them.
 _TELLING = re.compile(r"(?i)error|exception|check failed|fatal|abort|assert|cannot|refused")
 
 
 @dataclass(frozen=True)
 class RolePlan:
-    """A role to start. ``kind`` is scheduler, server, worker or controller."""
+    """A role to start. ``kind`` is scheduler, server, worker or controller.
+
+    ``fork`` describes what a fork does instead of ``argv``. None: ``argv`` is started.
+    """
 
     name: str
     kind: str
@@ -37,6 +41,7 @@ class RolePlan:
     environment: Mapping[str, str]
     directory: Path
     log: Path
+    fork: ForkPlan | None = None
 
 
 class Role:
@@ -46,22 +51,24 @@ class Role:
         self.plan = plan
         self.name = plan.name
         self.stopped = False  # the launcher asked it to end
-        self.verdict: str | None = None  # what it said of another role that is lost
+        self.verdict: str | None = None  # its message that another role is lost
         self.exit_status: int | None = None
         self.started_s = time.monotonic()
         self.ended_s = self.started_s
         self._cpu_s = 0.0
         self._partial = b""
         self._recent: deque[str] = deque(maxlen=40)
-        self._log = plan.log.open("wb", buffering=0)
+        with writing(plan.log):
+            self._log = plan.log.open("wb", buffering=0)
         try:
-            self._process = subprocess.Popen(
-                list(plan.argv),
+            self._process: Process[bytes] = Process(
+                plan.argv,
+                plan.fork,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=plan.directory,
-                env=dict(plan.environment),
+                env=plan.environment,
                 start_new_session=True,
             )
         except OSError as error:
@@ -73,9 +80,10 @@ class Role:
         os.set_blocking(self.output_fd, False)
 
     def read(self) -> tuple[list[str], int, bool]:
-        """Lines that have come since, how many bytes were read, and whether the pipe is open.
+        """Reads the pipe once; never blocks.
 
-        Never blocks.
+        Returns the new complete lines, the number of bytes read, and whether the pipe is still
+        open.
         """
         try:
             data = os.read(self.output_fd, _READ_BYTES)
@@ -86,7 +94,7 @@ class Role:
         if self._partial and (not data or len(self._partial) > _LONGEST_LINE_BYTES):
             whole.append(self._partial)
             self._partial = b""
-        # A progress bar redraws itself with \r: its last state is the line.
+        # A progress bar redraws itself with \r, so the line is its last state.
         lines = [line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2] for line in whole]
         self._recent.extend(line for line in lines if line.strip())
         for line in lines:
@@ -94,20 +102,21 @@ class Role:
         return lines, len(data), bool(data)
 
     def _keep(self, data: bytes) -> None:
-        """In the log, as far as there is room: a full disk is not the job's end."""
+        """Appends ``data`` to the log. If that fails, e.g. on a full disk, warns and goes on."""
         if not self._log.closed:
+            rest = memoryview(data)
             try:
-                self._log.write(data)
+                while rest:
+                    rest = rest[self._log.write(rest) :]
             except OSError as error:
                 self._log.close()
-                print(
-                    f"byteprophet: warning: {self.plan.log}: {error.strerror}; "
-                    f"what {self.name} writes from here on is not kept",
-                    file=sys.stderr,
+                warn(
+                    f"{self.plan.log}: {error.strerror}; "
+                    f"what {self.name} writes from here on is not kept"
                 )
 
     def poll(self) -> bool:
-        """Whether the process has ended; takes its status and CPU time when it has."""
+        """Whether the process has ended. If so, takes its status and CPU time."""
         if self.exit_status is None:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             if pid == 0:
@@ -115,23 +124,23 @@ class Role:
             self.ended_s = time.monotonic()
             self.exit_status = os.waitstatus_to_exitcode(status)
             self._cpu_s = usage.ru_utime + usage.ru_stime
-            # Popen must not wait for it again, nor warn that nobody did.
+            # With this, Popen neither waits for the process again nor warns that nobody has.
             self._process.returncode = self.exit_status
         return True
 
     def close(self) -> None:
-        """Closes the log and the pipe; processes that still write to it get SIGPIPE."""
+        """Closes the log and the pipe. Processes that still write to the pipe get SIGPIPE."""
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._log.close()
 
     def result(self) -> RoleResult:
-        """How it ended; a process that not even SIGKILL ended counts as killed."""
+        """The role's result. A process that not even SIGKILL has ended counts as killed."""
         status = -signal.SIGKILL if self.exit_status is None else self.exit_status
         return RoleResult(self.name, self.pid, int(status), round(self._cpu_s, 3), self.stopped)
 
     def obituary(self) -> str:
-        """How it ended, for the job's one line: status, time, the telling line, the log."""
+        """One line about the role's end: status, time, its most informative line, and its log."""
         assert self.exit_status is not None
         if self.exit_status < 0:
             how = f"was killed by signal {-self.exit_status} ({_signal_name(-self.exit_status)})"
@@ -146,7 +155,7 @@ class Role:
     def _telling_line(self) -> str:
         unindented = [line for line in self._recent if not line[0].isspace()]
         telling = [line for line in unindented if _TELLING.search(line)]
-        # One that somebody else killed did not know, so its last line is no explanation.
+        # A role that was killed could not know that, so its last line is no explanation.
         last = [] if self.exit_status == -signal.SIGKILL else unindented or list(self._recent)
         lines = telling or last
         return lines[-1].strip()[:_LONGEST_QUOTE] if lines else ""

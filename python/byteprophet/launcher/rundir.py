@@ -1,4 +1,4 @@
-"""A job's run directory: config.toml (as run), logs/, results/, summary.json."""
+"""Writes and reads a job's run directory: config.toml (as run), logs/, results/, summary.json."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from typing import Any
 
 import tomli_w
 
-from byteprophet.errors import JobFailed, UserError
+from byteprophet.errors import JobFailed, NotWritten, UserError, warn
+from byteprophet.input_files import parse_json, read_bytes
 from byteprophet.launcher.spec import JobResult, JobSpec
+from byteprophet.whole_files import make_directory, write_whole
 
 SCHEMA = 1
+SUMMARY_BYTES = 1 << 16
+"""Disk space that is kept free for summary.json during a job; enough for some hundred roles."""
 
 
 def make_run_directory(parent: Path, label: str) -> Path:
-    """Makes ``parent/<utc time>-<label>``, with a number where that exists; returns its path."""
+    """Makes ``parent/<utc time>-<label>`` and returns its path. Adds a number if it exists."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{stamp}-{label}")[:100]
     for attempt in range(1, 1000):
@@ -37,11 +41,12 @@ def make_run_directory(parent: Path, label: str) -> Path:
 def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str, str]) -> None:
     """Makes the subdirectories and writes config.toml.
 
-    ``resolved`` is what the launcher chose where the job left it open; ``environment`` what the
-    job says about BytePS, which other variables of the caller (he may keep secrets there) are not.
+    ``resolved`` has the values that the job left open and the launcher chose. ``environment`` has
+    the variables to record. It must not have all of the caller's variables, because they may
+    contain secrets.
     """
     for name in ("logs", "results"):
-        (spec.run_directory / name).mkdir(parents=True, exist_ok=True)
+        make_directory(spec.run_directory / name)
     config = {
         "schema": SCHEMA,
         "command": list(spec.command),
@@ -55,30 +60,51 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "worker_bandwidth_bps": {
             str(index): rate_bps for index, rate_bps in sorted(spec.worker_bandwidth_bps.items())
         },
+        "server_bandwidth_bps": {
+            str(index): rate_bps for index, rate_bps in sorted(spec.server_bandwidth_bps.items())
+        }
+        or None,
         "steps": [str(step) for step in spec.steps],
         "interface": spec.interface,
+        "ranks": spec.ranks or None,
         "timeout_s": spec.timeout_s,
         **resolved,
         "environment": dict(environment),
     }
     text = tomli_w.dumps({key: value for key, value in config.items() if value is not None})
-    (spec.run_directory / "config.toml").write_text(text, encoding="utf-8")
+    write_whole(spec.run_directory / "config.toml", text)
 
 
-def write_summary(run_directory: Path, status: str, result: JobResult) -> None:
-    """Writes summary.json; ``status`` is done, failed, or interrupted."""
+def write_summary(run_directory: Path, status: str, result: JobResult) -> JobResult:
+    """Writes summary.json. ``status`` is done, failed, or interrupted.
+
+    Returns ``result``. If the file cannot be written, the returned result has ``failed``; a job
+    that had already failed keeps its cause.
+    """
     summary = {"schema": SCHEMA, "status": status, **dataclasses.asdict(result)}
-    text = json.dumps(summary, indent=2) + "\n"
-    (run_directory / "summary.json").write_text(text, encoding="utf-8")
+    try:
+        write_whole(run_directory / "summary.json", json.dumps(summary, indent=2) + "\n")
+    except NotWritten as error:
+        if result.failed is None:
+            return dataclasses.replace(
+                result, exit_status=1, failed=f"the job is done, but {error}"
+            )
+        warn(str(error))
+    return result
 
 
 def read_worker_results(run_directory: Path) -> list[dict[str, Any]]:
-    """What workers wrote to results/worker-<rank>.json, by rank; JobFailed for a broken file."""
+    """The contents of results/worker-<rank>.json, which workers wrote, by rank.
+
+    Raises ``JobFailed`` if a file is broken.
+    """
     found: list[tuple[int, dict[str, Any]]] = []
     for path in (run_directory / "results").glob("worker-*.json"):
         rank = path.stem.removeprefix("worker-")
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(read_bytes(path))
+        except UserError as error:
+            raise JobFailed(str(error)) from None
         except ValueError as error:
             raise JobFailed(f"{path} is not JSON: {error}") from None
         if not rank.isdecimal() or not isinstance(content, dict):

@@ -1,11 +1,11 @@
 """Turns SIGINT, SIGTERM and SIGHUP into a request that the supervisor's loop finds.
 
-Python runs a handler between two steps of the main thread, so a handler that raises may cut a
-launch in half. The first signal is therefore only noted, and a byte in a pipe wakes the loop. A
-second one raises KeyboardInterrupt: whoever sends it waits for something that hangs, such as a
-terminal that does not take the job's output.
+Python runs a handler between two steps of the main thread, so a handler that raises may interrupt a
+launch halfway. The first signal is therefore only noted, and a byte in a pipe wakes the loop. A
+second signal raises KeyboardInterrupt, because the user probably waits for something that hangs,
+such as a terminal that does not accept the job's output.
 
-Outside the main thread no handlers can be set: the job is then not interruptible by signals.
+Outside the main thread, no handlers can be set. Signals then cannot interrupt the job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @final
 class Signals:
-    """A context manager that has the handlers set; ``wake_fd`` is readable after a signal."""
+    """A context manager that sets the handlers. ``wake_fd`` is readable after a signal."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -38,7 +38,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
             for signum in _SIGNALS:
-                # Ignored stays ignored: that is how nohup keeps a job alive.
+                # An ignored signal stays ignored. nohup relies on that to keep a job alive.
                 if signal.getsignal(signum) not in (signal.SIG_IGN, None):
                     self._before[signum] = signal.signal(signum, self._note)
         return self

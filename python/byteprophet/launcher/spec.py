@@ -1,4 +1,4 @@
-"""What a job is, and what became of it: plain data."""
+"""The specification of a job and its result, as plain data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEEK_S = 7 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class RoleCommands:
-    """What the roles that BytePS brings run; the workers run the job's command."""
+    """The commands of BytePS' scheduler and servers. The workers run the job's command."""
 
     scheduler: tuple[str, ...] = (sys.executable, "-c", "import byteps.server")
     server: tuple[str, ...] = (sys.executable, "-c", "import byteps.server")
@@ -27,12 +27,12 @@ class RoleCommands:
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the launcher waits for what, in seconds."""
+    """The launcher's waiting times, in seconds."""
 
     grace_s: float = 3.0  # from SIGTERM to SIGKILL
-    farewell_s: float = 5.0  # for servers and scheduler to end once all workers have
+    farewell_s: float = 5.0  # for servers and scheduler to end after all workers
     premature_s: float = 10.0  # for the other servers and the scheduler to follow one that ended
-    last_words_s: float = 4.0  # for workers to save what they have once another role is lost
+    last_words_s: float = 4.0  # for workers to save their data after another role is lost
     stopped_s: float = 6.0  # for heartbeats to name a stopped role first (BYTEPROPHET_DEAD_AFTER_S)
 
 
@@ -40,18 +40,26 @@ class Limits:
 class JobSpec:
     """A job to run on this machine.
 
-    ``settings`` are the scheduler's, where they differ from its defaults; ``partition_bytes`` None
-    means the scheduler's own. ``environment`` is added to this process' environment, and wins over
-    everything but what the launcher itself must set. ``directory`` is where workers start.
-    A worker is ``local_ranks`` processes, of which one talks to the servers for all. Without
-    ``servers``, the job is one of torch.distributed: workers only, each told its rank and where
-    rank 0 is as torchrun would, and no ``scheduler``, ``settings`` and ``partition_bytes``.
-    ``bandwidth_bps`` limits each worker's link; a worker in ``worker_bandwidth_bps`` (by its index)
-    has that rate instead. ``steps`` change the others' while the job runs. All need ``namespaces``,
-    which gives each server and worker a host of its own (network.Cluster); without, all share this
-    machine's network on ``interface`` (None: loopback).
+    ``settings`` are the scheduler's settings that differ from its defaults. ``partition_bytes``
+    None means the scheduler's default. ``environment`` is added to this process' environment and
+    overrides it, except for variables that the launcher sets. Workers start in ``directory``.
 
-    ``controller`` starts one for the job (byteprophet.control), which the job survives.
+    A worker has ``local_ranks`` processes, one of which talks to the servers for all. Without
+    ``servers``, the job uses torch.distributed: it has only workers, which get their rank and the
+    address of rank 0 as from torchrun, and no ``scheduler``, ``settings`` or ``partition_bytes``.
+
+    ``bandwidth_bps`` limits each worker's link. A worker in ``worker_bandwidth_bps`` (by its index)
+    has that rate instead. ``steps`` change the rates of the other workers while the job runs.
+    ``server_bandwidth_bps`` limits the links of single servers (by their index). All four need
+    ``namespaces``, which gives each server and worker its own host (network.Cluster).
+    Without ``namespaces``, all roles share this machine's network on ``interface`` (None:
+    loopback).
+
+    ``controller`` starts a controller for the job (byteprophet.control). The job goes on if the
+    controller ends. ``ranks``: the workers of a job with servers also get what those of a job
+    without get, for scripts that join torch.distributed themselves. ``forks``: workers are forked
+    from a process that has imported torch, if that is equivalent to starting them
+    (``fork_server``). If set, BYTEPROPHET_FORK_SERVER decides.
     """
 
     command: tuple[str, ...]
@@ -64,6 +72,7 @@ class JobSpec:
     partition_bytes: int | None = None
     bandwidth_bps: int | None = None
     worker_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
+    server_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: Path = field(default_factory=Path.cwd)
@@ -72,21 +81,23 @@ class JobSpec:
     port: int | None = None
     interface: str | None = None
     controller: bool = False
+    ranks: bool = False
+    forks: bool = False
     roles: RoleCommands = RoleCommands()
     limits: Limits = Limits()
 
     @property
     def all_reduce(self) -> bool:
-        """Whether the ranks reduce among themselves, without BytePS."""
+        """Whether the ranks all-reduce among themselves, without BytePS."""
         return self.servers == 0
 
 
 @dataclass(frozen=True)
 class RoleResult:
-    """How one role ended: ``exit_status`` is negative for a signal, as in ``subprocess``.
+    """The result of one role. ``exit_status`` is negative for a signal, as in ``subprocess``.
 
-    ``stopped`` says that the launcher ended it. ``cpu_s`` is user and system time, with the time
-    of the processes it started and waited for.
+    ``stopped``: the launcher ended it. ``cpu_s`` is its user and system time, including processes
+    that it started and waited for.
     """
 
     name: str
@@ -98,7 +109,7 @@ class RoleResult:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended: ``exit_status`` 0, or 1 with one line in ``failed`` that names the cause."""
+    """The result of a job. ``exit_status`` is 0, or 1 with the cause as one line in ``failed``."""
 
     exit_status: int
     roles: tuple[RoleResult, ...]
@@ -106,6 +117,6 @@ class JobResult:
     wall_s: float
 
     def check(self) -> None:
-        """Raises JobFailed unless the job is done."""
+        """Raises ``JobFailed`` if the job failed."""
         if self.failed is not None:
             raise JobFailed(self.failed)

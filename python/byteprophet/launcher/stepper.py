@@ -1,8 +1,8 @@
-"""Links that change while a job runs: makes the steps, and notes when.
+"""Changes links while a job runs, in steps, and records when.
 
-One thread, from the start of the roles to their end. It waits for each step in turn, sets the rate
-of the workers' links, and notes the monotonic clock before and after. ``close`` ends the thread and
-writes ``steps.json``; a step that the job did not live to see has no times.
+One thread runs from the start of the roles to their end. It waits for each step in turn, sets the
+rate of the workers' links, and notes the monotonic clock before and after. ``close`` ends the
+thread and writes ``steps.json``. Steps that were not made before the job ended have no times.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import parse_json, read_bytes
 from byteprophet.network import Cluster
 from byteprophet.network.steps import Step, announced
+from byteprophet.whole_files import OneWarning, write_whole
 
 SCHEMA = 1
 FILE = "steps.json"
@@ -27,7 +29,7 @@ _CLOSE_S = 30.0
 
 
 class Stepper:
-    """Makes ``steps`` in their order on the links of ``hosts``; ``hosts`` are workers'."""
+    """Makes ``steps`` in their order on the links of ``hosts``, which are the workers' hosts."""
 
     def __init__(
         self, cluster: Cluster, hosts: Sequence[str], steps: Sequence[Step], run_directory: Path
@@ -53,7 +55,8 @@ class Stepper:
             began_ns, done_ns = self._times_ns[number] if made else (None, None)
             rows.append({**asdict(step), "began_ns": began_ns, "done_ns": done_ns})
         text = json.dumps({"schema": SCHEMA, "steps": rows}, indent=1) + "\n"
-        (self._run_directory / FILE).write_text(text, encoding="utf-8")
+        with OneWarning("when the links changed is not known").instead():
+            write_whole(self._run_directory / FILE, text)
 
     def _run(self) -> None:
         for step in self._steps:
@@ -64,7 +67,7 @@ class Stepper:
             try:
                 self._cluster.set_rate(self._hosts, step.rate_bps)
             except UserError as error:
-                if not self._closing.is_set():  # else the end of the job took tc with it
+                if not self._closing.is_set():  # else the end of the job ended tc, too
                     self.failed = f"step {step}: {error}"
                 return
             self._times_ns.append((began_ns, time.monotonic_ns()))
@@ -76,12 +79,15 @@ class Stepper:
 
 
 def read_steps(run_directory: Path) -> list[dict[str, Any]]:
-    """The rows of a run's ``steps.json``; none where the job had no steps."""
+    """The rows of a run's ``steps.json``; an empty list if the job had no steps.
+
+    Raises ``UserError`` if the file is not valid.
+    """
     path = run_directory / FILE
     if not path.exists():
         return []
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_bytes(path))
         if content["schema"] != SCHEMA:
             raise UserError(f"{path}: schema must be {SCHEMA}, got {content['schema']!r}")
         return [{field: row[field] for field in _FIELDS} for row in content["steps"]]

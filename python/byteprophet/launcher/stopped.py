@@ -1,8 +1,8 @@
-"""Finds roles that somebody stopped (SIGSTOP) and left so.
+"""Finds roles that somebody stopped (SIGSTOP) and did not continue.
 
-Where the stopped process sends heartbeats, the others notice by themselves; this is for those that
-send none, such as the other local ranks of a worker. It looks seldom, as it reads all of /proc.
-Used by the supervisor's thread only.
+If a stopped process sends heartbeats, the other roles notice by themselves. This is for processes
+that send none, such as the other local ranks of a worker. It looks seldom, because it reads all of
+/proc. Only the supervisor's thread uses it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 
 from byteprophet.launcher.descendants import Descendants
 
-_LOOKS = 4  # within the limit
+_LOOKS = 4  # number of looks within the limit
 _FEWEST_S, _MOST_S = 0.5, 5.0
 
 
 class StoppedWatch:
-    """Knows since when which of a job's processes have been stopped; ``limit_s`` None: looks not.
+    """Tracks how long each of a job's processes has been stopped. ``limit_s`` None: never looks.
 
-    Of the time between two looks only so much counts as should have passed: while this process
-    was stopped itself, or the machine slept, nothing is known of others.
+    The time between two looks counts only up to twice the usual period. If it is longer, this
+    process was stopped itself or the machine slept, so nothing is known about other processes.
     """
 
     def __init__(self, descendants: Descendants, limit_s: float | None) -> None:
@@ -31,9 +31,10 @@ class StoppedWatch:
         self._stopped_s: dict[tuple[int, int], float] = {}
 
     def look(self, roles: Mapping[int, str]) -> str | None:
-        """One line if a role is stopped for too long; ``roles`` are names by process.
+        """One line if a role has been stopped for too long, else None.
 
-        The process of a role leads a session, which is how others of the role are known.
+        ``roles`` are names by process id. A role's process leads a session, so the session of
+        another process tells to which role it belongs.
         """
         now_s = time.monotonic()
         if self._limit_s is None or now_s - self._looked_s < self._period_s:

@@ -1,25 +1,26 @@
-"""Watches over the roles of a job from the first start to the last end.
+"""Watches the roles of a job from the first start to the last end.
 
-Everything here happens in one thread, the caller's, in one loop: read what roles wrote, take the
-status of those that ended, decide. So there is no lock. Waiting is one select over the roles'
-pipes and the signals' wake-up, for at most _TICK_S: an ended role usually shows at once by the
-end of its pipe, and by the tick where a grandchild holds the pipe open. The thread must be the one
-that started the roles and must outlive them: a parent-death signal is about the starting thread.
+Everything here happens in one thread, the caller's, in one loop: it reads what roles wrote, takes
+the status of roles that ended, and decides. So there is no lock. It waits in one select over the
+roles' pipes and the signals' wake-up, for at most _TICK_S. The end of a role usually shows at once
+by the end of its pipe; if a grandchild keeps the pipe open, it shows at the next tick. The thread
+must be the one that started the roles and must outlive them, because a parent-death signal is sent
+when the starting thread ends.
 
-A consequence: whoever gets the lines (``echo``) holds everything up while he is slow.
+As a consequence, a slow receiver of the lines (``echo``) delays everything.
 
-The controller is an attendant: the job can do without it. Its end is a warning, not the job's end.
+The controller is an attendant: the job can do without it. If it ends, there is a warning, and the
+job goes on.
 """
 
 from __future__ import annotations
 
 import selectors
 import signal
-import sys
 import time
 from collections.abc import Sequence
 
-from byteprophet.errors import UserError
+from byteprophet.errors import UserError, warn
 from byteprophet.launcher.attendant import Attendant
 from byteprophet.launcher.descendants import Descendants, send
 from byteprophet.launcher.role import Role, RolePlan
@@ -33,7 +34,7 @@ _DRAIN_READS = 100
 
 
 class Supervisor:
-    """``run`` and then ``stop``, also when ``run`` was cut short; each once."""
+    """Call ``run`` once and then ``stop`` once, even if ``run`` was interrupted."""
 
     def __init__(
         self,
@@ -48,13 +49,13 @@ class Supervisor:
         self._limits = limits
         self._stopped = stopped
         self._echo = echo
-        self._roles: list[Role] = []  # the job's: without the attendants
+        self._roles: list[Role] = []  # the job's roles, without attendants
         self._attendants: list[Attendant] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.wake_fd, selectors.EVENT_READ)
 
     def run(self, plans: Sequence[RolePlan], timeout_s: float) -> str | None:
-        """Starts the roles and waits. None when the job is done, else one line with the cause."""
+        """Starts the roles and waits for the job's end. Returns None, or one line if it failed."""
         deadline_s = time.monotonic() + timeout_s
         for plan in plans:
             if plan.kind == "controller":
@@ -82,7 +83,7 @@ class Supervisor:
         return role
 
     def _attend(self) -> None:
-        """Starts attendants, again if they ended and may be."""
+        """Starts attendants, and restarts those that ended and may be restarted."""
         for attendant in self._attendants:
             plan, warning = attendant.due(time.monotonic())
             if warning is not None:
@@ -103,7 +104,7 @@ class Supervisor:
         return [*self._roles, *(life for one in self._attendants for life in one.lives)]
 
     def stop(self) -> None:
-        """Ends what still runs: SIGTERM, and after the grace, SIGKILL."""
+        """Ends all processes that still run, first with SIGTERM, after the grace with SIGKILL."""
         self._poll()
         for role in self._everybody:
             role.stopped = role.stopped or role.exit_status is None
@@ -113,16 +114,15 @@ class Supervisor:
         while (running := set(self._descendants.running()) - refused) and (
             time.monotonic() < deadline_s
         ):
-            # Each once, and also those that one of them started before it was asked itself.
+            # Each process gets SIGTERM once, including those started since the last turn.
             refused |= send(signal.SIGTERM, running - asked)
             asked |= running
             self._pump()
         beyond = self._descendants.kill_all(_KILL_TIMEOUT_S)
         if beyond:
-            print(
-                "byteprophet: warning: processes of the job that belong to another user go on: "
-                f"{', '.join(map(str, sorted(beyond)))}; end them as that user",
-                file=sys.stderr,
+            warn(
+                "processes of the job that belong to another user go on: "
+                f"{', '.join(map(str, sorted(beyond)))}; end them as that user"
             )
         deadline_s = time.monotonic() + _KILL_TIMEOUT_S
         while any(role.exit_status is None for role in self._everybody):
@@ -135,11 +135,14 @@ class Supervisor:
         self._selector.close()
 
     def results(self) -> tuple[RoleResult, ...]:
-        """Of all roles in the order of their start, attendants last; after ``stop``."""
+        """The results of all roles in the order of their start, attendants last.
+
+        Must be called after ``stop``.
+        """
         return tuple(role.result() for role in self._everybody)
 
     def _wait_for(self, roles: Sequence[Role], timeout_s: float) -> None:
-        """Until all of ``roles`` have ended, the time is over, or a signal has come."""
+        """Waits until all of ``roles`` have ended, the time is over, or a signal has come."""
         deadline_s = time.monotonic() + timeout_s
         while any(role.exit_status is None for role in roles) and time.monotonic() < deadline_s:
             if self._signals.received is not None:
@@ -156,12 +159,12 @@ class Supervisor:
         for key, _ in self._selector.select(_TICK_S):
             if isinstance(key.data, Role):
                 self._read(key.data)
-            else:  # a signal: once seen, the loop ends by itself
+            else:  # a signal, which ends the loop
                 self._selector.unregister(key.fileobj)
         self._poll()
 
     def _read(self, role: Role) -> bool:
-        """Passes on what has come from ``role``; whether there may be more at once."""
+        """Passes on new output of ``role``, and returns whether there may be more."""
         lines, size_bytes, is_open = role.read()
         if not is_open:
             self._selector.unregister(role.output_fd)
@@ -169,27 +172,30 @@ class Supervisor:
         return size_bytes > 0
 
     def _say(self, name: str, *lines: str) -> None:
-        echo, self._echo = self._echo, None  # one that raised is not called again, by stop()
+        echo, self._echo = self._echo, None  # an echo that raised is not called again
         if echo is not None:
             for line in lines:
                 echo(name, line)
             self._echo = echo
 
     def _drain(self, role: Role) -> None:
-        """What a role that has ended wrote last. Not without end: its children may go on."""
+        """Reads the last output of a role that has ended.
+
+        The number of reads is limited, because the role's children may go on writing.
+        """
         for _ in range(_DRAIN_READS):
             if role.output_fd not in self._selector.get_map() or not self._read(role):
                 break
 
     def _failed(self) -> str | None:
-        """The first cause that shows: workers first, as the others' ends follow from theirs."""
+        """The cause of a failure, or None. Workers come first: other roles end because of them."""
         order = sorted(self._roles, key=lambda role: role.plan.kind != "worker")
         for role in order:
             if role.exit_status is not None and role.exit_status != 0:
                 self._drain(role)
                 return self._cause(role)
-        # Servers and scheduler end together, when the last worker has taken its leave (it may go
-        # on without them). One that ends with status 0 while another stays has left too early.
+        # Servers and scheduler end together, when the last worker has left them (it may go on
+        # without them). One that ends with status 0 while another one stays has ended too early.
         rest = [role for role in order if role.plan.kind != "worker"]
         if any(role.exit_status is None for role in rest):
             for role in rest:
@@ -199,9 +205,10 @@ class Supervisor:
         return self._stopped.look({role.pid: role.name for role in self._roles})
 
     def _cause(self, ended: Role) -> str:
-        """Why ``ended`` ended: its own fault, or another role that it and others wait for in vain.
+        """Why ``ended`` ended: for a reason of its own, or because another role is lost.
 
-        The scheduler role knows best who that is: one that is cut off itself misses everybody.
+        The scheduler knows best which role is lost. A role that is cut off itself would blame the
+        others.
         """
         if ended.verdict is None:
             return ended.obituary()

@@ -1,11 +1,12 @@
-"""What an MXNet training script imports: ``import byteprophet.mxnet as bps``.
+"""The module that an MXNet training script imports: ``import byteprophet.mxnet as bps``.
 
-Offers what ``byteps.mxnet`` offers. MXNet's engine starts every operation when what it reads is
-there, so the next forward pass waits layer by layer by itself; what BytePS lacks is the order. The
-``DistributedTrainer`` here sends gradients by the order in which the forward pass needs them, and
-updates each parameter as soon as its own gradient is there. Parameters are BytePS' bit for bit.
+It offers what ``byteps.mxnet`` offers. MXNet's engine starts an operation as soon as its inputs are
+ready, so the next forward pass already waits layer by layer. BytePS lacks only the right order. The
+``DistributedTrainer`` here sends gradients in the order in which the forward pass needs them, and
+updates each parameter as soon as its own gradient has arrived. Parameters equal those of BytePS,
+bit for bit.
 
-With ``BYTEPS_SCHEDULER`` set, the plug-in that schedules the transfers is loaded here.
+If ``BYTEPS_SCHEDULER`` is set, importing this module loads the plug-in that schedules transfers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from byteprophet import _leaving, _plugin
 
 _loaded = _plugin.load("mxnet")
 
-# After the plug-in, which must come before BytePS' extension.
+# These imports come after the plug-in, which must be loaded before BytePS' extension.
 from byteps.mxnet import Compression, broadcast_parameters  # noqa: E402
 from byteps.mxnet.ops import (  # noqa: E402
     byteps_declare_tensor,
@@ -33,7 +34,7 @@ _leaving.leave_at_exit()  # after MXNet has registered its own handlers, which w
 
 
 def scheduled_partitions() -> int:
-    """Partitions that went through the scheduling policy so far; 0 without one."""
+    """The number of partitions that the policy has scheduled so far; 0 without a policy."""
     return 0 if _loaded is None else _loaded.scheduled_partitions()
 
 

@@ -1,25 +1,28 @@
-"""Spans of what MXNet's engine did: layers, gradients, updates, and the waits between them.
+"""Spans of the work of MXNet's engine: layers, gradients, updates, and the waits between them.
 
-The script's thread runs ahead of the engine, so its clock says nothing of them. It asks for stamps
-of arrays (``engine_stamps.py``) instead, and the observer makes spans of these as they come:
+The script's thread runs ahead of the engine, so it cannot time this work itself. Instead, it
+requests time stamps of arrays (``engine_stamps.py``), from which the observer makes these spans:
 
-    forward      a layer: from when what it reads was there (the layer before, its parameters, the
-                 script's call) to its output
-    wait         from the layer before to the layer's parameters, where those came later
-    backward     a parameter: from the gradient complete before, or the last layer, to this one
-    update       a parameter: from its sum, or the update before, to its new value
-    iteration    from the last gradient of the one before to its own; the first from its begin
+    forward      a layer: from when all its inputs were ready (the previous layer, its parameters,
+                 the script's call) to its output
+    wait         from the end of the previous layer until the layer's parameters are ready, if that
+                 is later
+    backward     a parameter: from the previous gradient, or the last layer, to its gradient
+    update       a parameter: from its sum, or the previous update, to its new value
+    iteration    from the last gradient of the previous iteration to its own last gradient; the
+                 first one starts with its first span
 
-Times include what an operation waited for a free thread of the engine. Gradients of one bundle of
-operations are complete at once. A layer is a block with parameters that the script calls, a
-hybridized one as a whole; it goes by the name of its first parameter.
+Times include waits for a free thread of the engine. Gradients of one bundle of operations are
+complete at the same time. A layer is a block with parameters that the script calls. A hybridized
+block is one layer as a whole. A layer has the name of its first parameter.
 
-A stamp is late by what its own thread waited for a processor, and others may overtake it: the first
-one of an iteration begins it, be it of a layer or of a gradient, and a late one of the iteration
-before was complete at the end of that.
+A stamp may be late, because its thread had to wait for a CPU, and others may overtake it. So the
+first stamp of an iteration begins the iteration, whether it is of a layer or of a gradient. If a
+stamp of the previous iteration comes later, its work counts as complete at the end of that one.
 
-Threads: the script's asks, the observer's takes; a dictionary hands over what each stamp means.
-Memory is bounded: stamps that nobody took in time were overwritten, and what they mean is given up.
+Threads: the script's thread requests stamps, and the observer's takes them. A dictionary holds the
+meaning of each stamp. Memory is bounded: if stamps are not taken in time, they are overwritten, and
+their meanings are dropped.
 """
 
 from __future__ import annotations
@@ -33,22 +36,26 @@ from byteprophet.observe.span_log import SpanLog
 from byteprophet.timeline.tables import Kind, Rows, Transfers
 
 _RING = 1 << 16  # kRingStamps of native/plugin/stamps.h
-_numbers = itertools.count(1)  # of the process: a stamp may come when its EngineSpans is closed
+_numbers = itertools.count(1)  # per process, as stamps may arrive after their EngineSpans is closed
 
 
 class Stamps(Protocol):
-    """What is needed of ``EngineStamps``."""
+    """The methods of ``EngineStamps`` that are used here."""
 
     def push(self, array: Any, number: int) -> None:
-        """Have ``number`` stamped when ``array`` is complete."""
+        """Request a stamp with ``number`` for when ``array`` is complete."""
 
     def take(self) -> Rows:
-        """Stamps since the last call, in order of time."""
+        """The stamps since the last call, in order of time."""
 
 
 @dataclass(frozen=True)
 class _Meaning:
-    """Of a stamp. ``kind`` None: the parameter's sum is there. ``needs``: a layer's parameters."""
+    """The meaning of a stamp.
+
+    A ``kind`` of None means that the parameter's sum has arrived. ``needs`` holds the names of a
+    layer's parameters. ``called_ns`` is when the script called the layer.
+    """
 
     kind: Kind | None
     name: str
@@ -58,7 +65,10 @@ class _Meaning:
 
 
 class EngineSpans:
-    """A consumer of the observer that adds spans to ``log``; before the one that writes them."""
+    """A consumer of the observer that adds spans to ``log``.
+
+    It must come before the consumer that writes them.
+    """
 
     every = 0  # transfers are not needed
 
@@ -66,10 +76,10 @@ class EngineSpans:
         self._log = log
         self._stamps = stamps
         self._meanings: dict[int, _Meaning] = {}
-        self._oldest = next(_numbers)  # no number below has a meaning
+        self._oldest = next(_numbers)  # smaller numbers have no meaning any more
         self._abandoned = False
-        self._done_ns = 0  # the last layer or gradient
-        self._begun_ns = 0  # the iteration of that
+        self._done_ns = 0  # end of the last layer or gradient
+        self._begun_ns = 0  # begin of the current iteration
         self._iteration = 0
         self._sums_ns: dict[str, int] = {}
         self._updates_ns: dict[str, int] = {}
@@ -77,28 +87,28 @@ class EngineSpans:
 
     @property
     def on(self) -> bool:
-        """Whether to ask for stamps."""
+        """Whether to request stamps."""
         return self._log.on and not self._abandoned
 
     def layer(self, parameters: Sequence[str], output: Any, called_ns: int) -> None:
-        """A layer with ``parameters`` was called, and ``output`` will be there."""
+        """Request a stamp for the ``output`` of a layer with ``parameters``, called just now."""
         iteration = max(1, self._log.iteration)
         self._ask(output, _Meaning(Kind.FORWARD, parameters[0], iteration, parameters, called_ns))
 
     def gradient(self, name: str, gradient: Any) -> None:
-        """A backward pass was asked for, and ``gradient`` will be there."""
+        """Request a stamp for a ``gradient`` of a backward pass."""
         self._ask(gradient, _Meaning(Kind.BACKWARD, name, max(1, self._log.iteration)))
 
     def sum(self, name: str, gradient: Any, iteration: int) -> None:
-        """The sum of all workers' gradients will be there."""
+        """Request a stamp for the sum of all workers' gradients in ``gradient``."""
         self._ask(gradient, _Meaning(None, name, iteration))
 
     def update(self, name: str, parameter: Any, iteration: int) -> None:
-        """An update was asked for, and the new value will be there."""
+        """Request a stamp for the new value of ``parameter`` after an update."""
         self._ask(parameter, _Meaning(Kind.UPDATE, name, iteration))
 
     def take(self, _transfers: Transfers | None = None) -> None:
-        """Make spans of the stamps since the last call."""
+        """Make spans from the stamps since the last call."""
         stamps = self._stamps.take().tolist()
         for number, time_ns in stamps:
             meaning = self._meanings.pop(number, None)
@@ -113,11 +123,11 @@ class EngineSpans:
         self._give_up(max((number for number, _ in stamps), default=0) - _RING)
 
     def close(self) -> None:
-        """Make spans of what is left."""
+        """Make spans from the remaining stamps."""
         self.take()
 
     def abandon(self) -> None:
-        """Ask for no more stamps."""
+        """Request no more stamps."""
         self._abandoned = True
         self._meanings.clear()
 
@@ -129,14 +139,14 @@ class EngineSpans:
         self._stamps.push(array, number)
 
     def _give_up(self, last: int) -> None:
-        """Stamps with numbers up to ``last`` do not come any more."""
+        """Drop the meanings of stamps with numbers up to ``last``, which were overwritten."""
         given_up = [self._meanings.pop(number, None) for number in range(self._oldest, last + 1)]
         self._oldest = max(self._oldest, last + 1)
         if lost := sum(meaning is not None for meaning in given_up):
             self._log.lose(lost)
 
     def _compute(self, kind: Kind, meaning: _Meaning, time_ns: int) -> None:
-        """A layer or a gradient."""
+        """Add the span of a layer or a gradient."""
         if meaning.iteration < self._iteration:
             self._add(kind, meaning, self._begun_ns, self._begun_ns)
             return
@@ -155,7 +165,10 @@ class EngineSpans:
         self._done_ns = end_ns
 
     def _begin_iteration(self, iteration: int, begin_ns: int) -> None:
-        """At the end of the one before, if that was recorded; else where its first span begins."""
+        """Begin ``iteration`` at the end of the previous one if that was recorded.
+
+        Otherwise, the iteration begins at ``begin_ns``, with its first span.
+        """
         goes_on = iteration == self._iteration + 1 and self._begun_ns
         if goes_on:
             whole = _Meaning(Kind.ITERATION, "iteration", self._iteration)

@@ -1,11 +1,11 @@
-"""When an array is complete: an operation in MXNet's engine that reads it and writes the time down.
+"""Records when an array is complete: an operation in MXNet's engine reads it and notes the time.
 
-The engine runs it as soon as what writes the array has ended, in a thread that it keeps for urgent
-operations; so neither the script nor an operation of the model waits for it, and bundles of
-operations stay as they are: it is handed over where the script hands over whole operations, between
-layers and after a pass. The time is taken in native code, without the interpreter's lock.
+The engine runs this operation as soon as the array has been written, in a thread that it reserves
+for urgent operations. So neither the script nor an operation of the model waits for it. It does not
+split bundles of operations, because it is pushed between layers and after a pass. Native code reads
+the clock, without the GIL.
 
-Threads: ``push`` anywhere, ``take`` in one thread.
+Threads: any thread calls ``push``, one thread calls ``take``.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CPU = (ctypes.c_int32 * 2)(1, 0)  # mxnet::Context
 
 
 class EngineStamps:
-    """Hands stamps to the engine and takes them back through ``plugin``."""
+    """Requests stamps from the engine, and takes them from ``plugin``."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
         self._operation = plugin.stamp_operation
 
     def push(self, array: Any, number: int) -> None:
-        """Have ``number`` stamped when all writes to ``array`` that were asked for have ended."""
+        """Request a stamp with ``number`` for when all writes to ``array`` so far have ended."""
         check_call(
             _LIB.MXEnginePushSyncND(
                 self._operation,
@@ -48,5 +48,5 @@ class EngineStamps:
         )
 
     def take(self) -> Rows:
-        """Stamps since the last call, in order of time: fields ``number`` and ``time_ns``."""
+        """The stamps since the last call, by time, with the fields ``number`` and ``time_ns``."""
         return self._plugin.take_stamps()

@@ -1,13 +1,13 @@
-"""The order in which the forward pass needs the parameters: recorded, and the same on all ranks.
+"""Records the order in which the forward pass needs the parameters, and makes all ranks agree.
 
-A Gluon block asks each parameter for its array when it runs, a hybridized one asks for all of its
-graph's in the order of the graph. So the first forward pass that autograd records tells the order:
-until it is taken, each parameter's own ``data`` is one that remembers the first call.
+A Gluon block asks each parameter for its array when it runs. A hybridized block asks for all arrays
+of its graph in the graph's order. So the first forward pass that autograd records shows the order.
+Until it is recorded, each parameter's ``data`` method is replaced by one that notes the first call.
 
-Every rank declares and sends tensors in the same order, so rank 0's holds for all: it is broadcast
-as a sum to which the others add zeros.
+All ranks must declare and send tensors in the same order. So rank 0's order is used. It is sent as
+a sum to which the other ranks add zeros.
 
-Threads: everything here runs in the thread that trains.
+Threads: everything here runs in the training thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from byteprophet.mxnet.waiting import wait_for
 
 
 class ForwardOrder:
-    """Of the parameters of one trainer, by their indices there."""
+    """Records the forward order of one trainer's parameters, by their indices in the trainer."""
 
     def __init__(self, parameters: Sequence[Any]) -> None:
         self._parameters = parameters
@@ -40,9 +40,9 @@ class ForwardOrder:
         return remembering
 
     def take(self) -> list[int]:
-        """All indices in the order of first need, those that were not needed last; ends recording.
+        """Stop recording and return all indices in the order in which they were first needed.
 
-        The parameters are then as they were.
+        Parameters that were not needed come last. Their ``data`` methods are restored.
         """
         for parameter in self._parameters:
             del parameter.data
@@ -51,7 +51,10 @@ class ForwardOrder:
 
 
 def agree(order: Sequence[int], name: str) -> list[int]:
-    """Rank 0's ``order``, of the same length on all ranks, which all call this at the same time."""
+    """Return rank 0's ``order``, which must have the same length on all ranks.
+
+    All ranks must call this at the same time.
+    """
     own = order if ops.rank() == 0 else [0] * len(order)
     message = mx.nd.array(own, dtype="int32")
     ops.byteps_declare_tensor(name)

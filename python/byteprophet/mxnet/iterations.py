@@ -1,21 +1,23 @@
-"""Telling the policy when an iteration begins.
+"""Tells the policy when an iteration begins.
 
-MXNet's engine starts a push_pull when its gradient is there, long after the script has called it,
-so the script's thread cannot say when an iteration's first gradient comes. It numbers push_pulls by
-iteration instead, in BytePS' ``version``: the plug-in sees a new number (``scheduled_queue.cc``).
+MXNet's engine starts a push_pull when its gradient is ready, long after the script has called it.
+So the script's thread does not know when an iteration's first gradient is ready. It passes the
+iteration's number to BytePS as the ``version`` of each push_pull, and the plug-in notices when the
+number changes (``scheduled_queue.cc``).
 """
 
 from __future__ import annotations
 
-NUMBERED_FROM = 1 << 30  # the plug-in looks at versions above it; a script's own are small
+NUMBERED_FROM = 1 << 30  # the plug-in only uses versions above this; a script's own are smaller
 
 _latest = 0
 
 
 class Iterations:
-    """Counts the iterations of one trainer, on from what others of this process have counted.
+    """Counts the iterations of one trainer.
 
-    Two trainers that take turns count the same ones.
+    The count starts at the largest number that other trainers of this process have reached. Two
+    trainers that take turns use the same numbers.
     """
 
     def __init__(self) -> None:
@@ -23,11 +25,11 @@ class Iterations:
 
     @property
     def number(self) -> int:
-        """Of the iteration that began last; 0 before the first."""
+        """The number of the iteration that began last; 0 before the first one of the process."""
         return self._number
 
     def next_version(self) -> int:
-        """The ``version`` of the push_pulls of the iteration that begins now."""
+        """Begin the next iteration and return the ``version`` of its push_pulls."""
         global _latest
         self._number += 1
         _latest = max(_latest, self._number)

@@ -1,4 +1,4 @@
-"""The learning rate, where BytePS' compressors with error feedback read it: ``./lr.s``."""
+"""Writes the learning rate to ``./lr.s``, where BytePS' compressors with error feedback read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from byteps.mxnet import ops
 
 
 class LearningRateFile:
-    """Made by local rank 0, for all processes that work in this directory; removed with it."""
+    """The file for all processes that run in this directory.
+
+    Local rank 0 makes it. It is removed when this object is deleted.
+    """
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -22,7 +25,7 @@ class LearningRateFile:
             weakref.finalize(self, _remove, self._file, path)
 
     def write(self, learning_rate: float) -> None:
-        """Let the compressors know ``learning_rate``."""
+        """Write ``learning_rate`` for the compressors."""
         if self._file is not None:
             self._file.seek(0)
             self._file.write(struct.pack("d", learning_rate))

@@ -1,8 +1,8 @@
-"""Starting and stopping BytePS: nothing of ours left on the way, and no hang after a failure.
+"""Starts and stops BytePS, without leaving transfers in flight, and without hangs after failures.
 
-What happens after a failure, and in which order: ``_leaving.py``. MXNet's engine may still have
-push_pulls to start when the script ends. BytePS waits for them before it shuts down; here that wait
-has a time limit.
+``_leaving.py`` describes what happens after a failure, and in which order. MXNet's engine may still
+have push_pulls to start when the script ends. BytePS waits for them before it shuts down. Here,
+this wait has a time limit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from byteps.mxnet import ops
 from byteprophet import _leaving, _plugin
 from byteprophet.mxnet.recording import process_engine
 from byteprophet.mxnet.waiting import wait_for_all
-from byteprophet.observe import process as observing
+from byteprophet.session import process as observing
 
 
 def init(lazy: bool = True) -> None:
-    """Join the job. ``lazy``: connect when the first tensor is sent."""
+    """Join the job. With ``lazy``, connect only when the first tensor is sent."""
     ops.init(lazy)
     _leaving.skip_shutdown(mx.nd.waitall, ops._basics.shutdown)
     _observe()
@@ -30,16 +30,16 @@ def init(lazy: bool = True) -> None:
 
 
 def shutdown() -> None:
-    """Finish what is under way, then shut BytePS down."""
+    """Finish all outstanding operations, then shut BytePS down."""
     wait_for_all()
     observing.stop()
     ops.shutdown()
 
 
 def suspend() -> None:
-    """Finish what is under way, then leave the job together with all other workers.
+    """Finish all outstanding operations, then leave the job together with all other workers.
 
-    Servers and the scheduler role stay for those that ``resume``.
+    Servers and the scheduler role keep running for workers that call ``resume``.
     """
     wait_for_all()
     observing.stop()
@@ -47,9 +47,9 @@ def suspend() -> None:
 
 
 def resume(num_workers: int, num_servers: int, global_rank: int, context: object = None) -> None:
-    """Go on after ``suspend``, as rank ``global_rank`` of ``num_workers`` (BytePS' own signature).
+    """Go on after ``suspend``, as rank ``global_rank`` of ``num_workers``.
 
-    ``num_servers`` cannot change: ``ValueError``.
+    The signature is BytePS' own. Raises ``ValueError`` if ``num_servers`` differs from before.
     """
     ops.resume(num_workers, num_servers, global_rank, context)
     _observe()
@@ -57,16 +57,16 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
 
 def _observe() -> None:
     plugin = _plugin.load("mxnet")
-    if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # which talks to servers
+    if plugin is not None and ops.local_rank() == ops.local_size() - 1:  # this one pushes and pulls
         engine = partial(process_engine.start, plugin)
         observing.start(plugin, int(ops.rank()), int(ops.size()), adds_spans=engine)
 
 
 def _finish_at_exit() -> None:
-    """Runs before BytePS' own exit handler. After an uncaught exception nobody is waited for."""
+    """Runs before BytePS' own exit handler. After an uncaught exception, it waits for nothing."""
     if _leaving.has_failed():
         return
     try:
         wait_for_all()
-    except Exception as error:  # noqa: BLE001 (an exit handler: said, and BytePS shut down)
+    except Exception as error:  # noqa: BLE001 (an exit handler only reports it, then BytePS shuts down)
         print(error, file=sys.stderr)

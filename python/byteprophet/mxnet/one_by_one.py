@@ -1,8 +1,8 @@
-"""Updates of one parameter at a time.
+"""Updates one parameter at a time.
 
 MXNet's optimizers update up to 45 parameters in one operation, which starts when the last of their
-gradients is there. One operation per parameter starts when its own is. The same operations with one
-parameter in them are used, so the bits are the same.
+gradients has arrived. With one operation per parameter, each update starts when its own gradient
+has arrived. The operations are the same, so the results are the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mxnet.optimizer import Updater
 
 
 class OneByOne(Updater):  # type: ignore[misc]
-    """MXNet's updater of an optimizer; called with lists, it treats each parameter by itself."""
+    """MXNet's updater, which here updates each parameter separately if it is called with lists."""
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
-        """Update ``weight`` number ``index`` by ``grad``, or each of three lists."""
+        """Update ``weight``, number ``index``, by ``grad``. All three may also be lists."""
         if not isinstance(index, list | tuple):
             super().__call__(index, grad, weight)
             return
@@ -26,5 +26,5 @@ class OneByOne(Updater):  # type: ignore[misc]
 
 
 def singly(*lists: Sequence[Any]) -> list[tuple[list[Any], ...]]:
-    """Per element of ``lists``, lists with that element only."""
+    """For each index, return a tuple of lists that contain only that element of ``lists``."""
     return [tuple([value] for value in values) for values in zip(*lists, strict=True)]

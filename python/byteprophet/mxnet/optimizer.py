@@ -1,7 +1,7 @@
 """``DistributedOptimizer`` for MXNet's ``Module`` and scripts that call an optimizer themselves.
 
-There, a parameter's index is its place in the symbol's list of arguments, which is the order of the
-forward pass: BytePS' priorities are right as they are.
+There, a parameter's index is its place in the symbol's list of arguments. This is the order of the
+forward pass, so BytePS' priorities are already right.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from byteprophet.mxnet.one_by_one import singly
 
 
 class DistributedOptimizer(BytePSOptimizer):  # type: ignore[misc]
-    """BytePS' own; it tells the policy of iterations and updates parameters one by one."""
+    """BytePS' optimizer, which here also counts iterations and updates parameters one by one."""
 
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer)
@@ -26,12 +26,12 @@ class DistributedOptimizer(BytePSOptimizer):  # type: ignore[misc]
         self._sent: set[Any] = set()  # in this iteration
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Average ``grad`` over all ranks and update ``weight``; or each of lists of them."""
+        """Average ``grad`` over all ranks and update ``weight``. Arguments may also be lists."""
         self._send(index, grad)
         _each(self._optimizer.update, index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """As ``update``, with a master copy in ``state`` for half precision."""
+        """Like ``update``, with a master copy in ``state`` for half precision."""
         self._send(index, grad)
         _each(self._optimizer.update_multi_precision, index, weight, grad, state)
 

@@ -1,9 +1,9 @@
-"""Asks for stamps where a script calls layers and backward passes, while spans are recorded.
+"""Requests stamps when a script calls layers and backward passes, while spans are recorded.
 
-Until then MXNet is as it is; from then on its ``Block.__call__``, ``NDArray.backward`` and
-``autograd.backward`` are ours, which call the real ones.
+Before recording starts, MXNet is unmodified. From then on, ``Block.__call__``, ``NDArray.backward``
+and ``autograd.backward`` are wrapped by our functions, which call the original ones.
 
-Threads: everything here runs in the thread that trains.
+Threads: everything here runs in the training thread.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from byteprophet.observe.span_log import process_spans
 
 
 class EngineRecording:
-    """What trainers and MXNet's own functions tell; nothing, until ``start``."""
+    """Requests stamps for what trainers and MXNet's functions report. Inactive before ``start``."""
 
     def __init__(self) -> None:
         self._spans: EngineSpans | None = None
-        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # parameters
+        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # parameters of trainers
         self._layers: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
-        self._used: dict[Any, None] = {}  # parameters, since the last backward pass
+        self._used: dict[Any, None] = {}  # parameters used since the last backward pass
         self._wrapped = False
 
     def start(self, plugin: Plugin) -> EngineSpans:
-        """The consumer that makes spans from now on."""
+        """Start requesting stamps, and return the consumer that makes spans from them."""
         self._spans = EngineSpans(process_spans, EngineStamps(plugin))
         if not self._wrapped:
             self._wrapped = True
@@ -42,16 +42,16 @@ class EngineRecording:
         return self._spans
 
     def train(self, parameters: Sequence[Any]) -> None:
-        """A trainer has these parameters: their gradients are of interest."""
+        """Note the parameters of a trainer, whose gradients are to be recorded."""
         self._trained.update(parameter for parameter in parameters if parameter.grad_req != "null")
 
     def summed(self, parameter: Any, gradient: Any, iteration: int) -> None:
-        """The sum of ``parameter``'s gradients was asked for."""
+        """Note that the sum of ``parameter``'s gradients was requested."""
         if self._spans is not None and self._spans.on:
             self._spans.sum(parameter.name, gradient, iteration)
 
     def updated(self, parameters: Sequence[Any], iteration: int) -> None:
-        """Updates of ``parameters`` were asked for."""
+        """Note that updates of ``parameters`` were requested."""
         if self._spans is not None and self._spans.on:
             for parameter in parameters:
                 if parameter in self._trained:
@@ -78,7 +78,7 @@ class EngineRecording:
         return result
 
     def _parameters(self, block: Any) -> list[Any]:
-        """Of a layer: the block's own, or, as it runs as one, all in a hybridized one."""
+        """The parameters of a layer: the block's own, or all within a hybridized block."""
         if not (known := self._layers.get(block)):
             hybridized = getattr(block, "_active", False)
             found = block.collect_params() if hybridized else block._reg_params
@@ -88,7 +88,7 @@ class EngineRecording:
 
 
 def _wrap(owner: Any, name: str, ours: Callable[..., Any]) -> None:
-    """Have ``ours`` called in place of a function, which it is given as its first argument."""
+    """Replace a function by ``ours``, which gets the original function as its first argument."""
     real = getattr(owner, name)
 
     @functools.wraps(real)
@@ -99,4 +99,4 @@ def _wrap(owner: Any, name: str, ours: Callable[..., Any]) -> None:
 
 
 process_engine = EngineRecording()
-"""What this process records of MXNet's engine."""
+"""The recording of MXNet's engine in this process."""

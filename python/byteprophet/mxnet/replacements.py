@@ -1,4 +1,4 @@
-"""Puts ours in the place of BytePS' functions, for scripts that import ``byteps.mxnet``."""
+"""Replaces BytePS' functions with ours, for scripts that import ``byteps.mxnet``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from byteprophet.mxnet.trainer import DistributedTrainer
 
 
 def install(module: ModuleType) -> None:
-    """Replace what ``byteps.mxnet`` offers."""
+    """Replace the classes and functions of ``byteps.mxnet`` by ours."""
     for replacement in (
         DistributedOptimizer,
         DistributedTrainer,

@@ -1,18 +1,19 @@
-"""``DistributedTrainer``: Gluon's trainer over BytePS, gradients in the order of the forward pass.
+"""``DistributedTrainer``: Gluon's trainer over BytePS, with gradients sent in forward order.
 
-It sends what BytePS' own trainer sends: every gradient divided by batch size and number of workers,
-then summed, under the compressors asked for. What differs:
+It sends what BytePS' own trainer sends: every gradient is divided by the batch size and the number
+of workers, compressed if requested, and summed. These are the differences:
 
-* the priority of a tensor is its place in the forward pass (``forward_order.py``), not in the
-  alphabet;
-* gradients are handed to the engine from the last needed to the first, as backward finishes them;
-* each parameter is updated by itself (``one_by_one.py``);
-* tensors are named after parameters, so that two trainers in one process do not share buffers.
+* The priority of a tensor is its place in the forward pass (``forward_order.py``), not its place in
+  alphabetical order.
+* Gradients are given to the engine from the last needed to the first, the order in which backward
+  computes them.
+* Each parameter is updated separately (``one_by_one.py``).
+* Tensors are named after parameters, so that two trainers in one process do not share buffers.
 
-Nothing here waits but the first ``step()``, for the agreed order: operations start when what they
-read is there. ``BYTEPROPHET_OVERLAP=0`` makes every ``step()`` wait for all updates.
+Only the first ``step()`` waits, for the agreed order. All other operations start when their inputs
+are ready. ``BYTEPROPHET_OVERLAP=0`` makes every ``step()`` wait for all updates.
 
-Threads: everything runs in the thread that trains.
+Threads: everything runs in the training thread.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ from byteprophet.mxnet.learning_rate_file import LearningRateFile
 from byteprophet.mxnet.one_by_one import OneByOne
 from byteprophet.mxnet.recording import process_engine
 from byteprophet.mxnet.waiting import wait_for_all
-from byteprophet.observe import process as observing
 from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.session import process as observing
+from byteprophet.tensor_names import gradient_name, parameter_name
 
 
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
-    """BytePS' signature; ``params`` is what ``net.collect_params()`` gives.
+    """A trainer with the signature of BytePS' own.
 
-    Parameters are broadcast from ``root_rank`` in the first ``step()``.
+    ``params`` is the result of ``net.collect_params()``. Parameters are broadcast from
+    ``root_rank`` in the first ``step()``.
     """
 
-    _params_to_init: list[Any]  # Gluon's: not broadcast yet
+    _params_to_init: list[Any]  # Gluon's list of parameters that were not broadcast yet
 
     def __init__(
         self,
@@ -55,7 +58,8 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
     ) -> None:
         if isinstance(optimizer, BytePSOptimizer):
             optimizer = optimizer._optimizer
-        # Not by inheritance: BytePS' trainer calls its parents by a name that ours takes from it.
+        # We do not inherit from BytePS' trainer, because it calls its parent through a name that we
+        # replace by this class.
         compressor = BytePSTrainer._register_compressor(
             self, params, optimizer_params, compression_params
         )
@@ -66,13 +70,13 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         self._compressors = [copy.deepcopy(compressor) for _ in self._params]
         self._rate_file = LearningRateFile() if (compression_params or {}).get("ef") else None
         for name, parameter in zip(self._names, self._params, strict=True):
-            ops.byteps_declare_tensor(f"Parameter.{name}")
+            ops.byteps_declare_tensor(parameter_name(name))
             if parameter.grad_req != "null":
                 options = {k: v for k, v in vars(parameter).items() if k.startswith("byteps_")}
-                ops.byteps_declare_tensor(f"Gradient.{name}", **options)
+                ops.byteps_declare_tensor(gradient_name(name), **options)
         plugin = _plugin.load("mxnet")
         if plugin is not None:
-            observing.declared(plugin, [f"Gradient.{name}" for name in self._names])
+            observing.declared(plugin, [gradient_name(name) for name in self._names])
         process_engine.train(self._params)
         self._iterations = Iterations()
         self._recorder: ForwardOrder | None = ForwardOrder(self._params)
@@ -80,18 +84,18 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
 
     @property
     def forward_order(self) -> list[str]:
-        """Names of the parameters in the agreed order; the alphabet's before the first step."""
+        """Parameter names in the agreed order. Before the first step, the order is alphabetical."""
         return [self._names[index] for index in self._forward_order]
 
     def step(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
-        """Hand averages and updates to the engine; ``batch_size`` is this rank's."""
-        # Gradients are divided here, so that the optimizer does not do it again.
+        """Give averages and updates to the engine. ``batch_size`` is that of this rank."""
+        # _allreduce_grads divides gradients by this, so that the optimizer does not do it again.
         self._scale = batch_size
         super().step(batch_size, ignore_stale_grad)
         process_engine.updated(self._params, self._iterations.number)
         if not self._settings.overlap:
             wait_for_all()
-        if process_spans.iteration <= self._iterations.number:  # the first of several trainers
+        if process_spans.iteration <= self._iterations.number:  # true for the first trainer only
             process_spans.skip_to(self._iterations.number + 1)
 
     def _init_optimizer(self, optimizer: Any, optimizer_params: Any) -> None:
@@ -105,7 +109,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
             value = parameter._check_and_get(parameter._data, list)[0]
             if ops.rank() != self._root_rank:
                 value[:] = 0
-            ops.byteps_push_pull(value, name=f"Parameter.{parameter.name}", is_average=False)
+            ops.byteps_push_pull(value, name=parameter_name(parameter.name), is_average=False)
         self._params_to_init = [each for each in self._params_to_init if each._deferred_init]
 
     def _allreduce_grads(self) -> None:
@@ -127,7 +131,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
                 wire,
                 version=version,
                 priority=-1 - place,
-                name=f"Gradient.{self._names[index]}",
+                name=gradient_name(self._names[index]),
                 is_average=False,
             )
             gradient[:] = compressor.decompress(wire, context, x=parameter._data[0])

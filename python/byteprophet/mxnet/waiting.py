@@ -1,4 +1,4 @@
-"""Waiting for MXNet's engine, with a time limit: its own waits have none."""
+"""Waits for MXNet's engine with a time limit, which its own waits do not have."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from byteprophet.runtime_settings import RuntimeSettings
 
 
 def wait_for(wait: Callable[[], Any], what: str) -> None:
-    """Call ``wait``; ``RuntimeError`` with ``what`` if it takes longer than BYTEPROPHET_TIMEOUT_S.
+    """Call ``wait`` in a separate thread, which releases the GIL while it waits in the engine.
 
-    It runs in a thread of its own, without the GIL while it waits in the engine.
+    Raises ``RuntimeError``, which names ``what``, after BYTEPROPHET_TIMEOUT_S seconds.
     """
     timeout_s = RuntimeSettings.from_environment().timeout_s
     failure: list[BaseException] = []
@@ -38,5 +38,5 @@ def wait_for(wait: Callable[[], Any], what: str) -> None:
 
 
 def wait_for_all() -> None:
-    """Wait until the engine has nothing left to do: every transfer and update is finished."""
-    wait_for(mx.nd.waitall, "the operations under way")
+    """Wait until the engine has finished every transfer and update."""
+    wait_for(mx.nd.waitall, "the outstanding operations")

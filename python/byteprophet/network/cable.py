@@ -1,4 +1,4 @@
-"""Cutting a host's cable, as an accident would: what tests and experiments do to a running job."""
+"""Cuts a host's cable, like an accident; tests and experiments do this to a running job."""
 
 from __future__ import annotations
 

@@ -24,7 +24,12 @@ from typing import final
 from byteprophet.errors import UserError
 from byteprophet.network import tools
 from byteprophet.network.holder import Holder
-from byteprophet.network.permission import enter_command, unshare_command, why_not_permitted
+from byteprophet.network.permission import (
+    enter_command,
+    entered_namespaces,
+    unshare_command,
+    why_not_permitted,
+)
 
 INTERFACE = "eth0"
 """Of every host."""
@@ -70,6 +75,11 @@ class Host:
         """
         change = [] if directory is None else ["env", f"--chdir={directory}"]
         return [*self.join, "--net", "--mount", "--", *change, *command]
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """Those that ``enter`` enters, as paths, in this order."""
+        return entered_namespaces(self.pid)
 
 
 def check_hosts(count: int) -> None:

@@ -1,4 +1,4 @@
-"""Finds out, by trying, whether this user may make the namespaces that a cluster is made of."""
+"""Tries whether this user may make the namespaces of a cluster."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ def enter_command(pid: int) -> list[str]:
     """
     in_user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
     return [tools.require("nsenter"), "--target", str(pid), *in_user]
+
+
+def entered_namespaces(pid: int) -> tuple[str, ...]:
+    """What ``enter_command`` with ``--net --mount`` enters, as paths, in the order of entering."""
+    user = () if os.geteuid() == 0 else ("user",)
+    return tuple(f"/proc/{pid}/ns/{name}" for name in (*user, "net", "mnt"))
 
 
 def why_not_permitted() -> str | None:

@@ -1,7 +1,7 @@
-"""Steps of a link's rate in mid-run: what they are, and how a paced job says that it is time.
+"""Steps of a link's rate during a run, and how a paced job signals that a step is due.
 
-A step at an update waits for rank 0 of a paced job to begin it, which says so by a file in the
-run directory's ``steps/``.
+A step at an update is made when rank 0 of a paced job begins this update. Rank 0 signals it by a
+file in the run directory's ``steps/``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from pathlib import Path
 
 from byteprophet.errors import UserError
 from byteprophet.network.rate import format_rate, parse_rate
+from byteprophet.whole_files import make_directory, writing
 
 VARIABLE = "BYTEPROPHET_STEP_UPDATES"
 """The updates at which rank 0 of a paced job is to say so, with commas between them."""
 
 _DIRECTORY = "steps"
-_STEP = re.compile(r"(?P<rate>[^@]+)@(?:(?P<seconds>\d+(?:\.\d+)?)s|(?P<update>\d+)i)")
+_STEP = re.compile(
+    r"(?P<rate>[^@]+)@(?:(?P<seconds>\d{1,9}(?:\.\d{1,9})?)s|(?P<update>\d{1,9})i)", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,10 @@ def announce(update: int, environment: Mapping[str, str] = os.environ) -> None:
     """Rank 0 of a paced job begins ``update``: tells the launcher, if a step waits for that."""
     if str(update) in environment.get(VARIABLE, "").split(","):
         directory = Path(environment["BYTEPROPHET_RUN"]) / _DIRECTORY
-        directory.mkdir(exist_ok=True)
-        (directory / f"update-{update}").touch()
+        make_directory(directory)
+        path = directory / f"update-{update}"
+        with writing(path):
+            path.touch()
 
 
 def announced(update: int, run_directory: Path) -> bool:

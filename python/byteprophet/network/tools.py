@@ -1,7 +1,7 @@
-"""The programs of util-linux and iproute2 that make a cluster: found, run, and their errors told.
+"""Finds and runs the programs of util-linux and iproute2 that make a cluster; reports errors.
 
-An ordinary user's PATH often lacks /usr/sbin, where ``ip`` and ``tc`` live, so these are looked
-up there too.
+An ordinary user's PATH often lacks /usr/sbin, which has ``ip`` and ``tc``, so that directory is
+searched, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
-"""Watching a worker process from inside: the plug-in's transfers, for whoever learns from them.
+"""Watches a worker process from inside, and hands the plug-in's transfers to consumers.
 
-``observer.py`` has the thread, ``wanted.py`` the list of consumers, ``process.py`` what the front
-of a framework calls at start and end.
+    observer.py         the thread, and the interfaces of its source and its consumers
+    recording.py        the consumers that save transfers, messages and spans
+    messages.py         ps-lite's messages
+    span_log.py span_recording.py   spans: what the process did, and when
+    strategy_recording.py           the buckets that a job without servers uses
+    windows.py          the iterations that are recorded
+    server.py           a server's own recording
+
+``byteprophet.session`` creates and ends the observers and consumers of a process.
 """
 
 from byteprophet.observe.observer import Consumer, Job, Observer, TransferSource

@@ -1,8 +1,9 @@
-"""Saves ps-lite's messages as they come: ``events/messages-<role>.arrows``, of workers and servers.
+"""Saves the ps-lite messages of workers and servers to ``events/messages-<role>.arrows``.
 
-A consumer of a worker's observer, every 0.25 s, and of a server's recording thread (``server.py``).
-Messages do not say their iteration: with windows, a worker keeps what was sent and received from
-some iterations before a window begins (``recording.py``) to up to 0.25 s after the one behind it.
+The code runs every 0.25 s, as a consumer of a worker's observer or in a server's recording thread
+(``server.py``). Messages do not contain their iteration. With windows, a worker therefore keeps
+messages from some iterations before a window begins (``recording.py``) until up to 0.25 s after it
+ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from byteprophet.timeline.tables import MESSAGE, MESSAGES, Rows, Transfers
 
 
 class MessageSource:
-    """The recorder in a library of BytePS, or in one that is linked against it."""
+    """The message recorder in ``library``, which is BytePS' library or is linked against it."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         library.byteps_take_messages.argtypes = [ctypes.c_void_p, ctypes.c_int]
@@ -26,20 +27,20 @@ class MessageSource:
         self._library = library
 
     def record(self, on: bool) -> None:
-        """Record from now on, or not."""
+        """Switches recording on or off."""
         self._library.byteps_record_messages(int(on))
 
     def take(self) -> Rows:
-        """The messages since the last call."""
+        """Returns the messages recorded since the last call."""
         return take_all(self._library.byteps_take_messages, MESSAGE)
 
     def lost(self) -> int:
-        """Messages that were recorded and lost so far."""
+        """The number of messages that were recorded and lost so far."""
         return int(self._library.byteps_lost_messages())
 
 
 def loaded_source(framework: str = "torch") -> MessageSource | None:
-    """Of the BytePS that this process has loaded; None where that is another build than ours."""
+    """The recorder of the BytePS that this process has loaded; None if it has none of our build."""
     extension = sys.modules.get(f"byteps.{framework}.c_lib")
     if extension is None:
         return None
@@ -48,10 +49,11 @@ def loaded_source(framework: str = "torch") -> MessageSource | None:
 
 
 class MessageConsumer:
-    """Writes what ``source`` records while it is ``wanted``, which is asked at each ``take``.
+    """Writes what ``source`` records. ``wanted`` is called at each ``take`` to switch it on or off.
 
-    ``lost_before``: of a source that records already, what it had lost when it began; all that is
-    in it is written. Without, it is off, and what is in it is of an earlier life of the process.
+    ``lost_before`` is given for a source that is already recording: the number of messages it had
+    lost when it began. All messages in it are then written. Without ``lost_before``, the source is
+    off; messages still in it belong to an earlier life of the process and are dropped.
     """
 
     every = 0  # transfers are not needed
@@ -77,20 +79,20 @@ class MessageConsumer:
         source.record(self._on)
 
     def take(self, _transfers: Transfers | None = None) -> None:
-        """Write the messages since the last call."""
+        """Writes the messages recorded since the last call."""
         self._write()
         if self._wanted() != self._on:
             self._on = not self._on
             self._source.record(self._on)
 
     def close(self) -> None:
-        """Write what is left and complete the file."""
+        """Stops recording, writes the remaining messages and completes the file."""
         self.abandon()
         self._write()
         self._writer.close()
 
     def abandon(self) -> None:
-        """Record no more."""
+        """Stops recording."""
         self._source.record(False)
 
     def _write(self) -> None:

@@ -1,31 +1,29 @@
-"""The observer: one thread per worker process that hands what the plug-in records to consumers.
+"""The observer: one thread per worker process that hands the plug-in's recordings to consumers.
 
-Threads. ``start``, ``add`` and ``close``: the thread that trains. Consumers are called in the
-observer's own thread only, one after the other, also for their last transfers and their
-``close``; so they need no lock for what is theirs. The thread is a daemon, so that it keeps no
-process alive, and it is ended by ``close`` before the interpreter is.
+Threads. The training thread calls ``start``, ``add`` and ``close``. Consumers are called only in
+the observer's own thread, one after the other. This includes their last transfers and their
+``close``, so they need no lock for their own data. The thread is a daemon, so it does not keep the
+process alive. ``close`` ends it before the interpreter ends.
 
-A consumer that raises is named on standard error, once, and not called again: what is only observed
-must not end a job.
+If a consumer raises an exception, a warning names it and it is not called again, because a failing
+observer must not end a job.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from byteprophet.errors import described, warn
 from byteprophet.timeline.tables import TRANSFER, Transfers
 
 if TYPE_CHECKING:
     from byteprophet.observe.messages import MessageSource
-    from byteprophet.profile.model import Profile
-    from byteprophet.profile.profiler import Stopwatch
 
 PERIOD_S = 0.25
 _CLOSE_S = 5.0
@@ -33,69 +31,60 @@ _ADD_S = 5.0
 
 
 class Consumer(Protocol):
-    """Who learns from transfers.
+    """Receives transfers.
 
-    It may have an attribute ``every``: n if it needs every n-th iteration only, 0 for none at
-    all; without, it needs all. The observer looks after each ``take``; others may ask for more.
+    A consumer may have an attribute ``every``: n if it needs only every n-th iteration, 0 if it
+    needs none. Without it, the consumer needs all iterations. The observer reads the attribute
+    after each ``take``. A consumer may get more than it needs if others need more.
 
-    It may have a method ``abandon()``, called when it has failed and is called no more: it turns
-    off what records for it alone, and does not fail.
+    A consumer may have a method ``abandon()``, which is called once after the consumer has failed.
+    It switches off whatever records only for this consumer, and must not raise.
     """
 
     def take(self, transfers: Transfers) -> None:
-        """The transfers completed since the last call, maybe none, in order of completion."""
+        """Takes the transfers completed since the last call, in order of completion; maybe none."""
 
     def close(self) -> None:
-        """Nothing more comes: at exit, shutdown, suspend."""
+        """Called at exit, shutdown or suspend, after the last ``take``."""
 
 
 class TransferSource(Protocol):
-    """What the observer needs of ``_plugin.Plugin``."""
+    """The part of ``_plugin.Plugin`` that the observer needs."""
 
     def record_transfers(self, every: int) -> None:
-        """Record every so many iterations, or none (0)."""
+        """Records every ``every``-th iteration; 0: none."""
 
     def take_transfers(self) -> Transfers:
-        """What was completed since the last call."""
+        """Returns the transfers completed since the last call."""
 
 
 class NoTransfers:
-    """The source of a process that sends nothing, or nothing that is scheduled."""
+    """The source for a process that sends nothing, or nothing that is scheduled."""
 
     def record_transfers(self, every: int) -> None:
-        """There are none."""
+        """Does nothing."""
 
     def take_transfers(self) -> Transfers:
-        """None."""
+        """Returns no transfers."""
         return np.zeros(0, TRANSFER)
-
-
-@dataclass
-class Findings:
-    """What consumers found out, for those behind them in the list; the observer's thread's own."""
-
-    profile: Profile | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """What consumers are told of the process they observe.
+    """What consumers know about the process that they observe.
 
-    ``stopwatch`` measures forward passes, where the front has one. ``messages`` records ps-lite's,
-    in a process that talks to servers. ``adds_spans`` makes a consumer that does, if spans are
-    recorded.
-    ``names``: of tensors, by number (``key >> 16``); it grows as tensors are declared. A gradient
-    has its parameter's name. ``run_directory`` is None where no launcher made one.
+    ``messages`` records ps-lite messages in a process that talks to servers. If spans are recorded,
+    ``adds_spans`` makes a consumer that adds spans. ``names`` are the names of tensors by number
+    (``key >> 16``); it grows as tensors are declared. A gradient has its parameter's name.
+    ``run_directory`` is None if no launcher made one.
     """
 
     rank: int
     size: int
     names: Mapping[int, str]
     run_directory: Path | None
-    stopwatch: Stopwatch | None = None
     messages: MessageSource | None = None
     adds_spans: Callable[[], Consumer] | None = None
-    found: Findings = field(default_factory=Findings)
 
 
 class Observer:
@@ -110,32 +99,33 @@ class Observer:
         self._every: int | None = None
         self._ending = threading.Event()
         self._wake = threading.Event()
-        self._recording = threading.Event()  # what all consumers need is recorded
+        self._recording = threading.Event()  # set when all that consumers need is recorded
         self._thread = threading.Thread(target=self._run, name="byteprophet-observer", daemon=True)
 
     def start(self) -> None:
-        """Record, and begin to hand over."""
+        """Starts recording and the thread."""
         self._set_recording()
         self._thread.start()
 
     def add(self, consumers: Sequence[Consumer]) -> None:
-        """More consumers, from now on; what they need is recorded when this returns."""
+        """Adds consumers. When this returns, the transfers that they need are being recorded."""
         self._recording.clear()
         self._consumers.extend(consumers)
         self._wake.set()
         self._recording.wait(_ADD_S)
 
     def close(self) -> None:
-        """Hand over what is left, close the consumers, end; again: nothing happens."""
+        """Hands over the remaining transfers, closes the consumers and ends the thread.
+
+        Further calls do nothing.
+        """
         self._ending.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_CLOSE_S)
             if self._thread.is_alive():
-                print(
-                    f"byteprophet: warning: the observer did not end within {_CLOSE_S:g} s; "
-                    "what it saves may be missing",
-                    file=sys.stderr,
+                warn(
+                    f"the observer did not end within {_CLOSE_S:g} s; what it saves may be missing"
                 )
 
     def _run(self) -> None:
@@ -158,7 +148,7 @@ class Observer:
             self._call(consumer, lambda consumer=consumer: consumer.take(transfers))  # type: ignore[misc]
 
     def _set_recording(self) -> None:
-        """Record what the most demanding consumer needs."""
+        """Records as often as the most demanding consumer needs."""
         wanted = [getattr(consumer, "every", 1) for consumer in self._consumers]
         every = min((n for n in wanted if n > 0), default=0)
         if every != self._every:
@@ -171,10 +161,6 @@ class Observer:
         except Exception as error:  # noqa: BLE001 (whatever it is, the job goes on)
             if consumer in self._consumers:
                 self._consumers.remove(consumer)
-            print(
-                f"byteprophet: warning: {type(consumer).__name__} stopped observing: "
-                f"{type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
+            warn(f"{type(consumer).__name__} stopped observing: {described(error)}")
             if abandon := getattr(consumer, "abandon", None):
                 abandon()

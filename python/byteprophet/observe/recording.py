@@ -1,6 +1,6 @@
-"""BYTEPROPHET_RECORD=1: saves transfers, messages and spans, in the run directory's ``events/``.
+"""With BYTEPROPHET_RECORD=1, saves transfers, messages and spans in the run's ``events/``.
 
-``BYTEPROPHET_RECORD_STEPS=10:20`` restricts all to these iterations (``windows.py``).
+``BYTEPROPHET_RECORD_STEPS=10:20`` restricts all of them to these iterations (``windows.py``).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
-from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError
 from byteprophet.observe.messages import MessageConsumer
 from byteprophet.observe.observer import Consumer, Job
@@ -17,25 +17,37 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.observe.span_recording import SpanConsumer
 from byteprophet.observe.windows import Windows
 from byteprophet.runtime_settings import flag
-from byteprophet.timeline.events import EventWriter, Origin, new_path
+from byteprophet.timeline.events import LIFE, EventWriter, Origin, new_path
 from byteprophet.timeline.tables import TRANSFERS, Transfers
+from byteprophet.whole_files import OneWarning
 
 VARIABLE = "BYTEPROPHET_RECORD"
 STEPS = "BYTEPROPHET_RECORD_STEPS"
-_LATE = 2  # iterations: later than that no transfer completes
-_FIRST_PACE = 16  # iterations between two takes, until it is known: they take 16 ms or more
-_PACES = 4  # the latest takes in which iterations began
+_ROLE = "BYTEPROPHET_ROLE"
+_LATE = 2  # iterations after which every transfer of an iteration has completed
+_FIRST_PACE = 16  # iterations between two takes, until known: assumes 16 ms or more each
+_PACES = 4  # how many of the latest takes in which iterations began are remembered
+
+
+class TransferState(Protocol):
+    """The part of ``_plugin.Plugin`` that recording needs, in addition to the observer's."""
+
+    def iteration(self) -> int:
+        """The number of the current iteration."""
+
+    def lost_transfers(self) -> int:
+        """The number of transfers that were recorded and lost so far."""
 
 
 class RecordingConsumer:
-    """Writes transfers as they come, so that a process that is killed loses the last moment's.
+    """Writes transfers as they come, so that a killed process loses only the latest ones.
 
-    A job that is suspended and resumed has a file per life. What is outside ``windows`` is left
-    out, and once they are over nothing is recorded for this consumer any more.
+    A job that is suspended and resumed has one file per life. Transfers outside ``windows`` are
+    left out. After the last window, nothing is recorded for this consumer any more.
     """
 
     def __init__(
-        self, run_directory: Path, role: str, plugin: Plugin, job: Job, windows: Windows
+        self, run_directory: Path, role: str, plugin: TransferState, job: Job, windows: Windows
     ) -> None:
         path = new_path(run_directory, TRANSFERS, role)
         self._writer = EventWriter(path, TRANSFERS, Origin(role, job.rank))
@@ -50,7 +62,7 @@ class RecordingConsumer:
         return int(not self._windows.over(self._plugin.iteration() - _LATE))
 
     def take(self, transfers: Transfers) -> None:
-        """Write those of ``transfers`` that are wanted."""
+        """Writes those of ``transfers`` that are in a window."""
         lost = self._plugin.lost_transfers()
         wanted = transfers[self._windows.mask(transfers["iteration"])]
         if len(wanted):
@@ -58,15 +70,15 @@ class RecordingConsumer:
             self._lost = lost
 
     def close(self) -> None:
-        """Complete the file."""
+        """Completes the file."""
         self._writer.close()
 
 
 class Nearness:
-    """Whether messages, up to the next call, may be those of a transfer that is wanted.
+    """Tells whether messages until the next call may belong to a transfer in a window.
 
-    Any number of iterations may begin between two calls: it looks ahead by twice as many as began
-    between any of the last ones. Pauses, in which none began, do not count.
+    Any number of iterations may begin between two calls. So this looks ahead by twice the largest
+    number that began between the latest calls. Calls between which no iteration began do not count.
     """
 
     def __init__(self, iteration: Callable[[], int], windows: Windows) -> None:
@@ -76,7 +88,7 @@ class Nearness:
         self._paces = deque([_FIRST_PACE], maxlen=_PACES)
 
     def __call__(self) -> bool:
-        """Call it at each take."""
+        """Must be called at each take."""
         iteration = self._iteration()
         if 0 < self._last < iteration:
             self._paces.append(iteration - self._last)
@@ -87,46 +99,71 @@ class Nearness:
 
 
 def check(environment: Mapping[str, str]) -> bool:
-    """Whether to record; ``UserError`` for a wrong value of one of the two variables."""
+    """Whether to record. Raises ``UserError`` if one of the two variables has a wrong value."""
     on = flag(environment, VARIABLE)
     Windows.parse(environment.get(STEPS, ""), STEPS)
     return on
 
 
 def directory(environment: Mapping[str, str]) -> Path:
-    """The run directory to save to; ``UserError`` if there is none."""
+    """The run directory to save to. Raises ``UserError`` if there is none."""
     run = environment.get("BYTEPROPHET_RUN")
     if not run:
         raise UserError(
-            f"{VARIABLE}=1: BYTEPROPHET_RUN must name the directory to save to, as byteprophet run "
-            "has it"
+            f"{VARIABLE}=1: BYTEPROPHET_RUN must name the directory to save to; byteprophet run "
+            "sets it"
         )
     return Path(run)
 
 
-def wanted(environment: Mapping[str, str], plugin: Plugin | None, job: Job) -> list[Consumer]:
-    """The consumers of transfers and spans, if asked for."""
+def role_in(environment: Mapping[str, str]) -> str | None:
+    """The role's name, which becomes part of file names; None if the environment has none.
+
+    Raises ``UserError`` if it cannot be part of a file name.
+    """
+    role = environment.get(_ROLE) or None
+    if role is not None and (not role.isprintable() or "/" in role or LIFE in role):
+        raise UserError(f"{_ROLE}={role}: must be a name like worker-0, without '/' and '{LIFE}'")
+    return role
+
+
+def make_consumers(
+    environment: Mapping[str, str], plugin: TransferState | None, job: Job
+) -> list[Consumer]:
+    """The consumers that record transfers, messages and spans, if the environment asks for them."""
     if not check(environment):
         return []
     windows = Windows.parse(environment.get(STEPS, ""), STEPS)
-    return make(environment, plugin, job, windows)
+    return make_recorders(environment, plugin, job, windows)
 
 
-def make(
-    environment: Mapping[str, str], plugin: Plugin | None, job: Job, windows: Windows
+def make_recorders(
+    environment: Mapping[str, str], plugin: TransferState | None, job: Job, windows: Windows
 ) -> list[Consumer]:
-    """Consumers that record ``windows``; without a plug-in there are no transfers.
+    """Consumers that record the iterations in ``windows``. Transfers need a plug-in.
 
-    ``UserError`` if there is no run directory.
+    Raises ``UserError`` if there is no run directory or the role's name is not valid. If a file
+    cannot be created, this only warns, because a process may be in the middle of training.
     """
     run_directory = directory(environment)
-    role = environment.get("BYTEPROPHET_ROLE") or f"worker-{job.rank}"
-    consumers: list[Consumer] = [] if job.adds_spans is None else [job.adds_spans()]
-    consumers.append(SpanConsumer(run_directory, role, job.rank, process_spans))
-    process_spans.start(windows, plugin.iteration() if plugin else process_spans.iteration)
+    role = role_in(environment) or f"worker-{job.rank}"
+
+    def spans() -> SpanConsumer:
+        consumer = SpanConsumer(run_directory, role, job.rank, process_spans)
+        process_spans.start(windows, plugin.iteration() if plugin else process_spans.iteration)
+        return consumer
+
+    makers: list[Callable[[], Consumer]] = [] if job.adds_spans is None else [job.adds_spans]
+    makers.append(spans)
     if plugin is not None:
-        consumers.append(RecordingConsumer(run_directory, role, plugin, job, windows))
+        source = plugin
+        makers.append(lambda: RecordingConsumer(run_directory, role, source, job, windows))
     if job.messages is not None:
+        messages = job.messages
         near = Nearness(plugin.iteration if plugin else lambda: process_spans.iteration, windows)
-        consumers.append(MessageConsumer(run_directory, role, job.rank, job.messages, near))
+        makers.append(lambda: MessageConsumer(run_directory, role, job.rank, messages, near))
+    consumers: list[Consumer] = []
+    for make_one in makers:
+        with OneWarning("the job goes on without it").instead():
+            consumers.append(make_one())
     return consumers

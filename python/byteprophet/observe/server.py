@@ -1,9 +1,10 @@
-"""BYTEPROPHET_RECORD=1 in a server: saves what it served, and its messages, in ``events/``.
+"""With BYTEPROPHET_RECORD=1, saves the pushes that a server served, and its messages.
 
-Threads. The main thread is in BytePS' server from ``start`` to ``close``. A thread of ours takes
-what the server has recorded and writes it, every ``PERIOD_S``; everything here is its own but
-``_ending``. It sleeps by waiting for SIGTERM, which is blocked in all threads (hooks/served.py): so
-what was served is saved after one, too. A server that is killed loses the last period's rows.
+Threads. The main thread is in BytePS' server from ``start`` to ``close``. Our thread takes the
+server's recordings and writes them to ``events/`` every ``PERIOD_S``. It owns everything here
+except ``_ending``. It sleeps by waiting for SIGTERM, which is blocked in all threads
+(hooks/served.py), so recordings are saved after that signal, too. A server that is killed loses the
+rows of the last period.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from byteprophet.errors import UserError
+from byteprophet.errors import UserError, described, one_line, warn
 from byteprophet.observe import recording
 from byteprophet.observe.messages import MessageConsumer, MessageSource
 from byteprophet.observe.observer import PERIOD_S
@@ -30,8 +31,8 @@ _CLOSE_S = 5.0
 class ServedRecording:
     """Writes what ``library`` records from ``start`` to ``close``.
 
-    Files are there once the server has joined the job and so knows its rank; after a suspension
-    they are others.
+    The files are created once the server has joined the job and knows its rank. After a
+    suspension, new files are created.
     """
 
     def __init__(self, library: ctypes.CDLL, run_directory: Path, role: str | None) -> None:
@@ -50,8 +51,8 @@ class ServedRecording:
         self._thread = threading.Thread(target=self._run, name="byteprophet-served", daemon=True)
 
     def start(self) -> None:
-        """Record, and begin to write."""
-        self._source.take()  # what ZeroMQ ended after an earlier life's ``close``
+        """Starts recording and writing."""
+        self._source.take()  # drops rows that ZeroMQ ended after an earlier life's ``close``
         self._lost = self._library.byteps_lost_served()
         self._lost_messages = self._source.lost()
         self._library.byteps_record_served(1)
@@ -59,7 +60,10 @@ class ServedRecording:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left and complete the file; a disk that hangs does not hold the job up."""
+        """Writes the remaining rows and completes the files.
+
+        Waits for a few seconds only, so that a hanging disk does not delay the job.
+        """
         self._ending.set()
         self._thread.join(_CLOSE_S)
 
@@ -105,7 +109,7 @@ class ServedRecording:
             self._messages.close()
 
     def _call(self, step: Callable[[], None]) -> None:
-        """After an error nothing is recorded any more, and the job goes on."""
+        """Calls ``step``. After an error nothing is recorded any more, and the job goes on."""
         if self._failed:
             return
         try:
@@ -114,21 +118,18 @@ class ServedRecording:
             self._failed = True
             self._library.byteps_record_served(0)
             self._source.record(False)
-            print(
-                "byteprophet: warning: this server stopped recording: "
-                f"{type(error).__name__}: {error}",
-                file=sys.stderr,
-            )
+            warn(f"this server stopped recording: {described(error)}")
 
 
 def start(library: ctypes.CDLL, environment: Mapping[str, str] = os.environ) -> ServedRecording:
-    """Record what ``library`` serves. Exits with status 2 for a wrong variable."""
+    """Starts recording what ``library`` serves. Exits with status 2 if a variable is invalid."""
     try:
         recording.check(environment)
         run_directory = recording.directory(environment)
+        role = recording.role_in(environment)
     except UserError as error:
-        print(f"byteprophet: error: {error}", file=sys.stderr)
+        print(f"byteprophet: error: {one_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
-    recorder = ServedRecording(library, run_directory, environment.get("BYTEPROPHET_ROLE"))
+    recorder = ServedRecording(library, run_directory, role)
     recorder.start()
     return recorder

@@ -1,12 +1,12 @@
-"""Spans of this process: many threads add them, one takes them away and saves them.
+"""Collects the spans of this process: many threads add them, one thread takes and saves them.
 
-Memory is bounded: if nobody takes spans in time, new ones are lost, and counted. Adding one takes
-a microsecond or two; who adds looks first whether spans are wanted (``on``).
+Memory is bounded: if nobody takes spans in time, new ones are lost and counted. Adding a span takes
+a microsecond or two. Callers first check whether spans are recorded (``on``).
 
-Threads. ``add`` anywhere; ``begin_iteration`` in the thread that trains; ``take`` in one thread.
-There is no lock, as a signal handler may end the recording in the midst of ``add``: a deque, a
-dictionary and a counter do each step at once under the interpreter's own. Each thread counts what
-it has lost by itself.
+Threads. Any thread may call ``add``. The training thread calls ``begin_iteration``. One thread
+calls ``take``. There is no lock, because a signal handler may end the recording in the middle of
+``add``: a deque, a dictionary and a counter make each step atomic under the interpreter's lock.
+Each thread counts its own lost spans.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from byteprophet.timeline.tables import Kind
 
 CAPACITY = 1 << 16
 _Fields = tuple[int, int, int, int, str, int, int]
-"""Of a ``Span``, which takes longer to make."""
+"""The fields of a ``Span``. Creating a plain tuple is faster."""
 _LARGEST_LANE = (1 << 16) - 1
 _NOTHING = nullcontext()
 
 
 class Span(NamedTuple):
-    """One row of ``timeline.tables.SPAN``, its name as text."""
+    """One row of ``timeline.tables.SPAN``, with its name as text."""
 
     begin_ns: int
     end_ns: int
@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 
 class _Done(AbstractContextManager[None]):
-    """Adds a span when it is left, also by an exception."""
+    """A context manager that adds a span on exit, also after an exception."""
 
     def __init__(self, log: SpanLog, kind: Kind, name: str, iteration: int | None) -> None:
         self._log, self._kind, self._name, self._iteration = log, kind, name, iteration
@@ -58,9 +58,9 @@ class _Done(AbstractContextManager[None]):
 class SpanLog:
     """The spans that were added and not yet taken.
 
-    ``on``: whether spans of the iteration under way, or of the one before, are wanted.
-    ``iteration``: the number of the one under way, as in transfers; 0 before the first.
-    ``told_by_model``: the model itself tells its iterations and layers; hooks leave them to it.
+    ``on``: spans of the current iteration or of the one before are recorded. ``iteration``: the
+    number of the current iteration, as in transfers; 0 before the first. ``told_by_model``: the
+    model itself reports its iterations and layers, so hooks do not.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SpanLog:
         self.told_by_model = False
         self.windows = Windows()
         self._capacity = capacity
-        self._wanted = False  # spans of the iteration under way
+        self._wanted = False  # spans of the current iteration
         self._spans: deque[_Fields] = deque()
         self._lost: dict[int, int] = {}  # by thread
         self._lanes: dict[Hashable, int] = {}
@@ -80,22 +80,22 @@ class SpanLog:
         self._begun_ns = 0
 
     def start(self, windows: Windows, iteration: int) -> None:
-        """Want the spans of ``windows`` from now on; ``iteration`` is under way."""
+        """Records the spans in ``windows`` from now on. ``iteration`` is the current one."""
         self.windows = windows
         self.skip_to(iteration)
 
     def stop(self) -> None:
-        """Want none."""
+        """Stops recording."""
         self.windows = Windows()
         self.on = self._wanted = False
         self._begun_ns = 0
 
     def expects(self) -> bool:
-        """Whether spans of the iteration under way or of the next one are wanted."""
+        """Whether spans of the current iteration or of the next one are recorded."""
         return self.iteration in self.windows or self.iteration + 1 in self.windows
 
     def begin_iteration(self, iteration: int) -> None:
-        """``iteration`` begins here and now, and the one before it ends."""
+        """Ends the previous iteration, which becomes a span, and begins ``iteration``."""
         now_ns = self.clock()
         if self._begun_ns:
             self.add(Kind.ITERATION, "iteration", self._begun_ns, now_ns)
@@ -103,7 +103,7 @@ class SpanLog:
         self._begun_ns = now_ns
 
     def skip_to(self, iteration: int) -> None:
-        """``iteration`` is under way; nobody has seen it begin."""
+        """Makes ``iteration`` the current one. It gets no span, as its start is not known."""
         self.iteration = iteration
         self._wanted = iteration in self.windows
         self.on = self._wanted or iteration - 1 in self.windows
@@ -120,7 +120,7 @@ class SpanLog:
         size_bytes: int = 0,
         lane: int | None = None,
     ) -> None:
-        """Something was done. Default: in the iteration under way, by the calling thread."""
+        """Adds a span. By default, it belongs to the current iteration and the calling thread."""
         if iteration is None:
             if not self._wanted:
                 return
@@ -135,31 +135,31 @@ class SpanLog:
         self._spans.append((begin_ns, end_ns, size_bytes, iteration, name, lane, kind))
 
     def lose(self, count: int) -> None:
-        """So many spans are not known, or there is no room for them."""
+        """Counts ``count`` spans as lost."""
         thread = threading.get_ident()
         self._lost[thread] = self._lost.get(thread, 0) + count
 
     def span(
         self, kind: Kind, name: str, iteration: int | None = None
     ) -> AbstractContextManager[None]:
-        """What is done within it is a span, if spans are wanted."""
+        """A context manager whose body becomes a span, if spans are recorded."""
         return _Done(self, kind, name, iteration) if self.on else _NOTHING
 
     def lane(self, of: Hashable) -> int:
-        """The lane of a thread, by its identity, or of whatever else has one."""
+        """The lane of a thread (given by its identity) or of anything else that has a lane."""
         lane = self._lanes.get(of)
         if lane is None:
             lane = self._lanes.setdefault(of, min(next(self._new_lanes), _LARGEST_LANE))
         return lane
 
     def take(self, most: int) -> list[_Fields]:
-        """The fields of the oldest spans, at most so many, which are no longer here then."""
+        """Removes the oldest spans, at most ``most``, and returns their fields."""
         return [self._spans.popleft() for _ in range(min(most, len(self._spans)))]
 
     def lost(self) -> int:
-        """Spans lost so far, all of them younger than any that was taken since."""
+        """The number of spans lost so far. Each was newer than all spans that waited then."""
         return sum(list(self._lost.values()))
 
 
 process_spans = SpanLog()
-"""What this process records as a worker of a job."""
+"""The spans that this process records as a worker of a job."""

@@ -1,6 +1,6 @@
-"""Saves the spans of a log as they come: ``events/spans-<role>.arrows``.
+"""Saves the spans of a log to ``events/spans-<role>.arrows``.
 
-A consumer of the observer, every 0.25 s: a process that is killed loses the last moment's.
+The observer calls the consumer every 0.25 s. A killed process loses the spans since the last call.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from byteprophet.observe.span_log import Span, SpanLog
 from byteprophet.timeline.events import EventWriter, Origin, new_path
 from byteprophet.timeline.tables import SPAN, SPANS, Rows, Transfers
 
-_BATCH = 4096  # rows: a few milliseconds with the interpreter's lock held
+_BATCH = 4096  # rows; converting them holds the interpreter's lock for a few milliseconds
 
 
 class SpanConsumer:
-    """Writes what ``log`` has, until ``close``; then the log wants no more."""
+    """Writes the spans of ``log`` until ``close``, which also ends their recording."""
 
     every = 0  # transfers are not needed
 
@@ -31,21 +31,25 @@ class SpanConsumer:
         self._lost = log.lost()
 
     def take(self, _transfers: Transfers) -> None:
-        """Write the spans that were added since the last call."""
+        """Writes the spans that were added since the last call."""
         self._write()
 
     def close(self) -> None:
-        """Complete the file."""
-        self._log.stop()
+        """Stops recording, writes the remaining spans and completes the file."""
+        self.abandon()
         self._write()
         self._writer.close()
+
+    def abandon(self) -> None:
+        """Stops recording."""
+        self._log.stop()
 
     def _write(self) -> None:
         while spans := self._log.take(_BATCH):
             self._writer.write(self._rows(spans), self._names)
         lost = self._log.lost()
         if lost != self._lost:
-            # They were lost behind what was just written: in front of whatever comes next.
+            # These spans were lost after the rows just written, so the loss precedes the next rows.
             self._writer.write(np.zeros(0, SPAN), {}, lost - self._lost)
             self._lost = lost
 

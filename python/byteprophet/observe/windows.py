@@ -1,11 +1,11 @@
-"""Which iterations are recorded: windows, as the environment gives them or the script opens them.
+"""Windows: the iterations that are recorded, given by the environment or opened by the script.
 
-``BYTEPROPHET_RECORD_STEPS=10:20``: from the 10th iteration up to the 20th, which is left out, as
-Python slices have it; ``10:`` and ``:20`` are open at one end. Iterations count from 1; what was
-before the first has 0, and is recorded only if no window was given.
+``BYTEPROPHET_RECORD_STEPS=10:20`` records iterations 10 to 19, like a Python slice; ``10:`` and
+``:20`` are open at one end. Iterations count from 1. Events before the first iteration have number
+0, and are recorded only if no window was given.
 
-Threads: ``begin`` and ``end`` in the thread that trains, the rest anywhere. The tuple of windows is
-replaced as a whole, so nobody needs a lock.
+Threads: the training thread calls ``begin`` and ``end``; any thread calls the rest. The tuple of
+windows is only replaced as a whole, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -14,27 +14,31 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 
-_NEVER = 1 << 32  # beyond what files can say
-_KEPT = 16  # a script may open any number of windows; what it recorded long ago is written
+_NEVER = 1 << 32  # larger than any iteration number in a file
+_KEPT = 16  # a script may open any number of windows; those of long ago have been written
 
 
 class Windows:
-    """Pairs of iterations: recorded from the first, up to the second."""
+    """Pairs of iterations: each window begins with the first and ends before the second."""
 
     def __init__(self, *windows: tuple[int, int]) -> None:
         self._windows = windows
 
     @classmethod
     def parse(cls, text: str, name: str) -> Windows:
-        """``"10:20"``; everything for ``""``. ``UserError`` with ``name`` for what is not such."""
+        """Parses text like ``"10:20"``; ``""`` means everything.
+
+        Raises ``UserError``, which mentions ``name``, if the text is not valid.
+        """
         if not text:
             return cls((0, _NEVER))
         begin, colon, end = (part.strip() for part in text.partition(":"))
-        numbers = [int(part) for part in (begin, end) if part.isdecimal()]
-        if not colon or len(numbers) != bool(begin) + bool(end) or not numbers:
+        first = whole_number(begin) if begin else 1
+        stop = whole_number(end) if end else _NEVER
+        if not colon or first is None or stop is None or not begin + end:
             raise UserError(f"{name}={text}: must be FIRST:STOP, e.g. 10:20")
-        first, stop = int(begin or 1), int(end or _NEVER)
         if not 1 <= first < stop <= _NEVER:
             raise UserError(f"{name}={text}: must be FIRST:STOP, from 1, the first below the other")
         return cls((first, stop))
@@ -54,12 +58,12 @@ class Windows:
         return all(stop <= iteration for _, stop in self._windows)
 
     def begin(self, iteration: int) -> None:
-        """Record from ``iteration`` on."""
+        """Opens a window at ``iteration``, unless one is open there."""
         if iteration not in self:
             self._windows = (*self._windows[-_KEPT:], (iteration, _NEVER))
 
     def end(self, iteration: int) -> None:
-        """Record what is before ``iteration``, and no more."""
+        """Closes all windows at ``iteration``, which is not recorded any more."""
         self._windows = tuple(
             (first, min(stop, iteration)) for first, stop in self._windows if first < iteration
         )

@@ -7,12 +7,14 @@ ready gradient.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import read_bytes
 from byteprophet.whole_files import write_whole
 
 _Count = Annotated[int, Field(ge=0, le=2**50)]
@@ -76,21 +78,25 @@ class Profile(_Record):
     def _check(self) -> Profile:
         names = [tensor.name for tensor in self.tensors]
         if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"tensors: name {twice!r} is there twice")
+            counts = Counter(names)
+            twice = next(name for name in names if counts[name] > 1)
+            raise ValueError(f"tensors: name {twice!r} occurs twice")
         for before, after in zip(self.tensors, self.tensors[1:], strict=False):
             if before.forward_order >= after.forward_order:
                 raise ValueError(
                     f"tensors: forward_order {after.forward_order} of {after.name!r} must be above "
                     f"{before.forward_order}, which the one before has"
                 )
+        members: Counter[int] = Counter()
+        sizes_bytes: Counter[int] = Counter()
+        for tensor in self.tensors:
+            members[tensor.burst] += 1
+            sizes_bytes[tensor.burst] += tensor.size_bytes
         for number, burst in enumerate(self.bursts):
-            members = [tensor for tensor in self.tensors if tensor.burst == number]
-            size_bytes = sum(tensor.size_bytes for tensor in members)
-            if (len(members), size_bytes) != (burst.tensors, burst.size_bytes):
+            if (members[number], sizes_bytes[number]) != (burst.tensors, burst.size_bytes):
                 raise ValueError(
                     f"bursts: number {number} has {burst.tensors} tensors of {burst.size_bytes} "
-                    f"bytes, but there are {len(members)} of {size_bytes}"
+                    f"bytes, but there are {members[number]} of {sizes_bytes[number]}"
                 )
         beyond = [tensor for tensor in self.tensors if tensor.burst >= len(self.bursts)]
         if beyond:
@@ -124,20 +130,22 @@ def read_model(path: Path, model: type[_Model], whole: str = "") -> _Model:
     UserError names file and field; ``whole``: what it calls the file's content where no field is at
     fault.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    text = read_bytes(path)
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or whole
-        value = first["input"]
-        shown = f", got {value!r}" if isinstance(value, (bool, int, float, str)) else ""
-        where = f"{field}: " if field else ""
-        reason = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{path}: {where}{reason}{shown[:100]}") from None
+        raise UserError(f"{path}: {first_error(error, whole)}") from None
+
+
+def first_error(error: ValidationError, whole: str = "") -> str:
+    """Field, reason and value of what ``error`` says first; ``whole`` as in ``read_model``."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or whole
+    value = first["input"]
+    shown = f", got {value!r}" if isinstance(value, (bool, int, float, str)) else ""
+    where = f"{field}: " if field else ""
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{where}{reason}{shown[:100]}"
 
 
 def profile_path(run_directory: Path, rank: int) -> Path:

@@ -9,7 +9,7 @@ saves the next number. The job does not stop for any of it.
 The first iteration with a set of tensors is left out: BytePS makes the keys on the servers then. So
 is, of the second, the forward, as forward order is agreed at the end of the first.
 
-All in the observer's thread. Forward times come from the thread that trains, through ``Stopwatch``.
+All in the observer's thread. Forward times come from the training thread, through ``Stopwatch``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WATCHED = 4  # every so many iterations
 
 
 class Stopwatch(Protocol):
-    """Measures forward passes in the thread that trains; see byteprophet/torch/stopwatch.py."""
+    """Measures forward passes in the training thread; see torch/recording/stopwatch.py."""
 
     def want(self, on: bool) -> None:
         """Measure from the next iteration on, or no longer."""
@@ -45,7 +45,7 @@ class Stopwatch(Protocol):
 
 @dataclass
 class Profiler:
-    """Profiles ``job``; ``current`` tells the number of the iteration under way.
+    """Profiles ``job``; ``current`` tells the number of the current iteration.
 
     ``found`` is called with every new profile.
     """
@@ -64,7 +64,7 @@ class Profiler:
         self._last: Iteration | None = None
         self._detector: DriftDetector | None = None
         self._number = 0
-        self._switched = -2  # the iteration under way when ``every`` was last changed
+        self._switched = -2  # the current iteration when ``every`` was last changed
         self._measure(True)
 
     def take(self, transfers: Transfers) -> None:

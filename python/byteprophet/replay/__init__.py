@@ -1,10 +1,10 @@
-"""Graphs replayed on virtual time.
+"""Replays graphs on virtual time.
 
-engine.py   a graph's times, use of devices, links and memory, critical path; parts of graphs
-what_if.py  what is to be different about a recorded job
-predict.py  its iteration time, beside what was measured and simpler answers
-kinds.py    what a prediction asks of a kind of job; ps.py and ring.py answer
-validation.py, validation_cases.py, validation_run.py  predictions beside jobs that are then run
+engine.py   computes a graph's times, critical path, and use of devices, links and memory; selects
+            parts of graphs
+what_if.py  the changes to a recorded job
+predict.py  predicts iteration times, next to measured times and simpler predictions
+kinds.py    the interface to the kinds of jobs, which ps.py and all_reduce.py implement
 """
 
 from __future__ import annotations

@@ -19,14 +19,23 @@ _Columns = dict[str, tuple[npt.NDArray[Any], type[np.generic]]]
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """What came of a graph. Times are virtual nanoseconds from 0.
+    """The result of a replay. Times are virtual nanoseconds from 0.
 
-    ``ready_ns``, ``start_ns``, ``end_ns``: shape (operations,). ``held_by``: (operations,), what
-    kept an operation after it was ready: the one that had its device until then, or the one whose
-    acknowledgement made its policy send it; -1: nothing, or its policy waited for no operation.
-    ``sent_ns``: (gated,), when policies sent. ``device_busy_ns`` (all units together),
-    ``device_bytes``: (devices,); ``link_busy_ns`` (with a flow under way), ``link_bytes``:
-    (links,); ``peak_bytes``: (pools,). ``makespan_ns``: the last end.
+    Attributes:
+        graph: the graph that was replayed.
+        ready_ns: when each operation was ready, shape (operations,).
+        start_ns: when it started, (operations,).
+        end_ns: when it ended, (operations,).
+        held_by: the operation that delayed each operation after it was ready, (operations,). It is
+            the previous operation on the device, or the one whose acknowledgement made the policy
+            send. It is -1 if there was no delay, or the policy waited for no operation.
+        sent_ns: when policies sent, (gated,).
+        device_busy_ns: the busy time of each device, summed over its units, (devices,).
+        device_bytes: the bytes of its operations, (devices,).
+        link_busy_ns: the time in which each link had a flow in flight, (links,).
+        link_bytes: the bytes that it carried, (links,).
+        peak_bytes: the largest use of each memory pool, (pools,).
+        makespan_ns: the end of the last operation.
     """
 
     graph: Graph
@@ -44,7 +53,7 @@ class Replayed:
 
     @property
     def device_utilisation(self) -> npt.NDArray[np.float64]:
-        """The share of the time that each device is busy, all its units; shape (devices,)."""
+        """The fraction of the time in which each device's units are busy, shape (devices,)."""
         units = [
             device.units if isinstance(device, SerialDevice) else 1 for device in self.graph.devices
         ]
@@ -52,13 +61,13 @@ class Replayed:
 
     @property
     def link_utilisation(self) -> npt.NDArray[np.float64]:
-        """The share of the time that each link has a flow under way; shape (links,)."""
+        """The fraction of the time in which each link has a flow in flight, shape (links,)."""
         return self.link_busy_ns / max(1, self.makespan_ns)
 
     def critical_path(self) -> Int32Array:
-        """Operations from the first to the last end, each of which waited for the one before.
+        """The chain of operations up to the last end, each of which waited for the previous one.
 
-        It waited for what it was held by, else for the dependency of which it heard last.
+        An operation waited for ``held_by`` if there is one, else for its latest dependency.
         """
         path: Int32Array = _core.critical_path(
             first_successor=self.graph.first_successor,
@@ -72,37 +81,37 @@ class Replayed:
 
 
 def replay(graph: Graph) -> Replayed:
-    """Run ``graph`` on virtual time; UserError where it makes no sense or never ends."""
+    """Run ``graph`` on virtual time. Raises ``UserError`` if it is invalid or never ends."""
     arrays = _arrays(graph)
     gates = [(gate.policy, dict(gate.settings), list(gate.ready_times)) for gate in graph.gates]
     return Replayed(graph, **_naming(graph, lambda: _core.replay(arrays, gates)))
 
 
 def part(graph: Graph, wanted: npt.ArrayLike) -> Graph:
-    """The operations ``wanted`` and all that they need, as a graph of their own.
+    """The graph of the operations ``wanted`` and of all operations that they need.
 
-    They need what they depend on, what acknowledges gated ones, and what marks iterations of their
-    gates. Replayed, they come out as in the whole graph if nothing else there used their devices,
-    links and gates.
+    These are the operations on which they depend, those that acknowledge gated operations, and
+    those that mark iterations of their gates. A replay gives the same times as for the whole graph
+    if no other operation there uses the same devices, links and gates.
     """
     chosen = np.unique(np.asarray(wanted, dtype=np.int32))
     return graph.select(_naming(graph, lambda: _core.graph_closure(_arrays(graph), chosen)))
 
 
 def _naming(graph: Graph, do: Callable[[], _T]) -> _T:
-    """What ``do`` gives; what the core refuses as a UserError, with the operation's name."""
+    """Return ``do()``. Converts the core's ``ValueError`` to ``UserError`` with a label."""
     try:
         return do()
     except ValueError as error:
         text = str(error.args[0])
         operation = error.args[1] if len(error.args) > 1 else -1
-        if operation >= 0 and graph.operation_names:
-            text += f" (operation {operation} is {graph.operation_names[operation]!r})"
+        if operation >= 0 and (label := graph.labels.describe(operation)):
+            text += f" (operation {operation} is {label!r})"
         raise UserError(text) from None
 
 
 def _arrays(graph: Graph) -> dict[str, Any]:
-    """What the core takes. The arrays are passed as they are, so their types must be right."""
+    """The arguments of the core. It gets arrays without conversion, so types are checked here."""
     gated, memory = graph.gated, graph.memory
     columns: _Columns = {
         "duration_ns": (graph.duration_ns, np.int64),

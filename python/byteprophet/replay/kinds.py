@@ -1,28 +1,49 @@
-"""What a prediction asks of a kind of job, so that it need not know which one it has."""
+"""The interface between predictions and the kinds of jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from byteprophet.graph.model import Int64Array
+from byteprophet.job import Job
+from byteprophet.job.times import Int64Array
+from byteprophet.replay.engine import Replayed
 from byteprophet.replay.what_if import Changes
 
-Job = TypeVar("Job")
+
+@dataclass(frozen=True, eq=False)
+class ReplayedJob:
+    """A job's replayed graph. ``begin``, ``end``: operations, shape (workers, iterations)."""
+
+    replayed: Replayed
+    begin: Int64Array
+    end: Int64Array
+
+    @property
+    def iterations_ns(self) -> Int64Array:
+        """The iteration times of the slowest worker, shape (iterations,)."""
+        times_ns = self.replayed.end_ns[self.end] - self.replayed.start_ns[self.begin]
+        slowest: Int64Array = times_ns.max(axis=0)
+        return slowest
 
 
 @dataclass(frozen=True)
-class JobKind(Generic[Job]):
-    """``change``: the job with changes, UserError where they make no sense.
+class JobKind:
+    """The functions for one kind of jobs: with servers, or without.
 
-    ``iterations_ns``: replayed, of the slowest worker, shape (iterations,). ``daydream_ns``: an
-    iteration if what is sent had the link for itself. ``bound_ns``: no schedule is faster.
-    ``assumptions``: what is printed with a prediction.
+    Attributes:
+        change: returns the job with changes. Raises ``UserError`` if they do not apply.
+        replay: builds the job's graph and replays it.
+        daydream_ns: the iteration time if each tensor or bucket had the link to itself.
+        assumptions: what is printed with a prediction.
     """
 
     change: Callable[[Job, Changes], Job]
-    iterations_ns: Callable[[Job], Int64Array]
+    replay: Callable[[Job], ReplayedJob]
     daydream_ns: Callable[[Job], int]
-    bound_ns: Callable[[Job], int]
     assumptions: Callable[[Job], dict[str, Any]]
+
+    def iterations_ns(self, job: Job) -> Int64Array:
+        """The replayed iteration times of the slowest worker, shape (iterations,)."""
+        return self.replay(job).iterations_ns

@@ -1,9 +1,10 @@
-"""The iteration time of a recorded job, replayed as it was or with changes, beside simpler answers.
+"""Predicts the iteration time of a recorded job by replaying it, unchanged or with changes.
 
-A prediction is the median of the replayed iterations of the slowest worker. The first ones, in
-which policies do not know job and network yet, are left out, in the measured job too. Its interval
-holds nine in ten replayed iterations, and is wider by the error that the replay of the unchanged
-job has: who could not say what was will not know better what would be.
+A prediction is the median of the replayed iterations of the slowest worker. The first iterations,
+in which policies do not know the job and the network yet, are excluded, both from the replay and
+from the measurement. The interval of a prediction contains nine in ten replayed iterations. It is
+widened by the replay's error for the unchanged job, because predictions of changes cannot be
+expected to be more accurate.
 """
 
 from __future__ import annotations
@@ -11,30 +12,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from byteprophet.graph.measured import Measured
-from byteprophet.graph.ps_job import PsJob
-from byteprophet.graph.ring_job import RingJob
+from byteprophet.bound import bound_ns
+from byteprophet.job import Job
+from byteprophet.job.strategy import BYTEPS
+from byteprophet.measure.servers import Measured
+from byteprophet.order_statistics import median, quantile
 from byteprophet.replay.kinds import JobKind
-from byteprophet.replay.ps import PS
-from byteprophet.replay.ring import RING
 from byteprophet.replay.what_if import Changes
 
-_WARMUP = 5  # iterations, but at most half of them
+_WARMUP = 5  # iterations to exclude, but at most half of them
 _LOW, _HIGH = 0.05, 0.95
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """``median_ns`` of an iteration, and the interval in which nine in ten are.
+    """The predicted iteration time of a job.
 
-    ``measured_ns``, ``error``: of the job as it was recorded; None where anything was changed.
-    ``replay_error``: that of the unchanged job. ``daydream_ns``: each tensor alone on the link, as
-    Daydream (Zhu et al., ATC 2020) has it. ``bound_ns``: no schedule is faster.
+    Attributes:
+        job: the job, with changes.
+        median_ns: the median iteration time.
+        low_ns: the lower end of the interval that contains nine in ten iterations.
+        high_ns: its upper end.
+        measured_ns: the median of the recorded iterations, or None if anything was changed.
+        replay_error: the relative error of the replay of the unchanged job.
+        daydream_ns: the time if each tensor were alone on the link, as in Daydream (Zhu et al.,
+            ATC 2020).
+        bound_ns: the time that no schedule is below.
     """
 
-    job: PsJob | RingJob
+    job: Job
     median_ns: int
     low_ns: int
     high_ns: int
@@ -45,11 +51,11 @@ class Prediction:
 
     @property
     def error(self) -> float | None:
-        """Predicted over measured, less 1."""
+        """Predicted over measured time, minus 1, or None if anything was changed."""
         return None if self.measured_ns is None else self.replay_error
 
     def as_json(self) -> dict[str, Any]:
-        """As ``byteprophet replay --json`` prints it (docs/formats.md)."""
+        """The table that ``byteprophet replay --json`` prints (docs/formats.md)."""
         return {
             "schema": 1,
             "iteration_ns": {"median": self.median_ns, "low": self.low_ns, "high": self.high_ns},
@@ -58,32 +64,44 @@ class Prediction:
             "replay_error": self.replay_error,
             "daydream_ns": self.daydream_ns,
             "bound_ns": self.bound_ns,
-            "assumptions": _kind_of(self.job).assumptions(self.job),
+            "assumptions": kind_of(self.job).assumptions(self.job),
         }
 
 
 def predict(measured: Measured, changes: Changes) -> Prediction:
-    """How long iterations of the measured job take with ``changes``."""
-    kind = _kind_of(measured.job)
-    warmup = max(min(_WARMUP, measured.job.iterations // 2), measured.settled_from)
-    was_ns = int(np.median(measured.iteration_ns[warmup:]))
+    """Predict how long iterations of the measured job would take with ``changes``."""
+    kind = kind_of(measured.job)
+    warmup = warmup_of(measured)
+    was_ns = int(median(measured.iteration_ns[warmup:]))
     same_ns = kind.iterations_ns(measured.job)[warmup:]
-    replay_error = float(np.median(same_ns)) / was_ns - 1
+    replay_error = median(same_ns) / was_ns - 1
     job = kind.change(measured.job, changes)
     times_ns = same_ns if changes == Changes() else kind.iterations_ns(job)[warmup:]
-    low_ns, high_ns = np.quantile(times_ns, (_LOW, _HIGH))
+    low_ns, high_ns = quantile(times_ns, _LOW), quantile(times_ns, _HIGH)
     unsure = abs(replay_error)
     return Prediction(
         job=job,
-        median_ns=int(np.median(times_ns)),
+        median_ns=int(median(times_ns)),
         low_ns=max(0, int(low_ns * (1 - unsure))),
         high_ns=int(high_ns * (1 + unsure)),
         measured_ns=was_ns if changes == Changes() else None,
         replay_error=replay_error,
         daydream_ns=kind.daydream_ns(job),
-        bound_ns=kind.bound_ns(job),
+        bound_ns=bound_ns(job),
     )
 
 
-def _kind_of(job: PsJob | RingJob) -> JobKind[Any]:
-    return RING if isinstance(job, RingJob) else PS
+def warmup_of(measured: Measured) -> int:
+    """The number of recorded iterations at the start that are excluded."""
+    return max(min(_WARMUP, measured.job.iterations // 2), measured.settled_from)
+
+
+def kind_of(job: Job) -> JobKind:
+    """The functions for jobs like ``job``. Those for the other kind are not imported."""
+    if job.strategy.runtime == BYTEPS:
+        from byteprophet.replay.ps import PS
+
+        return PS
+    from byteprophet.replay.all_reduce import ALL_REDUCE
+
+    return ALL_REDUCE

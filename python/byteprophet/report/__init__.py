@@ -1,1 +1,1 @@
-"""What people look at: tables and plots of results."""
+"""Tables and plots of results."""

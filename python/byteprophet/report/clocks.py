@@ -1,4 +1,4 @@
-"""How far the clocks of a job's machines were apart."""
+"""A table of the differences between the clocks of a job's machines."""
 
 from __future__ import annotations
 

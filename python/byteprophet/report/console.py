@@ -1,10 +1,34 @@
-"""Standard output for tables: as wide as the terminal; in a file or pipe, wide enough."""
+"""Tables on standard output, as wide as the terminal; progress on standard error."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+
 from rich.console import Console
+from rich.table import Table
 
 
 def table_console(width: int = 120) -> Console:
-    """Numbers and brackets stay as they are; ``width`` is that of a file."""
+    """For tables. Numbers and brackets stay as they are; ``width`` is that of a file or pipe."""
     return Console(width=None if Console().is_terminal else width, highlight=False, markup=False)
+
+
+def facts_table(title: str) -> Table:
+    """A table without a header: what a fact is, its value, a remark."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    return table
+
+
+def progress_of(name: str) -> Callable[[str], None]:
+    """Says on standard error how far the command ``name`` is, if it can be written there."""
+    console = Console(stderr=True, highlight=False, markup=False)
+
+    def say(text: str) -> None:
+        with contextlib.suppress(OSError):
+            console.print(f"{name}: {text}", soft_wrap=True)
+
+    return say

@@ -1,4 +1,4 @@
-"""A diagnosis on the terminal: where the time went, what to blame, who came last, what changed."""
+"""Prints a diagnosis: where the time went, its causes, stragglers, and changes between runs."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from byteprophet.network.samples import Sample, WorkerNetwork
+from byteprophet.monitor.samples import Sample, WorkerNetwork
 
 
 def network_table(workers: Sequence[WorkerNetwork]) -> Table:

@@ -15,9 +15,13 @@ def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
     for name in ("plan", "from iteration", "workers", "predicted ms", "measured ms", "error"):
         table.add_column(name, justify="right")
     table.add_column("reason")
+    about: dict[int, list[Mapping[str, Any]]] = {}
+    for event in events:
+        if event["event"] in ("adopted", "outcome"):
+            about.setdefault(event["plan"], []).append(event)
     for event in events:
         if event["event"] == "plan":
-            table.add_row(*_row(event, events))
+            table.add_row(*_row(event, about.get(event["number"], ())))
     lives = len({event["controller"] for event in events})
     refused: dict[tuple[str, str], int] = {}
     for event in events:
@@ -32,8 +36,8 @@ def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _row(plan: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[str]:
-    about = [event for event in events if event.get("plan") == plan["number"]]
+def _row(plan: Mapping[str, Any], about: Sequence[Mapping[str, Any]]) -> list[str]:
+    """``about``: who adopted the plan, and what became of it."""
     adopted = {event["worker"] for event in about if event["event"] == "adopted"}
     told = [event for event in about if event["event"] == "outcome"]
     return [

@@ -1,8 +1,8 @@
 """Pictures of results, drawn without a display.
 
-All functions take rows as ``byteprophet bench`` saves them. A row with ``"paced": false`` is from
-real training; the pictures say which. Colours are Okabe and Ito's, which colour-blind readers can
-tell apart; markers say the same once more.
+All functions take rows as saved by ``byteprophet bench``. A row with ``"paced": false`` comes from
+real training; the pictures mark these rows. Colours are Okabe and Ito's, which colour-blind readers
+can tell apart; markers carry the same information.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
+
+from byteprophet.whole_files import whole_file
 
 Row = Mapping[str, Any]
 
@@ -86,7 +88,8 @@ def draw_iterations(rows: Sequence[Row]) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write ``figure`` to ``path``; the suffix says in which format."""
-    figure.savefig(path, dpi=150)
+    with whole_file(path) as partial:
+        figure.savefig(partial, dpi=150, format=path.suffix[1:] or None)
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:

@@ -12,8 +12,10 @@ from byteprophet.network import format_rate
 
 
 def _name(result: Mapping[str, Any]) -> str:
-    """The scheduler, or the runtime that has none."""
+    """The scheduler, or the runtime that has none, and its owners if they are not equal."""
     name: str = result["scheduler"] or result["runtime"]
+    if result.get("owners"):
+        name += f", owners {','.join(map(str, result['owners']))}"
     return f"{name} (tuned)" if result.get("tuned") else name
 
 

@@ -1,4 +1,4 @@
-"""What a timeline has, per role and table."""
+"""Prints the contents of a timeline, per role and table."""
 
 from __future__ import annotations
 

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from rich import box
 from rich.table import Table
 
+from byteprophet.bench.runtimes import BYTEPS
 from byteprophet.network import format_rate
-from byteprophet.replay.validation import Errors, Validation
+from byteprophet.validate.validation import Errors, Validation
 
 
 def validation_table(validation: Validation) -> Table:
     """A line per case: the recorded job first, whose prediction is its replay."""
     base = validation.cases[0].what.case
     table = Table(
-        title=f"{base.workload}: recorded under {base.scheduler} at "
+        title=f"{base.workload}: recorded under {base.name} at "
         f"{format_rate(base.bandwidth_bps)}, {base.workers} workers, {base.servers} server(s); an "
         "iteration in ms",
         box=box.SIMPLE_HEAD,
@@ -47,7 +48,8 @@ def validation_notes(validation: Validation) -> Iterator[str]:
     yield f"replays of the runs themselves: {_said(validation.replay_errors)}"
     pairs = validation.pairs()
     right = sum(pair.right for pair in pairs)
-    yield f"pairs of policies that differ by over 5%: {right} of {len(pairs)} in the right order"
+    what = "policies" if validation.cases[0].what.case.runtime == BYTEPS else "runtimes"
+    yield f"pairs of {what} that differ by over 5%: {right} of {len(pairs)} in the right order"
     for pair in pairs:
         if not pair.right:
             yield f"  wrong: {pair.faster} was faster than {pair.slower}"

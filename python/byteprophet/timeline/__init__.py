@@ -1,1 +1,1 @@
-"""What happened: tables of events and their files, readers of others' traces, exporters."""
+"""Recorded events: tables of them and their files, readers of foreign traces, exporters."""

@@ -1,8 +1,9 @@
-"""Recorded events of several machines, brought onto the clock of one of them.
+"""Puts recorded events of several machines on the clock of one of them.
 
-That one, the reference, is the machine of the server of the lowest rank: every worker talks to it.
-Where all roles are on one machine nothing is done, and costs nothing. Roles that no events
-connect with the reference, and those of no known machine, are as far off as their wall clocks are.
+The reference is the machine of the server with the lowest rank, because every worker talks to it.
+If no events connect a server with other machines, it is the first machine. If all roles are on one
+machine, the events stay as they are. Roles that no events connect with the reference, and roles on
+an unknown machine, are aligned by their wall clocks.
 """
 
 from __future__ import annotations
@@ -13,19 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byteprophet.timeline.alignment_evidence import Evidence
-from byteprophet.timeline.causes import evidence_of
 from byteprophet.timeline.clocks import Times, on_one_clock, wall_clock
 from byteprophet.timeline.events import Events, Origin
 from byteprophet.timeline.tables import SERVED_TABLE
 
-if TYPE_CHECKING:  # its solver takes a moment to import, and is not needed on one machine
+if TYPE_CHECKING:  # importing these takes a moment, and jobs on one machine do not need them
+    from byteprophet.timeline.alignment_evidence import Evidence
     from byteprophet.timeline.alignment_result import Alignment
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Who shares a clock. ``wall_ns``: how far the wall clock is ahead of that clock."""
+    """Roles that share a clock. ``wall_ns``: how far the wall clock is ahead of that clock."""
 
     name: str
     roles: tuple[str, ...]
@@ -38,11 +38,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Aligned:
-    """``events`` on one clock, and how they came there.
+    """``events`` on one clock, and the alignment that brought them there.
 
-    With one machine ``events`` are as they were. With several they are all on the reference's clock
-    and say that they are of its machine: aligned again, they stay as they are. ``alignment`` is
-    None if nothing was aligned, as there is one machine, or none that events connect with another.
+    With one machine, ``events`` are unchanged. With several, all of them are on the reference's
+    clock and name its machine as their origin, so aligning them again changes nothing.
+    ``alignment`` is None if there is only one machine or if no events connect two machines.
     """
 
     events: list[Events]
@@ -51,7 +51,7 @@ class Aligned:
 
     @property
     def apart(self) -> tuple[Machine, ...]:
-        """Machines of which only the wall clock is known, where there are several."""
+        """The machines that were aligned by their wall clocks only; empty for one machine."""
         if len(self.machines) < 2:
             return ()
         known = self.alignment.clocks if self.alignment else {}
@@ -59,10 +59,12 @@ class Aligned:
 
 
 def align_events(events: Sequence[Events]) -> Aligned:
-    """All ``events`` on one clock: times of every table, and what their origins say."""
+    """Returns all ``events`` with their times and origins on one clock."""
     machines = _machines(events)
     if len(machines) < 2:
         return Aligned(list(events), machines, None)
+    from byteprophet.timeline.causes import evidence_of
+
     evidence = evidence_of(events)
     reference = _reference(events, evidence) or machines[0].name
     connected = _connected(reference, evidence)
@@ -76,7 +78,7 @@ def align_events(events: Sequence[Events]) -> Aligned:
 
 
 def _machines(events: Sequence[Events]) -> tuple[Machine, ...]:
-    """In the order in which they come in ``events``."""
+    """The known machines, in the order of their first table in ``events``."""
     roles: dict[str, dict[str, None]] = {}
     wall_ns: dict[str, int] = {}
     for table in events:
@@ -88,7 +90,7 @@ def _machines(events: Sequence[Events]) -> tuple[Machine, ...]:
 
 
 def _reference(events: Sequence[Events], evidence: Sequence[Evidence]) -> str | None:
-    """That of the server of the lowest rank which evidence connects with anybody."""
+    """The machine of the lowest-ranked server for which there is evidence; None without one."""
     seen = {name for each in evidence for name in (each.cause_machine, each.effect_machine)}
     servers = [
         (table.origin.rank, table.origin.machine)
@@ -99,9 +101,9 @@ def _reference(events: Sequence[Events], evidence: Sequence[Evidence]) -> str | 
 
 
 def _connected(reference: str, evidence: Sequence[Evidence]) -> list[str]:
-    """The reference, and all machines that evidence connects with it."""
+    """The reference and all machines that evidence connects with it, directly or indirectly."""
     found = [reference]
-    for name in found:  # grows meanwhile
+    for name in found:  # the list grows during the loop
         for each in evidence:
             pair = (each.cause_machine, each.effect_machine)
             if name in pair:
@@ -112,7 +114,7 @@ def _connected(reference: str, evidence: Sequence[Evidence]) -> list[str]:
 def _on_reference(
     events: Sequence[Events], reference: str, alignment: Alignment | None
 ) -> list[Events]:
-    """Whoever was not aligned comes there by the wall clocks."""
+    """Moves ``events`` to the reference's clock, by wall clocks where there is no alignment."""
     wall = wall_clock(events)
     home = next(t.origin for t in events if t.origin.machine == reference)
     ahead_ns = int(wall(home, np.zeros(1, np.int64))[0])

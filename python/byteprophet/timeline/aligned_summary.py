@@ -1,4 +1,4 @@
-"""What is known of the clocks of a job's machines, in few words: as JSON, and as warnings."""
+"""Summarises the clocks of a job's machines, as JSON and as warnings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
+from byteprophet.errors import one_line
 from byteprophet.timeline.aligned import Aligned, Machine
 
 
@@ -40,13 +41,16 @@ def _machine(machine: Machine, aligned: Aligned) -> dict[str, Any]:
 
 
 def warn_of_clocks(aligned: Aligned) -> None:
-    """Print what makes times of different machines doubtful to stderr; nothing if nothing does."""
+    """Prints the warnings of ``clock_warnings`` to standard error."""
     for line in clock_warnings(aligned):
-        print(f"byteprophet: warning: {line}", file=sys.stderr)
+        print(f"byteprophet: warning: {one_line(line)}", file=sys.stderr)
 
 
 def clock_warnings(aligned: Aligned) -> list[str]:
-    """One line for contradictions, which has the worst, and one for machines not aligned."""
+    """Reasons to doubt times of different machines, one line each.
+
+    One line describes the worst contradiction; another names the machines that are not aligned.
+    """
     lines = []
     if aligned.alignment and aligned.alignment.contradictions:
         worst, *others = aligned.alignment.contradictions
@@ -62,6 +66,6 @@ def clock_warnings(aligned: Aligned) -> list[str]:
         who = "; ".join(f"{machine}" for machine in aligned.apart)
         lines.append(
             f"the clocks of {who} are not aligned: no recorded messages connect them with the "
-            "others, so they are taken to be as far apart as the wall clocks are"
+            "others, so their wall clocks are trusted"
         )
     return lines

@@ -1,8 +1,9 @@
-"""Aligning the clocks of a job's machines, from the events that one machine caused on another.
+"""Aligns the clocks of a job's machines, using events that one machine caused on another.
 
-``align`` finds offset and drift of every machine's clock against a reference's. Linear programs of
-the evidence (``alignment_program``) say which clocks can have brought it about: the estimate is the
-likeliest of them, its interval is all of them. docs/timeline.md has the model and its limits.
+``align`` finds the offset and drift of every machine's clock relative to a reference clock. Linear
+programs (``alignment_program``) determine which clocks are consistent with the evidence. The
+estimate is the likeliest of these clocks; its interval covers all of them. docs/timeline.md
+describes the model and its limits.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from byteprophet.timeline.alignment_rough import Frame, frame
 __all__ = ["Alignment", "Contradiction", "Evidence", "MachineClock", "align"]
 
 DRIFT_LIMIT_PPM = 1000.0
-"""Two kernels that slew their clocks in opposite directions, each at its limit of 500 ppm."""
+"""Two kernels can slew their clocks in opposite directions, each at its limit of 500 ppm."""
 TOLERANCE_NS = 1000
-"""How much too early a stamp may be: clocks of two processors of one machine, and granularity."""
+"""How much too early a timestamp may be.
+
+The processors of one machine have slightly different clocks, and clocks have a granularity.
+"""
 
 
-_AT = (-1.0, 0.0, 1.0)  # begin, middle and end of the recording
-_ROUNDING_NS = 2  # of stored offsets, converted times and the solver
+_AT = (-1.0, 0.0, 1.0)  # start, middle and end of the recording
+_ROUNDING_NS = 2  # rounding errors of stored offsets, converted times and the solver
 
 
 def align(
@@ -39,11 +43,12 @@ def align(
     drift_limit_ppm: float = DRIFT_LIMIT_PPM,
     tolerance_ns: int = TOLERANCE_NS,
 ) -> Alignment:
-    """The clocks of ``machines`` against that of ``reference`` (the first, if None).
+    """Aligns the clocks of ``machines`` to that of ``reference`` (the first machine, if None).
 
     No clock's rate may differ from the reference's by more than ``drift_limit_ppm``; effects may be
-    stamped too early by ``tolerance_ns``. ``UserError`` if names do not fit, or if no evidence
-    connects a machine with the reference. Contradictions are in the result, which says what it can.
+    stamped too early by up to ``tolerance_ns``. If evidence is contradictory, the result lists the
+    contradictions and is based on the rest. Raises ``UserError`` if ``evidence`` or ``reference``
+    names an unknown machine, or if no evidence connects a machine with the reference.
     """
     number = _numbers(machines, evidence)
     if reference is not None and reference not in number:
@@ -129,7 +134,10 @@ def _machine_clock(
 
 
 def _interval(wrong_ns: float, least_ns: float, most_ns: float) -> Interval:
-    """Where the truth is after a correction by ``wrong_ns``, if wrong by least to most."""
+    """The interval of the true time around a time that was corrected by ``wrong_ns``.
+
+    The clock's actual error is from ``least_ns`` to ``most_ns``.
+    """
     if least_ns == most_ns == wrong_ns:
         return 0, 0  # the reference
     return (
@@ -139,7 +147,7 @@ def _interval(wrong_ns: float, least_ns: float, most_ns: float) -> Interval:
 
 
 def _worst(alignment: Alignment, evidence: Sequence[Evidence]) -> Contradiction:
-    """The worst piece of the evidence between two machines."""
+    """The piece of ``evidence``, all between two machines, whose effect is the most too early."""
     found = []
     for each in evidence:
         causes = alignment.to_reference(each.cause_machine, each.cause_ns)

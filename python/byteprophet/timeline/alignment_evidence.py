@@ -1,8 +1,8 @@
-"""What one machine's clock tells about another's: causes, their effects, and which of them matter.
+"""Evidence about the clocks of two machines: causes on one machine and their effects on the other.
 
-An effect is never earlier than its cause. Stamped on two clocks, each pair of events therefore
-bounds how far the clocks can be apart. Of a million such bounds a few dozen can be the tightest
-for some drift; ``binding`` finds them, so that a linear program of them alone has the same answer.
+An effect is never earlier than its cause. So each pair of events, stamped on two clocks, bounds the
+difference of the clocks. Only a few dozen of a million such bounds can be the tightest for some
+drift. ``binding`` finds them; a linear program with only these has the same solution.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from byteprophet.errors import UserError
 Int64s = npt.NDArray[np.int64]
 
 SMALL_BYTES = 4096
-"""Messages up to this size are alike: a few packets, whose transfer takes next to no time."""
+"""Messages up to this size count as equal: they are a few packets and take almost no time."""
 
 _LATEST_NS = 2**62
 _LONGEST_NS = 2**53
@@ -27,10 +27,11 @@ _LONGEST_NS = 2**53
 class Evidence:
     """Events on ``cause_machine`` and, index by index, their effects on ``effect_machine``.
 
-    The effect's true time is at least ``minimum_ns`` after the cause's; stamps may be late, never
-    early. ``cause_ns`` and ``effect_ns`` are integers, each on its own machine's clock, whatever
-    that clock's origin. ``size_bytes`` is what went over the link (None: messages without payload).
-    ``kind`` says what the events are, for messages. ``UserError`` if anything does not fit.
+    The effect's true time is at least ``minimum_ns`` after the cause's; effects may be stamped
+    late, but never early. ``cause_ns`` and ``effect_ns`` are integers on the clocks of their
+    machines, which may have any origin. ``size_bytes`` is what went over the link (None: messages
+    without payload). ``kind`` names the events in error messages. Raises ``UserError`` for invalid
+    values.
     """
 
     cause_machine: str
@@ -59,7 +60,7 @@ class Evidence:
         if values.size:
             first, last = int(values.min()), int(values.max())
             if -first > _LATEST_NS or last > _LATEST_NS or last - first > _LONGEST_NS:
-                raise UserError(f"{self}: {name}: {first} to {last} is no time of one recording")
+                raise UserError(f"{self}: {name}: {first} to {last} is not within one recording")
         object.__setattr__(self, name, values.astype(np.int64))
 
     def __str__(self) -> str:
@@ -69,22 +70,23 @@ class Evidence:
         return int(np.size(self.cause_ns))
 
     def sizes(self) -> Int64s:
-        """Each message's size, 0 for all small ones: what is equal here takes similar time."""
+        """Each message's size, 0 for small ones. Messages of equal size take similar time."""
         if self.size_bytes is None:
             return np.zeros(len(self), np.int64)
         return np.where(self.size_bytes <= SMALL_BYTES, 0, self.size_bytes)
 
 
 def binding(times_ns: Int64s, delays_ns: Int64s, slope_limit: float) -> Int64s:
-    """Indices, by time, of the points that are lowest on some slope of at most ``slope_limit``.
+    """Indices, in order of time, of the points that can minimise ``delay + slope * time``.
 
-    That is, the points where ``delay + slope * time`` can have its minimum, for any slope in
-    ``[-slope_limit, slope_limit]``: the lower convex hull, as far as its edges are no steeper. One
-    of several equal points is kept. Rounding may cost a millionth of a nanosecond.
+    ``slope`` is any value in ``[-slope_limit, slope_limit]``. These points are the part of the
+    lower convex hull whose edges are no steeper than that. Only one of several equal points is
+    kept. The rounding error is about a millionth of a nanosecond.
     """
     order = np.argsort(times_ns, kind="stable")
     times, delays = times_ns[order], delays_ns[order]
-    # Below any point, a wedge with sides of the steepest slope: who has another one in it is out.
+    # Below each point is a wedge whose sides have the steepest slope. A point is dropped if another
+    # point is inside its wedge.
     tilt = slope_limit * times
     falling, rising = delays - tilt, delays + tilt
     alone = np.ones(times.size, bool)
@@ -95,7 +97,7 @@ def binding(times_ns: Int64s, delays_ns: Int64s, slope_limit: float) -> Int64s:
 
 
 def _lower_hull(times: list[int], delays: list[int]) -> list[int]:
-    """Indices of the corners of the lower convex hull of points sorted by time; exact."""
+    """Indices of the lower convex hull's corners, exactly. The points are sorted by time."""
     hull: list[int] = []
     for i in range(len(times)):
         while len(hull) > 1:

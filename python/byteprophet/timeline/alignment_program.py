@@ -1,16 +1,18 @@
 """The clocks of several machines as unknowns of linear programs.
 
-Machine m's clock is wrong by ``f_m(c)``, linear in its own reading c; the reference's f is 0. An
-effect at ``e`` on b, of a cause at ``c`` on a, had the one-way delay
+Machine m's clock is wrong by ``f_m(c)``, a linear function of its own reading c. The reference's
+error is 0. A cause at time ``c`` on machine a and its effect at time ``e`` on machine b have the
+one-way delay
 
     (e - f_b(e)) - (c - f_a(c))  >=  its minimum - tolerance
 
-one row per piece of evidence, exact and linear in the unknowns. Three questions are asked of them:
-``contradictions`` (which rows must go so that all others can be kept), ``estimate`` (the clocks
-that make smallest one-way delays alike), ``extent`` (how far apart clocks are that keep all rows).
+Each piece of evidence gives one such row, which is exact and linear in the unknowns. The program
+answers three questions. ``contradictions``: which rows must be dropped so that all others can
+hold? ``estimate``: which clocks make the smallest one-way delays equal? ``extent``: how far apart
+are the clocks that satisfy all rows?
 
-Inside, clocks are roughly aligned already, times count from the recording's middle, and unknowns
-are microseconds: x_m there, and z_m more at the recording's end.
+Internally, clocks are already roughly aligned, and times count from the recording's middle. The
+unknowns are errors in microseconds: x_m in the middle and x_m + z_m at the end of the recording.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from byteprophet.timeline.alignment_stamps import Pair, Stamps, answers, graph_o
 from byteprophet.timeline.linear_program import Floats, LinearProgram
 
 Two = frozenset[int]
-"""Machines with evidence between them, in either direction."""
+"""Two machines with evidence between them, in either direction."""
 
 _NS = 1000.0  # in a microsecond
 _NOISE_NS = 1.0  # less than this is the solver's rounding
@@ -36,17 +38,17 @@ _TANGENTS = 5  # after three, clocks of real recordings move by less than 1 µs
 
 @dataclass(frozen=True)
 class Clock:
-    """Wrong by: ``level_ns`` in the recording's middle, ``slope_ns`` more at its end."""
+    """A clock's error: ``level_ns`` in the recording's middle, ``slope_ns`` more at its end."""
 
     level_ns: float
     slope_ns: float
 
 
 class Clocks:
-    """``count`` machines, of which ``reference`` is right, over ``2 * half_ns`` of time.
+    """The clocks of ``count`` machines during a recording of ``2 * half_ns``.
 
-    No clock's rate differs from the reference's by more than ``drift_limit`` (1e-6 is 1 ppm), and
-    effects may be stamped too early by ``tolerance_ns``.
+    The clock of machine ``reference`` is right. No clock's rate differs from its rate by more than
+    ``drift_limit`` (1e-6 is 1 ppm). Effects may be stamped too early by up to ``tolerance_ns``.
     """
 
     def __init__(
@@ -61,16 +63,16 @@ class Clocks:
         self._count, self._reference, self._half_ns = count, reference, half_ns
         self._slope = drift_limit * half_ns / _NS
         self._tolerance_ns = tolerance_ns
-        # With drifts per local second, a row leaves (1 - d_b) delay + (d_a - d_b) time.
+        # With drifts per local second, a row becomes (1 - d_b) delay + (d_a - d_b) time.
         self._steepest = 2 * drift_limit / (1 - drift_limit)
         self._stamps = stamps
         self._tightest = [each.tightest(self._steepest) for each in stamps]
 
     def contradictions(self) -> set[Two]:
-        """Between which machines evidence must be left out, so that the rest can be true.
+        """The pairs of machines whose evidence must be dropped so that the rest can be true.
 
-        Again and again the machines between which evidence must give way most, where all give way
-        by the least sum of time.
+        Each round finds the clocks that violate the remaining evidence least, in total time. It
+        then drops the evidence between the two machines with the largest violation.
         """
         without: set[Two] = set()
         while True:  # at most once for any two machines
@@ -87,14 +89,15 @@ class Clocks:
             without.add(worst)
 
     def estimate(self, without: set[Two]) -> list[Clock]:
-        """The clocks under which smallest one-way delays are alike.
+        """The clocks that make the smallest one-way delays as equal as possible.
 
-        First the smallest delays that two machines have in both directions are made as large as
-        can be, relative to each other; then what is fastest in each part of the recording is
-        brought near them (``_near``). Of what that leaves open, evidence with no direct answer
-        decides: on circles of machines it has alike smallest delays, elsewhere none at all. Drifts
-        are small where nothing else is said. Evidence ``without`` decides last, as if it could give
-        way: it is violated as little as the rest allows.
+        First, for every two machines with evidence in both directions, the smallest delay is made
+        as large as possible, relative to those of other pairs. Then the fastest messages in each
+        part of the recording are brought near these smallest delays (``_near``). Evidence without a
+        direct answer decides what is still open. On cycles of machines, its smallest delay is made
+        as large as possible; elsewhere, its delays are made as small as possible. Drifts that
+        nothing else determines are kept small. The evidence between machines in ``without`` may be
+        violated, but only as little as the rest allows.
         """
         program = self._program()
         self._keep(program, without)
@@ -124,15 +127,15 @@ class Clocks:
         return [Clock(*each) for each in zip(levels.tolist(), slopes.tolist(), strict=True)]
 
     def extent(self, without: set[Two], at: Sequence[float]) -> list[list[tuple[float, float]]]:
-        """The least and largest each clock can be wrong by, in ns, at times from -1 to 1.
+        """The smallest and largest possible error of each clock, in ns, at the times ``at``.
 
-        Evidence ``without`` says nothing. Infinite where no evidence is a bound. Shape: machines,
-        times.
+        Times are from -1 (the start of the recording) to 1 (its end). Evidence between machines in
+        ``without`` is ignored. An error without a bound is infinite. Shape: machines, times.
         """
         program = self._program()
         kept = self._keep(program, without)
-        # Evidence on a path to a machine bounds how far it is ahead, on a path from it how far
-        # behind, each against the reference.
+        # Evidence on a path from the reference to a machine bounds how far its clock is ahead.
+        # Evidence on a path from the machine to the reference bounds how far it is behind.
         graph = graph_of(self._count, (each.pair for each in kept))
         ahead = set(breadth_first_order(graph, self._reference, return_predecessors=False))
         behind = set(breadth_first_order(graph.T, self._reference, return_predecessors=False))
@@ -162,14 +165,14 @@ class Clocks:
         return program
 
     def _keep(self, program: LinearProgram, without: set[Two]) -> list[Stamps]:
-        """All evidence but that ``without``, now rows that must be kept."""
+        """Adds rows for all evidence, except between machines in ``without``, and returns it."""
         kept = [each for each in self._tightest if Two(each.pair) not in without]
         for each in kept:
             program.rows(*self._difference(each), self._limits(each) + _NOISE_NS / _NS)
         return kept
 
     def _give_way(self, program: LinearProgram, evidence: Sequence[Stamps]) -> dict[Pair, int]:
-        """New variables: by how much rows of ``evidence`` are violated at most, by their pair."""
+        """Adds a variable per pair of machines: the largest violation of its ``evidence`` rows."""
         pairs = dict.fromkeys(each.pair for each in evidence)
         give = {pair: program.variable(lower=0.0) for pair in pairs}
         for each in evidence:
@@ -180,7 +183,7 @@ class Clocks:
         return give
 
     def _smallest(self, program: LinearProgram, evidence: Iterable[Stamps]) -> int:
-        """A new variable: at most the smallest one-way delay among ``evidence``."""
+        """Adds a variable that is at most the smallest one-way delay in ``evidence``."""
         smallest = program.variable()
         for each in evidence:
             tightest = each.tightest(self._steepest)
@@ -193,13 +196,14 @@ class Clocks:
     def _near(
         self, program: LinearProgram, strips: Mapping[int, Sequence[Stamps]], found: Floats
     ) -> None:
-        """Keep clocks under which the fastest messages are near the smallest delays, all the time.
+        """Restricts clocks so that the fastest messages stay near the smallest delays throughout.
 
-        ``strips``: evidence by the variable that is its smallest delay. A direction in which nearly
-        all messages queue has next to none that are fast, and says little about drift; one that has
-        some in all parts of the recording says much. So it is the logarithm of what delays exceed
-        the smallest by that is made small, part by part: few that are near count more than many
-        that are far. The logarithm is concave: its tangents at ``found``, and again.
+        ``strips``: for each smallest-delay variable, its evidence. If nearly all messages in a
+        direction queue, few are fast, so the direction says little about drift. A direction with
+        some fast messages in all parts of the recording says much. Therefore the logarithm of each
+        part's excess over the smallest delay is minimised: a few messages near it count more than
+        many far from it. The logarithm is concave, so it is replaced by its tangents at ``found``,
+        and the program is solved again at each new solution.
         """
         rows = []
         for strip, evidence in strips.items():
@@ -222,7 +226,7 @@ class Clocks:
         program.rows(columns, weights[np.newaxis], np.array([least]))
 
     def _difference(self, stamps: Stamps) -> tuple[list[int], Floats]:
-        """``f_b(effect) - f_a(cause)`` as variables and, per row, their factors."""
+        """``f_b(effect) - f_a(cause)``: the variables and, per row, their factors."""
         cause, effect = stamps.pair
         time = stamps.times_ns / self._half_ns
         later = (stamps.times_ns + stamps.delays_ns) / self._half_ns

@@ -1,8 +1,8 @@
-"""Clocks of a job's machines, aligned: how far each is off, how sure that is, times converted.
+"""The aligned clocks of a job's machines: offsets, uncertainty, and conversion of times.
 
     clock of m at the reference's time t:   t + offset_m + drift_m * (t - reference_ns)
 
-Roles on one machine share its clock and are one machine here. ``alignment.align`` makes these.
+All roles on one machine share its clock. ``alignment.align`` makes these objects.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from byteprophet.timeline.linear_program import Floats
 SCHEMA = 1
 
 Interval = tuple[int | None, int | None]
-"""Low and high in ns; None: no evidence is a bound on that side."""
+"""Low and high bounds in ns. None: no evidence bounds that side."""
 
 
 @dataclass(frozen=True)
 class MachineClock:
-    """One machine's clock against the reference's.
+    """One machine's clock relative to the reference's.
 
-    It is ``offset_ns`` ahead at the alignment's ``reference_ns``, and gains ``drift_ppm`` µs a
-    second. An event's true time is from low to high of ``interval_ns`` after what ``to_reference``
-    says, all over the recording, and of ``intervals_ns`` at its begin, middle and end, which are
-    ``local_ns`` on this clock. ``causes`` and ``effects`` count its events in the evidence.
+    It is ``offset_ns`` ahead at the alignment's ``reference_ns``, and gains ``drift_ppm`` µs per
+    second. The true time of an event is the result of ``to_reference`` plus a value between the
+    bounds in ``interval_ns``. These bounds hold for the whole recording; those in ``intervals_ns``
+    hold at its start, middle and end, which are ``local_ns`` on this clock. ``causes`` and
+    ``effects`` count the machine's events in the evidence.
     """
 
     offset_ns: int
@@ -45,10 +46,10 @@ class MachineClock:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Evidence that no clocks of this model can have brought about, worst piece first in line.
+    """Evidence that no clocks of this model can explain, and its worst piece.
 
-    ``early_ns`` is how much too early, as aligned, the effect ``index`` of ``kind`` is; ``count``
-    effects of ``total`` of that kind are too early by more than the tolerance.
+    After alignment, effect number ``index`` of ``kind`` is too early by ``early_ns``. ``count`` of
+    the ``total`` effects of that kind are too early by more than the tolerance.
     """
 
     cause_machine: str
@@ -75,7 +76,7 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Clocks of machines by name. With ``contradictions``, they are those that violate least.
+    """Clocks of machines by name. With ``contradictions``, these clocks violate the evidence least.
 
     ``reference_ns`` is the middle of the recording on the clock of machine ``reference``.
     """
@@ -88,10 +89,10 @@ class Alignment:
     contradictions: tuple[Contradiction, ...]
 
     def to_reference(self, machine: str, times_ns: Int64s) -> Int64s:
-        """Times of ``machine``'s clock on the reference's, rounded to the nanosecond.
+        """Converts times of ``machine``'s clock to the reference's, rounded to the nanosecond.
 
-        Only the drift's part is rounded (half to even), so order is kept: none becomes later than
-        one that was after it. ``UserError`` for a machine that is not aligned.
+        Only the drift's part is rounded (half to even), so the order of times is preserved. Raises
+        ``UserError`` if the machine is not aligned.
         """
         clock = self._clock(machine)
         elapsed = np.asarray(times_ns, np.int64) - (self.reference_ns + clock.offset_ns)
@@ -100,18 +101,19 @@ class Alignment:
         return times
 
     def interval_at(self, machine: str, times_ns: Int64s) -> tuple[Floats, Floats]:
-        """Low and high, in ns: how far true times can be from what ``to_reference`` says.
+        """How far true times can be from the results of ``to_reference``: low and high, in ns.
 
-        ``times_ns`` are ``machine``'s, in the recording or outside; infinite for no bound.
+        ``times_ns`` are on ``machine``'s clock, inside or outside the recording. A missing bound
+        is infinite.
         """
         clock = self._clock(machine)
         begin, _, end = clock.local_ns
         times = np.asarray(times_ns, np.int64) - begin
         low = [-np.inf if low is None else float(low) for low, _ in clock.intervals_ns]
         high = [np.inf if high is None else float(high) for _, high in clock.intervals_ns]
-        # The error is a line in time. In the recording the largest possible one is convex, so below
-        # its chords; outside it goes on from the ends with slopes that both ends, and the limit of
-        # drifts, allow.
+        # The error is linear in time. Within the recording, the largest possible error is convex,
+        # so it lies below its chords. Outside, it continues from the ends with the slopes that both
+        # ends and the drift limit allow.
         slope, limit = slope_of(clock.drift_ppm), self.drift_limit_ppm / 1e6
         falls = max((low[2] - high[0]) / (end - begin), slope - limit)
         rises = min((high[2] - low[0]) / (end - begin), slope + limit)
@@ -125,7 +127,7 @@ class Alignment:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data for ``json``: the fields of this module's classes by their names."""
+        """Plain data for ``json``: the fields of this module's classes, by name."""
         return {"schema": SCHEMA, **asdict(self)}
 
     def _clock(self, machine: str) -> MachineClock:
@@ -136,7 +138,7 @@ class Alignment:
 
 
 def slope_of(drift_ppm: float) -> float:
-    """What the clock gains per second of its own; its drift is per second of the reference's."""
+    """Converts a drift per reference second to the gain per second of the clock itself."""
     drift = drift_ppm / 1e6
     return drift / (1 + drift)
 

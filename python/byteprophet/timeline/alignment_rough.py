@@ -1,7 +1,7 @@
-"""Clocks brought together to within the delays and drifts, in whole nanoseconds.
+"""Aligns clocks roughly, in whole nanoseconds. The error is about the delay plus the drift.
 
 Clocks may have any origin: one counts from 1970, another from its machine's start. Fine alignment
-is floating-point arithmetic, which needs small numbers.
+uses floating-point arithmetic, which needs small numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from byteprophet.timeline.alignment_stamps import Pair, Stamps, graph_of
 class Frame:
     """A recording from ``middle_ns - half_ns`` to ``middle_ns + half_ns`` on the reference's clock.
 
-    ``rough_ns`` is how far each machine's clock is ahead of that, roughly.
+    ``rough_ns`` is roughly how far each machine's clock is ahead of the reference's.
     """
 
     rough_ns: tuple[int, ...]
@@ -28,12 +28,12 @@ class Frame:
     half_ns: int
 
     def local_ns(self, machine: int) -> tuple[int, int, int]:
-        """Begin, middle and end on the machine's clock, roughly."""
+        """The rough start, middle and end of the recording on the machine's clock."""
         middle = self.rough_ns[machine] + self.middle_ns
         return middle - self.half_ns, middle, middle + self.half_ns
 
     def stamps(self, pair: Pair, evidence: Evidence) -> Stamps:
-        """``evidence`` between the machines of ``pair``, counted from the middle."""
+        """``evidence`` between the machines of ``pair``, with times counted from the middle."""
         causes = evidence.cause_ns - self.local_ns(pair[0])[1]
         effects = evidence.effect_ns - self.local_ns(pair[1])[1]
         return Stamps(pair, causes, effects - causes, evidence.sizes(), evidence.minimum_ns)
@@ -42,7 +42,10 @@ class Frame:
 def frame(
     machines: Sequence[str], reference: int, evidence: Sequence[tuple[Pair, Evidence]]
 ) -> Frame:
-    """The frame of ``evidence`` (none of it empty); ``UserError`` if machines are unconnected."""
+    """The frame of ``evidence``, none of which is empty.
+
+    Raises ``UserError`` if no evidence connects a machine with the reference.
+    """
     graph = graph_of(len(machines), (pair for pair, _ in evidence))
     _, part_of = connected_components(graph, directed=False)
     apart = [name for i, name in enumerate(machines) if part_of[i] != part_of[reference]]
@@ -52,7 +55,7 @@ def frame(
             f"{machines[reference]}, directly or through other machines: record transfers between "
             "them, or leave them out"
         )
-    # The smallest difference of stamps is off by one delay and by the drift over the recording.
+    # The smallest difference of timestamps is wrong by one delay plus the drift over the recording.
     ahead: dict[Pair, int] = {}
     for (a, b), each in evidence:
         least = int((each.effect_ns - each.cause_ns).min())

@@ -1,4 +1,7 @@
-"""Evidence as the linear programs take it: machines by number, roughly aligned, and by answers."""
+"""Prepares evidence for the linear programs.
+
+Machines are numbered, clocks are roughly aligned, and evidence is sorted by what answers it.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from byteprophet.timeline.alignment_evidence import Int64s, binding
 from byteprophet.timeline.linear_program import Floats
 
 Pair = tuple[int, int]
-"""The machine of the causes, that of the effects."""
+"""The machine of the causes and the machine of the effects."""
 
-_SIZES = 16  # per pair of machines, whose smallest delays are compared
-_PARTS = 32  # of a recording: enough for a line, and each with some messages that did not wait
+_SIZES = 16  # per pair of machines, the number of message sizes whose smallest delays are compared
+_PARTS = 32  # of a recording: enough to fit a line, and each has some messages that did not queue
 
 
 @dataclass(frozen=True)
@@ -32,28 +35,32 @@ class Stamps:
     minimum_ns: int
 
     def only(self, chosen: npt.NDArray[np.generic]) -> Stamps:
-        """Those with the indices, or where the mask is true."""
+        """The rows that ``chosen`` selects, by indices or as a mask."""
         columns = (self.times_ns[chosen], self.delays_ns[chosen], self.sizes[chosen])
         return Stamps(self.pair, *columns, self.minimum_ns)
 
     def fastest(self, delays_ns: Floats, half_ns: int) -> Stamps:
-        """The one with the least of ``delays_ns`` in each part of the recording (twice half)."""
+        """The row with the smallest of ``delays_ns`` in each part of the recording.
+
+        The recording lasts ``2 * half_ns``.
+        """
         part = ((self.times_ns + half_ns) * _PARTS // (2 * half_ns)).clip(0, _PARTS - 1)
         order = np.lexsort((delays_ns, part))
         return self.only(order[np.unique(part[order], return_index=True)[1]])
 
     def tightest(self, slope_limit: float) -> Stamps:
-        """Those that can bind, as ``binding`` has it."""
+        """The rows that ``binding`` selects: those that can be the tightest bounds."""
         return self.only(binding(self.times_ns, self.delays_ns, slope_limit))
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Evidence by what answers it; one-way delays in one list of ``alike`` are taken for alike.
+    """Evidence by what answers it.
 
-    ``alike``: transfers of one size in both directions between two machines; all transfers there if
-    no size went both ways. ``circles``: what has an answer only by way of other machines.
-    ``unanswered``: the rest, which bounds clocks on one side.
+    ``alike``: each list has the transfers of one size in both directions between two machines, or
+    all their transfers if no size went both ways. The smallest one-way delays of both directions
+    are assumed to be equal. ``circles``: evidence that is answered only via other machines.
+    ``unanswered``: the rest, which bounds clocks on one side only.
     """
 
     alike: list[list[Stamps]]
@@ -62,7 +69,7 @@ class Answers:
 
 
 def answers(count: int, stamps: Sequence[Stamps]) -> Answers:
-    """``stamps`` of ``count`` machines sorted by what answers them."""
+    """Sorts the ``stamps`` of ``count`` machines by what answers them."""
     between: defaultdict[Pair, list[Stamps]] = defaultdict(list)
     for each in stamps:
         between[each.pair].append(each)
@@ -73,7 +80,7 @@ def answers(count: int, stamps: Sequence[Stamps]) -> Answers:
     unanswered: list[Stamps] = []
     for (a, b), there in between.items():
         if (b, a) in between:
-            if a < b:  # each two once, and no machine's with itself
+            if a < b:  # each pair of machines once, and no machine with itself
                 alike.extend(_of_equal_size(there, between[b, a]))
         elif circle_of[a] == circle_of[b]:
             circles[circle_of[a]].extend(there)
@@ -90,7 +97,7 @@ def graph_of(count: int, pairs: Iterable[Pair]) -> coo_array:
 
 def _of_equal_size(there: list[Stamps], back: list[Stamps]) -> Iterator[list[Stamps]]:
     counts = [_sizes(direction) for direction in (there, back)]
-    # The intersection of counters has the smaller counts.
+    # The intersection of two counters keeps the smaller counts.
     both = sorted((counts[0] & counts[1]).items(), key=lambda item: (-item[1], item[0]))
     for size, _ in both[:_SIZES]:
         yield [each.only(each.sizes == size) for each in there + back]

@@ -1,19 +1,19 @@
-"""What roles of a job say about one another's clocks: which event at one caused which at another.
+"""Finds causes and effects between the roles of a job, as evidence about their clocks.
 
-    of messages        cause                      effect
+    messages           cause                      effect
     each of the four   begin_ns of its SEND       begin_ns of its RECEIVE
 
-    of transfers       cause                      effect
+    transfers          cause                      effect
     push               sent_ns at the worker      arrived_ns at the server
     acknowledgement    arrived_ns at the server   acked_ns at the worker
     answer             answered_ns at the server  pulled_ns at the worker
 
-Recorders take the time of a cause before it can have its effect, and that of an effect after it has
-come (native/byteps/record/messages.h, served.h, native/plugin/transfers.h). Between a worker and a
-server that recorded messages, transfers say nothing that these do not say better: they were stamped
-further from the wire. ``acked_ns`` is the first of acknowledgement and answer, and both come after
-the arrival; ``pulled_ns`` is the second, and so not before the answer. Which rows belong together
-is known without any clock: by the worker's number of the message, by key and round.
+Recorders stamp a cause before it can have its effect, and an effect after it has happened
+(native/byteps/record/messages.h, served.h, native/plugin/transfers.h). If both a worker and a
+server recorded messages, their transfers are not used, because messages are stamped closer to the
+wire. ``acked_ns`` is the time of the acknowledgement or of the answer, whichever came first; both
+follow the arrival. ``pulled_ns`` is the later of the two, so it is not before the answer. Rows are
+matched without any clock: by the worker's number of the message, or by key and round.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from byteprophet.order_statistics import distinct
 from byteprophet.timeline.alignment_evidence import Evidence
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.joined import served_rows, worker_numbers
@@ -29,7 +30,7 @@ from byteprophet.timeline.tables import MESSAGES, Kind, Rows, What
 
 
 def evidence_of(events: Sequence[Events]) -> list[Evidence]:
-    """All causes and effects among ``events`` of known machines; none of it is empty."""
+    """All causes and effects among ``events`` of known machines. No returned item is empty."""
     events = [table for table in events if table.origin.machine]
     found = []
     pairs = set()
@@ -40,7 +41,7 @@ def evidence_of(events: Sequence[Events]) -> list[Evidence]:
             found += of_messages
     for index, (tables, places) in served_rows(events).items():
         worker = events[index]
-        for table in np.unique(tables[tables >= 0]).tolist():
+        for table in distinct(tables[tables >= 0]).tolist():
             server = events[table]
             if (worker.origin.role, server.origin.role) not in pairs:
                 mine = tables == table
@@ -50,7 +51,7 @@ def evidence_of(events: Sequence[Events]) -> list[Evidence]:
 
 
 def _both_ends(events: Sequence[Events]) -> list[tuple[Events, Events, int]]:
-    """Messages of each worker, those of each server, and which worker it is there."""
+    """Each worker's messages, with each server's messages and the worker's number there."""
     tables = [table for table in events if table.table is MESSAGES]
     servers = [table for table in tables if table.origin.role.startswith("server")]
     workers = [table for table in tables if table.origin.role.startswith("worker")]
@@ -83,7 +84,10 @@ def _messages(worker: Events, server: Events, number: int) -> list[Evidence]:
 
 
 def _transfers(worker: str, server: str, sent: Rows, served: Rows) -> list[Evidence]:
-    """Row by row, a worker's transfers and the same pushes at a server; both as machines."""
+    """Evidence from a worker's transfers (``sent``) and the same pushes at a server (``served``).
+
+    Both arrays match row by row. ``worker`` and ``server`` are the names of the machines.
+    """
     size_bytes = sent["size_bytes"].astype(np.int64)
     nothing = np.zeros(len(sent), np.int64)
     found = []

@@ -1,9 +1,10 @@
-"""A worker's events as nodes of a graph: what they are, when, and what each had to wait for.
+"""Turns a worker's events into nodes of a graph, with kind, time and dependencies.
 
-Spans keep the order of their lane: each waits for the one before it, and belongs to the one around
-it. Every transfer is a push and a pull that waits for it. Where names and iterations say so, a push
-waits for the backward pass of its layer, the update of its parameter for the pull, and the layer's
-next forward pass for the update. A layer's spans are called after it or after its parameter.
+Spans keep the order of their lane: each span waits for the previous one and is a child of the span
+that contains it. Every transfer becomes a push and a pull that waits for the push. If names and
+iterations match, a push waits for the backward pass of its layer, the update of a parameter waits
+for its pull, and the layer's next forward pass waits for the update. A span is named after a layer
+or one of its parameters.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _NO_WORK = (Kind.ITERATION, Kind.WAIT)
 
 @dataclass
 class GraphNode:
-    """One node; ``waits_for`` and ``parent`` are places in the list that it is in.
+    """One node. ``waits_for`` and ``parent`` are indices in the list that contains the node.
 
-    ``own_ns``: without the nodes in it. ``server``, ``key``: of transfers, else None.
+    ``own_ns``: duration without contained nodes. ``server``, ``key``: None except for transfers.
     """
 
     kind: Kind
@@ -42,9 +43,9 @@ class GraphNode:
 
 
 def nodes_of_worker(tables: Sequence[Events]) -> list[GraphNode]:
-    """The nodes of one worker's tables of spans and transfers, in order of begin.
+    """The nodes of one worker's tables of spans and transfers, in order of their start.
 
-    Nobody waits for a later node in the list. Transfers whose times are not known are left out.
+    No node waits for a later one in the list. Transfers without known times are left out.
     """
     nodes: list[GraphNode] = []
     pushes: list[tuple[GraphNode, GraphNode | None, str]] = []
@@ -56,7 +57,8 @@ def nodes_of_worker(tables: Sequence[Events]) -> list[GraphNode]:
             found = _transfers(table, first_lane)
             pushes += found
             nodes += [node for push, pull, _ in found for node in (push, pull) if node]
-    # What takes no time first, as others may wait for it; then the outer before the inner.
+    # Nodes of zero duration come first, because others may wait for them. Then a node comes before
+    # the nodes that it contains.
     nodes.sort(key=lambda n: (n.begin_ns, n.end_ns > n.begin_ns, -n.end_ns, n.lane))
     _along_lanes(nodes)
     places = {id(node): place for place, node in enumerate(nodes)}
@@ -74,7 +76,7 @@ def _spans(table: Events, first_lane: int) -> list[GraphNode]:
 
 
 def _transfers(table: Events, first_lane: int) -> list[tuple[GraphNode, GraphNode | None, str]]:
-    """Push, pull if known, and tensor."""
+    """For each transfer: the push, the pull (None if not known) and the tensor's name."""
     rows = table.rows[(table.rows["sent_ns"] != 0) & (table.rows["acked_ns"] != 0)]
     push_lanes = first_lane + disjoint_lanes(rows["sent_ns"], rows["acked_ns"])
     first_lane = int(push_lanes.max(initial=first_lane - 1)) + 1
@@ -102,9 +104,9 @@ def _transfers(table: Events, first_lane: int) -> list[tuple[GraphNode, GraphNod
 
 
 def _along_lanes(nodes: Sequence[GraphNode]) -> None:
-    """What is around each span, and what was before it there."""
-    around: dict[int, list[int]] = {}  # by lane, what is open, the innermost last
-    before: dict[tuple[int, int | None], int] = {}  # by lane and what is around
+    """Sets each span's parent, its own time, and its dependency on the previous span."""
+    around: dict[int, list[int]] = {}  # by lane, the open spans, the innermost last
+    before: dict[tuple[int, int | None], int] = {}  # by lane and parent, the latest span
     for place, node in enumerate(nodes):
         node.own_ns = node.end_ns - node.begin_ns
         if node.kind in _NO_WORK or node.key is not None:
@@ -127,7 +129,7 @@ def _around_transfers(
     places: Mapping[int, int],
     pushes: Sequence[tuple[GraphNode, GraphNode | None, str]],
 ) -> None:
-    """Computation, push, pull, computation."""
+    """Adds the dependencies from backward pass to push, pull, update and next forward pass."""
     computed: dict[tuple[Kind, str, int], int] = {}
     for place, node in enumerate(nodes):
         if node.key is None:

@@ -1,14 +1,18 @@
-"""MLCommons Chakra's execution traces as protobuf: the messages, and a file of them.
+"""MLCommons Chakra's execution traces as protobuf: the messages and their files.
 
-A file is one GlobalMetadata and then Nodes, each behind its length as a varint. Only the fields
-that we read or write are described; protobuf skips the others. The descriptors are made when they
-are first needed: generated code would be tied to the version of protobuf that generated it.
+A file has one GlobalMetadata and then Nodes, each preceded by its length as a varint. Only fields
+that we read or write are described here; protobuf skips the others. The descriptors are made on
+first use, because generated code would be tied to the protobuf version that generated it.
+
+In earlier versions, GlobalMetadata had only attributes. The first versions had no GlobalMetadata
+and used different nodes.
 
 Source: https://github.com/mlcommons/chakra, schema/protobuf/et_def.proto.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import cache
@@ -17,6 +21,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from byteprophet.errors import UserError
+
+OURS = "byteprophet."
+"""The prefix of our attributes' names."""
 
 
 class NodeType(IntEnum):
@@ -44,6 +51,12 @@ _MESSAGES: dict[str, tuple[tuple[int, str, str], ...]] = {
         (9, "int64_val", "int64"),
         (11, "uint32_val", "uint32"),
         (13, "uint64_val", "uint64"),
+        (15, "sint32_val", "sint32"),
+        (17, "sint64_val", "sint64"),
+        (19, "fixed32_val", "fixed32"),
+        (21, "fixed64_val", "fixed64"),
+        (23, "sfixed32_val", "sfixed32"),
+        (25, "sfixed64_val", "sfixed64"),
         (27, "bool_val", "bool"),
         (29, "string_val", "string"),
     ),
@@ -51,6 +64,7 @@ _MESSAGES: dict[str, tuple[tuple[int, str, str], ...]] = {
         (1, "version", "string"),
         (2, "attr", "repeated AttributeProto"),
     ),
+    "OldMetadata": ((1, "attr", "repeated AttributeProto"),),
     "Node": (
         (1, "id", "uint64"),
         (2, "name", "string"),
@@ -69,13 +83,14 @@ class Schema(NamedTuple):
     """The message classes."""
 
     metadata: Any
+    old_metadata: Any
     node: Any
     attribute: Any
 
 
 @cache
 def schema() -> Schema:
-    """The classes of the messages, in a pool of their own: another package may have its own."""
+    """The message classes, in a pool of their own: another package may describe them, too."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(
@@ -100,7 +115,7 @@ def schema() -> Schema:
                 field.type_name = f".{_PACKAGE}.{kind_name}"
             else:
                 field.type = getattr(types, f"TYPE_{kind_name.upper()}")
-            if name.endswith("_val"):  # only one of them, and it is known which, even if it is 0
+            if name.endswith("_val"):  # a oneof, so that a value of 0 is also known to be set
                 field.oneof_index = 0
         if message_name == "AttributeProto":
             message.oneof_decl.add(name="value")
@@ -109,19 +124,19 @@ def schema() -> Schema:
     return Schema(
         *(
             message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-            for name in ("GlobalMetadata", "Node", "AttributeProto")
+            for name in ("GlobalMetadata", "OldMetadata", "Node", "AttributeProto")
         )
     )
 
 
 def attribute(name: str, value: str | int | bool) -> Any:
-    """An attribute with ``value``; integers are ``int64_val``, as Chakra's own tools have them."""
+    """An attribute with ``value``; integers become ``int64_val``, as in Chakra's own tools."""
     field = {str: "string_val", bool: "bool_val", int: "int64_val"}[type(value)]
     return schema().attribute(name=name, **{field: value})
 
 
 def attributes(message: Any) -> dict[str, Any]:
-    """The values by name; those of types that we do not describe are left out."""
+    """Attribute values by name. Values of types that we do not describe are left out."""
     found = {}
     for one in message.attr:
         which = one.WhichOneof("value")
@@ -131,26 +146,57 @@ def attributes(message: Any) -> dict[str, Any]:
 
 
 def write_message(file: BinaryIO, message: Any) -> None:
-    """Append ``message`` to a file."""
+    """Appends ``message`` to a file, preceded by its length."""
     from google.protobuf import proto
 
     proto.serialize_length_prefixed(message, file)
 
 
 def parse_messages(path: Path, content: bytes) -> Iterator[Any]:
-    """The metadata, then the nodes; ``UserError`` where a message is cut off or something else."""
+    """Yields the metadata and then the nodes.
+
+    Raises ``UserError`` if a message is cut off or is not a Chakra message.
+    """
     from google.protobuf import message, proto
 
-    stream, expected, number = BytesIO(content), schema().metadata, 0
-    while True:
-        try:
+    stream, number = BytesIO(content), 0
+    try:
+        while True:
+            expected = schema().node if number else _first_expected(path, content)
             found = proto.parse_length_prefixed(expected, stream)
-        except (message.DecodeError, ValueError, EOFError, TypeError):
-            raise UserError(
-                f"{path}: is cut off or not a Chakra trace: message {number}, at byte "
-                f"{stream.tell()} of {len(content)}"
-            ) from None
-        if found is None:
-            return
-        yield found
-        expected, number = schema().node, number + 1
+            if found is None:
+                return
+            yield found
+            number += 1
+    except (message.DecodeError, ValueError, EOFError, TypeError, OverflowError):
+        raise UserError(
+            f"{path}: is cut off or not a Chakra trace: message {number}, at byte "
+            f"{stream.tell()} of {len(content)}"
+        ) from None
+
+
+def begins_with_metadata(content: bytes) -> bool:
+    """Whether ``content`` begins with a GlobalMetadata that states Chakra's version."""
+    try:
+        metadata = next(parse_messages(Path(), content), None)
+    except UserError:
+        return False
+    if metadata is None:
+        return False
+    is_new = re.fullmatch(r"\d+(\.\d+)+", getattr(metadata, "version", "")) is not None
+    return is_new or "schema" in attributes(metadata)
+
+
+def _first_expected(path: Path, content: bytes) -> Any:
+    """The class of the first message, known by its first field, which differs between kinds."""
+    begin = 1
+    while begin < 10 and content[begin - 1 : begin] > b"\x7f":  # skip the length
+        begin += 1
+    first = b"" if content.startswith(b"\0") else content[begin : begin + 3]
+    if first[:1] == b"\x08":
+        raise UserError(
+            f"{path}: begins with a node, as in Chakra's first versions, whose nodes are "
+            "different: convert it again with a later version"
+        )
+    # Attributes begin with the field of their name; a version is text without control characters.
+    return schema().old_metadata if first[:1] == first[2:] == b"\n" else schema().metadata

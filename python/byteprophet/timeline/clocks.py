@@ -1,4 +1,4 @@
-"""Times of several roles on one clock, for those who show or write them together."""
+"""Converts times of several roles to one clock, to show or write them together."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from byteprophet.timeline.events import Events, Origin
 Times = npt.NDArray[np.int64]
 
 Clock = Callable[[Origin, Times], Times]
-"""Turns times of the clock that ``Origin`` tells into those of the common one; must not go back."""
+"""Converts times on the clock of an ``Origin`` to the common clock. Must preserve their order."""
 
 
 def wall_clock(events: Sequence[Events]) -> Clock:
-    """The clock of unix time, as far as machines agree about it.
+    """A ``Clock`` that converts to Unix time, as each machine's wall clock has it.
 
-    All roles of a machine are moved alike, by what the first of them said, so that they keep their
-    distances; a role of no known machine is moved alone.
+    All roles of a machine are shifted by the offset of its first table, so that they keep their
+    distances. A role on an unknown machine is shifted by its own offset.
     """
     offsets_ns: dict[str, int] = {}
 
@@ -37,7 +37,7 @@ def wall_clock(events: Sequence[Events]) -> Clock:
 
 
 def on_one_clock(events: Sequence[Events], clock: Clock) -> list[Events]:
-    """The same events with all times on ``clock``; those that are not known stay 0."""
+    """The same events with all times on ``clock``. Unknown times stay 0."""
     moved = []
     for table in events:
         rows = table.rows.copy()

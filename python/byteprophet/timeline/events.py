@@ -1,22 +1,24 @@
 """Files of events: one Arrow IPC stream per role and table, ``events/<table>-<role>.arrows``.
 
-A stream can be read up to where it was cut off, so a process that is killed loses what it had not
-handed over, and nothing before. Its schema has, as JSON under ``byteprophet`` in the metadata,
+A stream can be read up to where it was cut off, so a killed process only loses events that it had
+not written yet. The metadata of its schema contains, as JSON under ``byteprophet``,
 
     {"schema": 3, "table": "transfers", "role": "worker-0", "rank": 0,
      "machine": "<boot id>", "monotonic_ns": ..., "unix_ns": ...}
 
-``machine`` tells whose monotonic clock it is (processes on one machine share it), ``monotonic_ns``
-and ``unix_ns`` are one moment on both clocks. A batch has in its metadata ``crc32``, of what it
-says, and may have ``lost``: how many rows were recorded and lost in front of it, because nobody
-took them in time. Schema 2, without checksums and some columns, is read, too.
+``machine`` identifies the monotonic clock, which processes on one machine share. ``monotonic_ns``
+and ``unix_ns`` are the same moment on both clocks. The metadata of a batch has ``crc32``, a
+checksum of its content. It may have ``lost``: the number of recorded rows that were lost before
+this batch, because nobody took them in time. Files of schema 2, which has no checksums and lacks
+some columns, can also be read.
 
-Columns are the fields of the table's rows (``tables.py``), and their names as text.
-``read_events.py`` reads them.
+The columns are the fields of the table's rows (``tables.py``) and the rows' names as text.
+``read_events.py`` reads these files.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import zlib
@@ -28,11 +30,12 @@ from typing import Any
 import numpy as np
 
 from byteprophet.timeline.tables import Rows, TableKind
+from byteprophet.whole_files import AppendedFile, make_directory, writing
 
 SCHEMA = 3
 METADATA = b"byteprophet"
 SUFFIX = ".arrows"
-LIFE = "~"  # in names of files, before the number of the role's life; the first has none
+LIFE = "~"  # in file names, before the number of the role's life; the first life has none
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -43,7 +46,7 @@ def _machine() -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Who recorded, and on which clock."""
+    """The role that recorded, and its clock."""
 
     role: str
     rank: int
@@ -54,9 +57,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Events:
-    """The rows of one file. ``names``: by the index that ``table.name_indices`` gives.
+    """The rows of one file. ``names``: by the indices that ``table.name_indices`` returns.
 
-    ``lost``: rows that are missing. ``whole``: the file was closed by who wrote it.
+    ``lost``: the number of missing rows. ``whole``: the writer closed the file.
     """
 
     table: TableKind
@@ -68,23 +71,28 @@ class Events:
 
 
 def events_path(run_directory: Path, table: TableKind, role: str) -> Path:
-    """Where ``role`` saves its events of ``table``."""
+    """The path at which ``role`` saves its events of ``table``."""
     return run_directory / "events" / f"{table.name}-{role}{SUFFIX}"
 
 
 def new_path(run_directory: Path, table: TableKind, role: str) -> Path:
-    """As ``events_path``; numbered where the role has been there before, as after a suspension."""
+    """Like ``events_path``, but numbered if the file exists already, e.g. after a suspension."""
     path, life = events_path(run_directory, table, role), 1
-    while path.exists():
-        life += 1
-        path = events_path(run_directory, table, f"{role}{LIFE}{life}")
+    with writing(path):
+        while path.exists():
+            life += 1
+            path = events_path(run_directory, table, f"{role}{LIFE}{life}")
     return path
 
 
 class EventWriter:
-    """Appends to a file. What ``write`` was given is in the file when it returns.
+    """Appends events to a file. When ``write`` returns, its rows are in the file.
 
-    pyarrow is imported here, as it takes a moment, and only who saves events needs it.
+    Each batch is assembled in memory and appended whole, so that a full disk does not cut it in
+    two. Raises ``NotWritten`` if a batch cannot be written; the file then keeps the earlier batches
+    and can be read. Events leave the last room on a disk to the job's results, which are smaller.
+
+    pyarrow is imported here because its import takes a moment and only writers of events need it.
     """
 
     def __init__(self, path: Path, table: TableKind, origin: Origin) -> None:
@@ -94,16 +102,17 @@ class EventWriter:
         self._table = table
         header = {"schema": SCHEMA, "table": table.name, **asdict(origin)}
         schema = arrow_schema(table).with_metadata({METADATA: json.dumps(header)})
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("xb", buffering=0)
+        make_directory(path.parent)
+        self._file = AppendedFile(path, new=True)
+        self._pending = io.BytesIO()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
-        self._stream = pa.ipc.new_stream(self._file, schema, options=options)
+        self._stream = pa.ipc.new_stream(self._pending, schema, options=options)
         self._schema = schema
-        # The schema is written with the first batch: so the file says what it is from the start.
+        # The schema is written with the first batch. An empty one identifies the file right away.
         self.write(np.zeros(0, table.dtype), {})
 
     def write(self, rows: Rows, names: Mapping[int, str], lost: int = 0) -> None:
-        """Append ``rows``, with ``names`` by ``name_indices``, after ``lost`` ones."""
+        """Appends ``rows``; ``lost`` rows were lost before them. ``names``: by ``name_indices``."""
         pa = self._pa
         columns = [pa.array(np.ascontiguousarray(rows[name])) for name in self._table.columns]
         if self._table.text:
@@ -112,16 +121,27 @@ class EventWriter:
         batch = pa.record_batch(columns, schema=self._schema)
         about = {"crc32": str(checksum(batch, lost))} | ({"lost": str(lost)} if lost else {})
         self._stream.write_batch(batch, custom_metadata=about)
+        self._append(leave_room=True)
 
     def close(self) -> None:
-        """Mark the file as whole and close it; again: nothing happens."""
+        """Marks the file as whole and closes it. Further calls do nothing."""
         if not self._file.closed:
-            self._stream.close()
-            self._file.close()
+            try:
+                self._stream.close()
+                self._append()
+            finally:
+                self._file.close()
+
+    def _append(self, leave_room: bool = False) -> None:
+        """Moves pending data to the file."""
+        piece = self._pending.getvalue()
+        self._pending.seek(0)
+        self._pending.truncate()
+        self._file.append(piece, leave_room)
 
 
 def save_events(path: Path, events: Events) -> None:
-    """Write a file of ``events``."""
+    """Writes ``events`` to a file."""
     writer = EventWriter(path, events.table, events.origin)
     writer.write(events.rows, events.names, events.lost)
     if events.whole:
@@ -129,7 +149,7 @@ def save_events(path: Path, events: Events) -> None:
 
 
 def checksum(batch: Any, lost: int) -> int:
-    """Of all that a record batch says, and how many rows were lost in front of it."""
+    """CRC-32 of a record batch's content and of the number of rows lost before it."""
     value = zlib.crc32(f"{batch.num_rows} {lost}".encode())
     for column in batch.columns:
         for buffer in column.buffers():
@@ -139,7 +159,7 @@ def checksum(batch: Any, lost: int) -> int:
 
 
 def arrow_schema(table: TableKind) -> Any:
-    """Of the files of ``table``, a ``pyarrow.Schema``."""
+    """The ``pyarrow.Schema`` of the files of ``table``."""
     import pyarrow as pa
 
     fields = [(name, pa.from_numpy_dtype(table.dtype[name])) for name in table.columns]

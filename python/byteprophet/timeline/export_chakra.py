@@ -1,18 +1,18 @@
-"""A timeline as MLCommons Chakra's execution traces: one file per worker, ``NAME.<rank>.et``.
+"""Writes a timeline as MLCommons Chakra's execution traces, a file ``NAME.<rank>.et`` per worker.
 
     FORWARD, BACKWARD, UPDATE, COMPUTE    COMP
     COLLECTIVE                            COMM_COLL
     SEND, pushes; RECEIVE, pulls          COMM_SEND, COMM_RECV with ``comm_size``
-    ITERATION, WAIT                       METADATA: nothing is done in it
+    ITERATION, WAIT                       METADATA, because no work is done
 
-``data_deps`` are what a node waited for (``chakra_nodes.py``), ``ctrl_deps`` what it is part of.
-``duration_micros`` leaves the nodes in it out, as Chakra's own converter does: times along a path
-add up. Peers of pushes and pulls (``comm_src``, ``comm_dst``) are numbered workers first, then
-servers.
+``data_deps`` are the nodes that a node waited for (``chakra_nodes.py``); ``ctrl_deps`` is the node
+that contains it. ``duration_micros`` excludes contained nodes, as in Chakra's own converter, so
+times along a path add up. The peers of pushes and pulls (``comm_src``, ``comm_dst``) are numbered,
+first workers, then servers.
 
-Attributes that begin with ``byteprophet.`` hold what Chakra has no fields for: nanoseconds, kinds,
-lanes, iterations, and in the metadata the number of nodes, by which a file that was cut off is
-known.
+Attributes that begin with ``byteprophet.`` hold data without a field in Chakra: nanoseconds, kinds,
+lanes and iterations. In the metadata, they hold the rank and the number of nodes; the latter
+reveals files that were cut off.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.chakra_nodes import GraphNode, nodes_of_worker
-from byteprophet.timeline.chakra_schema import NodeType, attribute, schema, write_message
+from byteprophet.timeline.chakra_schema import OURS, NodeType, attribute, schema, write_message
 from byteprophet.timeline.clocks import Clock, on_one_clock, wall_clock
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.read_chakra import OURS
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind
 from byteprophet.whole_files import whole_file
 
 VERSION = "0.0.4"
-"""Of Chakra's schema."""
+"""The version of Chakra's schema."""
 
 _TYPES = {
     Kind.ITERATION: NodeType.METADATA_NODE,
@@ -50,10 +49,10 @@ _ALL_REDUCE = 0
 
 
 def write_chakra(name: Path, events: Sequence[Events], clock: Clock | None = None) -> list[Path]:
-    """Write a file per worker, ``<name>.<rank>.et``; their paths.
+    """Writes one file per worker, ``<name>.<rank>.et``, and returns their paths.
 
-    ``clock`` brings the roles' times onto one clock; without it, that is their machines' wall
-    clocks. UserError if nothing was recorded of any worker.
+    ``clock`` converts the roles' times to one clock; the default is their machines' wall clocks.
+    Raises ``UserError`` if nothing was recorded at any worker.
     """
     events = on_one_clock(events, clock or wall_clock(events))
     by_rank: dict[int, list[Events]] = {}
@@ -63,6 +62,8 @@ def write_chakra(name: Path, events: Sequence[Events], clock: Clock | None = Non
     nodes = {rank: nodes_of_worker(tables) for rank, tables in sorted(by_rank.items())}
     if not any(nodes.values()):
         raise UserError(f"{name}.*.et: not written: nothing was recorded of a worker")
+    if any(node.begin_ns < 0 for of_rank in nodes.values() for node in of_rank):
+        raise UserError(f"{name}.*.et: not written: by its wall clock, a worker ran before 1970")
     paths = []
     for rank, of_rank in nodes.items():
         paths.append(name.with_name(f"{name.name}.{rank}.et"))

@@ -1,8 +1,9 @@
-"""Which push at a server belongs to which transfer of a worker.
+"""Matches pushes at a server with the transfers of workers.
 
-Both count: the n-th transfer of a key by one worker is round n of that worker and key at the
-server, so no clock is needed. The plug-in writes rounds down; files of before it did are counted
-here, as transfers are recorded as they complete, and a key's next one begins after that.
+Both sides count: the n-th transfer of a key by one worker is round n of that worker and key at the
+server, so no clock is needed. The plug-in records rounds. Older files have none, so rounds are
+counted here. This is correct because a key's next transfer begins only after the previous one has
+completed and been recorded.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from byteprophet.order_statistics import distinct
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SERVED_TABLE, TRANSFERS
 
 Where = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Per transfer, the index of the table and the row of its push at the server; -1: not known."""
+"""For each transfer, the table's index and the row of its push at the server; -1: not known."""
 
 _Ints = npt.NDArray[np.int64]
 _WORKER = re.compile(r"worker-(?P<number>\d+)(\.\d+)?")
 
 
 def served_rows(events: Sequence[Events]) -> Mapping[int, Where]:
-    """By the index of each table of transfers among ``events``: where its rows were served.
+    """Where the rows of each table of transfers were served, by the table's index in ``events``.
 
-    Each rank has one table (``lives.py``). Where rounds are not known, nothing is.
+    Each rank has one table (``lives.py``). Transfers of an unknown round have no match.
     """
     tables = [index for index, table in enumerate(events) if table.table is SERVED_TABLE]
     workers, keys, rounds, index_of, row_of = (
@@ -52,10 +54,11 @@ def served_rows(events: Sequence[Events]) -> Mapping[int, Where]:
 
 
 def worker_numbers(tables: Sequence[Events]) -> list[int]:
-    """How servers number the workers that these tables are of.
+    """The numbers by which servers know the workers that recorded ``tables``.
 
-    As their roles say, which need not all be there; where one says nothing, by the order of their
-    ranks. -1: two have one number, so that they are not of one job.
+    They come from the roles' names; some workers may be missing. If a name has no number, the order
+    of the ranks decides. If two tables get the same number, they are not from one job, and all
+    numbers are -1.
     """
     said = [_WORKER.fullmatch(table.origin.role) for table in tables]
     ranks = [table.origin.rank for table in tables]
@@ -73,7 +76,7 @@ def _rounds(transfers: Events) -> _Ints:
 
 
 def _count(keys: _Ints) -> _Ints:
-    """The how-manieth of its key each one is, from 1."""
+    """1-based occurrence index of each key among equal keys."""
     order = np.argsort(keys, kind="stable")
     first = np.append(True, np.diff(keys[order]) != 0)[: len(keys)]
     places = np.arange(len(keys))
@@ -83,8 +86,8 @@ def _count(keys: _Ints) -> _Ints:
 
 
 def _match(keys: _Ints, rounds: _Ints, other_keys: _Ints, other_rounds: _Ints) -> _Ints:
-    """For each pair of key and round its place among the others, or -1."""
-    known = np.unique(np.concatenate([keys, other_keys]))
+    """The index of each pair of key and round among the other pairs, or -1."""
+    known = distinct(np.concatenate([keys, other_keys]))
     codes = np.searchsorted(known, keys) << 32 | rounds
     others = np.searchsorted(known, other_keys) << 32 | other_rounds
     order = np.argsort(others, kind="stable")

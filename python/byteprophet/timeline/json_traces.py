@@ -1,99 +1,99 @@
-"""JSON files of traces: read whole, gzipped or not, with times that lose no nanosecond.
-
-Numbers with a decimal point are kept as text: a float has too few digits for nanoseconds since
-1970.
-"""
+"""Reads JSON trace files part by part, and checks the fields of their events."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
+from byteprophet.timeline.json_stream import JsonStream
 
-_GZIP = b"\x1f\x8b"
+EVENTS = "traceEvents"
+_LISTS = (EVENTS, "workload_graph", "nodes")
 _MOST_US = 2**62
 
 
-def read_bytes(path: Path) -> bytes:
-    """The file's content, decompressed; ``UserError`` if it cannot be read or is empty."""
-    try:
-        content = path.read_bytes()
-        if content.startswith(_GZIP):
-            content = gzip.decompress(content)
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path}: is cut off or not gzip: {error}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    if not content.strip():
-        raise UserError(f"{path}: is empty")
-    return content
+def json_parts(path: Path, chunks: Iterator[bytes]) -> Iterator[tuple[str, Any]]:
+    """Yields the parts of the JSON in ``chunks``, the content of the file that errors name.
+
+    Each part is a key and a value. First come the elements of the lists ``traceEvents``,
+    ``workload_graph`` and ``nodes``, with the list's name as key. Then comes the object that
+    contained them, with empty lists in their place and the key "". Further JSON values follow, also
+    with the key "". A list without an object around it counts as ``traceEvents``. Raises
+    ``UserError`` if the file is cut off or not JSON.
+    """
+    stream = JsonStream(path, chunks)
+    if stream.peek() == "{":
+        about: dict[str, Any] = {}
+        yield from _object_parts(path, stream, about)
+    else:
+        about = {EVENTS: []}
+        for element in _elements(stream):
+            yield EVENTS, element
+    yield "", about
+    while stream.peek():
+        yield "", stream.value()
 
 
-def parse_json(path: Path, content: bytes) -> Any:
-    """The JSON value in ``content``; ``UserError`` if it is cut off or something else."""
-    values = parse_json_values(path, content)
-    if len(values) > 1:
-        raise UserError(f"{path}: is not a trace: it has {len(values)} JSON values, not one")
-    return values[0]
+def _object_parts(
+    path: Path, stream: JsonStream, about: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    stream.take("{")
+    if stream.peek() == "}":
+        stream.take("}")
+        return
+    while True:
+        if stream.peek() != '"':
+            stream.take('"')  # raises an error that states the place
+        key = stream.value()
+        stream.take(":")
+        if key in _LISTS and stream.peek() == "[":
+            if key in about:
+                raise UserError(f"{path}: is not a trace: it has two lists {key}")
+            about[key] = []
+            for element in _elements(stream):
+                yield key, element
+        else:
+            about[key] = stream.value()
+        if stream.take(",}") == "}":
+            return
 
 
-def parse_json_values(path: Path, content: bytes) -> list[Any]:
-    """All JSON values in ``content``, one behind the other; at least one."""
-    decoder, values, at = json.JSONDecoder(parse_float=str), [], 0
-    try:
-        text = content.decode("utf-8").strip()
-        while at < len(text):
-            value, at = decoder.raw_decode(text, at)
-            values.append(value)
-            while text[at : at + 1].isspace():
-                at += 1
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}: is cut off or not JSON: {error.msg} in line {error.lineno}, column "
-            f"{error.colno}"
-        ) from None
-    except (RecursionError, ValueError) as error:  # numbers of thousands of digits
-        raise UserError(f"{path}: is not a trace: {error}") from None
-    return values
-
-
-def trace_events(path: Path, trace: Any) -> list[Mapping[str, Any]]:
-    """The events of a Chrome trace, each of which is an object."""
-    events = trace.get("traceEvents") if isinstance(trace, dict) else None
-    if not isinstance(events, list):
-        raise UserError(f"{path}: is not a trace: it has no list traceEvents")
-    for number, event in enumerate(events):
-        if not isinstance(event, dict):
-            raise UserError(f"{path}: event {number}: must be an object")
-    return events
+def _elements(stream: JsonStream) -> Iterator[Any]:
+    stream.take("[")
+    if stream.peek() == "]":
+        stream.take("]")
+        return
+    while True:
+        yield stream.value()
+        if stream.take(",]") == "]":
+            return
 
 
 def field(path: Path, event: Mapping[str, Any], number: int, name: str, kind: type) -> Any:
-    """A field that must be there and of ``kind``."""
+    """The event's field ``name``. Raises ``UserError`` unless it exists and is of ``kind``."""
     value = event.get(name)
     if not isinstance(value, kind):
-        raise UserError(f"{path}: event {number}: {name} {value!r}: must be of {kind.__name__}")
+        raise _wrong(path, number, name, reprlib.repr(value), f"of {kind.__name__}")
     return value
 
 
 def time_ns(path: Path, event: Mapping[str, Any], number: int, name: str) -> int:
-    """A time in microseconds, with any number of decimals, in nanoseconds."""
+    """The event's field ``name``, a time in microseconds with any decimals, in nanoseconds."""
     value = event.get(name)
     if type(value) is int and abs(value) < _MOST_US:
         return value * 1000
     try:
         if isinstance(value, str) and abs(exact := Decimal(value)) < _MOST_US:
             return round(exact * 1000)
-    except ArithmeticError:  # it is no number
+    except ArithmeticError:  # it is not a number
         pass
-    raise UserError(f"{path}: event {number}: {name} {str(value)[:40]!r}: must be a number")
+    text = value if isinstance(value, str) else reprlib.repr(value)
+    raise _wrong(path, number, name, repr(text[:40]), "a number")
+
+
+def _wrong(path: Path, number: int, name: str, value: str, must: str) -> UserError:
+    return UserError(f"{path}: event {number}: {name} {value}: must be {must}")

@@ -1,4 +1,4 @@
-"""A linear program that is put together piece by piece and solved by HiGHS (through scipy)."""
+"""Builds a linear program piece by piece, and solves it with HiGHS (through scipy)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Floats = npt.NDArray[np.float64]
 class LinearProgram:
     """Variables within bounds, and rows ``sum(value * variable) <= limit``.
 
-    Costs are given anew for each solution, so several can be asked of the same rows. The dual
-    simplex is used: it ends in a corner, the same one each time.
+    Each solution takes its own costs, so the same rows can be solved several times. The dual
+    simplex method is used, because it ends in a corner, the same one each time.
     """
 
     def __init__(self) -> None:
@@ -28,25 +28,25 @@ class LinearProgram:
         self._limits: list[Floats] = []
 
     def variable(self, lower: float = -np.inf, upper: float = np.inf) -> int:
-        """The index of a new variable."""
+        """Adds a variable and returns its index."""
         self.lower.append(lower)
         self.upper.append(upper)
         return len(self.lower) - 1
 
     def rows(self, columns: Iterable[int], values: Floats, limits: Floats) -> None:
-        """Add a row per limit: ``values`` (rows, variables) of the variables ``columns``.
+        """Adds one row per limit. ``values`` (rows, variables) are the factors of ``columns``.
 
-        A variable that is named twice counts with the sum.
+        The factors of a variable that occurs twice are added.
         """
         self._columns.append(np.tile(np.fromiter(columns, np.intp), (len(limits), 1)))
         self._values.append(values)
         self._limits.append(limits)
 
     def minimise(self, costs: dict[int, float]) -> Floats:
-        """The variables' values where ``sum(cost * variable)`` is least.
+        """The values of the variables that minimise ``sum(cost * variable)``.
 
-        ``RuntimeError`` with the solver's words if there are none: whoever puts a program together
-        sees to it that rows can be kept and the cost has a least value.
+        Raises ``RuntimeError`` with the solver's message if there is no solution. The caller must
+        make sure that all rows can be satisfied and that the cost is bounded from below.
         """
         cost = np.zeros(len(self.lower))
         cost[list(costs)] = list(costs.values())

@@ -1,15 +1,15 @@
-"""The lives of a job as one: after a suspension, or a restart, every role begins new files.
+"""Joins the lives of a job: after a suspension or a restart, every role begins new files.
 
-A suspension stops everybody, so files that share any moment are of one *epoch* of the job, and
-epochs do not overlap. What begins anew with an epoch is carried on from the one before:
+A suspension stops all roles. So files that overlap in time belong to one *epoch* of the job, and
+epochs do not overlap. Values that restart with an epoch continue those of the previous one:
 
-    round, request    always: servers start anew, and workers connect anew
-    iteration         where it begins anew, as in another process; 0 stays 0
-    key               where tensors got other numbers: that of the same name before
-    times             where the role went on at another machine: as its first one's clock showed
+    round, request    always, because servers are new and workers connect again
+    iteration         if it restarts, as in a new process; 0 stays 0
+    key               if tensors got other numbers; the tensor's name determines its earlier number
+    times             if the role moved to another machine; converted to its first clock
 
-The same is added in all tables of an epoch, so that they fit each other as before. Files belong
-together if they are the same table of the same kind of role and rank.
+All tables of an epoch are shifted by the same amounts, so they still match each other. Files are
+joined if they have the same table, the same kind of role and the same rank.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import TRANSFERS, Rows, tensor_of
 
 _COUNTED = {"iteration": 1, "round": 1, "request": 0}
-"""What is carried on, and its first number; below that nothing was counted."""
+"""Columns that are continued, and their first number. Smaller numbers mean: not counted."""
+
+_LARGEST = 2**32 - 1
 
 _Role = tuple[str, str, int]
 
 
 def join_lives(files: Sequence[Events]) -> list[Events]:
-    """One table for all files of the same role and table, in the order of their first ones."""
+    """Joins the files of each role and table; the result is in the order of their first files."""
     roles = dict.fromkeys(map(_role, files))
     if len(roles) == len(files):
         return list(files)
@@ -49,7 +51,10 @@ def _role(events: Events) -> _Role:
 
 
 def _epochs(files: Sequence[Events]) -> list[list[Events]]:
-    """In order of time, by wall clocks: these differ by less than a suspension takes."""
+    """The files by epoch, in order of time.
+
+    Wall clocks tell the time. They differ by less than a suspension takes.
+    """
     epochs: list[list[Events]] = []
     until_ns = 0
     for begin_ns, end_ns, index in sorted((*_moments(e), i) for i, e in enumerate(files)):
@@ -61,20 +66,20 @@ def _epochs(files: Sequence[Events]) -> list[list[Events]]:
 
 
 def _check_apart(epoch: Sequence[Events]) -> None:
-    """UserError where a role has been there twice at once, as far as clocks tell."""
+    """Raises ``UserError`` if a role has two files of one table in one epoch."""
     seen: set[_Role] = set()
     for events in epoch:
         if _role(events) in seen:
             raise UserError(
-                f"{events.origin.role}: several files of {events.table.name} are of one time: "
-                "nothing tells in which order they follow (a role was started anew alone, or "
-                "machines' wall clocks are apart)"
+                f"{events.origin.role}: several files of {events.table.name} overlap in "
+                "time, so their order is not known (a role was restarted alone, or "
+                "machines' wall clocks differ)"
             )
         seen.add(_role(events))
 
 
 def _moments(events: Events) -> tuple[int, int]:
-    """First and last time of a file; of one without rows, when it was begun."""
+    """First and last time in a file, in Unix time; for a file without rows, when it was begun."""
     columns = [events.rows[name] for name in events.table.times]
     known = [column[column != 0] for column in columns]
     now_ns = events.origin.monotonic_ns
@@ -85,12 +90,12 @@ def _moments(events: Events) -> tuple[int, int]:
 
 
 def _ahead_ns(events: Events) -> int:
-    """Of the wall clock, from the one that stamped the events."""
+    """How far the wall clock is ahead of the clock that stamped the events."""
     return events.origin.unix_ns - events.origin.monotonic_ns
 
 
 class _Before:
-    """What the epochs so far have counted up to, and how they called tensors."""
+    """The highest counts of the epochs so far, and their numbers of tensors."""
 
     def __init__(self) -> None:
         self._used = dict.fromkeys(_COUNTED, 0)
@@ -98,7 +103,7 @@ class _Before:
         self._next_number = 0
 
     def carry_on(self, epoch: Sequence[Events]) -> list[Events]:
-        """The same files, with the numbers of the epochs before added."""
+        """Returns the same files, with their numbers continued from the earlier epochs."""
         shifts = {column: self._shift(column, epoch) for column in _COUNTED}
         tensors = self._tensors(epoch)
         carried = []
@@ -124,11 +129,15 @@ class _Before:
         used = self._used[column]
         goes_on = column == "iteration" and int(values.min()) >= used
         shift = 0 if goes_on else used
+        if shift + int(values.max()) > _LARGEST:
+            raise UserError(
+                f"events: {column} {values.max()}: too large after those of earlier lives"
+            )
         self._used[column] = max(used, shift + int(values.max()) - _COUNTED[column] + 1)
         return shift
 
     def _tensors(self, epoch: Sequence[Events]) -> dict[int, int]:
-        """Numbers of tensors that are others than those of the same names before."""
+        """New numbers of tensors, by old number: the earlier one of their name, or a free one."""
         numbers = [int(tensor_of(e.rows).max(initial=0)) for e in epoch if "key" in e.table.columns]
         self._next_number = max(self._next_number, *numbers, 0) + 1
         changed: dict[int, int] = {}
@@ -144,7 +153,7 @@ class _Before:
 
 
 def _joined(lives: Sequence[Events]) -> Events:
-    """One table of all rows, on the first one's clock."""
+    """One table of all rows, on the clock of the first life."""
     first = lives[0]
     texts: dict[str, int] = {}
     names: dict[int, str] = {}
@@ -172,7 +181,7 @@ def _joined(lives: Sequence[Events]) -> Events:
 def _renumbered(
     values: npt.NDArray[np.unsignedinteger], changed: Mapping[int, int]
 ) -> npt.NDArray[np.uint64]:
-    """``values``, each as ``changed`` has it, if it does."""
+    """``values``, replaced as ``changed`` says; values that are not in it stay the same."""
     distinct, places = np.unique(values, return_inverse=True)
     wanted = [changed.get(value, value) for value in distinct.tolist()]
     renumbered: npt.NDArray[np.uint64] = np.array(wanted, np.uint64)[places]

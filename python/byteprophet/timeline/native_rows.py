@@ -1,4 +1,4 @@
-"""Rows that native code has recorded, as numpy arrays."""
+"""Takes the rows that native code has recorded, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 from byteprophet.timeline.tables import Rows
 
-_AT_ONCE = 4096  # they are copied under a lock that what records them takes, too
+_AT_ONCE = 4096  # rows are copied under a lock that the recorder needs, too
 
 
 def take_all(take: Callable[[int, int], int], dtype: np.dtype[np.void]) -> Rows:
-    """All rows that ``take(address, capacity)`` hands over, which returns how many it copied."""
+    """All rows that ``take(address, capacity)`` copies. It returns how many it has copied."""
     parts = []
     while True:
         part = np.empty(_AT_ONCE, dtype)

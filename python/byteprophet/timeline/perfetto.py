@@ -1,16 +1,16 @@
-"""A timeline for https://ui.perfetto.dev: Chrome's JSON, with arrows from push to sum to pull.
+"""Writes a timeline for https://ui.perfetto.dev: Chrome's JSON, with arrows from push to pull.
 
-One process per role, workers first. No two slices of a track overlap without being nested:
+Each role is a process, workers first. Two slices of a track are disjoint or nested:
 
-    iterations             as recorded; else from first ready gradient to first ready gradient
+    iterations             as recorded; else from one iteration's first ready gradient to the next's
     forward (lane 0)       spans, one track per lane
-    queued, push, pull     of a worker: ready to sent, sent to acknowledged, acknowledged to pulled
-    arrived, sum, answer   of a server: arrived to summed, the sum, pull's request to its answer
-    send, receive          messages of both: ps-lite to the kernel; receiving thread to unpacked
+    queued, push, pull     worker: ready to sent, sent to acknowledged, acknowledged to pulled
+    arrived, sum, answer   server: arrival to start of the sum, the sum, pull's request to answer
+    send, receive          both: ps-lite to the kernel; receiving thread to unpacked
 
-What overlaps stands on as many tracks as needed: ``push 0``, ``push 1``. A counter has the bytes
-that a worker has sent and that were not acknowledged. Left out are slices whose begin or end is not
-known, and an arrow's stops that are not in order, which clocks that disagree can bring about.
+Overlapping slices go on several tracks: ``push 0``, ``push 1``. A counter shows the bytes that a
+worker has sent and that are not acknowledged. Slices without a known start or end are left out.
+If clocks disagree, an arrow's points may be out of order; the point at the sum is then left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from byteprophet.timeline.trace_file import new_trace_file
 
 @dataclass(frozen=True)
 class Written:
-    """What a file has."""
+    """A file that was written, and the number of its slices and arrows."""
 
     path: Path
     slices: int
@@ -46,10 +46,10 @@ class Written:
 
 
 def write_perfetto(path: Path, events: Sequence[Events], clock: Clock | None = None) -> Written:
-    """Write a timeline of ``events`` to ``path``, gzipped if its name ends in ``.gz``.
+    """Writes a timeline of ``events`` to ``path``, gzipped if its name ends in ``.gz``.
 
-    ``clock`` brings the roles' times onto one clock; without it, that is their machines' wall
-    clocks. UserError if there is nothing to show.
+    ``clock`` converts the roles' times to one clock; the default is their machines' wall clocks.
+    Raises ``UserError`` if there is nothing to show.
     """
     events = on_one_clock(events, clock or wall_clock(events))
     origin_ns = _earliest_ns(events)
@@ -91,7 +91,7 @@ def _earliest_ns(events: Sequence[Events]) -> int | None:
 
 
 def _roles(events: Sequence[Events]) -> list[str]:
-    """Workers by rank, servers by rank."""
+    """The names of the roles: workers by rank, then servers by rank."""
     places: dict[str, tuple[int, int]] = {}
     for table in events:
         role = table.origin.role
@@ -102,7 +102,7 @@ def _roles(events: Sequence[Events]) -> list[str]:
 def _draw_arrows(
     tracks: Tracks, events: Sequence[Events], places: Mapping[int, Mapping[str, Place]]
 ) -> None:
-    """From the begin of each push over the begin of its sum to the end of its pull."""
+    """Draws an arrow from the start of each push, via the start of its sum, to its pull's end."""
     number = 0
     for index, (tables, rows) in served_rows(events).items():
         push, pull = places[index]["push"], places[index]["pull"]

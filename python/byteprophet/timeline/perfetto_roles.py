@@ -1,4 +1,4 @@
-"""What each table of events becomes on the tracks of its role's process."""
+"""Turns each table of events into tracks of its role's process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind, Rows, What
 from byteprophet.timeline.trace_file import quoted
 
 Label = Callable[[int], str]
-"""A partition's name, quoted, by its key."""
+"""Returns the quoted name of a partition, given its key."""
 
 
 def partition_labels(events: Sequence[Events]) -> Label:
-    """Names of partitions: of their tensors, which workers know."""
+    """A function that names partitions after their tensors, whose names the workers recorded."""
     tensors = {
         number: name
         for table in events
@@ -35,7 +35,7 @@ def partition_labels(events: Sequence[Events]) -> Label:
 
 
 def show_transfers(tracks: Tracks, pid: int, rows: Rows, label: Label) -> Mapping[str, Place]:
-    """A worker's partitions, and its bytes in flight."""
+    """Shows a worker's partitions, and its bytes in flight."""
     sent = rows[(rows["sent_ns"] != 0) & (rows["acked_ns"] != 0)]
     sizes = sent["size_bytes"].astype(np.int64)
     times_ns = np.concatenate([sent["sent_ns"], sent["acked_ns"]])
@@ -50,7 +50,7 @@ def show_transfers(tracks: Tracks, pid: int, rows: Rows, label: Label) -> Mappin
 
 
 def show_served(tracks: Tracks, pid: int, rows: Rows, label: Label) -> Mapping[str, Place]:
-    """A server's partitions."""
+    """Shows a server's partitions."""
     stages = {
         "arrived": ("arrived_ns", "sum_begin_ns"),
         "sum": ("sum_begin_ns", "sum_end_ns"),
@@ -61,7 +61,7 @@ def show_served(tracks: Tracks, pid: int, rows: Rows, label: Label) -> Mapping[s
 
 
 def show_messages(tracks: Tracks, pid: int, rows: Rows, label: Label) -> None:
-    """What a role sent and received, each on tracks of its own."""
+    """Shows the messages that a role sent and those that it received, on separate tracks."""
     for kind in (Kind.SEND, Kind.RECEIVE):
         here = rows[rows["kind"] == kind]
         whats = [What(number).name.lower() for number in here["what"].tolist()]
@@ -76,13 +76,14 @@ def show_messages(tracks: Tracks, pid: int, rows: Rows, label: Label) -> None:
 
 
 def show_spans(tracks: Tracks, pid: int, tables: Sequence[Events]) -> None:
-    """A role's spans but for iterations, one track per lane, called after the kinds on it."""
+    """Shows a role's spans except iterations. Each lane is a track, named after its kinds."""
     number = 0
     for table in tables:
         names = {index: quoted(name or "?") for index, name in table.names.items()}
         rows = table.rows[table.rows["kind"] != Kind.ITERATION]
-        for lane in np.unique(rows["lane"]):
-            here = rows[rows["lane"] == lane]
+        rows = rows[np.argsort(rows["lane"], kind="stable")]
+        by_lane = np.split(rows, np.flatnonzero(np.diff(rows["lane"])) + 1)
+        for here in filter(len, by_lane):
             kinds = ", ".join(Kind(kind).name.lower() for kind in np.unique(here["kind"]).tolist())
             texts = [names.get(index, '"?"') for index in here["name"].tolist()]
             told = [
@@ -104,7 +105,10 @@ def show_spans(tracks: Tracks, pid: int, tables: Sequence[Events]) -> None:
 
 
 def show_iterations(tracks: Tracks, pid: int, tables: Sequence[Events]) -> None:
-    """A role's iterations as recorded; else from a worker's first ready gradient to the next's."""
+    """Shows a role's iterations as recorded.
+
+    Without recorded iterations, a worker's first ready gradient begins each iteration.
+    """
     spans = [table.rows for table in tables if table.table is SPANS]
     recorded = [rows[rows["kind"] == Kind.ITERATION] for rows in spans]
     numbers = np.concatenate([np.zeros(0, np.int64), *(r["iteration"] for r in recorded)])
@@ -123,7 +127,7 @@ def _seen_in_transfers(rows: Rows) -> tuple[Times, Times, Times]:
     numbers, first = np.unique(rows["iteration"], return_index=True)
     begins_ns = rows["ready_ns"][first]
     last_ns = rows["pulled_ns"].max(initial=0)
-    # Iterations follow one another; if a file says something else, none ends before it begins.
+    # Iterations follow one another. Even if a file says otherwise, none must end before it begins.
     ends_ns = np.maximum(begins_ns, np.append(begins_ns[1:], last_ns)[: len(begins_ns)])
     return numbers.astype(np.int64), begins_ns, ends_ns
 
@@ -145,7 +149,7 @@ def _show_stages(
 
 
 def _arguments(rows: Rows, told: Sequence[str]) -> Text:
-    """What is told beside a row's slices."""
+    """A function that returns a row's fields ``told`` as JSON."""
     template = "{" + ", ".join(f'"{name}": %d' for name in told) + "}"
     values = list(zip(*(rows[name].tolist() for name in told), strict=True))
     return lambda row: template % values[row]

@@ -1,4 +1,4 @@
-"""The tracks of a timeline's processes: which slices stand on which."""
+"""Writes the tracks of a timeline's processes, and the slices on them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from byteprophet.timeline.trace_file import TraceFile
 Times = npt.NDArray[np.int64]
 
 Text = Callable[[int], str]
-"""By row: JSON."""
+"""Returns JSON for a row, given its index."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the slices of a table's rows are: per row the thread (0: nowhere), begin and end."""
+    """The places of a table's slices: for each row the thread (0: no slice), start and end."""
 
     pid: int
     tids: npt.NDArray[np.int64]
@@ -33,14 +33,14 @@ class Place:
         return self.pid, int(self.tids[row]), int(self.begins_ns[row])
 
     def end(self, row: int) -> tuple[int, int, int] | None:
-        """As ``begin``, the last moment: the slice's end is no longer part of it."""
+        """Like ``begin``, but the last moment. The slice's end is not part of it."""
         if self.tids[row] == 0 or self.begins_ns[row] >= self.ends_ns[row]:
             return None
         return self.pid, int(self.tids[row]), int(self.ends_ns[row]) - 1
 
 
 class Tracks:
-    """Makes the threads of a file, from number ``next_tid`` on; times are on one clock."""
+    """Adds threads to a file, numbered from ``next_tid`` on. Times are on one clock."""
 
     def __init__(self, file: TraceFile, origin_ns: int, next_tid: int) -> None:
         self.file = file
@@ -50,7 +50,7 @@ class Tracks:
     def overlapping(
         self, pid: int, label: str, begins_ns: Times, ends_ns: Times, name: Text, arguments: Text
     ) -> Place:
-        """Slices of all rows whose times are known, on as few tracks as keep them disjoint."""
+        """Adds slices for all rows with known times, on as few tracks as keep them disjoint."""
         known = np.flatnonzero((begins_ns != 0) & (ends_ns != 0))
         lanes = disjoint_lanes(begins_ns[known], ends_ns[known])
         order = known[np.lexsort((ends_ns[known], begins_ns[known], lanes))]
@@ -64,7 +64,7 @@ class Tracks:
     def nested(
         self, pid: int, label: str, begins_ns: Times, ends_ns: Times, name: Text, arguments: Text
     ) -> None:
-        """Slices of one lane on one track; on more, should they not keep what lanes promise."""
+        """Adds the slices of one lane, on one track. Slices that are not nested get more tracks."""
         lanes = nested_lanes(begins_ns, ends_ns)
         outer = outer_first(begins_ns, ends_ns)
         order = outer[np.argsort(lanes[outer], kind="stable")]
@@ -74,7 +74,7 @@ class Tracks:
         self._slices(pid, tids, begins_ns, ends_ns, order, name, arguments)
 
     def counter(self, pid: int, name: str, unit: str, times_ns: Times, changes: Times) -> None:
-        """The sum of ``changes`` over time, of the process; one value where several are at once."""
+        """Adds a counter to the process: the sum of ``changes`` so far, one value per time."""
         order = np.argsort(times_ns, kind="stable")
         times_ns, totals = times_ns[order], np.cumsum(changes[order])
         last = np.append(np.diff(times_ns) != 0, True)[: len(times_ns)]
@@ -82,7 +82,7 @@ class Tracks:
             self.file.counter(pid, name, time_ns - self._origin_ns, unit, value)
 
     def arrow(self, number: int, points: list[tuple[int, int, int]]) -> None:
-        """An arrow through slices, given as ``Place`` says them."""
+        """Adds an arrow through ``points``, which come from ``Place.begin`` and ``Place.end``."""
         moved = [(pid, tid, time_ns - self._origin_ns) for pid, tid, time_ns in points]
         self.file.arrow(number, moved)
 

@@ -1,27 +1,30 @@
-"""``comm.json``: what BytePS itself traces under ``BYTEPS_TRACE_ON=1``, one file per local rank.
+"""Reads ``comm.json``, which BytePS itself writes if ``BYTEPS_TRACE_ON=1``, one per local rank.
 
-A Chrome trace. Its ``pid`` is ``Comm.<tensor>``; ``tid`` is ``total`` for the whole push_pull of a
-tensor, else a partition's key, for one stage of its way:
+It is a Chrome trace. ``pid`` is ``Comm.<tensor>``. ``tid`` is ``total`` for the whole push_pull of
+a tensor; for one stage of a partition, it is the partition's key:
 
     total          COLLECTIVE, named after the tensor
     PUSH, PULL     SEND, RECEIVE; a push lasts until the server has it
     other stages   COMPUTE: local sums and copies, compression
 
-Stages are named ``<tensor>.<STAGE> [<partition>]``. Times are microseconds of the wall clock;
-neither sizes nor iterations are there. The n-th time of one name and key is iteration n, counted
-from the first that was traced (``BYTEPS_TRACE_START_STEP``). A stage that was under way when BytePS
-wrote the file has no duration.
+Stages are named ``<tensor>.<STAGE> [<partition>]``. Times are microseconds of the wall clock. The
+file has neither sizes nor iterations. The n-th event of one name and key is iteration n, counted
+from the first traced one (``BYTEPS_TRACE_START_STEP``). A stage that was running when BytePS wrote
+the file has no duration.
 """
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from byteprophet.errors import UserError
+from byteprophet.timeline.chrome_reader import ChromeReader
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.json_traces import field, parse_json, read_bytes, time_ns, trace_events
+from byteprophet.timeline.json_traces import field, time_ns
 from byteprophet.timeline.span_list import SpanList
 from byteprophet.timeline.tables import Kind
 
@@ -31,50 +34,68 @@ _KINDS = {"PUSH": Kind.SEND, "PULL": Kind.RECEIVE}
 
 
 def read_comm_json(path: Path, rank: int = 0) -> Events:
-    """The spans in the file, as of worker ``rank``: it knows only the local one, by its directory.
+    """The spans in the file, which count as those of worker ``rank``.
 
-    UserError in one line if it is cut off, of something else, or has nothing in it.
+    The file does not contain the rank; its directory tells only the local rank. Raises
+    ``UserError``, with one line, if the file is cut off, is not such a trace, or is empty.
     """
-    return comm_json_events(path, parse_json(path, read_bytes(path)), rank)
+    return CommJsonReader(path).read(rank)
 
 
-def is_comm_json(trace: Any) -> bool:
-    """Whether a Chrome trace is BytePS'."""
-    events = trace.get("traceEvents") if isinstance(trace, dict) else None
-    return isinstance(events, list) and all(
-        isinstance(event, dict) and event.get("cat") == "Comm" for event in events
-    )
+class _Found(NamedTuple):
+    begin_ns: int
+    duration_ns: int
+    kind: Kind
+    name: str
+    stage: str
 
 
-def comm_json_events(path: Path, trace: Any, rank: int) -> Events:
-    """As ``read_comm_json``, of a file's content."""
-    found = []
-    for number, event in enumerate(trace_events(path, trace)):
-        if event.get("cat") != "Comm" or event.get("ph") != "X":
-            raise UserError(f"{path}: event {number}: is not one of BytePS' own traces")
-        label = _without_prefix(path, number, field(path, event, number, "pid", str))
-        name = _without_prefix(path, number, field(path, event, number, "name", str))
-        key = field(path, event, number, "tid", str)
-        if key == _TOTAL:
-            kind, stage = Kind.COLLECTIVE, _TOTAL
-        else:
-            if not (key.isdecimal() and len(key) <= 20) or not name.startswith(f"{label}."):
-                raise UserError(f"{path}: event {number}: name {name!r}, tid {key!r}: do not fit")
-            stage = name[len(label) + 1 :]
-            kind = _KINDS.get(stage, Kind.COMPUTE)
-            name = f"{name} [{int(key) & 0xFFFF}]"
-        begin_ns = time_ns(path, event, number, "ts")
-        found.append((begin_ns, time_ns(path, event, number, "dur"), kind, name, stage))
-    if not found:
-        raise UserError(f"{path}: has no events: the job ended before BYTEPS_TRACE_END_STEP")
-    spans, times = SpanList(path), Counter[str]()
-    for begin_ns, duration_ns, kind, name, stage in sorted(found, key=lambda event: event[0]):
-        times[name] += 1
-        spans.add(kind, name, begin_ns, duration_ns, stage, iteration=times[name])
-    return spans.events(rank)
+class CommJsonReader(ChromeReader):
+    """Takes the parts of a trace and then returns its spans."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._found: list[_Found] = []
+
+    def _event(self, number: int, event: Mapping[str, Any]) -> None:
+        self._found.append(_span(self.path, number, event))
+
+    def events(self, rank: int) -> Events:
+        """All spans, which count as those of worker ``rank``."""
+        self.about()
+        if not self._found:
+            raise UserError(
+                f"{self.path}: has no events: the job ended before BYTEPS_TRACE_END_STEP"
+            )
+        spans, times = SpanList(self.path), Counter[str]()
+        for begin_ns, duration_ns, kind, name, stage in sorted(
+            self._found, key=lambda found: found.begin_ns
+        ):
+            times[name] += 1
+            spans.add(kind, name, begin_ns, duration_ns, stage, iteration=times[name])
+        return spans.events(rank)
+
+
+def _span(path: Path, number: int, event: Mapping[str, Any]) -> _Found:
+    if event.get("cat") != "Comm" or event.get("ph") != "X":
+        raise UserError(f"{path}: event {number}: is not one of BytePS' own traces")
+    label = _without_prefix(path, number, field(path, event, number, "pid", str))
+    name = _without_prefix(path, number, field(path, event, number, "name", str))
+    key = field(path, event, number, "tid", str)
+    if key == _TOTAL:
+        kind, stage = Kind.COLLECTIVE, _TOTAL
+    else:
+        if not (key.isdecimal() and len(key) <= 20) or not name.startswith(f"{label}."):
+            shown = f"name {reprlib.repr(name)}, tid {reprlib.repr(key)}"
+            raise UserError(f"{path}: event {number}: {shown}: do not match")
+        stage = name[len(label) + 1 :]
+        kind = _KINDS.get(stage, Kind.COMPUTE)
+        name = f"{name} [{int(key) & 0xFFFF}]"
+    begin_ns = time_ns(path, event, number, "ts")
+    return _Found(begin_ns, time_ns(path, event, number, "dur"), kind, name, stage)
 
 
 def _without_prefix(path: Path, number: int, text: str) -> str:
     if not text.startswith(_PREFIX):
-        raise UserError(f"{path}: event {number}: {text!r}: must begin with {_PREFIX}")
+        raise UserError(f"{path}: event {number}: {reprlib.repr(text)}: must begin with {_PREFIX}")
     return text[len(_PREFIX) :]

@@ -1,188 +1,198 @@
-"""Traces of ``torch.profiler`` (Kineto), as ``export_chrome_trace`` and its handlers write them.
+"""Reads ``torch.profiler`` (Kineto) traces as ``export_chrome_trace`` and its handlers write them.
 
-    ProfilerStep#N                            ITERATION N + 1; what begins in it belongs to it
+    ProfilerStep#N                            ITERATION N + 1; includes all spans that begin in it
     kernels of NCCL; gloo:*, nccl:*, ...      COLLECTIVE, or SEND and RECEIVE
-    autograd::engine::evaluate_function: *    BACKWARD, of one node
-    annotations with the word forward         FORWARD, as DistributedDataParallel.forward
+    autograd::engine::evaluate_function: *    BACKWARD of one node; if there are none, the nodes
+    annotations with the word forward         FORWARD, e.g. DistributedDataParallel.forward
     annotations with the word backward        BACKWARD
     Optimizer.step#*                          UPDATE
     other operators, kernels and copies       COMPUTE
 
-Where kernels of NCCL were traced, they are the collectives and ``nccl:*`` only starts them. Sizes
-need ``record_shapes=True``, kernels of NCCL say theirs; else they are 0. Left out are calls of
-CUDA, Python functions, and annotations that the profiler repeats on the device.
+If NCCL kernels were traced, they are the collectives, and ``nccl:*`` only launches them. Sizes come
+from the kernels or, if recorded with ``record_shapes=True``, from the call that launched them;
+otherwise they are 0. CUDA calls, Python functions, and annotations that the profiler repeats on the
+device are left out.
 
-Threads and streams become lanes. Times are of the wall clock.
+Threads and streams become lanes. Times are wall clock times.
 """
 
 from __future__ import annotations
 
 import re
+import reprlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from byteprophet.errors import UserError
+from byteprophet.timeline.chrome_reader import ChromeReader
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.json_traces import field, parse_json, read_bytes, time_ns, trace_events
+from byteprophet.timeline.kineto_calls import Call, Calls, Track
+from byteprophet.timeline.kineto_events import BACKENDS, Category, EventReader, Operation
+from byteprophet.timeline.kineto_sizes import count, message_bytes, tensor_bytes
 from byteprophet.timeline.span_list import SpanList
 from byteprophet.timeline.tables import Kind
 
-_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_CATEGORIES = ("user_annotation", "cpu_op", *_ON_DEVICE)
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _NODE = "autograd::engine::evaluate_function: "
-_BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl")
+_NODE_ITSELF = re.compile(r"(torch::autograd::)?(\w+Backward\d*|AccumulateGrad)")
 _POINT_TO_POINT = {"send": Kind.SEND, "recv": Kind.RECEIVE}
-_ITEM_BYTES = {
-    **dict.fromkeys(("bool", "unsigned char", "byte", "signed char", "char"), 1),
-    **dict.fromkeys(("c10::half", "half", "c10::bfloat16", "bfloat16", "short int", "short"), 2),
-    **dict.fromkeys(("float", "int"), 4),
-    **dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8),
-}
-
-
-@dataclass(frozen=True)
-class _Operation:
-    number: int  # in the file, for errors
-    category: str
-    name: str
-    begin_ns: int
-    duration_ns: int
-    track: tuple[str, str]
-    arguments: Mapping[str, Any]
+_PARAMETERS = "record_param_comms"
 
 
 def read_kineto(path: Path, rank: int = 0) -> Events:
-    """The spans in the file; ``rank`` is used only if it does not say its own.
+    """The spans in the file. ``rank`` is used only if the file does not state its own.
 
-    UserError in one line if it is cut off, of something else, or has nothing in it.
+    Raises ``UserError``, with one line, if the file is cut off, is not such a trace, or is empty.
     """
-    return kineto_events(path, parse_json(path, read_bytes(path)), rank)
+    return KinetoReader(path).read(rank)
 
 
-def is_kineto(trace: Any) -> bool:
-    """Whether a Chrome trace is of ``torch.profiler``."""
-    return isinstance(trace, dict) and "schemaVersion" in trace and "traceEvents" in trace
+class _Found(NamedTuple):
+    """A span. ``correlation``: set for an NCCL kernel that does not state its size, else 0."""
+
+    kind: Kind
+    name: str
+    begin_ns: int
+    duration_ns: int
+    track: Track
+    size_bytes: int
+    correlation: int
 
 
-def kineto_events(path: Path, trace: Any, rank: int) -> Events:
-    """As ``read_kineto``, of a file's content."""
-    events = trace_events(path, trace)
-    base_ns = trace.get("baseTimeNanoseconds", 0)
-    if type(base_ns) is not int:
-        raise UserError(f"{path}: baseTimeNanoseconds {base_ns!r}: must be an integer")
-    operations = [
-        _operation(path, number, event, base_ns)
-        for number, event in enumerate(events)
-        if event.get("ph") == "X" and event.get("cat") in _CATEGORIES
-    ]
-    if not operations:
-        raise UserError(f"{path}: has no operations: was a step profiled?")
-    steps = sorted(
-        (operation.begin_ns, operation.begin_ns + operation.duration_ns, int(match[1]) + 1)
-        for operation in operations
-        if (match := _step(operation))
-    )
-    starts = [begin_ns for begin_ns, _, _ in steps]
-    on_device = any(
-        operation.category == "kernel" and operation.name.startswith("nccl")
-        for operation in operations
-    )
-    spans = SpanList(path)
-    for operation in operations:
-        kind, name, size_bytes = _what(operation, on_device)
-        at = bisect_right(starts, operation.begin_ns) - 1
-        inside = at >= 0 and operation.begin_ns <= steps[at][1]
-        spans.add(
-            kind,
-            name,
-            operation.begin_ns,
-            operation.duration_ns,
-            "iterations" if kind is Kind.ITERATION else operation.track,
-            size_bytes,
-            steps[at][2] if inside else 0,
+class KinetoReader(ChromeReader):
+    """Takes the parts of a trace and then returns its spans."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._events = EventReader(path)
+        self._calls = Calls()
+        self._spans: list[_Found] = []
+        self._steps: list[tuple[int, int, int]] = []  # begin, end, iteration
+        self._has_kernels = False  # of NCCL
+        self._has_evaluations = False  # of autograd's nodes
+        self._nodes: list[int] = []  # indices of autograd's nodes among the spans
+
+    def _event(self, number: int, event: Mapping[str, Any]) -> None:
+        operation = self._events.read(number, event)
+        if operation is not None:
+            self._add(operation)
+
+    def events(self, rank: int) -> Events:
+        """All spans. ``rank`` is used if the trace does not state its own."""
+        about = self.about()
+        base_ns = about.get("baseTimeNanoseconds", 0)
+        if type(base_ns) is not int:
+            said = reprlib.repr(base_ns)
+            raise UserError(f"{self.path}: baseTimeNanoseconds {said}: must be an integer")
+        for operation in self._events.paired():
+            self._add(operation)
+        if not self._spans:
+            raise UserError(f"{self.path}: {self._nothing()}")
+        spans = SpanList(self.path)
+        self._fill(spans, base_ns)
+        return spans.events(_rank(self.path, about, rank))
+
+    def _nothing(self) -> str:
+        others = ", ".join(sorted(self._events.other_categories))
+        if not others:
+            return "has no operations: was a step profiled?"
+        only = f"it has no operations of torch.profiler, only events of category {others}"
+        return f"is not a file that can be read: {only}"
+
+    def _add(self, operation: Operation) -> None:
+        category, name, begin_ns, duration_ns, track, arguments = operation
+        if category is Category.LAUNCH:
+            if correlation := count(arguments.get("correlation")):
+                self._calls.launches[correlation] = track, begin_ns
+            return
+        kind, size_bytes, correlation = Kind.COMPUTE, 0, 0
+        if category is Category.COPY:
+            size_bytes = count(arguments.get("bytes"))
+        elif category is Category.KERNEL:
+            if name.startswith("nccl"):
+                self._has_kernels = True
+                kind = _transfer(arguments.get("Collective name"))
+                size_bytes = message_bytes(arguments)
+                correlation = 0 if size_bytes else count(arguments.get("correlation"))
+        elif category is Category.OPERATOR:
+            if name.startswith(_NODE):
+                kind, name = Kind.BACKWARD, name[len(_NODE) :]
+                self._has_evaluations = True
+            elif _NODE_ITSELF.fullmatch(name):
+                self._nodes.append(len(self._spans))
+            elif name == _PARAMETERS or name.startswith("c10d::"):
+                tensors = max(tensor_bytes(arguments), default=0)
+                self._call(operation, "", message_bytes(arguments), tensors)
+        else:
+            kind, size_bytes = self._annotation(operation)
+        self._spans.append(
+            _Found(kind, name, begin_ns, duration_ns, track, size_bytes, correlation)
         )
-    return spans.events(_rank(path, trace, rank))
+
+    def _annotation(self, operation: Operation) -> tuple[Kind, int]:
+        """The kind and the bytes of an annotation."""
+        name = operation.name
+        if step := _STEP.fullmatch(name):
+            end_ns = operation.begin_ns + operation.duration_ns
+            self._steps.append((operation.begin_ns, end_ns, int(step[1]) + 1))
+            return Kind.ITERATION, 0
+        backend, _, what = name.partition(":")
+        if what and backend in BACKENDS:
+            size_bytes = sum(tensor_bytes(operation.arguments))
+            if backend == "nccl":
+                self._call(operation, what, 0, size_bytes)
+            return _transfer(what), size_bytes
+        if name.startswith("Optimizer.step#"):
+            return Kind.UPDATE, 0
+        words = re.split(r"[^a-z]+", name.lower())
+        if "forward" in words:
+            return Kind.FORWARD, 0
+        return Kind.BACKWARD if "backward" in words else Kind.COMPUTE, 0
+
+    def _call(self, operation: Operation, name: str, said: int, tensors: int) -> None:
+        end_ns = operation.begin_ns + operation.duration_ns
+        call = Call(operation.begin_ns, end_ns, name, said, tensors)
+        self._calls.calls.setdefault(operation.track, []).append(call)
+
+    def _fill(self, spans: SpanList, base_ns: int) -> None:
+        """Adds all spans, with the data that only the whole trace tells."""
+        steps = sorted(self._steps)
+        starts = [begin_ns for begin_ns, _, _ in steps]
+        nodes = set() if self._has_evaluations else set(self._nodes)
+        launched = self._calls.of_kernels(s.correlation for s in self._spans if s.correlation)
+        for place, span in enumerate(self._spans):
+            kind, name, begin_ns, duration_ns, track, size_bytes, correlation = span
+            if correlation in launched:
+                what, size_bytes = launched[correlation]
+                kind = _transfer(what) if what else kind
+            elif self._has_kernels and name.startswith("nccl:"):
+                kind, size_bytes = Kind.COMPUTE, 0
+            elif place in nodes:
+                kind = Kind.BACKWARD
+            at = bisect_right(starts, begin_ns) - 1
+            inside = at >= 0 and begin_ns <= steps[at][1]
+            spans.add(
+                kind,
+                name,
+                base_ns + begin_ns,
+                duration_ns,
+                "iterations" if kind is Kind.ITERATION else track,
+                size_bytes,
+                steps[at][2] if inside else 0,
+            )
 
 
-def _operation(path: Path, number: int, event: Mapping[str, Any], base_ns: int) -> _Operation:
-    arguments = event.get("args", {})
-    return _Operation(
-        number,
-        str(event["cat"]),
-        field(path, event, number, "name", str),
-        base_ns + time_ns(path, event, number, "ts"),
-        time_ns(path, event, number, "dur"),
-        (str(event.get("pid")), str(event.get("tid"))),
-        arguments if isinstance(arguments, dict) else {},
-    )
+def _transfer(what: Any) -> Kind:
+    """The kind of a collective, by its name. Later versions append the peers: ``send 0->1``."""
+    name = what.partition(" ")[0] if isinstance(what, str) else ""
+    return _POINT_TO_POINT.get(name, Kind.COLLECTIVE)
 
 
-def _step(operation: _Operation) -> re.Match[str] | None:
-    return _STEP.fullmatch(operation.name) if operation.category == "user_annotation" else None
-
-
-def _what(operation: _Operation, on_device: bool) -> tuple[Kind, str, int]:
-    """Kind, name and size. ``on_device``: the trace has kernels of NCCL."""
-    name, arguments = operation.name, operation.arguments
-    if operation.category in _ON_DEVICE:
-        if operation.category == "kernel" and name.startswith("nccl"):
-            what = str(arguments.get("Collective name"))
-            return _POINT_TO_POINT.get(what, Kind.COLLECTIVE), name, _message_bytes(arguments)
-        return Kind.COMPUTE, name, _count(arguments.get("bytes"))
-    if operation.category == "cpu_op":
-        if name.startswith(_NODE):
-            return Kind.BACKWARD, name[len(_NODE) :], 0
-        return Kind.COMPUTE, name, 0
-    if _step(operation):
-        return Kind.ITERATION, name, 0
-    backend, _, what = name.partition(":")
-    if what and backend in _BACKENDS:
-        if backend == "nccl" and on_device:
-            return Kind.COMPUTE, name, 0
-        return _POINT_TO_POINT.get(what, Kind.COLLECTIVE), name, _input_bytes(arguments)
-    if name.startswith("Optimizer.step#"):
-        return Kind.UPDATE, name, 0
-    words = re.split(r"[^a-z]+", name.lower())
-    if "forward" in words:
-        return Kind.FORWARD, name, 0
-    return Kind.BACKWARD if "backward" in words else Kind.COMPUTE, name, 0
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
-
-
-def _message_bytes(arguments: Mapping[str, Any]) -> int:
-    """The larger side's: of an all-gather what comes out, of a reduce-scatter what goes in."""
-    items = max(_count(arguments.get(f"{side} msg nelems")) for side in ("In", "Out"))
-    return items * _ITEM_BYTES.get(str(arguments.get("dtype")).lower(), 0)
-
-
-def _input_bytes(arguments: Mapping[str, Any]) -> int:
-    """Of all inputs whose shape and type are known."""
-    shapes, types = arguments.get("Input Dims"), arguments.get("Input type")
-    if not isinstance(shapes, list) or not isinstance(types, list):
-        return 0
-    return sum(
-        _items(shape) * _ITEM_BYTES.get(str(kind).lower(), 0)
-        for shape, kind in zip(shapes, types, strict=False)
-    )
-
-
-def _items(shape: Any) -> int:
-    if not isinstance(shape, Sequence) or any(type(size) is not int for size in shape):
-        return 0
-    return prod(shape)
-
-
-def _rank(path: Path, trace: Mapping[str, Any], rank: int) -> int:
-    information = trace.get("distributedInfo")
+def _rank(path: Path, about: Mapping[str, Any], rank: int) -> int:
+    information = about.get("distributedInfo")
     said = information.get("rank", rank) if isinstance(information, dict) else rank
     if type(said) is not int or not 0 <= said < 2**31:
-        raise UserError(f"{path}: rank {said!r}: must be an integer from 0")
+        raise UserError(f"{path}: rank {reprlib.repr(said)}: must be an integer from 0")
     return said

@@ -1,4 +1,4 @@
-"""What a table of events has, in a few numbers."""
+"""Summarises a table of events in a few numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from byteprophet.timeline.tables import Kind
 
 
 def summary(table: Events) -> dict[str, Any]:
-    """Plain data: ``begin_ns`` and ``end_ns`` are on the role's own clock, 0 if there is nothing.
+    """The summary as plain data.
 
-    ``iterations``: how many there are rows of. ``size_bytes``: what was moved. ``kinds``: of spans
-    and messages, how many of each.
+    ``begin_ns`` and ``end_ns`` are on the role's own clock; both are 0 without rows.
+    ``iterations`` counts the iterations (or rounds) that have rows. ``size_bytes`` is the sum of
+    all moved bytes. ``kinds`` counts spans and messages by kind.
     """
     rows = table.rows
     times = [rows[name] for name in table.table.times]
@@ -27,7 +28,7 @@ def summary(table: Events) -> dict[str, Any]:
         numbers, counts = np.unique(rows["kind"], return_counts=True)
         names = [Kind(number).name.lower() for number in numbers.tolist()]
         kinds = dict(zip(names, counts.tolist(), strict=True))
-        moved = rows[rows["kind"] != Kind.BACKWARD]  # says how large its gradients are
+        moved = rows[rows["kind"] != Kind.BACKWARD]  # its size is that of its gradients
     return {
         "table": table.table.name,
         "role": table.origin.role,

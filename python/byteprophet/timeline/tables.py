@@ -1,12 +1,12 @@
-"""The four tables of events that roles of a job leave, as numpy rows.
+"""The four tables of recorded events, as numpy rows.
 
-    transfers   workers: the way of each partition in each iteration, as the plug-in records it
+    transfers   workers: each partition in each iteration, as the plug-in records it
     served      servers: the same partitions, from their arrival to the answer
-    messages    both: what they sent each other, from ps-lite to the wire and back
-    spans       anybody: what a thread or device did from when to when: layers, updates, collectives
+    messages    both: the messages between them, from ps-lite to the wire and back
+    spans       all roles: start and end of work in a thread or on a device (layers, updates, ...)
 
-All times are integer nanoseconds of the role's own monotonic clock (``events.py`` says which
-machine's). A time that is not known is 0.
+All times are integer nanoseconds of the role's own monotonic clock (``events.py`` identifies the
+machine). 0 stands for a time that is not known.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.void]
-"""Of any of the tables."""
+"""Rows of any of the tables."""
 
 Transfers = npt.NDArray[np.void]
-"""Of ``TRANSFER``."""
+"""Rows of the type ``TRANSFER``."""
 
 TRANSFER = np.dtype(
     [
@@ -41,11 +41,12 @@ TRANSFER = np.dtype(
 """One transfer, 64 bytes, as ``byteprophet::Transfer`` of native/plugin/transfers.h.
 
 ready_ns   the policy was offered it       sent_ns    the PUSH loop took it
-acked_ns   the server has the push         pulled_ns  the answer to the pull is here
+acked_ns   the server has the push         pulled_ns  the answer to the pull has arrived
 
-``key`` is the tensor's number << 16, and the partition's. ``iteration`` counts from 1; what was
-ready before the first began (broadcasts of parameters) has 0. A priority from 0 up marks what has
-no place in the forward order. ``round``: as in ``SERVED``; 0 where it is not known.
+``key`` is the tensor's number << 16, plus the partition's number. ``iteration`` counts from 1;
+transfers that were ready before the first iteration (broadcasts of parameters) have 0. A priority
+of 0 or more means that the tensor has no place in the forward order. ``round``: as in ``SERVED``; 0
+if it is not known.
 """
 
 SERVED = np.dtype(
@@ -63,12 +64,13 @@ SERVED = np.dtype(
 )
 """One worker's push of one key in one round at a server, and the answer to that worker's pull.
 
-arrived_ns    the push was received            sum_begin_ns, sum_end_ns   it was copied or added up
-asked_ns      the request of the pull came     answered_ns                the answer was handed to
+arrived_ns    the push was received            sum_begin_ns, sum_end_ns   it was copied or added
+asked_ns      the pull's request arrived       answered_ns                the answer was handed to
                                                                           the connection
 
-``worker``: the rank of the worker (of its process that talks to servers, among those). ``round``:
-the key's n-th push by this worker, from 1; the key's initialisation is round 0 and is not recorded.
+``worker``: the worker's rank; only the process of a worker that talks to servers counts.
+``round``: n for this worker's n-th push of the key, from 1. The key's initialisation is round 0
+and is not recorded.
 """
 
 MESSAGE = np.dtype(
@@ -86,11 +88,12 @@ MESSAGE = np.dtype(
 )
 """One message of ps-lite, 48 bytes, as ``byteprophet::Message`` of native/byteps/record/messages.h.
 
-Of a SEND (``kind``): handed to ZeroMQ, and given up by it: when the kernel had taken the last of
-it, or, of small parts, was about to be given it; without parts, when the call returned.
-Of a RECEIVE: a receiving thread has it, and it is unpacked. ``size_bytes``: of the payload.
-``request``: the worker's number of the push or pull, by which its messages at both ends belong
-together. ``peer``: the rank of the server, at a server of the worker.
+A SEND (``kind``) begins when the message is handed to ZeroMQ, and ends when ZeroMQ releases it.
+That is when the kernel has taken the last of it; for small parts, just before the kernel gets
+them; for a message without parts, when the call returns. A RECEIVE begins when a receiving thread
+has the message, and ends when it is unpacked. ``size_bytes`` is the size of the payload.
+``request`` is the worker's number of the push or pull; it is the same at both ends. ``peer`` is the
+rank of the server or, at a server, of the worker.
 """
 
 SPAN = np.dtype(
@@ -105,24 +108,25 @@ SPAN = np.dtype(
         ("reserved", np.uint8, 5),
     ]
 )
-"""One thing that was done. ``name``: index of its name.
+"""One piece of work. ``name`` is the index of its name.
 
-``size_bytes``: moved or reduced; of BACKWARD, of the gradients complete at its end; else 0.
+``size_bytes``: bytes moved or reduced; for BACKWARD, bytes of the gradients that are complete at
+its end; else 0.
 
-Spans of one ``lane`` (a thread, a stream, a device) of one role follow one another or are nested.
-``iteration`` as in transfers; 0 where there is none.
+Spans of one ``lane`` (a thread, a stream, a device) of one role are disjoint or nested.
+``iteration`` is as in transfers; 0 if there is none.
 """
 
 
 class Kind(IntEnum):
     """What a span is; the numbers are those in files."""
 
-    ITERATION = 0  # from the begin of one iteration to that of the next
-    FORWARD = 1  # of one layer, waits left out
+    ITERATION = 0  # from the start of one iteration to that of the next
+    FORWARD = 1  # of one layer, without waits
     BACKWARD = 2
-    UPDATE = 3  # of one parameter; those made in one call share its time by their bytes
-    WAIT = 4  # of the computing thread, for communication
-    COMPUTE = 5  # any other computation, as a kernel
+    UPDATE = 3  # of one parameter; updates made in one call share its time by their bytes
+    WAIT = 4  # the computing thread waits for communication
+    COMPUTE = 5  # any other computation, e.g. a kernel
     COLLECTIVE = 6  # all of one collective, as one rank sees it
     SEND = 7
     RECEIVE = 8
@@ -131,19 +135,19 @@ class Kind(IntEnum):
 class What(IntEnum):
     """What a message is; the numbers are those in files."""
 
-    PUSH = 0  # of a gradient, to the server
+    PUSH = 0  # a gradient, sent to the server
     ACKNOWLEDGEMENT = 1
-    REQUEST = 2  # of the sum
+    REQUEST = 2  # a request for the sum
     ANSWER = 3
 
 
 @dataclass(frozen=True)
 class TableKind:
-    """A table's columns.
+    """A table and its columns.
 
-    ``text``: the column of names in files, "" for none. ``orders``: pairs of times that must not be
-    the other way round, where both are known. ``added``: columns that schema 2 does not have.
-    ``below``: limits of columns whose numbers stand for something.
+    ``text``: the column of names in files, "" for none. ``orders``: pairs of times, of which the
+    first must not be after the second if both are known. ``added``: columns that schema 2 does not
+    have. ``below``: exclusive upper limits of columns, by name.
     """
 
     name: str
@@ -155,22 +159,25 @@ class TableKind:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Fields that files have, the index of the name left out."""
+        """The fields that files contain: all but padding and the index of the name."""
         names = self.dtype.names or ()
         return tuple(name for name in names if name not in ("reserved", "name"))
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Those of the columns that are times."""
+        """The columns that are times."""
         return tuple(name for name in self.columns if name.endswith("_ns"))
 
     def name_indices(self, rows: Rows) -> npt.NDArray[np.uint64]:
-        """By which a row's name is found: the tensor's number, or the field ``name``."""
+        """Each row's index into ``Events.names``: the tensor's number, or the field ``name``."""
         if self.name == "transfers":
             return tensor_of(rows)
         indices: npt.NDArray[np.uint64] = rows["name"].astype(np.uint64)
         return indices
 
+
+_SIZE = ("size_bytes", 2**50)  # a pebibyte: sums stay inside int64
+_KEY = ("key", 2**47)  # a tensor's number and 16 bits; fits in a signed number, also negated
 
 TRANSFERS = TableKind(
     "transfers",
@@ -178,21 +185,25 @@ TRANSFERS = TableKind(
     "tensor",
     (("ready_ns", "sent_ns"), ("sent_ns", "acked_ns"), ("acked_ns", "pulled_ns")),
     added=("round",),
+    below=(_KEY, _SIZE),
 )
 SERVED_TABLE = TableKind(
     "served",
     SERVED,
     "",
     (("arrived_ns", "sum_begin_ns"), ("sum_begin_ns", "sum_end_ns"), ("asked_ns", "answered_ns")),
+    below=(_KEY, _SIZE),
 )
 MESSAGES = TableKind(
     "messages",
     MESSAGE,
     "",
     (("begin_ns", "end_ns"),),
-    below=(("what", len(What)), ("kind", len(Kind))),
+    below=(("what", len(What)), ("kind", len(Kind)), _KEY, _SIZE),
 )
-SPANS = TableKind("spans", SPAN, "name", (("begin_ns", "end_ns"),), below=(("kind", len(Kind)),))
+SPANS = TableKind(
+    "spans", SPAN, "name", (("begin_ns", "end_ns"),), below=(("kind", len(Kind)), _SIZE)
+)
 
 TABLES: Mapping[str, TableKind] = {t.name: t for t in (TRANSFERS, SERVED_TABLE, MESSAGES, SPANS)}
 

@@ -1,12 +1,12 @@
-"""A file of Chrome's trace events in JSON, as Perfetto reads them, written one event at a time.
+"""Writes a file of Chrome's JSON trace events for Perfetto, one event at a time.
 
     M    names and order of processes and threads      X      slices
-    C    counters                                      s t f  arrows: begin, over, end
+    C    counters                                      s t f  arrows: start, via, end
 
-Perfetto hangs an arrow's end on the slice that is open on that thread at that time: one that has
-begun, and has not ended. It sorts by time and keeps the order in the file among equals; so an arrow
-has to be written after its slices. Times are nanoseconds from the file's origin, written as
-microseconds with three decimals: no digit is lost.
+Perfetto attaches an arrow's end to the slice that is open on that thread at that time, i.e. has
+begun and has not ended. It sorts by time and keeps the file's order among equal times. So an arrow
+must be written after its slices. Times are nanoseconds from the file's origin, written as
+microseconds with three decimals, so that no digit is lost.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from typing import Any, TextIO
 from byteprophet.whole_files import whole_file
 
 MOST_NAME = 1000
-"""Letters of a name that Perfetto is given."""
+"""Names are cut to this many characters."""
 
 
 class TraceFile:
-    """The events of one file. Slices have their names as JSON (``quoted``), to quote each once."""
+    """The events of one file.
+
+    Names of slices are given as JSON (``quoted``), so that callers can quote each name only once.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -35,19 +38,19 @@ class TraceFile:
         stream.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
 
     def process(self, pid: int, name: str, order: int) -> None:
-        """Name a process and say where it stands."""
+        """Sets the name and the position of a process."""
         self._metadata(pid, pid, "process_name", {"name": name})
         self._metadata(pid, pid, "process_sort_index", {"sort_index": order})
 
     def thread(self, pid: int, tid: int, name: str) -> None:
-        """Name a thread; they stand in the order of their numbers."""
+        """Sets the name of a thread. Threads are shown in the order of their numbers."""
         self._metadata(pid, tid, "thread_name", {"name": name})
         self._metadata(pid, tid, "thread_sort_index", {"sort_index": tid})
 
     def slice(
         self, pid: int, tid: int, name: str, begin_ns: int, end_ns: int, arguments: str = "{}"
     ) -> None:
-        """What went on from ``begin_ns`` to ``end_ns``; ``name`` and ``arguments`` are JSON."""
+        """Writes a slice from ``begin_ns`` to ``end_ns``. ``name`` and ``arguments`` are JSON."""
         self.slices += 1
         self._write(
             f'{{"ph": "X", "pid": {pid}, "tid": {tid}, "ts": {_us(begin_ns)}, '
@@ -55,7 +58,7 @@ class TraceFile:
         )
 
     def arrow(self, number: int, points: list[tuple[int, int, int]]) -> None:
-        """An arrow through ``points`` (pid, tid, time), two or more, in order of time."""
+        """Writes an arrow through two or more ``points`` (pid, tid, time), in order of time."""
         self.arrows += 1
         phases = ['"s"', *['"t"'] * (len(points) - 2), '"f", "bp": "e"']
         for phase, (pid, tid, time_ns) in zip(phases, points, strict=True):
@@ -65,14 +68,14 @@ class TraceFile:
             )
 
     def counter(self, pid: int, name: str, time_ns: int, unit: str, value: int) -> None:
-        """From ``time_ns`` on, the process' counter ``name`` has ``value``."""
+        """Sets the process' counter ``name`` to ``value`` from ``time_ns`` on."""
         self._write(
             f'{{"ph": "C", "pid": {pid}, "tid": {pid}, "ts": {_us(time_ns)}, '
             f'"name": "{name}", "args": {{"{unit}": {value}}}}}'
         )
 
     def end(self, other: Mapping[str, Any]) -> None:
-        """Complete the file; ``other`` is what it says about itself."""
+        """Completes the file. ``other`` is data about the file itself."""
         self._stream.write(f'\n],\n"otherData": {json.dumps(other)}}}\n')
 
     def _metadata(self, pid: int, tid: int, name: str, arguments: Mapping[str, Any]) -> None:
@@ -88,19 +91,19 @@ class TraceFile:
 
 
 def quoted(text: str) -> str:
-    """``text`` as JSON, not too long."""
+    """``text`` as JSON, cut to ``MOST_NAME`` characters."""
     return json.dumps(text[:MOST_NAME])
 
 
 @contextmanager
 def new_trace_file(path: Path) -> Iterator[TraceFile]:
-    """A file that appears at ``path`` when it is whole; gzipped if the name ends in ``.gz``."""
+    """A trace file that appears at ``path`` once it is complete; gzipped if named ``*.gz``."""
     with whole_file(path) as partial, partial.open("wb") as raw:
         if path.suffix != ".gz":
             with io.TextIOWrapper(raw, "ascii") as text:
                 yield TraceFile(text)
             return
-        # No name and no time in it: the same trace gives the same bytes.
+        # The gzip header has no name and no time, so that equal traces give equal bytes.
         with (
             gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
             io.TextIOWrapper(io.BufferedWriter(packed, 1 << 20), "ascii") as text,

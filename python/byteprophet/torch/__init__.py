@@ -1,14 +1,21 @@
-"""What a PyTorch training script imports: ``import byteprophet.torch as bps``.
+"""The module that a PyTorch training script imports: ``import byteprophet.torch as bps``.
 
 Offers what ``byteps.torch`` offers, with a ``DistributedOptimizer`` whose ``step()`` returns at
-once: every module's forward waits for its own parameters, so the order of the transfers matters.
-Results are those of the job that waits in ``step()``, bit for bit: whoever touches a parameter or
-gradient under way waits for it (``pending.py``). Only another tensor on the same memory that was
-made before ``step()`` (a view, ``p.data``, ``p.detach()``) cannot know: call ``optimizer.finish()``
-before it is read, or set ``BYTEPROPHET_OVERLAP=0`` for the job. ``BYTEPROPHET_DEBUG=1`` names the
-lines that do either (``reads.py``).
+once. Every module's forward waits for its own parameters, so the order of transfers matters.
+Results equal those of a job that waits in ``step()``, bit for bit, because any access to a
+parameter or gradient in flight waits for it (``tensors/pending.py``). The only exception are other
+tensors on the same memory that were made before ``step()`` (a view, ``p.data``, ``p.detach()``).
+Before reading one, call ``optimizer.finish()``, or set ``BYTEPROPHET_OVERLAP=0`` for the job.
+``BYTEPROPHET_DEBUG=1`` reports lines that wait, and lines that use such tensors
+(``tensors/reads.py``).
 
-With ``BYTEPS_SCHEDULER`` set, the plug-in that schedules the transfers is loaded here.
+Calls raise ``PeerLost`` if they need a rank that is gone, and ``TimedOut`` if they wait for other
+ranks for longer than ``BYTEPROPHET_TIMEOUT_S``. Both are subclasses of ``RuntimeError``.
+
+In a job without servers, the same calls work among the ranks of torch.distributed
+(``sync/basics.py``).
+
+If ``BYTEPS_SCHEDULER`` is set, importing this module loads the plug-in that schedules transfers.
 """
 
 from __future__ import annotations
@@ -17,19 +24,10 @@ from byteprophet import _plugin
 
 _loaded = _plugin.load()
 
-# After the plug-in, which must come before BytePS' extension.
-from byteps.torch import (  # noqa: E402
-    Compression,
-    declare,
-    local_rank,
-    local_size,
-    poll,
-    rank,
-    size,
-    synchronize,
-)
-from byteps.torch.ops import push_pull_async_inplace, push_pull_inplace  # noqa: E402
+# These imports come after the plug-in, which must be loaded before BytePS' extension.
+from byteps.torch import Compression  # noqa: E402
 
+from byteprophet.errors import PeerLost, TimedOut  # noqa: E402
 from byteprophet.torch.collectives import (  # noqa: E402
     broadcast_optimizer_state,
     broadcast_parameters,
@@ -46,23 +44,41 @@ from byteprophet.torch.lifecycle import (  # noqa: E402
 )
 from byteprophet.torch.optimizer import DistributedOptimizer, flush  # noqa: E402
 from byteprophet.torch.record import record  # noqa: E402
+from byteprophet.torch.regions.install import apply  # noqa: E402
+from byteprophet.torch.sync.basics import (  # noqa: E402
+    local_rank,
+    local_size,
+    poll,
+    push_pull_async_inplace,
+    push_pull_inplace,
+    rank,
+    size,
+    synchronize,
+)
+from byteprophet.torch.sync.compressed import declare  # noqa: E402
 
 byteps_push_pull = push_pull_async_inplace  # upstream's name for it in this module
 
 
 def scheduled_partitions() -> int:
-    """Partitions that went through the scheduling policy so far; 0 without one."""
+    """The number of partitions that the policy has scheduled so far; 0 without a policy."""
     return 0 if _loaded is None else _loaded.scheduled_partitions()
 
 
 def partition_bytes() -> int:
-    """The partition size now; 0 without a policy, and where another local rank has it."""
+    """The current partition size in bytes.
+
+    It is 0 without a policy, and on local ranks other than the one that pushes.
+    """
     return 0 if _loaded is None else _loaded.partition_bytes()
 
 
 __all__ = [
     "Compression",
     "DistributedOptimizer",
+    "PeerLost",
+    "TimedOut",
+    "apply",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "byteps_push_pull",

@@ -1,30 +1,37 @@
-"""BytePS' own operations, and what they lack.
+"""Improved versions of BytePS' own operations.
 
-* ``push_pull`` and ``push_pull_async`` take every layout; ``push_pull`` has a right gradient.
-* ``broadcast_parameters`` sends bytes: every type and layout works, and the bits are the root's.
-* ``broadcast_optimizer_state`` takes no optimizer step to make up missing state, and ranks need
-  not have the same state before.
+* ``push_pull`` and ``push_pull_async`` accept every memory layout. ``push_pull`` has a correct
+  gradient.
+* ``broadcast_parameters`` sends bytes, so it works for every type and layout, and the result is
+  identical to the root's tensor, bit for bit.
+* ``broadcast_optimizer_state`` needs no optimizer step to create missing state, and the ranks'
+  states may differ beforehand.
 
-Waits end with an error that names the tensor after ``BYTEPROPHET_TIMEOUT_S``.
+After ``BYTEPROPHET_TIMEOUT_S``, waits end with an error that names the tensor.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
-from byteps.torch import Compression, ops
+from byteps.torch import Compression
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
+from byteprophet.errors import TimedOut
 from byteprophet.runtime_settings import RuntimeSettings
-from byteprophet.torch import flush_points, state_text
+from byteprophet.tensor_names import PARAMETER_PREFIX
+from byteprophet.torch.live_fronts import finish_all
+from byteprophet.torch.sync import basics, failures
+from byteprophet.torch.tensors import state_text
 
 _CHUNK_BYTES = 1 << 14
+_STATE = "broadcast_optimizer_state"
 _POLL_S = 0.001
-_IN_FLIGHT = 16  # broadcasts under way at once: the first one of a name takes a thread in BytePS
+_IN_FLIGHT = 16  # concurrent broadcasts: BytePS uses a thread for the first one of each name
 
 
 def push_pull_async(
@@ -36,21 +43,29 @@ def push_pull_async(
 ) -> int:
     """Average (or sum) a copy of ``tensor`` over all ranks; ``synchronize(handle)`` returns it."""
     result = tensor.detach().clone(memory_format=torch.contiguous_format)
-    return int(ops.push_pull_async_inplace(result, average, name, version, priority))
+    return int(basics.push_pull_async_inplace(result, average, name, version, priority))
 
 
-def _wait(handle: int, name: str) -> Tensor:
-    """The result of an operation; ``RuntimeError`` if it is late."""
+def _wait(handle: int, name: str, call: str) -> Tensor:
+    """Wait for the result of an operation. ``call`` is the function that all ranks must call.
+
+    Raises ``TimedOut`` if the result is late, and ``PeerLost`` if a worker that must take part has
+    left.
+    """
     timeout_s = RuntimeSettings.from_environment().timeout_s
     deadline_s = time.monotonic() + timeout_s
-    while not ops.poll(handle):
+    while not basics.poll(handle):
         if time.monotonic() > deadline_s:
-            raise RuntimeError(
-                f"byteprophet: waited {timeout_s:g} s for '{name}': another rank may not have sent "
-                "it (BYTEPROPHET_TIMEOUT_S sets the limit)"
+            raise TimedOut(
+                f"byteprophet: waited {timeout_s:g} s for '{name}': another rank may not have "
+                f"called {call}(), which all ranks must call together (BYTEPROPHET_TIMEOUT_S sets "
+                "the limit)"
             )
         time.sleep(_POLL_S)
-    result: Tensor = ops.synchronize(handle)
+    try:
+        result: Tensor = basics.synchronize(handle)
+    except RuntimeError as error:
+        raise failures.by_text(str(error)) from error
     return result
 
 
@@ -60,7 +75,8 @@ class _PushPull(torch.autograd.Function):
         ctx: Any, tensor: Tensor, average: bool, name: str, version: int, priority: int
     ) -> Tensor:
         ctx.arguments = average, name, version, priority
-        return _wait(push_pull_async(tensor, average, name, version, priority), name)
+        handle = push_pull_async(tensor, average, name, version, priority)
+        return _wait(handle, name, "push_pull")
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -70,7 +86,7 @@ class _PushPull(torch.autograd.Function):
 
 
 def _reduce(tensor: Tensor, average: bool, name: str, version: int, priority: int) -> Tensor:
-    result: Tensor = _PushPull.apply(tensor, average, name, version, priority)  # type: ignore[no-untyped-call]
+    result: Tensor = cast(Any, _PushPull).apply(tensor, average, name, version, priority)
     return result
 
 
@@ -82,7 +98,10 @@ def push_pull(
     priority: int = 0,
     compression: Any = Compression.none,
 ) -> Tensor:
-    """The average (or sum) of ``tensor`` over all ranks, as a new tensor; differentiable."""
+    """Return the average (or sum) of ``tensor`` over all ranks, as a new tensor.
+
+    The operation is differentiable. Raises ``ValueError`` without a ``name``.
+    """
     if name is None:
         raise ValueError(
             "push_pull needs a name, the same one on every rank: push_pull(t, name=...)"
@@ -96,12 +115,12 @@ def push_pull(
 def broadcast_parameters(
     params: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | Iterable[Tensor],
     root_rank: int,
-    prefix: str = "Parameter.",
+    prefix: str = PARAMETER_PREFIX,
 ) -> None:
     """Copy tensors from rank ``root_rank`` to all others, bit for bit.
 
-    ``params``: a ``state_dict()``, ``named_parameters()``, or a list of tensors, in the same order
-    on every rank.
+    ``params`` is a ``state_dict()``, ``named_parameters()``, or a list of tensors, in the same
+    order on every rank.
     """
     if isinstance(params, Mapping):
         named = sorted(params.items())
@@ -114,14 +133,16 @@ def broadcast_parameters(
             item if isinstance(item, tuple) else (f"noname.{number}", item)
             for number, item in enumerate(params)
         ]
-    flush_points.finish_all()
+    finish_all()
     _broadcast(
-        [(prefix + name, tensor) for name, tensor in named if isinstance(tensor, Tensor)], root_rank
+        [(prefix + name, tensor) for name, tensor in named if isinstance(tensor, Tensor)],
+        root_rank,
+        "broadcast_parameters",
     )
 
 
 def broadcast_optimizer_state(
-    optimizer: Optimizer, root_rank: int, prefix: str = "Parameter."
+    optimizer: Optimizer, root_rank: int, prefix: str = PARAMETER_PREFIX
 ) -> None:
     """Copy an optimizer's state and options from rank ``root_rank`` to all others.
 
@@ -130,12 +151,12 @@ def broadcast_optimizer_state(
     """
     if isinstance(optimizer, LBFGS):
         raise ValueError("the state of LBFGS cannot be broadcast")
-    if ops.size() == 1:
+    if basics.size() == 1:
         return
-    flush_points.finish_all()
+    finish_all()
     state = optimizer.state_dict()
     text, tensors = state_text.to_text(state)
-    is_root = ops.rank() == root_rank
+    is_root = basics.rank() == root_rank
     text = _broadcast_text(text, root_rank, f"{prefix}byteprophet.state")
     if not is_root:
         state, tensors = state_text.from_text(text)
@@ -145,46 +166,50 @@ def broadcast_optimizer_state(
             for number, tensor in enumerate(tensors)
         ],
         root_rank,
+        _STATE,
     )
     if not is_root:
         optimizer.load_state_dict(state)
 
 
 def _broadcast_text(text: str, root_rank: int, name: str) -> str:
-    """Rank ``root_rank``'s text, by chunks of one size: in BytePS, a name has one size for ever."""
+    """Broadcast rank ``root_rank``'s text and return it.
+
+    The text is sent in chunks of one size, because in BytePS the size of a name never changes.
+    """
     body = torch.tensor(list(text.encode()), dtype=torch.uint8)
     length = torch.tensor([body.numel()])
-    _broadcast([(f"{name}.length", length)], root_rank)
+    _broadcast([(f"{name}.length", length)], root_rank, _STATE)
     whole = torch.zeros(-(-int(length) // _CHUNK_BYTES) * _CHUNK_BYTES, dtype=torch.uint8)
-    if ops.rank() == root_rank:
+    if basics.rank() == root_rank:
         whole[: body.numel()] = body
     for chunk in torch.split(whole, _CHUNK_BYTES):
-        _broadcast([(f"{name}.text", chunk)], root_rank)
+        _broadcast([(f"{name}.text", chunk)], root_rank, _STATE)
     return bytes(whole[: int(length)].tolist()).decode()
 
 
-def _broadcast(named: list[tuple[str, Tensor]], root_rank: int) -> None:
-    """Overwrite tensors by rank ``root_rank``'s: a sum of bytes to which the others add zeros."""
-    if not 0 <= root_rank < ops.size():
-        raise ValueError(f"root_rank={root_rank}: this job has ranks 0 to {ops.size() - 1}")
-    if ops.size() == 1:
+def _broadcast(named: list[tuple[str, Tensor]], root_rank: int, call: str) -> None:
+    """Overwrite tensors by rank ``root_rank``'s, by summing bytes. The other ranks send zeros."""
+    if not 0 <= root_rank < basics.size():
+        raise ValueError(f"root_rank={root_rank}: this job has ranks 0 to {basics.size() - 1}")
+    if basics.size() == 1:
         return
     named = [(name, tensor) for name, tensor in named if tensor.numel() > 0]
     for name, _ in named:
-        ops.declare(name)
+        basics.declare(name)
     for first in range(0, len(named), _IN_FLIGHT):
         sent = []
         for name, tensor in named[first : first + _IN_FLIGHT]:
-            # Not in place: a tied weight is in a state_dict twice, so it travels twice at a time,
-            # and the first arrival must not become what the second one adds.
+            # Send a copy: a state_dict contains a tied weight twice, so it is in flight twice, and
+            # the first result must not change what the second one sends.
             whole = tensor.detach().contiguous()
-            if ops.rank() != root_rank:
+            if basics.rank() != root_rank:
                 whole = torch.zeros_like(whole)
             wire = whole.reshape(-1).view(torch.uint8)
-            handle = ops.push_pull_async_inplace(wire, average=False, name=name)
+            handle = basics.push_pull_async_inplace(wire, average=False, name=name)
             sent.append((handle, name, whole, tensor))
         for handle, name, whole, tensor in sent:
-            _wait(handle, name)
-            if ops.rank() != root_rank:
+            _wait(handle, name, call)
+            if basics.rank() != root_rank:
                 with torch.no_grad():
                     tensor.copy_(whole)

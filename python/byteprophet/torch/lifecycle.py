@@ -1,6 +1,8 @@
-"""Starting and stopping BytePS: nothing of ours left on the way, and no hang after a failure.
+"""Starts and stops BytePS, without leaving transfers in flight, and without hangs after failures.
 
-What happens after a failure, and in which order: ``_leaving.py``.
+In a job without servers (``sync/basics.py``), joins and leaves the ranks of torch.distributed.
+
+``_leaving.py`` describes what happens after a failure, and in which order.
 """
 
 from __future__ import annotations
@@ -10,18 +12,31 @@ import atexit
 from byteps.torch import ops
 
 from byteprophet import _leaving, _plugin
-from byteprophet.observe import process as observing
 from byteprophet.observe.messages import loaded_source
 from byteprophet.observe.span_log import process_spans
-from byteprophet.torch import flush_points, probe
-from byteprophet.torch.layer_spans import process_layers
-from byteprophet.torch.stopwatch import process_stopwatch
-from byteprophet.torch.synchroniser import Alone
+from byteprophet.session import process as observing
+from byteprophet.torch import probe
+from byteprophet.torch.front import stopping
+from byteprophet.torch.live_fronts import live_fronts
+from byteprophet.torch.recording.layer_spans import process_layers
+from byteprophet.torch.recording.stopwatch import process_stopwatch
+from byteprophet.torch.sync import basics
+from byteprophet.torch.sync.alone import Alone
+
+_joined = False  # BytePS
 
 
 def init(lazy: bool = True) -> None:
-    """Join the job. ``lazy``: connect when the first tensor is sent."""
+    """Join the job. With ``lazy``, connect to servers only when the first tensor is sent."""
+    if basics.without_servers():
+        from byteprophet.torch.sync import among_ranks
+
+        among_ranks.join()
+        observe_ranks(basics.rank(), basics.size())
+        return
+    global _joined
     ops.init(lazy)
+    _joined = True
     _leaving.skip_shutdown(ops.shutdown)
     _observe()
     atexit.register(observing.stop)
@@ -29,30 +44,54 @@ def init(lazy: bool = True) -> None:
         probe.run()
 
 
+def init_once() -> None:
+    """``init``, unless this process has joined BytePS already."""
+    if not _joined:
+        init()
+
+
+def observe_ranks(rank: int, size: int) -> None:
+    """Record spans, if requested, in a job without servers, which never calls ``init``."""
+    if not observing.joined():
+        observing.start_spans(rank, size)
+        atexit.register(observing.stop)
+        process_layers.restart(process_spans.iteration)
+
+
 def shutdown() -> None:
-    """Finish what is under way, then shut BytePS down."""
-    flush_points.stop_all()
+    """Finish all outstanding operations, then leave the job."""
+    stopping.stop_all()
     _stop_observing()
+    if basics.without_servers():
+        from byteprophet.torch.sync import among_ranks
+
+        among_ranks.leave()
+        return
     ops.shutdown()
 
 
 def suspend() -> None:
-    """Finish what is under way, then leave the job together with all other workers.
+    """Finish all outstanding operations, then leave the job together with all other workers.
 
-    Servers and the scheduler role stay for those that ``resume``.
+    Servers and the scheduler role keep running for workers that call ``resume``. Raises
+    ``RuntimeError`` if the job has no servers.
     """
-    flush_points.stop_all()
+    _refuse_without_servers("suspend")
+    stopping.stop_all()
     _stop_observing()
     ops.suspend()
 
 
 def resume(num_workers: int, num_servers: int, global_rank: int, context: object = None) -> None:
-    """Go on after ``suspend``, as rank ``global_rank`` of ``num_workers`` (BytePS' own signature).
+    """Go on after ``suspend``, as rank ``global_rank`` of ``num_workers``.
 
-    Every worker of the job that goes on calls it, or ``init`` if it is new, and gives the same
-    numbers. ``num_servers`` cannot change: ``ValueError``.
+    The signature is BytePS' own. Every worker that stays in the job calls this, with the same
+    numbers; new workers call ``init`` instead. Raises ``ValueError`` if ``num_servers`` differs
+    from before. Also raises it if ``num_workers`` is larger than one and ``DistributedOptimizer``
+    was called in a job of one worker. Raises ``RuntimeError`` if the job has no servers.
     """
-    alone = any(isinstance(front.synchroniser, Alone) for front in flush_points.live_fronts())
+    _refuse_without_servers("resume")
+    alone = any(isinstance(front.synchroniser, Alone) for front in live_fronts())
     if num_workers > 1 and alone:
         raise ValueError(
             f"resume(num_workers={num_workers}): DistributedOptimizer was called in a job of one "
@@ -60,23 +99,31 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
         )
     ops.resume(num_workers, num_servers, global_rank, context)
     _observe()
-    for front in flush_points.live_fronts():
+    for front in live_fronts():
         front.agree_again()
 
 
 def start_recording() -> None:
-    """Record transfers and spans (docs/formats.md) from the iteration that begins next.
+    """Record transfers and spans (docs/formats.md), beginning with the next iteration.
 
-    To be called between iterations, with ``BYTEPROPHET_RECORD`` or without, in a job that has a
-    run directory; ``RuntimeError`` in another. Without BytePS there is ``record``.
+    Call this between iterations. ``BYTEPROPHET_RECORD`` is not needed. Raises ``RuntimeError`` if
+    the job has no run directory. For training without BytePS, use ``record``.
     """
     observing.start_recording()
     process_layers.refresh()
 
 
 def stop_recording() -> None:
-    """The iteration under way is the last that is recorded, until ``start_recording``."""
+    """Stop recording after the current iteration, until ``start_recording`` is called again."""
     observing.stop_recording()
+
+
+def _refuse_without_servers(call: str) -> None:
+    if basics.without_servers():
+        raise RuntimeError(
+            f"byteprophet: {call}(): this job has no servers, and its number of ranks cannot "
+            "change: start it with servers"
+        )
 
 
 def _observe() -> None:

@@ -1,197 +1,82 @@
 """``DistributedOptimizer``: gives any optimizer averaged gradients and per-layer waits.
 
-The optimizer passed in stays the same object: its class is replaced by a subclass of itself, so
-learning-rate schedulers made before, its state and its hooks go on working, and nothing can reach
-the optimizer past the front.
+The optimizer that is passed in stays the same object, but its class is replaced by a subclass. So
+its state, its hooks and existing learning-rate schedulers continue to work, and every access to the
+optimizer goes through the front.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import itertools
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim import optimizer as torch_optimizer
 
-from byteprophet.runtime_settings import RuntimeSettings
-from byteprophet.torch import flush_points, reads, sharded_state
-from byteprophet.torch.between_steps import BetweenSteps, between_steps
-from byteprophet.torch.front import Front
-from byteprophet.torch.naming import name_parameters, optimizer_parameters
-from byteprophet.torch.synchroniser import Synchroniser, make_synchroniser
-from byteprophet.torch.view_step import is_elementwise, needs_closure
+from byteprophet.job.owners import parse_weights
+from byteprophet.job.strategy import BYTEPS
+from byteprophet.runtime_settings import OWNERS, RuntimeSettings
+from byteprophet.torch import collectives, lifecycle
+from byteprophet.torch.front import other_synchronisers, stopping
+from byteprophet.torch.front.front import Front
+from byteprophet.torch.front.optimizer_class import Distributed, distributed_class
+from byteprophet.torch.front.view_step import is_elementwise, needs_closure
+from byteprophet.torch.live_fronts import live_fronts
+from byteprophet.torch.regions.install import install
+from byteprophet.torch.regions.root import at_first_forward
+from byteprophet.torch.retuning.between_steps import BetweenSteps
+from byteprophet.torch.retuning.given_strategy import given_strategy
+from byteprophet.torch.retuning.make import between_steps
+from byteprophet.torch.sync import basics
+from byteprophet.torch.sync.make import make_synchroniser
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.torch.tensors import reads
+from byteprophet.torch.tensors.naming import name_parameters, optimizer_parameters
+
+_compared = itertools.count()  # parameters that have taken rank 0's values
 
 
 class Uncompressed:
-    """The default compression: none. Interface as ``byteps.torch.Compression``'s members."""
+    """No compression, the default. It has the interface of ``Compression``'s members."""
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Tensor, None]:
-        """``tensor`` itself."""
+        """Return ``tensor`` itself and no context."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Tensor, _context: None) -> Tensor:
-        """``tensor`` itself."""
+        """Return ``tensor`` itself."""
         return tensor
 
 
-class _Distributed:
-    """What the subclass adds. ``self`` also is an ``Optimizer``; ``_front`` holds the front."""
-
-    _front: Front
-    _named: Callable[[Iterable[Tensor]], list[tuple[str, Tensor]]]
-    _synchronize_at_step: bool
-
-    def synchronize(self) -> None:
-        """Wait until every parameter's ``grad`` is the average over all ranks.
-
-        The next ``step()`` uses the gradients as they are then; it sends nothing again.
-        """
-        self._front.synchronize()
-
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
-        """Within it, ``step()`` sends no gradients and uses them as they are.
-
-        Where ranks update shares, each uses its share, and new parameters are sent.
-        """
-        before, self._synchronize_at_step = self._synchronize_at_step, False
-        try:
-            yield
-        finally:
-            self._synchronize_at_step = before
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Within it, backward passes add to gradients, and none is sent."""
-        gradients = self._front.gradients
-        before, gradients.held = gradients.held, True
-        try:
-            yield
-        finally:
-            gradients.held = before
-
-    @property
-    def state(self) -> Any:
-        """Every parameter's state, after all updates."""
-        if "_front" in vars(self):  # not in a copy
-            self._front.finish()
-        return vars(self)["state"]
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        vars(self)["state"] = state
-
-    def finish(self) -> None:
-        """Wait until no update is outstanding: parameters and state may be read."""
-        self._front.finish()
-
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Accumulate gradients over ``passes`` backward passes before they are sent."""
-        self._front.gradients.set_passes(passes)
-
-
-def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
-    def update(self: Any, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        has_post_hooks = (
-            self._optimizer_step_post_hooks or torch_optimizer._global_optimizer_post_hooks
-        )
-        self._front.step(self, send=self._synchronize_at_step, barrier=bool(has_post_hooks))
-        return loss
-
-    hooked = Optimizer.profile_hook_step(update)
-
-    def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters, as soon as each one's averaged gradient is there.
-
-        Uses the hyperparameters as they are now. Returns the closure's loss, if there is one.
-        """
-        self._opt_called = True
-        has_pre_hooks = (
-            self._optimizer_step_pre_hooks or torch_optimizer._global_optimizer_pre_hooks
-        )
-        if has_pre_hooks and closure is None and self._synchronize_at_step:
-            self._front.synchronize()
-        return hooked(self, closure)
-
-    # Marks that torch's wrappers leave: hooks are run, and schedulers are told of each step.
-    step.hooked = True  # type: ignore[attr-defined]
-    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-    return step
-
-
-def _subclass(base: type[Optimizer]) -> type[Optimizer]:
-    def zero_grad(self: Any, set_to_none: bool = True) -> None:
-        """Clear gradients; those in flight are left to their transfer."""
-        self._front.gradients.zero(
-            optimizer_parameters(self), lambda: base.zero_grad(self, set_to_none), set_to_none
-        )
-
-    def state_dict(self: Any) -> dict[str, Any]:
-        """The state after all updates; where ranks keep shares of it, all must call this."""
-        self._front.settle_state(self)
-        with sharded_state.whole(self, self._front.gradients):
-            return base.state_dict(self)
-
-    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
-        """Replace the state, after all updates, by what ``state_dict`` gave."""
-        self._front.settle_state(self)
-        base.load_state_dict(self, state_dict)
-        sharded_state.narrow(self, self._front.gradients)
-
-    def sharded_state_dict(self: Any) -> dict[str, Any]:
-        """Give this rank's shares of the state, after all updates; nobody else is asked."""
-        self._front.settle_state(self)
-        return base.state_dict(self)
-
-    def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
-        """Replace the state by what the same rank of as many ranks saved; all ranks call it."""
-        self._front.settle_state(self)
-        before = self.state, self.param_groups
-        base.load_state_dict(self, state_dict)
-        try:
-            sharded_state.adopt_saved(self, self._front.gradients)
-        except ValueError:
-            self.state, self.param_groups = before
-            raise
-
-    def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
-        """Add parameters, the same ones on every rank."""
-        self._front.widen_state(self)
-        known = {id(p) for p in optimizer_parameters(self)}
-        base.add_param_group(self, param_group)
-        self._front.manage(
-            self._named([p for p in optimizer_parameters(self) if id(p) not in known])
-        )
-
-    methods = {
-        "__doc__": base.__doc__,
-        "__module__": __name__,
-        "step": _make_step(base),
-        "zero_grad": zero_grad,
-        "state_dict": state_dict,
-        "load_state_dict": load_state_dict,
-        "sharded_state_dict": sharded_state_dict,
-        "load_sharded_state_dict": load_sharded_state_dict,
-        "add_param_group": add_param_group,
-    }
-    # The base first: then objects of both classes have one layout and may change between them.
-    return type(base.__name__, (base, _Distributed), methods)
+def _is_none(compression: Any) -> bool:
+    """Whether ``compression`` is none, ours or BytePS'."""
+    return getattr(compression, "__name__", "") in (Uncompressed.__name__, "NoneCompressor")
 
 
 def is_settled(optimizer: Any) -> bool:
-    """Whether a distributed ``optimizer`` stays as it is: nothing is planned or tuned any more."""
+    """Whether the search for the buckets of a distributed ``optimizer`` has come to an end.
+
+    With servers, there are none.
+    """
     front: Front = optimizer._front
-    return front.settled
+    return basics.with_servers() or front.settled
+
+
+def _refuse_others(
+    optimizer: Optimizer, named: Sequence[tuple[str, Tensor]], model: nn.Module | None
+) -> None:
+    """Raises ``RuntimeError`` if another synchroniser exchanges these gradients, or will."""
+    other_synchronisers.refuse_optimizer(optimizer)
+    for name, parameter in named:
+        other_synchronisers.refuse_parameter(name, parameter)
+    for module in () if model is None else model.modules():
+        if other_synchronisers.is_synchroniser(module):
+            other_synchronisers.refuse_module(module, dict(named))
 
 
 def distribute(
@@ -206,9 +91,9 @@ def distribute(
     settings: RuntimeSettings,
     between: BetweenSteps | None = None,
 ) -> Optimizer:
-    """Put a front with ``synchroniser`` behind ``optimizer``; see ``DistributedOptimizer``."""
+    """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``."""
     base = type(optimizer)
-    if issubclass(base, _Distributed):
+    if issubclass(base, Distributed):
         raise ValueError("this optimizer is distributed already")
     if needs_closure(base):
         raise ValueError(
@@ -218,27 +103,36 @@ def distribute(
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: must be at least 1")
     parameters = optimizer_parameters(optimizer)
-    flush_points.let_go_all()
+    stopping.let_go_all()
     named = name_parameters(parameters, named_parameters, model, synchroniser.names)
-    for other in flush_points.live_fronts():
+    if synchroniser.size > 1:
+        _refuse_others(optimizer, named, model)
+    for other in live_fronts():
         other.release(parameters)
     front = Front(
         base, compression, backward_passes_per_step, synchroniser, settings, separable, between
     )
     front.manage(named)
-    flush_points.register(front)
+    stopping.register(front)
     if settings.debug:
         reads.watch()
     if hasattr(optimizer.step, "_wrapped_by_lr_sched"):
-        del optimizer.step  # a scheduler's wrapper of the old method
+        del optimizer.step  # a learning-rate scheduler's wrapper of the old method
     distributed: Any = optimizer
     distributed._front = front
     distributed._synchronize_at_step = True
     distributed._named = lambda new: name_parameters(
         new, None, model, synchroniser.names, len(parameters)
     )
-    optimizer.__class__ = _subclass(base)
+    optimizer.__class__ = distributed_class(base)
     return optimizer
+
+
+def _join_servers(parameters: Sequence[Tensor]) -> None:
+    """Join BytePS, for a script without servers, whose ranks start with rank 0's parameters."""
+    lifecycle.init_once()
+    first = [(f"{next(_compared)}", parameter.detach()) for parameter in parameters]
+    collectives.broadcast_parameters(first, 0, prefix="byteprophet.first.")
 
 
 def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
@@ -251,27 +145,50 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     sync: str = "byteps",
     separable: bool | None = None,
     fusion: int | str = "planned",
+    strategy: str | os.PathLike[str] | None = None,
+    owners: Sequence[int] | None = None,
 ) -> Optimizer:
     """Let ``optimizer`` average gradients over all ranks, during backward and the next forward.
 
-    Returns ``optimizer`` itself, now also with ``synchronize()``, ``skip_synchronize()``,
-    ``no_sync()``, ``finish()`` and ``set_backward_passes_per_step()``.
+    A parameter without a gradient contributes zeros.
 
-    ``named_parameters``: as ``model.named_parameters()`` gives them, the same names on every rank.
-    Default: those of ``model`` if that is given, else numbers.
-    ``compression``: a member of ``Compression``.
-    ``backward_passes_per_step``: gradients are accumulated over so many backward passes.
-    ``sync``: how gradients become the same on all ranks: ``"byteps"``; or, between the ranks of
-    torch.distributed's default group and without servers, ``"allreduce"``, ``"dear"`` or
-    ``"dear-planned"`` (docs/allreduce.md). Then all ranks begin with rank 0's parameters.
-    ``fusion``: without servers, which gradients travel together: ``"planned"`` from what the first
-    iterations show; neighbours of up to so many bytes; of a size that is searched (``"tuned"``); or
-    four layers each (``"near-layer"``).
-    ``separable``: whether the optimizer updates every parameter on its own. Default: true for the
-    classes in ``torch.optim``; false for others, whose ``step()`` then waits for all gradients.
+    Args:
+        optimizer: any optimizer whose ``step()`` does not need a closure.
+        named_parameters: what ``model.named_parameters()`` returns, with the same names on every
+            rank. By default, the names are those of ``model`` if it is given, else numbers.
+        compression: a member of ``Compression``.
+        backward_passes_per_step: the number of backward passes that add to a gradient before it is
+            sent.
+        model: the model, which supplies names if ``named_parameters`` is not given.
+        sync: how gradients are averaged over all ranks. ``"byteps"`` uses servers.
+            ``"allreduce"``, ``"dear"`` and ``"dear-planned"`` use the ranks of torch.distributed's
+            default group, without servers (docs/allreduce.md). All ranks then start with rank 0's
+            parameters.
+        separable: whether the optimizer updates every parameter independently. The default is True
+            for the classes in ``torch.optim`` and False for others, whose ``step()`` then waits for
+            all gradients.
+        fusion: without servers, how gradients form buckets. ``"planned"``: by a plan made from
+            measurements of the first iterations. A number: neighbours of up to this many bytes.
+            ``"tuned"``: neighbours, with a size that is searched. ``"near-layer"``: four layers
+            per bucket.
+        strategy: the path of a strategy file (docs/formats.md), which replaces ``sync``, ``fusion``
+            and ``owners``; with servers, it also says where gradients go, and in which partitions.
+            The job must have been started with or without servers, as the strategy needs. The
+            default is ``BYTEPROPHET_STRATEGY``.
+        owners: without servers, how much of each gradient every rank sums and, if sharded, updates:
+            one weight for each rank. A rank with a slow link should own less. The default is
+            ``BYTEPROPHET_OWNERS``, or else equal weights.
 
-    A parameter without gradient takes part with zeros. Raises ``ValueError`` for an optimizer that
-    needs a closure, for bad names and for an unknown ``sync``.
+    Returns:
+        ``optimizer`` itself, which now also has ``synchronize()``, ``skip_synchronize()``,
+        ``no_sync()``, ``finish()`` and ``set_backward_passes_per_step()``.
+
+    Raises:
+        ValueError: the optimizer needs a closure, names are bad, or ``sync`` is unknown.
+        UserError: ``strategy`` or ``owners`` do not fit the job.
+        RuntimeError: another synchroniser (DistributedDataParallel, FSDP, DeepSpeed, Horovod,
+            upstream BytePS) handles the same gradients. The first forward or backward may raise
+            this, too.
     """
     if fusion == "near-layer" and named_parameters is None and model is None:
         raise ValueError(
@@ -281,14 +198,46 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     base = type(optimizer)
     elementwise = separable is not False and is_elementwise(optimizer, base)
     settings = RuntimeSettings.from_environment()
-    options = {
+    if strategy is not None:
+        settings = replace(settings, strategy=os.fspath(strategy))
+    given = given_strategy(settings.strategy, sync)
+    if owners is not None:
+        weights = tuple(owners)
+    else:
+        weights = parse_weights(settings.owners, OWNERS) if settings.owners else ()
+    parameters = optimizer_parameters(optimizer)
+    if given is not None:
+        if given.strategy.runtime == BYTEPS and sync != BYTEPS:
+            _join_servers(parameters)
+        sync, fusion, weights = given.strategy.runtime, "planned", given.strategy.owners
+    elif sync == BYTEPS and basics.without_servers():
+        raise ValueError(
+            f"sync={sync!r}: this job has no servers: give sync='dear-planned', or start it with "
+            "servers"
+        )
+    options: dict[str, object] = {
+        "strategy": None if given is None else given.digest,
         "compression": getattr(compression, "__name__", type(compression).__name__),
         "backward_passes_per_step": backward_passes_per_step,
     }
-    synchroniser = make_synchroniser(sync, elementwise, fusion, settings.timeout_s, options)
+    device_type = parameters[0].device.type if parameters else "cpu"
+    synchroniser = make_synchroniser(
+        sync,
+        elementwise,
+        fusion,
+        settings.timeout_s,
+        options,
+        device_type,
+        settings.fusion_bytes if _is_none(compression) else 0,
+        given,
+        settings.strategy,
+        weights,
+    )
     if synchroniser.size == 1:
-        settings = replace(settings, overlap=False)  # nothing travels
-    return distribute(
+        settings = replace(settings, overlap=False)  # nothing is sent
+    if sync != BYTEPS:
+        lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
+    distributed: Any = distribute(
         optimizer,
         named_parameters,
         compression,
@@ -297,11 +246,26 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         separable=separable,
         synchroniser=synchroniser,
         settings=settings,
-        between=between_steps(sync, synchroniser, settings, fusion),
+        between=between_steps(sync, synchroniser, settings, fusion, given),
     )
+    if settings.region_costs:
+        from byteprophet.torch.regions.probe import measure_and_end
+
+        names = distributed._front.parameter_names()
+        measure_and_end(optimizer, [(names[id(each)], each) for each in parameters], settings)
+    elif given is not None and given.strategy.changes_model:
+        found_strategy, path = given.strategy, settings.strategy
+        if model is not None:
+            install(model, found_strategy, path)
+        else:
+            at_first_forward(parameters, lambda found: install(found, found_strategy, path))
+    return optimizer
 
 
 def flush(optimizer: Optimizer) -> None:
-    """Wait until no update of ``optimizer`` is outstanding; any other optimizer is left alone."""
-    if isinstance(optimizer, _Distributed):
+    """Wait until no update of ``optimizer`` is outstanding.
+
+    Does nothing if it is not a distributed optimizer.
+    """
+    if isinstance(optimizer, Distributed):
         optimizer.finish()

@@ -1,9 +1,9 @@
-"""BYTEPROPHET_PROBE=1: measures the network before the job, by what the job itself will do.
+"""With BYTEPROPHET_PROBE=1, measures the network before the job, through BytePS itself.
 
-All ranks push and pull a few tensors of their own through BytePS, for about a quarter of a second:
-small ones one at a time, which show the delay, and many at once, which show bandwidth and the cost
-of a message. They go through the policy, so one that learns from acknowledgements starts with an
-estimate; where the network is monitored its samples of the probe are kept.
+All ranks push and pull a few test tensors for about a quarter of a second. A small tensor sent
+alone shows the delay. Many tensors sent at once show the bandwidth and the cost of a message. All
+of them pass through the policy, so a policy that learns from acknowledgements starts with an
+estimate. If the network is monitored, the samples of the probe are kept.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ import torch
 from byteps.torch import ops
 from torch import Tensor
 
-from byteprophet.errors import UserError
-from byteprophet.network import monitoring
+from byteprophet.errors import UserError, one_line
 from byteprophet.runtime_settings import flag
+from byteprophet.session import monitoring
 
 _SECONDS = 0.25
 _MOST_ROUNDS = 32
 _SIZES_BYTES = (4 << 10, 64 << 10, 4 << 20)
-_TOGETHER = 8  # tensors of a size
+_TOGETHER = 8  # tensors of each size but the largest
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether to probe. Exits with status 2 for a wrong variable."""
+    """Whether to probe. Exits with status 2 if the variable has an invalid value."""
     try:
         return flag(environment, monitoring.PROBE_VARIABLE)
     except UserError as error:
-        print(f"byteprophet: error: {error}", file=sys.stderr)
+        print(f"byteprophet: error: {one_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
 def run() -> None:
-    """Probe; every rank of the job calls it at the same place. A job of one rank sends nothing."""
+    """Run the probe. Every rank must call this at the same place.
+
+    In a job of one rank, it does nothing.
+    """
     if int(ops.size()) == 1:
         return
     tensors = {
@@ -48,11 +51,11 @@ def run() -> None:
     for name in tensors:
         ops.declare(name)
     clock_name, clock = next(iter(tensors.items()))
-    _push_pull(tensors)  # a key's first push is a barrier
+    _push_pull(tensors)  # the first push of a key is a barrier, so it is not timed
     begun_s = time.monotonic()
     for _ in range(_MOST_ROUNDS):
         _push_pull(tensors)
-        # The mean of all ranks' times, so that all stop after the same round.
+        # Average the elapsed time over all ranks, so that all stop after the same round.
         clock[0] = time.monotonic() - begun_s
         _push_pull({clock_name: clock})
         if clock[0] >= _SECONDS:

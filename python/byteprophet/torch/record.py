@@ -1,27 +1,28 @@
-"""``record``: spans of a training loop that does without BytePS.
+"""``record``: records spans of a training loop without BytePS.
 
     with bps.record(model, directory="runs/mine"):
         train(model)
 
-For one process and for ``DistributedDataParallel``, given the wrapped model. What is recorded is
-described in ``layer_spans.py``; an iteration is from one training forward of ``model`` to the next.
-UPDATE is a whole ``step()`` of an optimizer, COLLECTIVE a bucket of DistributedDataParallel
-(``ddp_spans.py``). Spans are saved every 0.25 s, at exit and after SIGTERM.
+Works for one process and for ``DistributedDataParallel`` (pass the wrapped model).
+``recording/layer_spans.py`` describes the spans. An iteration lasts from one training forward of
+``model`` to the next. An UPDATE span is a whole ``step()`` of an optimizer. A COLLECTIVE span is a
+bucket of DistributedDataParallel (``recording/ddp_spans.py``). Spans are saved every 0.25 s, at
+exit and after SIGTERM. In a job of ``byteprophet run --record`` without servers, a model is
+recorded as soon as a script wraps it in DistributedDataParallel.
 
-Threads: ``start`` and ``stop`` in the thread that trains, outside of forward and backward.
+Threads: call ``start`` and ``stop`` in the training thread, outside of forward and backward.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from torch import Tensor, distributed, nn
-from torch.nn.modules import module as hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -29,20 +30,24 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from byteprophet.observe import process as observing
 from byteprophet.observe import recording
 from byteprophet.observe.observer import NoTransfers, Observer
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.span_recording import SpanConsumer
 from byteprophet.observe.windows import Windows
+from byteprophet.session import process as observing
 from byteprophet.timeline.tables import Kind
-from byteprophet.torch import ddp_spans, flush_points
-from byteprophet.torch.layer_spans import LayerSpans
-from byteprophet.torch.stopwatch import is_training_forward
+from byteprophet.torch.live_fronts import live_fronts
+from byteprophet.torch.recording import ddp_spans
+from byteprophet.torch.recording.layer_spans import LayerSpans
+from byteprophet.torch.recording.stopwatch import is_training_forward
+from byteprophet.torch.tensors import module_calls
+
+_unasked: Record | None = None
 
 
 class Record:
-    """What ``record`` returns: records from ``start`` to ``stop``, or within ``with``."""
+    """Records a model's training from ``start`` to ``stop``, or within a ``with`` block."""
 
     def __init__(self, model: nn.Module, directory: Path, windows: Windows) -> None:
         self._model = model
@@ -53,17 +58,23 @@ class Record:
         self._named: list[tuple[str, nn.Parameter]] = list(inner.named_parameters())
         self._layers = LayerSpans(self._log, self._declared)
         self._handles: list[Any] = []
-        self._steps_begun_ns: dict[int, int] = {}  # of optimizers, by id
+        self._end_listening: Callable[[], None] = lambda: None
+        self._steps_begun_ns: dict[int, int] = {}  # of current steps, by id of the optimizer
         self._observer: Observer | None = None
 
     def start(self) -> None:
-        """Record from the next forward on, in a file of its own; iterations count from 1.
+        """Record from the next forward on. Iterations count from 1.
 
-        ``RuntimeError`` where a ``DistributedOptimizer`` lives: there is ``start_recording``.
+        Each start writes a new file. Raises ``RuntimeError`` if this process has a
+        ``DistributedOptimizer``; use ``start_recording`` then.
         """
+        global _unasked
         if self._observer is not None:
             return
-        if flush_points.live_fronts():
+        if _unasked is not None and _unasked is not self:
+            _unasked.stop()
+            _unasked = None
+        if live_fronts():
             raise RuntimeError(
                 "byteprophet: record() is for training without BytePS; this process has a "
                 "DistributedOptimizer: call start_recording()"
@@ -73,29 +84,37 @@ class Record:
         self._log.start(self._windows, 0)
         self._observer = Observer(NoTransfers(), [consumer])
         observing.observe(self._observer)
-        atexit.register(self.stop)
+        atexit.register(self._stop_at_exit)
+        self._end_listening = module_calls.listen(self._before_forward)
         self._handles = [
-            hooks.register_module_forward_pre_hook(self._before_forward),
             register_optimizer_step_pre_hook(self._before_step),
             register_optimizer_step_post_hook(self._after_step),
             *(self._hook(name, p) for name, p in self._named if p.requires_grad),
         ]
         if isinstance(self._model, DistributedDataParallel):
-            ddp_spans.attach(self._model, self._log)
+            ddp_spans.attach(self._model, self._log, self._declared(), self._directory)
         self._layers.refresh()
 
     def stop(self) -> None:
-        """Complete the file; again: nothing happens. The model is as it was before ``start``."""
-        observer, self._observer = self._observer, None
-        if observer is None:
-            return
-        atexit.unregister(self.stop)
+        """Stop recording, complete the file and remove the hooks. A second call does nothing."""
+        if self._observer is not None:
+            self._log.begin_iteration(self._log.iteration + 1)  # ends the last one
+            self._end(self._observer)
+
+    def _stop_at_exit(self) -> None:
+        """Stop recording, without a span of the last iteration: nobody knows when it ended."""
+        if self._observer is not None:
+            self._end(self._observer)
+
+    def _end(self, observer: Observer) -> None:
+        self._observer = None
+        atexit.unregister(self._stop_at_exit)
+        self._end_listening()
         for handle in self._handles:
             handle.remove()
         self._handles = []
         if isinstance(self._model, DistributedDataParallel):
             ddp_spans.detach(self._model)
-        self._log.begin_iteration(self._log.iteration + 1)  # ends the last one
         observing.end(observer)
         self._layers.refresh()
 
@@ -135,16 +154,37 @@ class Record:
             self._log.add(Kind.UPDATE, "optimizer", begun_ns, self._log.clock())
 
 
+def record_unasked(model: DistributedDataParallel) -> None:
+    """Record ``model`` if the job is to be recorded and its script does not do so itself.
+
+    Only the first model of a process is recorded. A script that calls ``record`` later has the last
+    word.
+    """
+    global _unasked
+    wanted = recording.check(os.environ) and os.environ.get("BYTEPROPHET_RUN")
+    of_byteps = os.environ.get("DMLC_ROLE")
+    if not wanted or of_byteps or _unasked is not None or observing.joined() or live_fronts():
+        return
+    _unasked = record(model)
+    _unasked.start()
+
+
 def record(
     model: nn.Module,
     directory: str | Path | None = None,
     steps: tuple[int, int] | None = None,
 ) -> Record:
-    """Record the training of ``model``: ``<directory>/events/spans-worker-<rank>.arrows``.
+    """Record the training of ``model`` in ``<directory>/events/spans-worker-<rank>.arrows``.
 
-    ``directory``: default: the run directory that ``byteprophet run`` gave. ``steps``: the first
-    iteration, from 1, and the one to stop before; default: those of ``--record-steps``, else all.
-    ``ValueError`` where there is no directory; ``UserError`` for steps that are no window.
+    Args:
+        model: the model, or the ``DistributedDataParallel`` that wraps it.
+        directory: by default, the run directory that ``byteprophet run`` has set.
+        steps: the first iteration to record, from 1, and the first one after it not to record. By
+            default, those of ``--record-steps``, or all.
+
+    Raises:
+        ValueError: there is no directory.
+        UserError: ``steps`` is not a valid range.
     """
     place = directory or os.environ.get("BYTEPROPHET_RUN")
     if not place:

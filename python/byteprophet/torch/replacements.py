@@ -1,4 +1,4 @@
-"""Puts ours in the place of BytePS' functions, for scripts that import ``byteps.torch``."""
+"""Replaces BytePS' functions with ours, for scripts that import ``byteps.torch``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from byteprophet.torch import collectives, lifecycle
 from byteprophet.torch.optimizer import DistributedOptimizer, Uncompressed
+from byteprophet.torch.sync import basics, compressed
 
 
 def cross_barrier(
@@ -21,7 +22,7 @@ def cross_barrier(
     backward_passes_per_step: int = 1,
     num_steps: int = 10**6,
 ) -> Optimizer:
-    """``byteps.torch.cross_barrier.CrossBarrier``, which is what our optimizer does anyway."""
+    """Replaces ``byteps.torch.cross_barrier.CrossBarrier``. Our optimizer does the same anyway."""
     return DistributedOptimizer(
         optimizer, named_parameters, compression, backward_passes_per_step, model=model
     )
@@ -32,6 +33,7 @@ _REPLACEMENTS: dict[str, dict[str, Any]] = {
         "DistributedOptimizer": DistributedOptimizer,
         "broadcast_optimizer_state": collectives.broadcast_optimizer_state,
         "broadcast_parameters": collectives.broadcast_parameters,
+        "declare": compressed.declare,
         "init": lifecycle.init,
         "push_pull": collectives.push_pull,
         "resume": lifecycle.resume,
@@ -48,7 +50,25 @@ _REPLACEMENTS: dict[str, dict[str, Any]] = {
 }
 
 
+_WITHOUT_SERVERS = {
+    "byteps_push_pull": basics.push_pull_async_inplace,
+    "local_rank": basics.local_rank,
+    "local_size": basics.local_size,
+    "poll": basics.poll,
+    "push_pull_async": collectives.push_pull_async,
+    "push_pull_async_inplace": basics.push_pull_async_inplace,
+    "push_pull_inplace": basics.push_pull_inplace,
+    "rank": basics.rank,
+    "size": basics.size,
+    "synchronize": basics.synchronize,
+}
+"""What BytePS itself does in a job with servers; in each of its modules."""
+
+
 def install(module: ModuleType) -> None:
-    """Replace what ``module``, one of BytePS', offers under the names above."""
-    for name, replacement in _REPLACEMENTS[module.__name__].items():
+    """Replace the functions of ``module``, one of BytePS' modules, that are listed above."""
+    changed = dict(_REPLACEMENTS[module.__name__])
+    if basics.without_servers():
+        changed |= {n: call for n, call in _WITHOUT_SERVERS.items() if hasattr(module, n)}
+    for name, replacement in changed.items():
         setattr(module, name, replacement)

@@ -1,12 +1,12 @@
 """A Gaussian process and expected improvement, for a few dozen noisy measurements.
 
-Kernel: Matern 5/2 with one length per dimension; values are standardised, so its variance is 1.
-Lengths and noise are those of the highest posterior density, under wide log-normal priors that
-keep a handful of points from being explained as pure noise or as unrelated. Inputs are in [0, 1].
+The kernel is Matern 5/2 with one length per dimension. Values are standardised, so the kernel's
+variance is 1. Lengths and noise maximise the posterior density. Their wide log-normal priors keep a
+handful of points from being explained as pure noise or as unrelated. Inputs are in [0, 1].
 
-A hundred lines on scipy: Optuna's GPSampler would bring torch, SQLAlchemy and its own search of a
-continuous space, while all candidates can be asked about here, and the same numbers give the same
-answers.
+This takes a hundred lines on scipy. Optuna's GPSampler would bring torch, SQLAlchemy and a search
+of a continuous space. Here, the model can be evaluated at all candidates, and equal inputs give
+equal results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scipy.special import ndtr
 
 Floats = npt.NDArray[np.float64]
 
-_LENGTH, _NOISE = 0.5, 0.1  # most likely beforehand; noise as a standard deviation
+_LENGTH, _NOISE = 0.5, 0.1  # modes of the priors; noise as a standard deviation
 _SPREAD = 1.0  # of their logarithms
 _BOUNDS_LENGTH, _BOUNDS_NOISE = (0.05, 10.0), (1e-3, 1.0)
 _JITTER = 1e-8
@@ -30,7 +30,7 @@ _JITTER = 1e-8
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of the noiseless function: mean and standard deviation, shape (points,)."""
+    """Mean and standard deviation of the noiseless function, shape (points,)."""
 
     mean: Floats
     deviation: Floats
@@ -69,7 +69,7 @@ class GaussianProcess:
         return self._scale
 
     def predict(self, points: Floats) -> Prediction:
-        """At ``points``, shape (m, dimensions)."""
+        """The prediction at ``points``, shape (m, dimensions)."""
         cross = _matern(points, self._points, self._lengths)
         solved = solve_triangular(self._factor[0], cross.T, lower=True)
         variance = np.maximum(0.0, 1.0 - np.sum(solved**2, axis=0))
@@ -103,7 +103,7 @@ class GaussianProcess:
 
 
 def expected_improvement(prediction: Prediction, best: float, margin: float) -> Floats:
-    """How far below ``best - margin`` each point's value is expected to be, where it is below.
+    """The expected amount by which each point's value is below ``best - margin``.
 
     0 for a point whose value is known to be higher. ``margin`` is xi in the literature.
     """
@@ -124,6 +124,6 @@ def _matern(one: Floats, other: Floats, lengths: Floats) -> Floats:
 
 
 def _distance(difference: Floats) -> Floats:
-    """Of points ``difference``, shape (n, m, dimensions), apart; times the square root of 5."""
+    """Distance of points with ``difference``, shape (n, m, dimensions), times the root of 5."""
     result: Floats = np.sqrt(5.0 * np.sum(difference**2, axis=2))
     return result

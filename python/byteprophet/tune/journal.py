@@ -1,51 +1,51 @@
-"""``tuning.jsonl`` in the run directory: what was tried, one JSON object per line.
+"""``tuning.jsonl`` in the run directory: the trials, one JSON object per line.
 
-Written by rank 0, line by line, so that a job that is ended leaves what it knew. Format:
+Rank 0 writes each line at once, so a job that is ended early keeps its trials. Format:
 docs/formats.md.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import LARGEST_LOG_BYTES, parse_json, read_bytes
+from byteprophet.whole_files import AppendedFile, OneWarning
 
 NAME = "tuning.jsonl"
 SCHEMA = 1
 
 
 class Journal:
-    """``directory`` None: nobody asked for a file."""
+    """Appends lines to the file in ``directory``; None: writes no file."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = None if directory is None else directory / NAME
+        self._or_else = OneWarning("trials are not saved; training continues")
 
     def write(self, **fields: Any) -> None:
-        """One line. One that cannot be written is the last: a warning, as training goes on."""
+        """Write one line. If that fails, warn and write no more; training continues."""
         if self._path is None:
             return
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"schema": SCHEMA, **fields}) + "\n")
-        except OSError as error:
-            print(f"byteprophet: warning: {self._path}: {error.strerror}", file=sys.stderr)
-            self._path = None
+        path, self._path = self._path, None
+        with self._or_else.instead():
+            file = AppendedFile(path)
+            try:
+                file.append((json.dumps({"schema": SCHEMA, **fields}) + "\n").encode())
+            finally:
+                file.close()
+            self._path = path
 
 
 def read_journal(directory: Path) -> list[dict[str, Any]]:
     """All lines of the run in ``directory``; UserError names what is not one."""
     path = directory / NAME
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
     entries = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_bytes(path, LARGEST_LOG_BYTES).splitlines(), 1):
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError as error:
             raise UserError(f"{path}: line {number}: {error}") from None
         if not isinstance(entry, dict) or entry.get("schema") != SCHEMA:

@@ -1,4 +1,4 @@
-"""What tuning was asked for: ``BYTEPROPHET_TUNE=ITERATIONS`` or ``ITERATIONS:NAME,NAME``."""
+"""The request to tune: ``BYTEPROPHET_TUNE=ITERATIONS`` or ``ITERATIONS:NAME,NAME``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 from byteprophet.tune.space import Settings, candidates, free_settings
 
 VARIABLE = "BYTEPROPHET_TUNE"
 TRIALS = 25
 SETTLING = 3
-"""Iterations of a window that are not measured: in the first the choice travels, the second still
-has transfers of the settings before, in the third servers fit their second buffers."""
+"""Iterations of a window that are not measured. During the first, the choice is broadcast; during
+the second, transfers with the previous settings remain; in the third, servers resize their second
+buffers."""
 _LEAST_ITERATIONS = TRIALS * (SETTLING + 1)
 
 
@@ -20,7 +22,7 @@ _LEAST_ITERATIONS = TRIALS * (SETTLING + 1)
 class Request:
     """Tune the settings ``free`` of ``scheduler`` in ``iterations``; the others stay as they are.
 
-    UserError where that cannot be.
+    UserError if that is impossible.
     """
 
     scheduler: str
@@ -50,14 +52,15 @@ class Request:
 
 
 def parse_request(text: str, scheduler: str, settings: Mapping[str, int]) -> Request | None:
-    """What ``text``, the variable's value, asks of ``scheduler``; ``None``: no tuning ("", "0").
+    """Parse ``text``, the variable's value for ``scheduler``; ``None``: no tuning ("", "0").
 
-    ``settings`` are the scheduler's, complete. UserError names what is wrong.
+    ``settings`` are all of the scheduler's settings. UserError names what is wrong.
     """
     count, _, names = text.partition(":")
     if count.strip() in ("", "0") and not names:
         return None
-    if not count.strip().isdecimal():
+    iterations = whole_number(count.strip())
+    if iterations is None:
         raise UserError(f"{VARIABLE}={text}: use ITERATIONS or ITERATIONS:SETTING,SETTING")
     free = tuple(name.strip() for name in names.split(",")) if names else free_settings(scheduler)
-    return Request(scheduler, settings, int(count), free)
+    return Request(scheduler, settings, iterations, free)

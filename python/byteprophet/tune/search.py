@@ -1,10 +1,11 @@
-"""Which settings to try next, and which one to keep.
+"""Chooses the settings to try next, and those to keep.
 
-Ten random candidates first, or those that the caller names; then the one of which the Gaussian
-process expects the largest improvement (xi = 0.1 standard deviations of what was measured so far,
-on the logarithm of the time), as ByteScheduler does. The last trials measure again whatever has the
-lowest mean: the best of many noisy measurements mostly was lucky. Kept is the lowest mean of more
-than one measurement.
+The first trials use ten random candidates, or those that the caller names. Each following trial
+uses the candidate with the largest improvement that the Gaussian process expects, as ByteScheduler
+does (xi = 0.1 standard deviations of the measurements so far, of the logarithm of the time). The
+last trials repeat the candidate with the lowest mean, because the best of many noisy measurements
+is usually partly luck. Of the candidates measured more than once, the one with the lowest mean is
+kept.
 
 The same seed and measurements give the same trials.
 """
@@ -27,8 +28,8 @@ _MARGIN = 0.1
 class Search:
     """Minimises a noisy, positive function of settings in ``trials`` measurements.
 
-    Ask, measure, tell; in turns, until ``ask`` gives ``None``. ``trials``: at least 1.
-    ``first``: candidates to begin with in place of random ones.
+    Call ``ask``, measure, and call ``tell``, until ``ask`` returns ``None``. ``trials``: at least
+    1. ``first``: candidates to begin with in place of random ones.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Search:
         return "model" if len(set(self._chosen)) < len(self._candidates) else "confirm"
 
     def ask(self) -> Settings | None:
-        """What to measure now, the same until ``tell``; ``None``: all trials are made."""
+        """The settings to measure now, unchanged until ``tell``; ``None``: all trials are done."""
         if self.trial == self._trials:
             return None
         if len(self._chosen) == self.trial:
@@ -73,7 +74,7 @@ class Search:
         return dict(self._candidates[self._chosen[-1]])
 
     def tell(self, value: float) -> None:
-        """What came out for the candidate asked for. ``ValueError`` unless it is positive."""
+        """Report the measurement of the settings asked for. ``ValueError`` unless positive."""
         if len(self._chosen) == self.trial:
             raise ValueError("tell() without ask()")
         if not 0 < value < math.inf:
@@ -81,12 +82,12 @@ class Search:
         self._values.append(value)
 
     def best(self) -> Settings:
-        """What to keep: of those measured more than once, if any, the one with the lowest mean."""
+        """The settings to keep: lowest mean, of those measured more than once if there are any."""
         twice = {c for c in self._chosen if self._chosen.count(c) > 1}
         return dict(self._candidates[self._lowest(twice or set(self._chosen))])
 
     def mean(self, settings: Mapping[str, int]) -> float:
-        """Of what was measured for ``settings``."""
+        """The mean of the measurements of ``settings``."""
         return self._means()[self._candidates.index(dict(settings))]
 
     def _next(self) -> int:
@@ -97,7 +98,7 @@ class Search:
             return self._lowest(set(self._chosen))
         values = np.log(np.array(self._values))
         process = GaussianProcess(self._points[self._chosen], values)
-        # A noisy minimum is lower than what it was measured of.
+        # The lowest noisy measurement is below the function's value, so use the predictions.
         best = float(process.predict(self._points[self._chosen]).mean.min())
         untried = np.setdiff1d(np.arange(len(self._candidates)), self._chosen)
         prediction = process.predict(self._points[untried])
@@ -116,7 +117,7 @@ class Search:
 
 
 def _unit_points(candidates: Sequence[Settings]) -> Floats:
-    """Logarithms of the candidates' values, each setting's stretched to [0, 1]: shape (n, d)."""
+    """Logarithms of the candidates' values, each setting's scaled to [0, 1]: shape (n, d)."""
     points = np.log2([[float(value) for value in each.values()] for each in candidates])
     span = np.ptp(points, axis=0)
     result: Floats = (points - points.min(axis=0)) / np.where(span > 0, span, 1.0)

@@ -1,7 +1,7 @@
 """The settings to choose from, per scheduler, as data.
 
-Powers of two, for credit also one value between: neighbours differ by a few percent at most, and
-there are few enough to ask the model about every one of them.
+Values are powers of two; credit also has one value between each two. Neighbours differ by a few
+percent at most, and the candidates are few enough to evaluate the model at all of them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from itertools import product
 from byteprophet.errors import UserError
 
 _KIB, _MIB = 1 << 10, 1 << 20
-_MOST_MESSAGES = 256  # that any policy has in flight per server: more credit changes nothing
+_MOST_MESSAGES = 256  # most messages that any policy has in flight per server; more has no effect
 
 Settings = dict[str, int]
 
 
 @dataclass(frozen=True)
 class Space:
-    """``values`` by setting, each in ascending order; ``allows`` says which combinations count."""
+    """``values`` by setting, in ascending order; ``allows`` tells which combinations are useful."""
 
     values: Mapping[str, tuple[int, ...]]
     allows: Callable[[Mapping[str, int]], bool] = lambda settings: True
@@ -57,23 +57,25 @@ SPACES: Mapping[str, Space] = {
 
 
 def free_settings(scheduler: str, pinned: Collection[str] = ()) -> tuple[str, ...]:
-    """What can be tuned in ``scheduler``, less what is ``pinned``; UserError if that is nothing."""
+    """The settings of ``scheduler`` that can be tuned and are not ``pinned``; UserError if none."""
     if scheduler not in SPACES:
         raise UserError(
             f"scheduler {scheduler!r} has nothing to tune; these have: {', '.join(SPACES)}"
         )
     free = tuple(name for name in SPACES[scheduler].values if name not in pinned)
     if not free:
-        raise UserError(f"scheduler {scheduler!r}: nothing is left to tune, all is given")
+        raise UserError(
+            f"scheduler {scheduler!r}: nothing is left to tune, because all settings are given"
+        )
     return free
 
 
 def candidates(
     scheduler: str, free: Collection[str], settings: Mapping[str, int]
 ) -> list[Settings]:
-    """Every choice for the ``free`` settings, in a fixed order; the others are as in ``settings``.
+    """Every choice of the ``free`` settings, in a fixed order; the others are as in ``settings``.
 
-    UserError if a name cannot be tuned, or nothing fits the others.
+    UserError if a name cannot be tuned, or no choice suits the other settings.
     """
     space = SPACES[scheduler] if scheduler in SPACES else Space({})
     unknown = sorted(set(free) - set(space.values))

@@ -11,40 +11,32 @@ speed. No bursts are declared: every gradient is ready when its layer's backward
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError
-from byteprophet.workload.bert import bert_base
-from byteprophet.workload.densenet import densenet201
+from byteprophet.input_files import is_there
 from byteprophet.workload.files import read_toml
 from byteprophet.workload.generate import generate, seed_in
-from byteprophet.workload.gpt2 import gpt2
-from byteprophet.workload.inception import inception_v3, inception_v4
-from byteprophet.workload.layers import Parameter, to_workload
 from byteprophet.workload.model import Workload
-from byteprophet.workload.resnet import resnet18, resnet50, resnet152
-from byteprophet.workload.vgg import vgg19
 
 
 @dataclass(frozen=True)
 class _Builtin:
-    parameters: Callable[[], list[Parameter]]
     batch_size: int
     compute_ns: int  # forward and backward together; a third is forward
 
 
 _BUILTINS = {
-    "resnet18": _Builtin(resnet18, batch_size=64, compute_ns=400_000_000),
-    "resnet50": _Builtin(resnet50, batch_size=64, compute_ns=900_000_000),
-    "resnet152": _Builtin(resnet152, batch_size=32, compute_ns=1_270_000_000),
-    "inception-v3": _Builtin(inception_v3, batch_size=32, compute_ns=630_000_000),
-    "inception-v4": _Builtin(inception_v4, batch_size=32, compute_ns=1_350_000_000),
-    "densenet201": _Builtin(densenet201, batch_size=32, compute_ns=470_000_000),
-    "vgg19": _Builtin(vgg19, batch_size=32, compute_ns=1_350_000_000),
-    "bert-base": _Builtin(bert_base, batch_size=32, compute_ns=780_000_000),
-    "gpt2": _Builtin(gpt2, batch_size=4, compute_ns=1_250_000_000),
+    "resnet18": _Builtin(batch_size=64, compute_ns=400_000_000),
+    "resnet50": _Builtin(batch_size=64, compute_ns=900_000_000),
+    "resnet152": _Builtin(batch_size=32, compute_ns=1_270_000_000),
+    "inception-v3": _Builtin(batch_size=32, compute_ns=630_000_000),
+    "inception-v4": _Builtin(batch_size=32, compute_ns=1_350_000_000),
+    "densenet201": _Builtin(batch_size=32, compute_ns=470_000_000),
+    "vgg19": _Builtin(batch_size=32, compute_ns=1_350_000_000),
+    "bert-base": _Builtin(batch_size=32, compute_ns=780_000_000),
+    "gpt2": _Builtin(batch_size=4, compute_ns=1_250_000_000),
 }
 
 
@@ -61,11 +53,15 @@ def load(name_or_path: str | Path) -> Workload:
     name = str(name_or_path)
     builtin = _BUILTINS.get(name)
     if builtin is not None:
-        return to_workload(name, builtin.batch_size, builtin.compute_ns, builtin.parameters())
+        # Imported here: most of who imports workloads loads none of these.
+        from byteprophet.workload.networks.by_name import NETWORKS
+        from byteprophet.workload.networks.layers import to_workload
+
+        return to_workload(name, builtin.batch_size, builtin.compute_ns, NETWORKS[name]())
     seed = seed_in(name)
     if seed is not None:
         return generate(seed)
-    if not Path(name_or_path).exists():
+    if not is_there(name_or_path):
         raise UserError(
             f"workload '{name}' is neither built in ({', '.join(_BUILTINS)}) nor random:SEED"
             " nor a file"

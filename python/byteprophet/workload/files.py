@@ -15,7 +15,6 @@ Errors are ``UserError`` and name file, tensor (counted from 1) and field.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,8 @@ from typing import Any
 import tomli_w
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import parse_table, read_text
 from byteprophet.workload.model import Tensor, Workload, tensor_label
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _WORKLOAD_FIELDS = ("name", "batch_size", "tensor")
 _TENSOR_FIELDS = ("name", "size_bytes", "forward_ns", "backward_ns")
@@ -66,28 +61,6 @@ def to_toml(workload: Workload) -> str:
             fields["burst"] = tensor.burst
         parts.append("\n[[tensor]]\n" + tomli_w.dumps(fields))
     return "".join(parts)
-
-
-def read_text(path: str | Path) -> str:
-    """The file's text; a ``UserError`` where it cannot be read as UTF-8."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"{path}: cannot be read: {reason}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
-
-
-def parse_table(text: str, source: str) -> dict[str, Any]:
-    """The TOML table in ``text``; a ``UserError`` where it is empty or not TOML."""
-    try:
-        table: dict[str, Any] = tomllib.loads(text)
-    except ValueError as error:  # TOMLDecodeError is one; another is of a number of 5000 digits
-        raise UserError(f"{source}: is not TOML: {error}") from None
-    if not table:
-        raise UserError(f"{source}: is empty")
-    return table
 
 
 def check_fields(

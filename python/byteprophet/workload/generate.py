@@ -1,4 +1,4 @@
-"""Workloads that nobody has seen: made from a seed, unlike any named network, always valid.
+"""Workloads made from a seed: unlike any named network, and always valid.
 
 A seed chooses, each on its own:
 
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 from byteprophet.workload.model import FLOAT32_BYTES, Tensor, Workload, distribute
 
 PREFIX = "random:"
@@ -35,10 +36,10 @@ def seed_in(name: str) -> int | None:
     """The seed in ``random:SEED``; None for other names, UserError where it is no number."""
     if not name.startswith(PREFIX):
         return None
-    text = name.removeprefix(PREFIX)
-    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+    seed = whole_number(name.removeprefix(PREFIX))
+    if seed is None:
         raise UserError(f"workload '{name}': the seed must be a whole number, e.g. {PREFIX}7")
-    return int(text)
+    return seed
 
 
 def generate(seed: int) -> Workload:

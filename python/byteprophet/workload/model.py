@@ -173,7 +173,7 @@ def _check_bursts(tensors: tuple[Tensor, ...]) -> None:
     for position, tensor in enumerate(tensors, start=1):
         if tensor.burst is not None and tensor.burst in closed:
             raise UserError(
-                f"{tensor_label(position, tensor.name)}: burst {tensor.burst} was left before, "
+                f"{tensor_label(position, tensor.name)}: burst {tensor.burst} is interrupted: "
                 "the tensors of a burst must be next to each other"
             )
         if previous is not None and previous != tensor.burst:

@@ -1,7 +1,7 @@
-"""``config.toml`` of a run, checked for those who read a run that is over.
+"""Reads and checks ``config.toml`` of a finished run.
 
-The launcher writes it (``launcher/rundir.py``). Checked are the fields by which a recorded job is
-understood; others are left as they are.
+The launcher writes it (``launcher/rundir.py``). The fields that describe the recorded job are
+checked; others stay as they are.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from byteprophet import schedulers
 from byteprophet.errors import UserError
+from byteprophet.input_files import parse_table, read_text
 from byteprophet.network import payload_bps
-from byteprophet.workload.files import parse_table, read_text
 
 _LARGEST = 1 << 62
 _MOST_ROLES = 1 << 16
@@ -50,6 +50,12 @@ def link_limits_bps(config: Mapping[str, Any]) -> list[int | None]:
     return [payload_bps(limit_bps) for limit_bps in limits_bps]
 
 
+def server_limits_bps(config: Mapping[str, Any]) -> list[int | None]:
+    """Payload of each server's link, as it was limited; None: it was not."""
+    own_bps = config.get("server_bandwidth_bps", {})
+    return [payload_bps(own_bps.get(str(n))) for n in range(config["servers"])]
+
+
 def _checked(config: dict[str, Any]) -> dict[str, Any]:
     for name, (least, most, usual) in _WHOLE.items():
         if usual is not None:
@@ -57,7 +63,11 @@ def _checked(config: dict[str, Any]) -> dict[str, Any]:
         if name not in config:
             raise UserError(f"{name} is missing")
         _check_whole(name, config[name], least, most)
-    for name, least in (("settings", -_LARGEST), ("worker_bandwidth_bps", 1)):
+    for name, least in (
+        ("settings", -_LARGEST),
+        ("worker_bandwidth_bps", 1),
+        ("server_bandwidth_bps", 1),
+    ):
         table = config.setdefault(name, {})
         if not isinstance(table, dict):
             raise UserError(f"{name} must be a table, got {table!r}")

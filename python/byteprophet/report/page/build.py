@@ -3,9 +3,10 @@
 The page forbids itself, by its content security policy, to fetch anything. Its data is JSON in a
 script element that browsers do not run; what could end that element, or open another, is escaped.
 
-``page.html`` has the frame, ``page.css`` the style. Of the scripts, in this order: ``draw.js``
-makes elements, ``charts.js`` pictures of numbers, ``timeline.js`` the timeline, ``panels.js`` and
-``more_panels.js`` say what each panel shows, ``main.js`` draws them.
+``page.html`` has the frame, ``page.css`` the style. uPlot draws all charts
+(``library.py``). Of our scripts, in this order: ``draw.js`` makes elements, ``charts.js`` and
+``lanes.js`` say how uPlot draws lines and boxes, ``timeline.js`` the timeline. What each panel of a
+page shows, and their order, is in the scripts of its ``Kind``. ``main.js`` puts them into the page.
 """
 
 from __future__ import annotations
@@ -13,17 +14,37 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from byteprophet.diagnose import Diagnosis
 from byteprophet.diagnose.plain import nulls
+from byteprophet.report.page import library
 from byteprophet.report.page.lanes import timeline
 from byteprophet.report.page.series import series
 from byteprophet.whole_files import write_whole
 
-_SCRIPTS = ("draw.js", "charts.js", "timeline.js", "panels.js", "more_panels.js", "main.js")
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of page: the scripts that have its panels, and its last lines, as HTML."""
+
+    panels: tuple[str, ...]
+    footer: str
+
+
+REPORT = Kind(
+    ("panels.js", "more_panels.js"),
+    "Written by <code>byteprophet report</code>. Times of parts are means over iterations, others\n"
+    "medians, unless something else is said. docs/report.md says how each is found.",
+)
+OPTIMIZATION = Kind(
+    ("optimization.js", "optimization_jobs.js"),
+    "Written by <code>byteprophet optimize</code>. Times are medians of an iteration of the\n"
+    "slowest worker. docs/optimizer.md says how each is found.",
+)
 
 _MOST_ITERATIONS = 500
 
@@ -49,13 +70,19 @@ def last_of(data: Mapping[str, Any], most: int = _MOST_ITERATIONS) -> dict[str, 
     }
 
 
-def render(data: Mapping[str, Any]) -> str:
+def render(data: Mapping[str, Any], kind: Kind = REPORT) -> str:
     """The page; ``data`` has all that its scripts read."""
+    scripts = ("draw.js", "charts.js", "lanes.js", "timeline.js", *kind.panels, "main.js")
+    # A directory's name need not be Unicode.
+    title = f"byteprophet: {data['run']}".encode("utf-8", "backslashreplace").decode()
     parts = {
-        "TITLE": html.escape(f"byteprophet: {data['run']}"),
-        "STYLE": _asset("page.css"),
+        "TITLE": html.escape(title),
+        "STYLE": f"{library.style()}\n{_asset('page.css')}",
         "DATA": embedded(data),
-        "SCRIPT": "\n".join(_asset(name) for name in _SCRIPTS),
+        "LICENCE": _asset("uplot-licence.txt"),
+        "LIBRARY": library.script(),
+        "SCRIPT": "\n".join(_asset(name) for name in scripts),
+        "FOOTER": kind.footer,
     }
     # One pass: what is put in is not looked through again.
     pieces = _asset("page.html").split("@@")
@@ -64,7 +91,10 @@ def render(data: Mapping[str, Any]) -> str:
 
 def embedded(data: Any) -> str:
     """JSON that may stand in a script element: ASCII, without what HTML takes for markup."""
-    text = json.dumps(nulls(data), separators=(",", ":"), allow_nan=False)
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # a number that JSON does not have
+        text = json.dumps(nulls(data), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -1,18 +1,13 @@
 // Elements, numbers and colours: what all pictures are made with. No text is ever parsed as HTML.
 
-const SVG = "http://www.w3.org/2000/svg";
-
-function make(namespace, tag, attributes, children) {
-  const element = namespace ? document.createElementNS(namespace, tag) : document.createElement(tag);
+function html(tag, attributes, ...children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value !== null && value !== undefined) element.setAttribute(name, value);
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
-
-const html = (tag, attributes, ...children) => make(null, tag, attributes, children);
-const svg = (tag, attributes, ...children) => make(SVG, tag, attributes, children);
 
 const ms = (ns, digits = 1) => `${(ns / 1e6).toFixed(digits)} ms`;
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
@@ -33,7 +28,8 @@ function duration(ns) {
 const COLOURS = {
   wait: "communication", link_busy: "communication", collective: "communication",
   computation: "computation", compute: "computation", answer: "sum", to_sum: "sum",
-  send: "push", receive: "pull",
+  send: "push", receive: "pull", "reduce-scatter": "push", "all-gather": "pull",
+  updates: "update", "reduce-scatters": "push", "all-gathers": "pull", pushes: "push", servers: "sum", answers: "pull",
 };
 
 // The colour of a part, step or slice: a CSS variable, so that it follows light and dark.
@@ -42,16 +38,11 @@ function colour(kind) {
   return `var(--${COLOURS[name] ?? name})`;
 }
 
+// The value of such a variable now, for a canvas, which does not know variables.
+const paint = (variable) => getComputedStyle(document.documentElement).getPropertyValue(variable.slice(4, -1)).trim();
+
 // Of any number of values, which Math.max(...values) does not take.
 const largest = (values, least = 0) => values.reduce((most, value) => Math.max(most, value), least);
-
-// Round numbers from 0 to at least most, about count of them.
-function ticks(most, count) {
-  const rough = Math.max(most, 1e-12) / count;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) * power;
-  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, index) => index * step);
-}
 
 const tidy = (value) => String(Number(value.toPrecision(6)));
 
@@ -83,7 +74,7 @@ function chooser(label, options, chosen, change) {
   return html("label", null, `${label} `, select);
 }
 
-// One tooltip for the page: of whatever is under the pointer and has data-tip.
+// One tooltip for the page.
 const tip = document.getElementById("tip");
 
 function showTip(text, x, y) {
@@ -94,9 +85,3 @@ function showTip(text, x, y) {
   tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - box.width - 4))}px`;
   tip.style.top = `${y + 18 + box.height > innerHeight ? y - box.height - 10 : y + 18}px`;
 }
-
-document.addEventListener("pointermove", (event) => {
-  if (event.target instanceof HTMLCanvasElement) return; // the timeline finds its own
-  const marked = event.target instanceof Element ? event.target.closest("[data-tip]") : null;
-  showTip(marked ? marked.getAttribute("data-tip") : "", event.clientX, event.clientY);
-});

@@ -11,56 +11,81 @@ are shown that the page stays small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.diagnose import Diagnosis
-from byteprophet.diagnose.computing import NOTHING, Stretches, computing, updating
+from byteprophet.diagnose.computing import NOTHING, computing, updating
 from byteprophet.diagnose.links import DIRECTIONS, carried
-from byteprophet.diagnose.recorded import Ints, Worker
+from byteprophet.diagnose.recorded import Ints, Recorded, Worker
+from byteprophet.order_statistics import distinct
 from byteprophet.timeline.lanes import disjoint_lanes
-from byteprophet.timeline.tables import Kind
+from byteprophet.timeline.tables import Kind, Rows
 
 UNIT_NS = 100
 
 MOST_SLICES = 40_000
 
-_Slice = tuple[int, int, str, str, int]
-"""Begin, end, kind, name, bytes."""
+
+class Slices(NamedTuple):
+    """What one lane shows, shape (n,) each. ``kind``, ``name``: numbers of texts (``Numbers``)."""
+
+    begin_ns: Ints
+    end_ns: Ints
+    kind: Ints
+    name: Ints
+    size_bytes: Ints
+
+    def at(self, which: Any) -> Slices:
+        """Some of them: as an array is indexed."""
+        return Slices(*(column[which] for column in self))
+
+
+class Numbers:
+    """Texts by number, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self.texts: list[str] = []
+
+    def of(self, text: str) -> int:
+        """The number of a text."""
+        if text not in self._known:
+            self._known[text] = len(self.texts)
+            self.texts.append(text)
+        return self._known[text]
+
+    def of_all(self, texts: Sequence[str]) -> Ints:
+        """Of each text."""
+        return np.array([self.of(text) for text in texts], np.int64)
+
+
+Lane = tuple[str, str, Slices]
+"""Role, label, slices."""
 
 
 def timeline(diagnosis: Diagnosis, most: int = MOST_SLICES) -> dict[str, Any]:
-    """Plain data: ``lanes`` have ``slices``, flat: begin, length, kind, name and bytes of each.
+    """Plain data: ``lanes`` have ``slices``, flat: gap, length, kind, name and bytes of each.
 
-    Kinds and names are numbers of ``kinds`` and ``names``. ``iterations``: number, begin and end,
-    of the worker whose critical path it is.
+    The gap is from the end of the slice before, of the first from 0: small numbers make a small
+    page. Kinds and names are numbers of ``kinds`` and ``names``. ``iterations``: number, begin and
+    end, of the worker whose critical path it is.
     """
     run = diagnosis.run
-    lanes = [lane for lane in _lanes(diagnosis) if lane[2]]
+    kinds, names = Numbers(), Numbers()
+    lanes = [lane for lane in _lanes(diagnosis, kinds, names) if len(lane[2].kind)]
     own = run.workers[diagnosis.path.worker]
     count = len(own.starts_ns)
-    per_iteration = sum(len(slices) for _, _, slices in lanes) / count
+    per_iteration = sum(len(slices.kind) for _, _, slices in lanes) / count
     shown = max(1, min(count, int(most / max(1.0, per_iteration))))
     begin_ns = min(int(worker.starts_ns[-shown]) for worker in run.workers)
     end_ns = max(int(worker.ends_ns[-1]) for worker in run.workers)
-    kinds, names = _Numbers(), _Numbers()
-    made = []
-    for role, label, slices in lanes:
-        flat: list[int] = []
-        for since_ns, until_ns, kind, name, size_bytes in slices:
-            if since_ns < end_ns and until_ns > begin_ns:
-                # A slice that reaches over the edge is cut there.
-                since, until = (
-                    (min(max(time_ns, begin_ns), end_ns) - begin_ns) // UNIT_NS
-                    for time_ns in (since_ns, until_ns)
-                )
-                flat += since, until - since, kinds[kind], names[name], size_bytes
-        made.append({"role": role, "label": label, "slices": flat})
+    lanes = [(role, label, _within(slices, begin_ns, end_ns)) for role, label, slices in lanes]
     return {
-        "unit_ns": UNIT_NS,
-        "length": (end_ns - begin_ns) // UNIT_NS,
+        **drawn(lanes, kinds, names, begin_ns, end_ns),
         "left_out": count - shown,
         "iterations": [
             [
@@ -72,95 +97,122 @@ def timeline(diagnosis: Diagnosis, most: int = MOST_SLICES) -> dict[str, Any]:
                 run.iterations[-shown:], own.starts_ns[-shown:], own.ends_ns[-shown:], strict=True
             )
         ],
-        "kinds": kinds.texts,
-        "names": names.texts,
-        "lanes": made,
     }
 
 
-def _lanes(diagnosis: Diagnosis) -> Iterable[tuple[str, str, Sequence[_Slice]]]:
+def drawn(
+    lanes: Sequence[Lane], kinds: Numbers, names: Numbers, begin_ns: int, end_ns: int
+) -> dict[str, Any]:
+    """The lanes between two moments as plain data, with the texts that they use."""
+    kind_texts = _renumber([slices.kind for _, _, slices in lanes], kinds.texts)
+    name_texts = _renumber([slices.name for _, _, slices in lanes], names.texts)
+    return {
+        "unit_ns": UNIT_NS,
+        "length": (end_ns - begin_ns) // UNIT_NS,
+        "kinds": kind_texts,
+        "names": name_texts,
+        "lanes": [
+            {"role": role, "label": label, "slices": _flat(slices, begin_ns)}
+            for role, label, slices in lanes
+        ],
+    }
+
+
+def _within(slices: Slices, begin_ns: int, end_ns: int) -> Slices:
+    """What is seen from ``begin_ns`` to ``end_ns``. A slice that reaches over the edge is cut."""
+    seen = slices.at((slices.begin_ns < end_ns) & (slices.end_ns > begin_ns))
+    return seen._replace(
+        begin_ns=np.maximum(seen.begin_ns, begin_ns), end_ns=np.minimum(seen.end_ns, end_ns)
+    )
+
+
+def _renumber(columns: Sequence[Ints], texts: Sequence[str]) -> list[str]:
+    """Number, in place, what ``columns`` use of ``texts`` in the order in which it comes there."""
+    numbers = dict.fromkeys(np.concatenate([np.zeros(0, np.int64), *columns]).tolist())
+    new = np.zeros(len(texts), np.int64)
+    new[list(numbers)] = np.arange(len(numbers))
+    for column in columns:
+        column[:] = new[column]
+    return [texts[number] for number in numbers]
+
+
+def _flat(slices: Slices, begin_ns: int) -> list[int]:
+    since = (slices.begin_ns - begin_ns) // UNIT_NS
+    until = (slices.end_ns - begin_ns) // UNIT_NS
+    gap = since - np.append(0, until)[: len(since)]
+    columns = gap, until - since, slices.kind, slices.name, slices.size_bytes
+    flat: list[int] = np.stack(columns, axis=1).reshape(-1).tolist()
+    return flat
+
+
+def _lanes(diagnosis: Diagnosis, kinds: Numbers, names: Numbers) -> Iterable[Lane]:
     run = diagnosis.run
-    steps = [
-        (step.begin_ns, step.end_ns, step.kind, f"{step.name} {step.where}".strip(), 0)
-        for step in diagnosis.path.steps
-    ]
-    yield "critical path", "", steps
+    steps = diagnosis.path.steps
+    yield (
+        "critical path",
+        "",
+        Slices(
+            np.array([step.begin_ns for step in steps], np.int64),
+            np.array([step.end_ns for step in steps], np.int64),
+            kinds.of_all([step.kind for step in steps]),
+            names.of_all([f"{step.name} {step.where}".strip() for step in steps]),
+            np.zeros(len(steps), np.int64),
+        ),
+    )
     for index, worker in enumerate(run.workers):
-        yield worker.role, "computes", _stretches(worker, computing(worker))
-        yield worker.role, "updates", _stretches(worker, updating(worker))
+        for label, found in (("computes", computing(worker)), ("updates", updating(worker))):
+            kept = found.kind != NOTHING
+            spans = worker.spans[found.row[kept]]
+            kind, name = _called(worker, spans, kinds, names)
+            times_ns = found.begin_ns[kept], found.end_ns[kept]
+            yield worker.role, label, Slices(*times_ns, kind, name, _sizes(spans))
         for direction, label in zip(DIRECTIONS, ("link up", "link down"), strict=True):
             link = carried(run, index, direction)
-            keys = worker.transfers["key"][link.row].tolist()
-            yield (
-                worker.role,
-                label,
-                [
-                    (begin_ns, end_ns, direction, f"{run.tensor(key)} [{key & 0xFFFF}]", size_bytes)
-                    for begin_ns, end_ns, key, size_bytes in zip(
-                        link.begin_ns.tolist(),
-                        link.end_ns.tolist(),
-                        keys,
-                        link.size_bytes.tolist(),
-                        strict=True,
-                    )
-                ],
-            )
-        rows = np.flatnonzero(worker.spans["kind"] == Kind.COLLECTIVE)
-        yield from _spread(
-            worker.role,
-            "collectives",
-            [_span(worker, row, "collective") for row in rows.tolist()],
-        )
-    for server in np.unique(run.server).tolist():
+            kind = np.full(len(link.row), kinds.of(direction))
+            name = _partitions(run, worker.transfers["key"][link.row], names)
+            slices = Slices(link.begin_ns, link.end_ns, kind, name, link.size_bytes)
+            yield worker.role, label, slices
+        spans = worker.spans[worker.spans["kind"] == Kind.COLLECTIVE]
+        kind, name = _called(worker, spans, kinds, names)
+        slices = Slices(spans["begin_ns"], spans["end_ns"], kind, name, _sizes(spans))
+        yield from _spread(worker.role, "collectives", slices, names)
+    for server in distinct(run.server).tolist():
         own = run.served[run.server == server]
-        passes = np.unique(own[["key", "size_bytes", "sum_begin_ns", "sum_end_ns"]])
-        yield from _spread(
-            f"server-{server}",
-            "sums",
-            [
-                (begin_ns, end_ns, "sum", f"{run.tensor(key)} [{key & 0xFFFF}]", size_bytes)
-                for key, size_bytes, begin_ns, end_ns in passes.tolist()
-                if begin_ns > 0 and end_ns > 0
-            ],
-        )
+        sums = distinct(own[["key", "size_bytes", "sum_begin_ns", "sum_end_ns"]])
+        sums = sums[(sums["sum_begin_ns"] > 0) & (sums["sum_end_ns"] > 0)]
+        kind, name = np.full(len(sums), kinds.of("sum")), _partitions(run, sums["key"], names)
+        slices = Slices(sums["sum_begin_ns"], sums["sum_end_ns"], kind, name, _sizes(sums))
+        yield from _spread(f"server-{server}", "sums", slices, names)
 
 
-def _stretches(worker: Worker, found: Stretches) -> list[_Slice]:
-    columns = (found.begin_ns, found.end_ns, found.row, found.kind)
-    return [
-        (begin_ns, end_ns, *_span(worker, row, Kind(kind).name.lower())[2:])
-        for begin_ns, end_ns, row, kind in zip(*(c.tolist() for c in columns), strict=True)
-        if kind != NOTHING
-    ]
+def _called(worker: Worker, spans: Rows, kinds: Numbers, names: Numbers) -> tuple[Ints, Ints]:
+    """Kind and name of each of the worker's ``spans``."""
+    kind_of = np.array([kinds.of(kind.name.lower()) for kind in Kind])
+    name = _each(spans["name"], lambda number: names.of(worker.names.get(number, "")))
+    return kind_of[spans["kind"]], name
 
 
-def _span(worker: Worker, row: int, kind: str) -> _Slice:
-    span = worker.spans[row]
-    name = worker.names.get(int(span["name"]), "")
-    return int(span["begin_ns"]), int(span["end_ns"]), kind, name, int(span["size_bytes"])
+def _partitions(run: Recorded, keys: npt.NDArray[np.uint64], names: Numbers) -> Ints:
+    """The name of each partition."""
+    return _each(keys, lambda key: names.of(f"{run.tensor(key)} [{key & 0xFFFF}]"))
 
 
-def _spread(
-    role: str, label: str, slices: Sequence[_Slice]
-) -> Iterable[tuple[str, str, Sequence[_Slice]]]:
+def _each(values: npt.NDArray[np.unsignedinteger[Any]], number: Callable[[int], int]) -> Ints:
+    """``number`` of each value, asked once for those that are equal."""
+    listed = values.tolist()
+    known = {value: number(value) for value in set(listed)}
+    return np.array([known[value] for value in listed], np.int64)
+
+
+def _sizes(rows: Rows) -> Ints:
+    sizes: Ints = rows["size_bytes"].astype(np.int64)
+    return sizes
+
+
+def _spread(role: str, label: str, slices: Slices, names: Numbers) -> Iterable[Lane]:
     """Slices that may overlap, in any order, on as many lanes as keep them apart; each in order."""
-    slices = sorted(slices)
-    times: Ints = np.array([one[:2] for one in slices], np.int64).reshape(-1, 2)
-    lanes = disjoint_lanes(times[:, 0], times[:, 1])
-    for lane in np.unique(lanes).tolist():
-        text = f"{label} {lane}" if lane else label
-        yield role, text, [slices[place] for place in np.flatnonzero(lanes == lane).tolist()]
-
-
-class _Numbers:
-    """Texts by number, in the order in which they came."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
-
-    def __getitem__(self, text: str) -> int:
-        return self._known.setdefault(text, len(self._known))
-
-    @property
-    def texts(self) -> list[str]:
-        return list(self._known)
+    by_text = np.argsort(np.argsort(names.texts, kind="stable"))[slices.name]
+    slices = slices.at(np.lexsort((slices.size_bytes, by_text, slices.end_ns, slices.begin_ns)))
+    lanes = disjoint_lanes(slices.begin_ns, slices.end_ns)
+    for lane in distinct(lanes).tolist():
+        yield role, f"{label} {lane}" if lane else label, slices.at(lanes == lane)

@@ -1,18 +1,6 @@
-// Draws all panels. <html> says in data-errors how many errors there were, and each section in
+// Draws all panels: PANELS has [id, title, function] of each. <html> says in data-errors how many errors there were, and each section in
 // data-drawn that it is done; a section without data has data-empty. A panel that fails says so, and
 // the others are drawn.
-
-const PANELS = [
-  ["summary", "Summary", summary],
-  ["breakdown", "Where the time went", breakdown],
-  ["timeline", "Timeline", timelinePanel],
-  ["path", "Critical path", pathPanel],
-  ["gradients", "Waits per gradient", gradientsPanel],
-  ["bandwidth", "Bandwidth and utilisation", bandwidthPanel],
-  ["stragglers", "Stragglers", stragglersPanel],
-  ["prediction", "Prediction and measurement", predictionPanel],
-  ["comparison", "Comparison", comparisonPanel],
-];
 
 function main() {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -24,7 +12,7 @@ function main() {
     try {
       const content = draw(data).flat(2).filter(Boolean);
       section.append(...content);
-      for (const one of section.querySelectorAll("figure")) one.redraw?.();
+      for (const one of section.querySelectorAll("figure")) one.redraw();
       if (content.length === 1 && content[0].className === "missing") section.dataset.empty = "true";
       section.dataset.drawn = "true";
     } catch (error) {
@@ -32,7 +20,6 @@ function main() {
       reportError(error); // page.html counts it
     }
   }
-  for (const canvas of document.querySelectorAll("canvas")) canvas.dispatchEvent(new Event("draw"));
   document.documentElement.dataset.done = "true";
 }
 

@@ -1,4 +1,4 @@
-// The panels of gradients, links, stragglers, the prediction and the comparison.
+// The panels of gradients, links, stragglers, the prediction and the comparison, and the list of all.
 
 function gradientsPanel(data) {
   if (!data.gradients.some((rows) => rows.length)) return [missing("No transfers were recorded, so when gradients were sent and came back is not known.")];
@@ -28,19 +28,22 @@ function bandwidthPanel(data) {
   if (!series.push_bps.some(Boolean)) return [missing("No transfers were recorded, so what links carried over time is not known."), usage(data)];
   const step = series.bin_ns / 1e6;
   const options = { xUnit: "ms from the first iteration shown", xMost: series.length_ns / 1e6, marks: series.starts_ns.map((ns) => ns / 1e6), yUnit: "Mbit/s" };
-  const steps = (values) => values.flatMap((value, place) => [[place * step, value], [Math.min((place + 1) * step, options.xMost), value]]);
+  const steps = (values) => [...values.map((value, place) => [place * step, value]), [options.xMost, values.at(-1)]];
   const pictures = data.workers.flatMap((role, worker) => ["push", "pull"].map((direction) => {
     const values = series[`${direction}_bps`][worker];
     if (!values) return missing(`${role} recorded no transfers.`);
     const sampled = (series.sampled[worker]?.[direction] ?? []).filter(([ns]) => ns >= 0 && ns <= series.length_ns).map(([ns, bps]) => [ns / 1e6, bps / 1e6]);
     const fill = `var(--${direction})`;
-    const sets = [{ points: steps(values.map((bps) => bps / 1e6)), stroke: fill, fill }];
+    const sets = [{ points: steps(values.map((bps) => bps / 1e6)), stroke: fill, fill, stepped: true }];
     if (sampled.length) sets.push({ points: sampled, stroke: "var(--forward)" });
-    if (rates[worker]) sets.push({ points: [[0, rates[worker] / 1e6], [options.xMost, rates[worker] / 1e6]], stroke: "var(--bound)", dash: "5 3" });
-    const tips = values.map((bps, place) => [place * step, (place + 1) * step, `${role} ${direction}: ${mbit(bps)}\nat ${(place * step).toFixed(1)} ms`]);
+    if (rates[worker]) sets.push({ points: [[0, rates[worker] / 1e6], [options.xMost, rates[worker] / 1e6]], stroke: "var(--bound)", dash: [5, 3] });
+    const told = (x) => {
+      const place = Math.min(values.length - 1, Math.floor(x / step));
+      return `${role} ${direction}: ${mbit(values[place])}\nat ${(place * step).toFixed(1)} ms`;
+    };
     const most = Math.max(rates[worker] ? 1.15 * rates[worker] : 0, quantile(values, 0.99)) / 1e6;
     return html("div", null, html("h3", null, `${role}, ${direction}`),
-      lines(`Bandwidth of ${role}, ${direction}, over time`, sets, { ...options, yMost: most, height: 160, tips }));
+      lines(`Bandwidth of ${role}, ${direction}, over time`, sets, { ...options, yMost: most, height: 180, sync: "bandwidth", told }));
   }));
   return [
     html("p", { class: "soft" }, `Payload in bins of ${step.toFixed(1)} ms, from transfers${series.starts_ns.length ? "; dotted lines: iterations" : ""}. ${series.not_sampled ? `${series.not_sampled}.` : ""}`),
@@ -117,3 +120,16 @@ function comparisonPanel(data) {
       html("div", null, html("h3", null, "How busy"), rows(found.shares))),
   ];
 }
+
+// All panels of the page, in order.
+const PANELS = [
+  ["summary", "Summary", summary],
+  ["breakdown", "Where the time went", breakdown],
+  ["timeline", "Timeline", timelinePanel],
+  ["path", "Critical path", pathPanel],
+  ["gradients", "Waits per gradient", gradientsPanel],
+  ["bandwidth", "Bandwidth and utilisation", bandwidthPanel],
+  ["stragglers", "Stragglers", stragglersPanel],
+  ["prediction", "Prediction and measurement", predictionPanel],
+  ["comparison", "Comparison", comparisonPanel],
+];

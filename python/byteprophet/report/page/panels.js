@@ -35,10 +35,8 @@ function summary(data) {
   ];
   const slowest = data.slowest_ns.map((ns, index) => [data.iterations[index], ns / 1e6]);
   const [first, last] = [data.iterations[0], data.iterations.at(-1)];
-  const points = slowest.map(([number, value]) => [number - first, value]);
-  const tips = slowest.map(([number, value]) => [number - first - 0.5, number - first + 0.5, `iteration ${number}: ${value.toFixed(1)} ms`]);
-  const sets = [{ points, stroke: "var(--forward)", dots: points.length < 80 }];
-  if (data.bound_ns) sets.push({ points: [[0, data.bound_ns / 1e6], [last - first, data.bound_ns / 1e6]], stroke: "var(--bound)", dash: "5 3" });
+  const sets = [{ points: slowest, stroke: "var(--forward)", dots: slowest.length < 80 }];
+  if (data.bound_ns) sets.push({ points: [[first, data.bound_ns / 1e6], [last, data.bound_ns / 1e6]], stroke: "var(--bound)", dash: [5, 3] });
   return [
     html("div", { class: "cards" }, cards),
     facts(data),
@@ -46,7 +44,13 @@ function summary(data) {
     data.lost || data.cut_off.length ? missing(`${data.lost} rows were lost; cut off: ${data.cut_off.join(", ") || "none"}.`) : null,
     html("h3", null, `Iterations of the slowest worker${shownOf(data)}`),
     legend([["iteration", "var(--forward)"], ...(data.bound_ns ? [["lower bound", "var(--bound)", true]] : [])]),
-    lines("Iteration times over their number", sets, { xUnit: "number of the iteration", xFirst: first, yUnit: "ms", xMost: Math.max(1, last - first), yMost: largest(data.slowest_ns) / 1e6, height: 170, tips }),
+    lines("Iteration times over their number", sets, {
+      xUnit: "number of the iteration", whole: true, xLeast: first, xMost: Math.max(first + 1, last), yUnit: "ms", yMost: largest(data.slowest_ns) / 1e6, height: 190,
+      told: (x) => {
+        const at = slowest.find(([number]) => number === Math.round(x));
+        return at ? `iteration ${at[0]}: ${at[1].toFixed(1)} ms` : "";
+      },
+    }),
   ];
 }
 
@@ -95,12 +99,10 @@ function breakdown(data) {
 function timelinePanel(data) {
   const shown = data.timeline;
   if (!shown.lanes.length) return [missing("Nothing was recorded that could be drawn.")];
-  const drawn = new Timeline(shown);
   return [
     html("p", { class: "soft" }, `The last ${shown.iterations.length} iterations${shown.left_out ? ` (${shown.left_out} earlier ones are left out to keep the page small)` : ""}. Links are shown as if they carried one partition at a time.`),
     legend(shown.kinds.map((kind) => [kind, colour(kind)])),
-    drawn.controls(),
-    html("figure", null, drawn.canvas),
+    timelineChart(shown),
   ];
 }
 

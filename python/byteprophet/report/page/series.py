@@ -9,7 +9,7 @@ import numpy as np
 from byteprophet.diagnose import Diagnosis
 from byteprophet.diagnose.plain import whole
 from byteprophet.errors import UserError
-from byteprophet.network.samples import read_network
+from byteprophet.monitor.samples import read_network
 
 _MOST_MARKS = 200
 

@@ -1,0 +1,93 @@
+"""A rank of ``memory_ranks.py``: trains, measures its peak, and predicts it.
+
+    LD_PRELOAD=malloc_peak.so memory_rank.py MODEL RUNTIME
+
+Buckets are of 2 MB (``fusion``), so that they stay what they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from memory_models import MODELS
+from torch import distributed, nn
+
+from byteprophet.job import Bucket, Strategy
+from byteprophet.memory.runtimes import predict_rank_peak
+from byteprophet.memory.training import Training
+from byteprophet.torch import DistributedOptimizer
+
+BATCH = 4
+WARMUP, COUNTED = 6, 4
+_allocations: Any = ctypes.CDLL(None)
+
+
+def main() -> None:
+    """Train, measure, predict, write."""
+    name, runtime = sys.argv[1:]
+    for function in ("malloc_live_bytes", "malloc_peak_bytes"):
+        getattr(_allocations, function).restype = ctypes.c_longlong
+    torch.set_num_threads(1)
+    if runtime != "byteps":
+        distributed.init_process_group("gloo")
+    training = _training(name)
+    training.run(training.optimizer(list(training.model.parameters())))  # what libraries keep
+    del training
+    gc.collect()
+    before: int = _allocations.malloc_live_bytes()
+    training = _training(name)
+    optimizer: Any = DistributedOptimizer(
+        training.optimizer(list(training.model.parameters())),
+        model=training.model,
+        sync=runtime,
+        fusion=2_000_000,
+    )
+    for _ in range(WARMUP):
+        training.run(optimizer)
+    _allocations.malloc_reset_peak()
+    for _ in range(COUNTED):
+        training.run(optimizer)
+    measured = _allocations.malloc_peak_bytes() - before
+    optimizer.finish()
+    synchroniser = optimizer._front.synchroniser
+    rank, ranks = synchroniser.rank, synchroniser.size
+    buckets = () if runtime == "byteps" else synchroniser.bucketing.layouts
+    strategy = Strategy(
+        runtime,
+        tuple(
+            Bucket(each.parameters, each.reduce_place, each.gather_place, not each.whole)
+            for each in buckets
+        ),
+    )
+    peak = predict_rank_peak(_training(name), strategy, ranks, rank)
+    result = {
+        "measured_bytes": measured,
+        "least_bytes": peak.least_bytes,
+        "most_bytes": peak.most_bytes,
+        "optimizer_state_bytes": peak.optimizer_state_bytes,
+    }
+    out = Path(os.environ["BYTEPROPHET_RUN"]) / f"rank-{rank}.json"
+    out.write_text(json.dumps(result), encoding="utf-8")
+
+
+def _training(name: str) -> Training:
+    torch.manual_seed(1)
+    made = MODELS[name](BATCH)
+    return Training(made.model, [made.batch], made.loss_of, _adam)
+
+
+def _adam(parameters: Any) -> torch.optim.Optimizer:
+    """One parameter at a time, as updates of ranks are made."""
+    found: list[nn.Parameter] = list(parameters)
+    return torch.optim.Adam(found, foreach=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The models by name, and how each is trained.
+
+A file per family offers ``make()``, the model, and ``draw(size, lot)``, a random batch whose last
+tensor has the right classes. ``UNSEEN`` are kept for acceptance: nothing is tuned on them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+KNOWN = ("resnet", "gpt", "llama", "bert", "mobilenet", "vgg", "dlrm", "vit")
+UNSEEN = ("convnext", "densenet", "mixer")
+_BY_SGD = ("resnet", "mobilenet", "vgg", "dlrm", "densenet")
+
+
+@dataclass(frozen=True)
+class Family:
+    """``draw(size, lot)`` returns the inputs of ``model``, and the right classes behind them."""
+
+    model: nn.Module
+    draw: Callable[[int, torch.Generator], tuple[Tensor, ...]]
+    optimizer: torch.optim.Optimizer
+
+
+def make(name: str) -> Family:
+    """The family called ``name``, with the optimizer that is usual for it."""
+    module = importlib.import_module(name)
+    model: nn.Module = module.make()
+    if name in _BY_SGD:
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(
+            model.parameters(), lr=0.01, momentum=0.9
+        )
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    return Family(model, module.draw, optimizer)

@@ -1,0 +1,126 @@
+"""The shortest iteration that any schedule can give a job (prophet/bound.h).
+
+*With servers*, every gradient passes a worker's link once in each direction.
+
+*Without servers*, two things hold of an all-reduce among P ranks, whatever the algorithm, as long
+as no switch sums and a message about an element carries a sum of ranks' parts of it:
+
+- What a rank computes must leave it, and what others compute must reach it. So each rank sends, and
+  receives, at least as many bytes as its gradient has, from when its gradient is ready on.
+- Of each element, every rank's part must reach every other rank, in messages that go one way. That
+  is gossip by one-way calls, which takes at least 2 (P - 1) of them (Harary and Schwenk, "The
+  communication problem on graphs and digraphs", 1974). So all ranks together send, and receive,
+  at least 2 (P - 1) times the bytes, from when the first rank is ready on.
+
+So on links with rates b, an all-reduce of one byte takes at least
+
+    max( 1 / min b,  2 (P - 1) / sum b )
+
+If all links are equal, the second is larger, and is what every rank sends if all ranks own equally
+much. If links differ, owners' shares reach it (``allreduce/levelled.py``), and equal ones do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from byteprophet import _core
+from byteprophet.job import Job
+from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.times import Int64Array
+
+
+def bound_ns(job: Job) -> int:
+    """The shortest iteration of the slowest worker, at the medians of its times."""
+    if job.strategy.runtime == BYTEPS:
+        return _served_ns(job)
+    medians = [job.times.medians(worker) for worker in range(job.workers)]
+    return all_reduce_bound_ns(
+        job.model.sizes_bytes,
+        np.array([np.minimum(ready_ns, end_ns) for _, ready_ns, end_ns, _ in medians]),
+        np.array([forward_ns for forward_ns, _, _, _ in medians]),
+        [backward_ns for _, _, backward_ns, _ in medians],
+        [host.up_bps for host in job.cluster.workers],
+        [host.down_bps for host in job.cluster.workers],
+    )
+
+
+def _served_ns(job: Job) -> int:
+    served_bps = [host.slower_bps for host in job.cluster.servers]
+    # All servers together must take in all pushes, whichever of them gets what.
+    server_bps = -(-sum(served_bps) // len(served_bps)) if served_bps and all(served_bps) else None
+    bounds_ns = []
+    for worker, host in enumerate(job.cluster.workers):
+        forward_ns, ready_ns, backward_ns, _ = job.times.medians(worker)
+        bounds_ns.append(
+            _core.iteration_bound_ns(
+                job.model.sizes_bytes,
+                np.minimum(ready_ns, backward_ns).tolist(),
+                forward_ns.tolist(),
+                backward_ns=backward_ns,
+                bandwidth_bps=host.slower_bps or None,
+                workers=job.workers,
+                servers=job.servers,
+                server_bandwidth_bps=server_bps,
+            )
+        )
+    return max(bounds_ns)
+
+
+def all_reduce_bound_ns(
+    sizes_bytes: Sequence[int],
+    ready_ns: Int64Array,
+    forward_ns: Int64Array,
+    backward_ns: Sequence[int],
+    up_bps: Sequence[int],
+    down_bps: Sequence[int],
+) -> int:
+    """The bound of an iteration without servers, in ns.
+
+    Args:
+        sizes_bytes: of the gradients, in forward order, shape (parameters,).
+        ready_ns: when each rank's gradients are ready, from the start of its backward pass, shape
+            (ranks, parameters).
+        forward_ns: of each rank's layers, (ranks, parameters).
+        backward_ns: when each rank's backward pass ends, (ranks,).
+        up_bps: the rate at which each rank sends, (ranks,); 0: no limit.
+        down_bps: the rate at which each rank receives, likewise.
+    """
+    ranks = len(up_bps)
+
+    def bound(moved_bytes: Sequence[int], rank: int | None, rate_bps: int | None) -> int:
+        """Of bytes of one rank, or (None) of all ranks: then by the earliest of each time."""
+        own = slice(None) if rank is None else slice(rank, rank + 1)
+        return _core.iteration_bound_ns(
+            list(moved_bytes),
+            ready_ns[own].min(axis=0).tolist(),
+            forward_ns[own].min(axis=0).tolist(),
+            backward_ns=int(min(backward_ns[own])),
+            bandwidth_bps=rate_bps,
+            workers=ranks,
+            servers=ranks,
+            server_bandwidth_bps=None,
+        )
+
+    once = list(sizes_bytes) if ranks > 1 else [0] * len(sizes_bytes)
+    bounds_ns = [
+        bound(once, rank, min((rate for rate in (up, down) if rate), default=None))
+        for rank, (up, down) in enumerate(zip(up_bps, down_bps, strict=True))
+    ]
+    on_average = [all_reduced_bytes(size, ranks) for size in sizes_bytes]
+    bounds_ns += [
+        bound(on_average, None, -(-sum(rates_bps) // ranks))
+        for rates_bps in (up_bps, down_bps)
+        if all(rates_bps)
+    ]
+    return max(bounds_ns)
+
+
+def all_reduced_bytes(size_bytes: int, workers: int) -> int:
+    """What workers send on average, and receive, of an all-reduce of so many bytes.
+
+    If all own equally much, (workers - 1) / workers of them to reduce and as much to gather.
+    """
+    return size_bytes * 2 * (workers - 1) // workers

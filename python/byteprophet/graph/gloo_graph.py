@@ -1,0 +1,307 @@
+"""The graph of a job that uses gloo's collectives, and whose optimizer waits for all of them.
+
+    DDP, WFBP   iteration ─► forward ─► backward ─► bucket complete ─► all-reduce ─► update ─► …
+    FSDP2       iteration ─► all-gathers of all units ─► forward, unit by unit ─► backward
+                                             ─► unit complete ─► reduce-scatter ─► update ─► …
+
+- An all-reduce is a ring. The bucket is divided into as many chunks as there are ranks. In each of
+  2 (ranks - 1) steps, every rank sends a chunk to the next rank: partial sums in the first half of
+  the steps, complete sums in the second half. An all-gather is the second half of such a ring. A
+  reduce-scatter is an all-to-all: every rank sends each other rank its shard, all at once.
+- A rank works on as many collectives at a time as PyTorch has threads for gloo, in their order. In
+  the graph, a gate in front of a collective's start is acknowledged by the collective's end. A
+  message starts only when both ranks have started the collective.
+- Messages of collectives in flight share the links of the sender and the receiver fairly.
+- The optimizer makes all updates when all collectives are done. Then the next iteration begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.labels import Kind, Label
+from byteprophet.graph.model import NONE, Graph, Int64Array
+from byteprophet.job import Job
+from byteprophet.job.strategy import FSDP2
+
+# Strict priority with a limited number in flight, which is how gloo's threads take collectives.
+_GATE = "p3"
+
+
+@dataclass(frozen=True)
+class GlooGraph:
+    """A job's graph, and arrays with the numbers of its operations.
+
+    W is the number of ranks, I of iterations, P of parameters, B of buckets, and C of collectives:
+    B, or 2 B under FSDP2, with all-gathers first.
+
+    Attributes:
+        graph: the graph.
+        begin: the begin of iterations, shape (W, I).
+        update: the updates, (W, I).
+        forward: the forward of layers, (W, I, P).
+        ready: the completion of buckets, (W, I, B).
+        start: the start of collectives, in their order, (W, I, C).
+        done: their end, (W, I, C).
+        message: for each iteration and collective, the messages in an array of shape (steps, W),
+            or (1, W (W - 1)) for an all-to-all.
+    """
+
+    graph: Graph
+    begin: Int64Array
+    update: Int64Array
+    forward: Int64Array
+    ready: Int64Array
+    start: Int64Array
+    done: Int64Array
+    message: list[list[Int64Array]]
+
+
+def chunk_bytes(bucket_bytes: int, ranks: int) -> Int64Array:
+    """The sizes of a bucket's chunks, shape (ranks,). They differ by at most one byte."""
+    return bucket_bytes // ranks + (np.arange(ranks) < bucket_bytes % ranks).astype(np.int64)
+
+
+def build(job: Job) -> GlooGraph:
+    """Build the graph of ``job``, which runs under DDP, WFBP or FSDP2."""
+    return _Build(job).run()
+
+
+@dataclass(frozen=True)
+class _Collective:
+    """A collective of ``bucket`` that happens in every iteration.
+
+    ``gathers`` is True for the all-gather of an FSDP2 unit, and False for an all-reduce or a
+    reduce-scatter. ``connections`` and ``message_bytes`` hold the connections and the sizes of its
+    messages, with the shape of an array in ``GlooGraph.message``.
+    """
+
+    bucket: int
+    gathers: bool
+    connections: Int64Array
+    message_bytes: Int64Array
+
+
+class _Build:
+    """Builds one graph."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.ranks, self.fsdp = job.workers, job.strategy.runtime == FSDP2
+        buckets_named = [f"bucket {number}" for number in range(len(job.strategy.buckets))]
+        self.graph = graph = GraphBuilder((*job.model.names, *buckets_named))
+        self.parameters = np.arange(len(job.model))
+        self.reduces_start, self.reduces_end = (
+            (Kind.REDUCE_SCATTER_START, Kind.REDUCE_SCATTER_END)
+            if self.fsdp
+            else (Kind.ALL_REDUCE_START, Kind.ALL_REDUCE_END)
+        )
+        self.buckets = sorted(job.strategy.buckets, key=lambda bucket: bucket.reduce_place)
+        self.members = [np.array([job.model.places[n] for n in b.parameters]) for b in self.buckets]
+        hosts = [host.slowed_by(job.cluster.costs.host_ns_per_byte) for host in job.cluster.workers]
+        self.up = [
+            graph.link(f"worker {r} up", host.up_bps or None) for r, host in enumerate(hosts)
+        ]
+        self.down = [
+            graph.link(f"worker {r} down", host.down_bps or None) for r, host in enumerate(hosts)
+        ]
+        self.computes = [graph.serial(f"worker {r} computes") for r in range(self.ranks)]
+        limit = {"outstanding_messages": job.cluster.costs.collectives_at_once}
+        self.gates = [graph.gate(f"worker {r} reduces", _GATE, limit) for r in range(self.ranks)]
+        self.collectives = self._collectives()
+        shape = (self.ranks, job.iterations)
+        count = len(self.collectives)
+        self.blocks = {
+            "begin": np.zeros(shape, np.int64),
+            "update": np.zeros(shape, np.int64),
+            "forward": np.zeros((*shape, len(job.model)), np.int64),
+            "ready": np.zeros((*shape, len(self.buckets)), np.int64),
+            "start": np.zeros((*shape, count), np.int64),
+            "done": np.zeros((*shape, count), np.int64),
+        }
+        self.message: list[list[Int64Array]] = []
+
+    def run(self) -> GlooGraph:
+        """Build the graph, one iteration after the other."""
+        for iteration in range(self.job.iterations):
+            for rank in range(self.ranks):
+                self._compute(rank, iteration)
+            self.message.append(
+                [self._exchange(number, iteration) for number in range(len(self.collectives))]
+            )
+            for rank in range(self.ranks):
+                self._update(rank, iteration)
+        return GlooGraph(self.graph.freeze(), **self.blocks, message=self.message)
+
+    def _collectives(self) -> list[_Collective]:
+        """The collectives, in the order in which ranks start them."""
+        sizes = np.array(self.job.model.sizes_bytes)
+        bucket_bytes = [int(sizes[members].sum()) for members in self.members]
+        numbered = [*enumerate(bucket_bytes)]
+        if not self.fsdp:
+            steps = 2 * (self.ranks - 1)
+            return [self._ring(bucket, size, steps, False) for bucket, size in numbered]
+        by_gather = sorted(numbered, key=lambda pair: self.buckets[pair[0]].gather_place)
+        gathers = [self._ring(bucket, size, self.ranks - 1, True) for bucket, size in by_gather]
+        return gathers + [self._all_to_all(bucket, size) for bucket, size in numbered]
+
+    def _ring(self, bucket: int, size_bytes: int, steps: int, gathers: bool) -> _Collective:
+        ranks = self.ranks
+        sender = np.arange(ranks)
+        # Each collective has its own connections, so that those in flight share links fairly.
+        connections = [
+            self.graph.connection(
+                f"collective of bucket {bucket}, worker {rank}",
+                (self.up[rank], self.down[(rank + 1) % ranks]),
+            )
+            for rank in range(ranks)
+        ]
+        chunk = (sender - np.arange(steps)[:, None]) % ranks  # in step s, rank r sends chunk r - s
+        message_bytes = chunk_bytes(size_bytes, ranks)[chunk]
+        return _Collective(
+            bucket, gathers, np.broadcast_to(connections, (steps, ranks)), message_bytes
+        )
+
+    def _all_to_all(self, bucket: int, size_bytes: int) -> _Collective:
+        pairs = _pairs(self.ranks)
+        connections = [
+            self.graph.connection(
+                f"bucket {bucket}, worker {sender} to {receiver}",
+                (self.up[sender], self.down[receiver]),
+            )
+            for sender, receiver in pairs
+        ]
+        sizes = chunk_bytes(size_bytes, self.ranks)[[receiver for _, receiver in pairs]]
+        return _Collective(bucket, False, np.array([connections]), sizes[None])
+
+    def _label(self, bucket: int | Int64Array) -> int | Int64Array:
+        """The index of the name of one or several buckets."""
+        return len(self.job.model) + bucket
+
+    def _kinds(self, collective: _Collective) -> Int64Array:
+        """The kind of messages in each step; those of an all-reduce begin with reduce-scatter."""
+        steps = collective.message_bytes.shape[0]
+        kinds = np.full((steps, 1), Kind.ALL_GATHER, np.int64)
+        if not collective.gathers:
+            kinds[: steps if self.fsdp else steps // 2] = Kind.REDUCE_SCATTER
+        return kinds
+
+    def _senders(self, collective: _Collective) -> Int64Array:
+        """The senders of the messages of a step."""
+        if self.fsdp and not collective.gathers:
+            return np.array([sender for sender, _ in _pairs(self.ranks)])
+        return np.arange(self.ranks)
+
+    def _compute(self, rank: int, iteration: int) -> None:
+        """Add forward and backward, and the starts and ends of collectives."""
+        graph, blocks, times = self.graph, self.blocks, self.job.times
+        device, at = self.computes[rank], (rank, iteration)
+        where = Label(rank=rank, iteration=iteration)
+        begin = graph.add_block(1, label=where._replace(kind=Kind.ITERATION))
+        graph.mark_iteration(int(begin[0]), self.gates[rank])
+        if iteration:
+            graph.depend_each(blocks["update"][rank, iteration - 1], begin)
+        forward = graph.add_block(
+            len(self.job.model),
+            times.forward_ns[at],
+            device=device,
+            label=where._replace(kind=Kind.FORWARD, tensor=self.parameters),
+        )
+        ready_ns = times.ready_ns[at]
+        complete_ns = np.array([ready_ns[members].max() for members in self.members])
+        order = np.argsort(complete_ns, kind="stable")
+        ends_ns = np.append(complete_ns[order], max(times.backward_ns[at], complete_ns.max()))
+        backward = graph.add_block(
+            len(ends_ns),
+            np.diff(ends_ns, prepend=0),
+            device=device,
+            label=where._replace(kind=Kind.BACKWARD, tensor=np.append(self._label(order), NONE)),
+        )
+        graph.chain(np.concatenate([begin, forward, backward]))
+        count = len(self.collectives)
+        labels = self._label(np.array([collective.bucket for collective in self.collectives]))
+        gathers = np.array([collective.gathers for collective in self.collectives])
+        start, done = (
+            graph.add_block(count, label=where._replace(kind=kinds, tensor=labels))
+            for kinds in (
+                np.where(gathers, Kind.ALL_GATHER_START, self.reduces_start),
+                np.where(gathers, Kind.ALL_GATHER_END, self.reduces_end),
+            )
+        )
+        ready = np.zeros(len(order), np.int64)
+        ready[order] = backward[:-1]
+        for number, collective in enumerate(self.collectives):
+            if collective.gathers:
+                graph.depend_each(begin, start[number])
+                graph.depend_each(done[number], forward[self.members[collective.bucket].min()])
+            else:
+                graph.depend_each(ready[collective.bucket], start[number])
+        numbers = np.arange(count)
+        graph.guard_block(
+            start,
+            self.gates[rank],
+            key=numbers << 16,
+            server=0,
+            priority=-1 - numbers,
+            acked_by=done,
+        )
+        blocks["begin"][at], blocks["update"][at] = begin[0], backward[-1]
+        blocks["forward"][at], blocks["ready"][at] = forward, ready
+        blocks["start"][at], blocks["done"][at] = start, done
+
+    def _exchange(self, number: int, iteration: int) -> Int64Array:
+        """Add the messages of one collective."""
+        graph, collective = self.graph, self.collectives[number]
+        start = self.blocks["start"][:, iteration, number]
+        done = self.blocks["done"][:, iteration, number]
+        sizes = collective.message_bytes
+        if not sizes.size:
+            graph.depend_each(start, done)
+            return np.zeros(sizes.shape, np.int64)
+        message = graph.add_block(
+            sizes.shape,
+            device=collective.connections,
+            size_bytes=sizes,
+            latency_ns=self.job.cluster.costs.delay_ns,
+            label=Label(
+                self._kinds(collective),
+                self._senders(collective),
+                iteration=iteration,
+                tensor=self._label(collective.bucket),
+                part=np.arange(sizes.shape[0])[:, None],
+            ),
+        )
+        if self.fsdp and not collective.gathers:
+            ends = np.array(_pairs(self.ranks)).T
+            for end in ends:
+                graph.depend_each(start[end], message[0])
+            graph.depend_each(message[0], done[ends[1]])
+            graph.depend_each(start, done)
+            return message
+        received = np.roll(message, 1, axis=1)  # by receiver
+        graph.depend_each(received[:-1].ravel(), message[1:].ravel())
+        for ready in (start, np.roll(start, -1)):
+            graph.depend_each(np.broadcast_to(ready, sizes.shape).ravel(), message.ravel())
+        graph.depend_each(received[-1], done)
+        return message
+
+    def _update(self, rank: int, iteration: int) -> None:
+        graph, blocks, at = self.graph, self.blocks, (rank, iteration)
+        update_ns = int(self.job.times.update_ns[at].sum())
+        update = graph.add_block(
+            1,
+            update_ns,
+            device=self.computes[rank],
+            label=Label(Kind.UPDATE, rank, iteration=iteration),
+        )
+        graph.depend_each(blocks["update"][at], update)  # the end of backward
+        graph.depend_each(blocks["done"][at], update)
+        blocks["update"][at] = update[0]
+
+
+def _pairs(ranks: int) -> list[tuple[int, int]]:
+    """All pairs of a sender and another rank as the receiver."""
+    return [(s, r) for s in range(ranks) for r in range(ranks) if s != r]

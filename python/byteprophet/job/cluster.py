@@ -1,0 +1,99 @@
+"""The cluster of a job: hosts with one link each, and the cost of messages beside their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Host:
+    """A worker's or server's link. Rates are of payload, in bits per second; 0: not limited.
+
+    ``burst_bytes`` pass at once after a pause, in each direction, as through a token bucket.
+    """
+
+    up_bps: int = 0
+    down_bps: int = 0
+    burst_bytes: int = 0
+
+    def slowed_by(self, host_ns_per_byte: float) -> Host:
+        """A link on which every byte takes so much longer."""
+        return replace(
+            self,
+            up_bps=_slowed_bps(self.up_bps, host_ns_per_byte),
+            down_bps=_slowed_bps(self.down_bps, host_ns_per_byte),
+        )
+
+    @property
+    def slower_bps(self) -> int:
+        """The rate of the slower direction; 0: neither is limited."""
+        return min((rate for rate in (self.up_bps, self.down_bps) if rate), default=0)
+
+
+def _slowed_bps(rate_bps: int, ns_per_byte: float) -> int:
+    if not ns_per_byte:
+        return rate_bps
+    return round(8e9 / ((8e9 / rate_bps if rate_bps else 0) + ns_per_byte))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What messages and hosts cost beside the bytes on the links.
+
+    ``delay_ns``: one way, from the end of a message to when its receiver goes on.
+    ``message_cost_ns``: time of the sender's link, per message with bytes.
+
+    Without servers. ``collectives_at_once``: gloo's threads in PyTorch, each of which works on one
+    collective. ``host_ns_per_byte``: what a byte takes beside its time on the link, since hosts add
+    up and copy. ``start_lag_ns``: from when the last gradient of a bucket is ready until its
+    communication begins. ``update_lag_ns``: from when averages have arrived until the updater goes
+    on.
+
+    With servers. ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
+    ``hand_over_ns``: of a worker's sending thread, per push that its policy lets go.
+    ``request_lags_ns``: from there until the pull is requested, all equally frequent; none: the
+    request arrives with its push. ``ack_lag_ns``: beyond the delay, until a worker knows that its
+    push has arrived. ``answer_cost_ns``: of the server's link, per answer, beyond
+    ``message_cost_ns``. ``answers_bytes``: a server hands answers to a worker's connection, the
+    most urgent first, while less than this and what the link carries in 1 ms is in flight; 0: one
+    at a time, and acknowledgements wait for nothing.
+    """
+
+    delay_ns: int = 0
+    message_cost_ns: int = 0
+    collectives_at_once: int = 2
+    host_ns_per_byte: float = 0.0
+    start_lag_ns: int = 0
+    update_lag_ns: int = 0
+    sum_ns_per_byte: float = 0.0
+    sum_threads: int = 4
+    hand_over_ns: int = 0
+    request_lags_ns: tuple[int, ...] = ()
+    ack_lag_ns: int = 0
+    answer_cost_ns: int = 0
+    answers_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers (ranks) and servers, one host each. Every worker and server has a link of its own."""
+
+    workers: tuple[Host, ...]
+    servers: tuple[Host, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+
+    def with_workers(self, workers: int) -> Cluster:
+        """The same cluster with so many workers; the links of those recorded repeat."""
+        recorded = self.workers
+        return replace(
+            self, workers=tuple(recorded[rank % len(recorded)] for rank in range(workers))
+        )
+
+    def with_rate(self, payload_bps: int) -> Cluster:
+        """The same cluster with worker links of ``payload_bps`` in both directions."""
+        return replace(
+            self,
+            workers=tuple(
+                replace(host, up_bps=payload_bps, down_bps=payload_bps) for host in self.workers
+            ),
+        )

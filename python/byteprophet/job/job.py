@@ -1,0 +1,69 @@
+"""A training job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from byteprophet.job.cluster import Cluster
+from byteprophet.job.model import Model
+from byteprophet.job.policy import Policy
+from byteprophet.job.strategy import BYTEPS, Strategy
+from byteprophet.job.times import Times
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, how long it computes, on what, and how gradients are exchanged.
+
+    ``policy`` is None where there are no servers. ``ValueError`` where the parts do not fit.
+    """
+
+    model: Model
+    times: Times
+    cluster: Cluster
+    strategy: Strategy
+    policy: Policy | None = None
+
+    def __post_init__(self) -> None:
+        if self.times.workers != len(self.cluster.workers):
+            raise ValueError(
+                f"times of {self.times.workers} workers for a cluster of "
+                f"{len(self.cluster.workers)}"
+            )
+        if self.times.forward_ns.shape[2] != len(self.model):
+            raise ValueError(
+                f"times of {self.times.forward_ns.shape[2]} parameters for a model of "
+                f"{len(self.model)}"
+            )
+        if (self.strategy.runtime == BYTEPS) != (self.policy is not None):
+            raise ValueError(f"runtime {self.strategy.runtime!r} with policy {self.policy!r}")
+
+    @property
+    def push_policy(self) -> Policy:
+        """The policy of a job with servers. ``ValueError`` for a job without."""
+        if self.policy is None:
+            raise ValueError(f"runtime {self.strategy.runtime!r} has no push policy")
+        return self.policy
+
+    @property
+    def workers(self) -> int:
+        """The number of workers (ranks)."""
+        return len(self.cluster.workers)
+
+    @property
+    def servers(self) -> int:
+        """The number of servers."""
+        return len(self.cluster.servers)
+
+    @property
+    def iterations(self) -> int:
+        """The number of iterations that ``times`` has."""
+        return self.times.iterations
+
+    @property
+    def title(self) -> str:
+        """A short description for people."""
+        if self.policy is not None:
+            return f"{self.policy.name}, {self.workers} workers, {self.servers} server(s)"
+        buckets = len(self.strategy.buckets)
+        return f"{self.strategy.runtime}, {self.workers} workers, {buckets} bucket(s)"

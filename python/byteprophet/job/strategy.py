@@ -1,0 +1,101 @@
+"""How each gradient becomes the same on all workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BYTEPS = "byteps"
+DDP, WFBP, FSDP2 = "ddp", "wfbp", "fsdp2"
+ALL_REDUCE, DEAR, DEAR_PLANNED = "allreduce", "dear", "dear-planned"
+OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
+"""Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that travel together.
+
+    ``parameters``: names. ``reduce_place`` and ``gather_place`` order the reduce-scatters and
+    all-gathers of an iteration: of those that can start, the smallest place goes first.
+    ``sharded``: every worker updates its shard, and the all-gather carries parameters after
+    ``step()``; otherwise it carries averaged gradients, and every worker updates all of them.
+    """
+
+    parameters: tuple[str, ...]
+    reduce_place: int
+    gather_place: int
+    sharded: bool = False
+
+
+@dataclass(frozen=True)
+class Keys:
+    """How BytePS cuts one gradient into partitions, and which servers sum these.
+
+    ``tensor``: the gradient's name, as the model has it. ``partition_bytes``: its partition size;
+    0: that of all others. ``servers``: partition n goes to the n-th of them, and behind the last it
+    begins again with the first; none: BytePS' hash decides.
+    """
+
+    tensor: str
+    partition_bytes: int = 0
+    servers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Region:
+    """Modules that run as one, given by their paths in the model, in the order of their calls.
+
+    The output of each is the input of the next. The gradients of a compiled region are complete
+    together, at its end. A recomputed region keeps only its input, and runs again in the backward
+    pass.
+    """
+
+    modules: tuple[str, ...]
+    compiled: bool = False
+    recomputed: bool = False
+
+    def mode(self, autocast: bool = False) -> str:
+        """How it runs, as one word: "eager", "compiled", "compiled-bf16", and so on."""
+        words = [COMPILED] * self.compiled + [RECOMPUTED] * self.recomputed + [BF16] * autocast
+        return "-".join(words) or EAGER
+
+
+EAGER, COMPILED, RECOMPUTED, BF16 = "eager", "compiled", "recomputed", "bf16"
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a job's gradients are synchronised, and how its model computes.
+
+    ``runtime``: "byteps" (parameter servers), or one of the all-reduce runtimes, which have
+    ``buckets``, made of up to ``bucket_bytes``, or as the runtime plans them (0). ``owners``: with
+    ours, how much each rank owns (``owners.py``); none: equally much.
+    ``partition_bytes`` and ``numbers`` are BytePS': the partition size, and the
+    numbers of tensors, in forward order, by which it finds partitions' servers (none: their
+    places). ``keys``: of the gradients that differ from that.
+
+    ``regions``: modules that run as one; all others run as the script calls them. ``autocast``: the
+    model computes in bfloat16 where torch's autocast says so. ``fixed`` says why the runtime could
+    not be given other buckets; "" if it could.
+    """
+
+    runtime: str = BYTEPS
+    buckets: tuple[Bucket, ...] = ()
+    bucket_bytes: int = 0
+    partition_bytes: int = 0
+    numbers: tuple[int, ...] = ()
+    keys: tuple[Keys, ...] = ()
+    regions: tuple[Region, ...] = ()
+    autocast: bool = False
+    fixed: str = ""
+    owners: tuple[int, ...] = ()
+
+    @property
+    def is_told_to_workers(self) -> bool:
+        """Whether a job with servers must know more of it than its policy and partition size."""
+        return self.changes_model or bool(self.keys)
+
+    @property
+    def changes_model(self) -> bool:
+        """Whether the model computes otherwise than the script says."""
+        return bool(self.regions) or self.autocast

@@ -1,0 +1,266 @@
+"""Files that hold a strategy: how a job's gradients are synchronised.
+
+Rank 0 of a job without servers writes ``strategy.json`` into its run directory whenever its buckets
+change; under DistributedDataParallel, it does so in recorded jobs once buckets were rebuilt. So the
+file has the last buckets, and the iteration since which they are in use.
+``byteprophet run --strategy`` applies such a file to another job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.job.model import Model, Parameter
+from byteprophet.job.owners import check_weights
+from byteprophet.job.policy import Policy
+from byteprophet.job.strategy import (
+    BF16,
+    BYTEPS,
+    DDP,
+    FSDP2,
+    OURS,
+    WFBP,
+    Bucket,
+    Keys,
+    Region,
+    Strategy,
+)
+from byteprophet.schedulers import MAX_PARTITION_BYTES
+from byteprophet.whole_files import write_whole
+
+SCHEMA = 1
+_RUNTIMES = (BYTEPS, DDP, WFBP, FSDP2, *OURS)
+_MOST = 1 << 50
+
+
+@dataclass(frozen=True)
+class Used:
+    """``strategy`` has been in use for ``model`` since iteration ``since``, counted from 1.
+
+    0: it has not been used yet. ``policy``: of a job with servers. ``servers``: how many a script
+    that was written for none is to have; 0: those with which it is started.
+    """
+
+    model: Model
+    strategy: Strategy
+    since: int
+    policy: Policy | None = None
+    servers: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal strategies of equal models; ranks compare it."""
+        return hashlib.sha256(json.dumps(_as_json(self, since=0)).encode()).hexdigest()[:12]
+
+
+def strategy_path(run_directory: Path, optimizer: int = 0) -> Path:
+    """The file of the job's first optimizer, whose number is 0, or of another one."""
+    return run_directory / ("strategy.json" if optimizer == 0 else f"strategy-{optimizer}.json")
+
+
+def write_strategy(path: Path, used: Used) -> None:
+    """Write the file; readers see all of it or what was there before."""
+    write_whole(path, json.dumps(_as_json(used, used.since), indent=1) + "\n")
+
+
+def _as_json(used: Used, since: int) -> dict[str, Any]:
+    strategy, policy = used.strategy, used.policy
+    data: dict[str, Any] = {
+        "schema": SCHEMA,
+        "runtime": strategy.runtime,
+        "since": since,
+        "bucket_bytes": strategy.bucket_bytes,
+        "parameters": [asdict(parameter) for parameter in used.model.parameters],
+        "buckets": [asdict(bucket) for bucket in strategy.buckets],
+    }
+    if strategy.regions:
+        data["regions"] = [asdict(region) for region in strategy.regions]
+    if strategy.autocast:
+        data["autocast"] = BF16
+    if strategy.fixed:
+        data["fixed"] = strategy.fixed
+    if strategy.owners:
+        data["owners"] = list(strategy.owners)
+    if strategy.keys:
+        data["keys"] = [asdict(keys) for keys in strategy.keys]
+    if policy is not None:
+        data["partition_bytes"] = strategy.partition_bytes
+        data["policy"] = {"name": policy.name, "settings": dict(sorted(policy.settings.items()))}
+    if used.servers:
+        data["servers"] = used.servers
+    return data
+
+
+def read_strategy(run_directory: Path) -> Used | None:
+    """What the job of ``run_directory`` used in the end; None if nobody wrote it down.
+
+    ``UserError`` names the file and the field that is wrong, or says that the job had several
+    optimizers.
+    """
+    path = strategy_path(run_directory)
+    if not path.exists():
+        return None
+    if any(run_directory.glob("strategy-*.json")):
+        raise UserError(f"{run_directory}: a job of several optimizers cannot be replayed")
+    used = read_strategy_file(path)
+    if used.strategy.runtime == BYTEPS:
+        raise UserError(f"{path}: runtime {BYTEPS!r}: a job without servers was expected")
+    return used
+
+
+def read_strategy_file(path: Path) -> Used:
+    """Read the strategy in ``path``; ``UserError`` names the file and the field that is wrong."""
+    try:
+        return _used(read_json(path))
+    except (ValueError, UserError) as error:
+        raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def check_servers(path: str, strategy: Strategy, servers: int) -> None:
+    """Raise ``UserError`` if the strategy in ``path`` names a server that the job has not."""
+    for keys in strategy.keys:
+        if max(keys.servers, default=0) >= servers:
+            raise UserError(
+                f"{path}: it places {keys.tensor!r} on server {max(keys.servers)}, and the job has "
+                f"{servers} server(s), numbered from 0"
+            )
+
+
+def _used(data: Any) -> Used:
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise ValueError(f"schema: must be {SCHEMA}")
+    runtime = data.get("runtime")
+    if runtime not in _RUNTIMES:
+        raise ValueError(f"runtime {str(runtime)[:40]!r}: must be one of {', '.join(_RUNTIMES)}")
+    parameters = tuple(
+        Parameter(
+            _text(row, "parameters", "name"),
+            _count(row, "parameters", "size_bytes"),
+            _text(row, "parameters", "layer"),
+        )
+        for row in _rows(data, "parameters")
+    )
+    buckets = tuple(
+        Bucket(
+            tuple(_texts(row, "buckets", "parameters")),
+            _count(row, "buckets", "reduce_place"),
+            _count(row, "buckets", "gather_place"),
+            row.get("sharded") is True,
+        )
+        for row in _rows(data, "buckets", least=0 if runtime == BYTEPS else 1)
+    )
+    model = Model(parameters)
+    if len(set(model.names)) != len(model):
+        raise ValueError("parameters: a name occurs twice")
+    bucketed = [name for bucket in buckets for name in bucket.parameters]
+    if len(set(bucketed)) != len(bucketed) or not set(bucketed) <= set(model.names):
+        raise ValueError("buckets: must name every parameter at most once, and no others")
+    since = _count(data, "strategy", "since")
+    bucket_bytes = _count(data, "strategy", "bucket_bytes")
+    regions = tuple(_region(row) for row in _rows(data, "regions", least=0))
+    modules = [path for region in regions for path in region.modules]
+    if len(set(modules)) != len(modules):
+        raise ValueError("regions: a module occurs twice")
+    if data.get("autocast") not in (None, BF16):
+        raise ValueError(f"autocast: must be {BF16!r}, or left out")
+    autocast = "autocast" in data
+    owners = _owners(data, runtime)
+    keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
+    named = [each.tensor for each in keys]
+    if len(set(named)) != len(named) or not set(named) <= set(model.names):
+        raise ValueError("keys: must name a parameter at most once, and no others")
+    if runtime != BYTEPS:
+        if keys:
+            raise ValueError("keys: only a job with servers has any")
+        fixed = _text({"fixed": "", **data}, "strategy", "fixed")
+        strategy = Strategy(
+            runtime,
+            buckets,
+            bucket_bytes,
+            regions=regions,
+            autocast=autocast,
+            fixed=fixed,
+            owners=owners,
+        )
+        return Used(model, strategy, since)
+    if buckets:
+        raise ValueError("buckets: a job with servers has none")
+    partition_bytes = _count(data, "strategy", "partition_bytes")
+    strategy = Strategy(
+        partition_bytes=partition_bytes, keys=keys, regions=regions, autocast=autocast
+    )
+    servers = _count({"servers": 0, **data}, "strategy", "servers")
+    return Used(model, strategy, since, _policy(data), servers)
+
+
+def _owners(data: dict[str, Any], runtime: str) -> tuple[int, ...]:
+    owners = data.get("owners", [])
+    if not isinstance(owners, list):
+        raise ValueError("owners: must be a list of weights, one for each rank")
+    if owners and runtime not in OURS:
+        raise ValueError(f"owners: {runtime!r} has none; {', '.join(OURS)} have")
+    check_weights(tuple(owners))
+    return tuple(owners)
+
+
+def _keys(row: dict[str, Any]) -> Keys:
+    servers = row.get("servers")
+    if not isinstance(servers, list):
+        raise ValueError("keys: servers must be a list of numbers")
+    numbers = tuple(_count({"servers": one}, "keys", "servers") for one in servers)
+    size_bytes = _count(row, "keys", "partition_bytes")
+    if size_bytes > MAX_PARTITION_BYTES:
+        raise ValueError(f"keys: partition_bytes must be at most {MAX_PARTITION_BYTES}")
+    return Keys(_text(row, "keys", "tensor"), size_bytes, numbers)
+
+
+def _region(row: dict[str, Any]) -> Region:
+    compiled, recomputed = row.get("compiled"), row.get("recomputed")
+    if not isinstance(compiled, bool) or not isinstance(recomputed, bool):
+        raise ValueError("regions: compiled and recomputed must be true or false")
+    return Region(tuple(_texts(row, "regions", "modules")), compiled, recomputed)
+
+
+def _policy(data: dict[str, Any]) -> Policy:
+    policy = data.get("policy")
+    settings = policy.get("settings") if isinstance(policy, dict) else None
+    if not isinstance(policy, dict) or not isinstance(settings, dict):
+        raise ValueError("policy: must be a table with a name and settings")
+    counts = {name: _count(settings, "policy: settings", name) for name in settings}
+    return Policy(_text(policy, "policy", "name"), counts)
+
+
+def _rows(data: dict[str, Any], name: str, least: int = 1) -> list[dict[str, Any]]:
+    rows = data.get(name, [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{name}: must be a list of tables")
+    if len(rows) < least:
+        raise ValueError(f"{name}: there must be one at least")
+    return rows
+
+
+def _text(row: dict[str, Any], where: str, name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: {name} must be text")
+    return value
+
+
+def _count(row: dict[str, Any], where: str, name: str) -> int:
+    value = row.get(name)
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError(f"{where}: {name} must be an integer from 0 to 2^50")
+    return value
+
+
+def _texts(row: dict[str, Any], where: str, name: str) -> list[str]:
+    texts = row.get(name)
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{where}: {name} must be a list of names, at least one")
+    return texts

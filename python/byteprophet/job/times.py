@@ -1,0 +1,88 @@
+"""Times of the workers' computation, as arrays: W workers, I iterations, P parameters in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Nanoseconds of computation. Waits are left out.
+
+    ``forward_ns`` (W, I, P): from where the forward pass needs parameter p to where it needs the
+    next one. ``ready_ns`` (W, I, P): when the gradient of p is complete, from the start of the
+    backward pass. ``backward_ns`` (W, I): from there to the start of the next iteration.
+    ``update_ns`` (W, I, P): the optimizer's update of p, or of this worker's shard of p.
+    """
+
+    forward_ns: Int64Array
+    ready_ns: Int64Array
+    backward_ns: Int64Array
+    update_ns: Int64Array
+
+    def __post_init__(self) -> None:
+        shape = self.forward_ns.shape
+        if len(shape) != 3 or self.ready_ns.shape != shape or self.update_ns.shape != shape:
+            raise ValueError(
+                f"times of shapes {shape}, {self.ready_ns.shape}, {self.update_ns.shape}: must all "
+                "be (workers, iterations, parameters)"
+            )
+        if self.backward_ns.shape != shape[:2]:
+            raise ValueError(f"backward_ns of shape {self.backward_ns.shape}: must be {shape[:2]}")
+
+    @property
+    def workers(self) -> int:
+        """W."""
+        return int(self.forward_ns.shape[0])
+
+    @property
+    def iterations(self) -> int:
+        """I."""
+        return int(self.forward_ns.shape[1])
+
+    def scaled(self, factor: float) -> Times:
+        """All times multiplied by ``factor``, rounded."""
+        return self._each(lambda times_ns: np.rint(times_ns * factor).astype(np.int64))
+
+    def of_workers(self, workers: int) -> Times:
+        """The times of ``workers`` workers; beyond the recorded ones they repeat.
+
+        A worker that is there twice would never be late or early against itself, so its iterations
+        are taken in another order the second time.
+        """
+        recorded = self.workers
+        return self._each(
+            lambda times_ns: np.stack(
+                [np.roll(times_ns[n % recorded], n // recorded, axis=0) for n in range(workers)]
+            )
+        )
+
+    def only_workers(self, chosen: Int64Array) -> Times:
+        """The times of the workers with these indices."""
+        return self._each(lambda times_ns: times_ns[chosen])
+
+    def only_iterations(self, chosen: Int64Array) -> Times:
+        """The times of the iterations with these indices."""
+        return self._each(lambda times_ns: times_ns[:, chosen])
+
+    def medians(self, worker: int) -> tuple[Int64Array, Int64Array, int, Int64Array]:
+        """Medians over a worker's iterations: forward, ready (P,), backward, update (P,)."""
+        forward_ns, ready_ns, update_ns = (
+            np.median(times_ns[worker], axis=0).astype(np.int64)
+            for times_ns in (self.forward_ns, self.ready_ns, self.update_ns)
+        )
+        return forward_ns, ready_ns, int(np.median(self.backward_ns[worker])), update_ns
+
+    def _each(self, change: Callable[[Int64Array], Int64Array]) -> Times:
+        return Times(
+            change(self.forward_ns),
+            change(self.ready_ns),
+            change(self.backward_ns),
+            change(self.update_ns),
+        )

@@ -1,0 +1,55 @@
+"""A job under a strategy from a file: whether it has servers, how many, and what they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from byteprophet.errors import UserError
+from byteprophet.job.strategy import BYTEPS, DDP, OURS
+from byteprophet.job.strategy_file import Used, check_servers
+from byteprophet.launcher.spec import JobSpec
+from byteprophet.runtime_settings import STRATEGY
+from byteprophet.schedulers import DEFAULT, PLANNED
+
+_ABLE = (BYTEPS, DDP, *OURS)
+
+
+def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
+    """``spec`` under the strategy ``used`` in the file ``path``.
+
+    A strategy for a script without servers says how many it starts; any other one takes those of
+    ``spec``. Raises ``UserError`` if no job can be given such a strategy.
+    """
+    runtime = used.strategy.runtime
+    if runtime not in _ABLE:
+        raise UserError(f"--strategy {path}: {runtime} cannot be given one; {', '.join(_ABLE)} can")
+    told = {**spec.environment, STRATEGY: str(path.absolute())}
+    if used.policy is not None and not used.servers and not used.strategy.is_told_to_workers:
+        told[STRATEGY] = ""
+    if used.policy is None:
+        return replace(
+            spec,
+            servers=0,
+            scheduler=DEFAULT,
+            settings={},
+            partition_bytes=None,
+            server_bandwidth_bps={},
+            controller=False,
+            ranks=False,
+            environment=told,
+        )
+    servers = used.servers or spec.servers
+    if not servers:
+        raise UserError(f"--strategy {path}: it needs servers")
+    check_servers(f"--strategy {path}", used.strategy, servers)
+    return replace(
+        spec,
+        servers=servers,
+        scheduler=used.policy.name,
+        settings=used.policy.settings,
+        partition_bytes=used.strategy.partition_bytes,
+        controller=used.policy.name in PLANNED,
+        ranks=used.servers > 0,
+        environment=told,
+    )

@@ -1,0 +1,250 @@
+"""Measures a recorded job that uses gloo's collectives and waits for all of them before it steps.
+
+These are DistributedDataParallel, WFBP and FSDP2. DDP changes its buckets once it has seen the
+order of gradients. The measurement therefore covers consecutive iterations that every rank recorded
+completely, and in which it reduced its last buckets. It takes these times from spans:
+
+    forward  from the end of the previous layer to the end of this one, without waits; the script's
+             own work between two layers counts as part of the second one
+    ready    from the end of the forward pass to the end of the parameter's BACKWARD, adjusted so
+             that at least one gradient of a bucket is ready when the bucket's collective begins,
+             and none is ready later
+    update   from the end of the last collective to the next iteration
+
+``links.py`` measures the network. All ranks' times must be on one clock.
+
+``strategy.json``, if there is one, lists the gradients of each bucket. Otherwise, gradients are
+known by their layers only, and fill the buckets in the order in which they became ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.job import Bucket, Job, Model, Parameter, Strategy, Times
+from byteprophet.job.strategy import DDP, FSDP2
+from byteprophet.job.strategy_file import Used
+from byteprophet.job.times import Int64Array
+from byteprophet.measure.computation import last_places
+from byteprophet.measure.links import measure_links
+from byteprophet.measure.tensors import check_extent, check_ranks, layer_of, whole_iterations
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import SPANS, Kind, Rows
+from byteprophet.workload.run_config import link_limits_bps
+
+GATHER = "all-gather "
+_ALL = "model"  # the only parameter of a job that recorded no gradients
+_UNKNOWN = (
+    "no strategy.json says which gradients share a bucket: DistributedDataParallel did not rebuild "
+    "its buckets (find_unused_parameters=True, or fewer than 4 iterations)"
+)
+
+
+def measure_barriered(
+    recorded: Sequence[Events], config: Mapping[str, Any], used: Used | None
+) -> tuple[Job, Int64Array]:
+    """Measure the job that recorded ``recorded``.
+
+    Returns it with the starts of its iterations, shape (ranks, iterations + 1).
+    ``config`` is the content of the run's ``config.toml``. UserError if a recording is missing.
+    """
+    processes = config["workers"] * config["local_ranks"]
+    ranks = [_Rank(_spans_of(recorded, rank)) for rank in range(processes)]
+    check_ranks(
+        {events.origin.rank for events in recorded if events.table is SPANS}, range(processes)
+    )
+    numbers = _iterations(ranks, 1 if used is None else used.since)
+    if used is None:
+        used = _told_by_spans(ranks[0], numbers)
+    check_extent(len(numbers), len(used.model) + len(used.strategy.buckets))
+    measured = [_Times(rank, numbers, used) for rank in ranks]
+    times = Times(
+        forward_ns=np.stack([each.forward_ns for each in measured]),
+        ready_ns=np.stack([each.ready_ns for each in measured]),
+        backward_ns=np.stack([each.ready_ns.max(axis=1) for each in measured]),
+        update_ns=np.stack([each.update_ns for each in measured]),
+    )
+    halves = used.strategy.runtime == FSDP2
+    sizes = ranks[0].sizes[numbers[-1]]
+    moved = np.array(sizes) * (1 if halves else 2) * (processes - 1) / processes
+    cluster = measure_links(
+        np.stack([each.began_ns for each in measured]),
+        np.stack([each.ended_ns for each in measured]),
+        moved,
+        link_limits_bps(config),
+        steps=(1 if halves else 2) * (processes - 1),
+    )
+    job = Job(used.model, times, cluster, used.strategy)
+    return job, np.stack([each.start_ns for each in measured])
+
+
+def _spans_of(recorded: Sequence[Events], rank: int) -> Events:
+    """A rank's first table of spans."""
+    for events in recorded:
+        if events.table is SPANS and events.origin.rank == rank:
+            return events
+    raise UserError(
+        f"has no spans of rank {rank}: record a model in DistributedDataParallel, or call "
+        "byteprophet.torch.record(model) in the script"
+    )
+
+
+class _Rank:
+    """What one rank recorded. ``sizes``: of collectives, per iteration, in the order they began."""
+
+    def __init__(self, events: Events) -> None:
+        self.rank = events.origin.rank
+        self.names = events.names
+        rows = np.sort(events.rows, order="end_ns")
+        numbers = whole_iterations(rows)
+        self.rows = {number: rows[rows["iteration"] == number] for number in numbers.tolist()}
+        self.sizes = {
+            number: tuple(self.of(number, Kind.COLLECTIVE, "begin_ns")["size_bytes"].tolist())
+            for number in self.rows
+        }
+
+    def of(self, iteration: int, kind: Kind, order: str = "end_ns") -> Rows:
+        """The spans of one kind."""
+        rows = self.rows[iteration]
+        return np.sort(rows[rows["kind"] == kind], order=order)
+
+
+def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
+    """Numbers of the measured iterations, in ascending order."""
+    common = set.intersection(*(set(rank.rows) for rank in ranks))
+    if not common:
+        raise UserError("no iteration was recorded completely")
+    last = max(common)
+    sizes = ranks[0].sizes[last]
+    for rank in ranks:
+        if not rank.sizes[last]:
+            raise UserError(f"rank {rank.rank} recorded no collectives in iteration {last}")
+        if rank.sizes[last] != sizes:
+            raise UserError(f"rank {rank.rank} reduced other buckets than rank 0")
+    first = last
+    while first - 1 in common and all(rank.sizes[first - 1] == sizes for rank in ranks):
+        if first <= since:
+            break
+        first -= 1
+    return [*range(first, last + 1)]
+
+
+def _told_by_spans(rank: _Rank, numbers: Sequence[int]) -> Used:
+    """A model of the recorded gradients. They fill the buckets in the order of readiness."""
+    sizes: dict[str, int] = {}
+    forward = rank.of(numbers[-1], Kind.FORWARD)["name"].tolist()
+    layers = list(dict.fromkeys(rank.names[name] for name in forward)) or [_ALL]
+    place_of = last_places(layers)
+    together: list[int] = []
+    with_it: dict[str, list[str]] = {}  # whose gradients come together, by the least urgent one
+    for name, size_bytes in rank.of(numbers[-1], Kind.BACKWARD)[["name", "size_bytes"]].tolist():
+        together.append(layer_of(rank.names[name], place_of))
+        if size_bytes:  # the bytes of several are the least urgent one's
+            layer = layers[max(together)]
+            sizes[layer] = sizes.get(layer, 0) + size_bytes
+            with_it.setdefault(layer, []).extend(layers[place] for place in together)
+            together.clear()
+    bucket_bytes = rank.sizes[numbers[-1]]
+    members = [
+        list(dict.fromkeys(each for name in names for each in with_it[name]))
+        for names in _filled(list(with_it), sizes, bucket_bytes)
+    ]
+    extra = []
+    for number, names in enumerate(members):
+        if not names:  # no gradient was recorded
+            extra.append(f"bucket {number}")
+            sizes[extra[-1]] = bucket_bytes[number]
+            members[number] = [extra[-1]]
+    parameters = tuple(Parameter(name, sizes.get(name, 0)) for name in (*extra, *layers))
+    buckets = tuple(Bucket(tuple(names), number, number) for number, names in enumerate(members))
+    strategy = Strategy(DDP, buckets, max(bucket_bytes), fixed=_UNKNOWN)
+    return Used(Model(parameters), strategy, numbers[0])
+
+
+def _filled(
+    ready: Sequence[str], sizes: Mapping[str, int], bucket_bytes: Sequence[int]
+) -> list[list[str]]:
+    """The names in each bucket: each gradient goes where most of its bytes fit."""
+    members: list[list[str]] = [[] for _ in bucket_bytes]
+    ends = np.cumsum(bucket_bytes)
+    before = 0
+    for name in ready:
+        middle = before + sizes[name] / 2
+        before += sizes[name]
+        members[min(int(np.searchsorted(ends, middle)), len(ends) - 1)].append(name)
+    return members
+
+
+class _Times:
+    """One rank's times. Shapes: I iterations, P parameters, C collectives; ``start_ns`` (I + 1,).
+
+    ``began_ns``, ``ended_ns`` (I, C): times of collectives on the clock, in the order they began.
+    """
+
+    def __init__(self, rank: _Rank, numbers: Sequence[int], used: Used) -> None:
+        self._rank = rank
+        self._places = last_places(used.model.names)
+        self._shards = used.strategy.runtime == FSDP2
+        places = used.model.places
+        buckets = sorted(used.strategy.buckets, key=lambda bucket: bucket.reduce_place)
+        self._members = [[places[name] for name in bucket.parameters] for bucket in buckets]
+        units = sorted(used.strategy.buckets, key=lambda bucket: bucket.gather_place)
+        self._heads = [min(places[name] for name in unit.parameters) for unit in units]
+        self._share = np.array(used.model.sizes_bytes) / max(1, used.model.size_bytes)
+        shape = (len(numbers), len(used.model))
+        collectives = len(rank.sizes[numbers[-1]])
+        self.forward_ns = np.zeros(shape, np.int64)
+        self.ready_ns = np.zeros(shape, np.int64)
+        self.update_ns = np.zeros(shape, np.int64)
+        self.began_ns = np.zeros((len(numbers), collectives), np.int64)
+        self.ended_ns = np.zeros((len(numbers), collectives), np.int64)
+        self.start_ns = np.zeros(len(numbers) + 1, np.int64)
+        for at, number in enumerate(numbers):
+            self._take(at, number)
+
+    def _take(self, at: int, number: int) -> None:
+        rank = self._rank
+        (whole,) = rank.of(number, Kind.ITERATION)[["begin_ns", "end_ns"]].tolist()
+        self.start_ns[at : at + 2] = whole
+        since_ns, next_ns = whole
+        collectives = rank.of(number, Kind.COLLECTIVE, "begin_ns")
+        self.began_ns[at], self.ended_ns[at] = collectives["begin_ns"], collectives["end_ns"]
+        names = [rank.names[name] for name in collectives["name"].tolist()]
+        gathers = np.array([self._shards and name.startswith(GATHER) for name in names])
+        there_ns = dict(zip(self._heads, collectives["end_ns"][gathers].tolist(), strict=False))
+        for name, begin_ns, until_ns in rank.of(number, Kind.FORWARD)[
+            ["name", "begin_ns", "end_ns"]
+        ].tolist():
+            place = layer_of(rank.names[name], self._places)
+            # A unit's first layer waits for its all-gather, and for nothing else.
+            waited_ns = max(0, min(there_ns.pop(place, 0), begin_ns) - since_ns)
+            self.forward_ns[at, place] += until_ns - since_ns - waited_ns
+            since_ns = until_ns
+        self._take_gradients(at, number, since_ns)
+        began_ns = np.maximum(0, collectives["begin_ns"][~gathers] - since_ns)
+        for members, complete_ns in zip(self._members, began_ns.tolist(), strict=True):
+            ready_ns = np.minimum(self.ready_ns[at, members], complete_ns)
+            ready_ns[np.argmax(ready_ns)] = complete_ns
+            self.ready_ns[at, members] = ready_ns
+        update_ns = max(0, next_ns - int(self.ended_ns[at].max()))
+        self.update_ns[at] = np.floor(update_ns * self._share)
+        self.update_ns[at, 0] += update_ns - self.update_ns[at].sum()
+
+    def _take_gradients(self, at: int, number: int, since_ns: int) -> None:
+        """Take the times at which gradients are complete.
+
+        A span without bytes hands nothing over: its gradients come with the next span that does.
+        """
+        together: list[int] = []
+        backward = self._rank.of(number, Kind.BACKWARD)[["name", "end_ns", "size_bytes"]]
+        last_ns = int(backward["end_ns"].max()) if len(backward) else since_ns
+        self.ready_ns[at] = max(0, last_ns - since_ns)
+        for name, end_ns, size_bytes in backward.tolist():
+            together.append(layer_of(self._rank.names[name], self._places))
+            if size_bytes:
+                self.ready_ns[at, together] = max(0, end_ns - since_ns)
+                together.clear()

@@ -1,0 +1,130 @@
+"""Measures a recorded job whose ranks exchanged gradients among themselves.
+
+The times come from spans, the buckets from ``strategy.json``. The measurement covers consecutive
+iterations that used these buckets and that every rank recorded completely.
+
+``links.py`` measures the links. Two lags come from spans. The first is the median time from a
+bucket's last gradient to the start of its reduce-scatter. The second is the time from a
+collective's end to the first update of its parameters; its 10th percentile is used, because most
+updates wait for ``step()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.job import Job
+from byteprophet.job.strategy_file import Used
+from byteprophet.job.times import Int64Array
+from byteprophet.measure.computation import Computation, stacked, times_of
+from byteprophet.measure.links import configured_mesh_links, measure_mesh_links
+from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import SPANS, Kind
+from byteprophet.workload.run_config import link_limits_bps
+
+REDUCE, GATHER, SPREAD = "reduce ", "gather ", "spread "  # torch/sync/operations.py
+_SHORTEST = 0.1
+
+_Operations = dict[tuple[int, str], tuple[int, int, int]]
+
+
+def measure_collectives(
+    recorded: Sequence[Events], config: Mapping[str, Any], used: Used
+) -> tuple[Job, Int64Array]:
+    """Measure the job that recorded ``recorded``.
+
+    Returns it with the starts of its iterations, shape (ranks, iterations + 1).
+    ``config`` is the content of the run's ``config.toml``. UserError if a recording is missing.
+    """
+    ranks = range(config["workers"] * config["local_ranks"])
+    spans = by_rank(recorded, SPANS, ranks)
+    numbers = _iterations(spans, used.since)
+    check_extent(len(numbers), len(used.model))
+    computed = [Computation(events, used.model.names, numbers) for events in spans]
+    operations = [_operations(events, numbers) for events in spans]
+    limits_bps = link_limits_bps(config)
+    if used.strategy.owners:
+        cluster = configured_mesh_links(limits_bps)
+    else:
+        cluster = measure_mesh_links(operations, limits_bps)
+    start_lag_ns, update_lag_ns = _lags_ns(spans, operations, numbers, used)
+    costs = replace(cluster.costs, start_lag_ns=start_lag_ns, update_lag_ns=update_lag_ns)
+    cluster = replace(cluster, costs=costs)
+    job = Job(used.model, times_of(computed), cluster, used.strategy)
+    return job, stacked(computed, "start_ns")
+
+
+def _iterations(spans: Sequence[Events], since: int) -> list[int]:
+    """The last consecutive numbers, at least ``since``, that all ranks recorded completely."""
+    common = set.intersection(*(set(whole_iterations(e.rows).tolist()) for e in spans))
+    if not common:
+        raise UserError("no iteration was recorded completely")
+    last = first = max(common)
+    while first - 1 in common and first > since:
+        first -= 1
+    if last < since:
+        raise UserError(
+            f"its last buckets were used from iteration {since} on, and no iteration was "
+            "recorded since then: record more iterations"
+        )
+    return [*range(first, last + 1)]
+
+
+def _lags_ns(
+    spans: Sequence[Events],
+    operations: Sequence[_Operations],
+    numbers: Sequence[int],
+    used: Used,
+) -> tuple[int, int]:
+    """Times from a bucket's last gradient to its reduce-scatter, and from collective to update."""
+    starts_ns, updates_ns = [], []
+    for events, own in zip(spans, operations, strict=True):
+        named = {name: number for number, name in events.names.items()}
+        ready_ns = _times_of(events, Kind.BACKWARD, "end_ns")
+        updated_ns = _times_of(events, Kind.UPDATE, "begin_ns")
+        for (iteration, label), (begin_ns, end_ns, _) in own.items():
+            kind, _, place = label.partition(" ")
+            bucket = used.strategy.buckets[int(place.rpartition(".")[2])]
+            members = [named[name] for name in bucket.parameters if name in named]
+            if f"{kind} " == REDUCE:
+                last = [ready_ns[iteration, m] for m in members if (iteration, m) in ready_ns]
+                if last:
+                    starts_ns.append(begin_ns - max(last))
+            if f"{kind} " == (REDUCE if bucket.sharded else GATHER):
+                first = [updated_ns[iteration, m] for m in members if (iteration, m) in updated_ns]
+                if first:
+                    updates_ns.append(min(first) - end_ns)
+    start_lag_ns = np.median(starts_ns) if starts_ns else 0
+    update_lag_ns = np.quantile(updates_ns, _SHORTEST) if updates_ns else 0
+    return max(0, int(start_lag_ns)), max(0, int(update_lag_ns))
+
+
+def _times_of(events: Events, kind: Kind, column: str) -> dict[tuple[int, int], int]:
+    """The times in ``column``, by iteration and name."""
+    rows = events.rows[events.rows["kind"] == kind]
+    fields = rows[["iteration", "name", column]].tolist()
+    return {(iteration, name): time_ns for iteration, name, time_ns in fields}
+
+
+def _operations(events: Events, numbers: Sequence[int]) -> _Operations:
+    """A rank's collectives in the measured iterations, in the form that ``links.py`` takes."""
+    rows = events.rows[events.rows["kind"] == Kind.COLLECTIVE]
+    rows = rows[(rows["iteration"] >= numbers[0]) & (rows["iteration"] <= numbers[-1])]
+    if not len(rows):
+        raise UserError(f"rank {events.origin.rank} recorded no collectives")
+    if not (rows["size_bytes"] > 0).all():
+        raise UserError("some collectives have no sizes: the recording does not contain them")
+    fields = rows[["iteration", "name", "begin_ns", "end_ns", "size_bytes"]].tolist()
+    kinds = (REDUCE, GATHER, SPREAD)
+    found: _Operations = {}
+    for number, name, begin_ns, end_ns, size_bytes in fields:
+        label = events.names[name]
+        if label.startswith(kinds) and label.rpartition(".")[2].isdecimal():
+            found[number, label] = begin_ns, end_ns, size_bytes
+    return found

@@ -1,0 +1,148 @@
+"""Measures what one worker computed, parameter by parameter, from its spans.
+
+forward   from the end of the previous layer to the end of this one, without waits; the script's own
+          work between two layers counts as part of the second one. A layer's time belongs to the
+          last of its parameters, because the layer runs once all of them are there
+ready     from the end of the forward pass to the end of the parameter's BACKWARD
+backward  from the end of the forward pass to the start of the next iteration, without waits
+update    the parameter's UPDATE, by the updater's thread
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.job.times import Int64Array, Times
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import Kind, Rows
+
+_LATEST_NS = np.iinfo(np.int64).max
+
+
+class Computation:
+    """Times of ``iterations``, consecutive numbers. I iterations, P ``parameters``.
+
+    ``forward_ns``, ``ready_ns``, ``update_ns`` (I, P); ``backward_ns`` (I,). ``start_ns`` (I + 1,):
+    the starts of iterations, and the end of the last one, on the recorded clock.
+    """
+
+    def __init__(self, spans: Events, parameters: Sequence[str], iterations: Sequence[int]) -> None:
+        shape = (len(iterations), len(parameters))
+        self.forward_ns = np.zeros(shape, np.int64)
+        self.ready_ns = np.zeros(shape, np.int64)
+        self.update_ns = np.zeros(shape, np.int64)
+        self.backward_ns = np.zeros(len(iterations), np.int64)
+        self.start_ns = np.zeros(len(iterations) + 1, np.int64)
+        places = {name: place for place, name in enumerate(parameters)}
+        last_of_layer = last_places(parameters)
+        self._rank = spans.origin.rank
+        self._place = {number: places.get(name, -1) for number, name in spans.names.items()}
+        self._layer = {number: last_of_layer.get(name, -1) for number, name in spans.names.items()}
+        rows = np.sort(spans.rows, order="end_ns")
+        self._waits = Waits(rows[rows["kind"] == Kind.WAIT])
+        for at, number in enumerate(iterations):
+            self._take(at, number, rows[rows["iteration"] == number])
+
+    def _take(self, at: int, number: int, spans: Rows) -> None:
+        (whole,) = spans[spans["kind"] == Kind.ITERATION][["begin_ns", "end_ns"]].tolist()
+        self.start_ns[at : at + 2] = whole
+        since_ns, end_ns = whole
+        forward = spans[spans["kind"] == Kind.FORWARD]
+        times_ns = [since_ns, *forward["end_ns"].tolist(), end_ns]
+        *forward_ns, self.backward_ns[at] = self._waits.worked_ns(times_ns)
+        since_ns = times_ns[-2]
+        for name, each_ns in zip(forward["name"].tolist(), forward_ns, strict=True):
+            self.forward_ns[at, max(0, self._layer[name])] += each_ns
+        self._take_gradients(at, spans, since_ns)
+        updates = spans[spans["kind"] == Kind.UPDATE]
+        took_ns = updates["end_ns"] - updates["begin_ns"]
+        for name, each_ns in zip(updates["name"].tolist(), took_ns.tolist(), strict=True):
+            place = self._place[name]
+            if place >= 0:
+                self.update_ns[at, place] += each_ns
+            else:  # of all parameters together
+                self.update_ns[at] += each_ns // self.update_ns.shape[1]
+
+    def _take_gradients(self, at: int, spans: Rows, since_ns: int) -> None:
+        """Take the times at which gradients are ready.
+
+        A BACKWARD without bytes hands nothing over: its gradients come with the next one that does.
+        A parameter without a BACKWARD counts as ready when all of them are.
+        """
+        backward = spans[spans["kind"] == Kind.BACKWARD]
+        if not len(backward):
+            raise UserError(f"rank {self._rank} recorded no BACKWARD spans")
+        self.ready_ns[at] = max(0, int(backward["end_ns"].max()) - since_ns)
+        together: list[int] = []
+        for name, end_ns, size_bytes in backward[["name", "end_ns", "size_bytes"]].tolist():
+            place = self._place[name]
+            together.append(place if place >= 0 else max(0, self._layer[name]))
+            if size_bytes:
+                self.ready_ns[at, together] = max(0, end_ns - since_ns)
+                together.clear()
+
+
+class Waits:
+    """The spans in which a worker waited; some may overlap."""
+
+    def __init__(self, rows: Rows) -> None:
+        """``rows``: the spans, in any order."""
+        self._zero_ns = int(rows["begin_ns"].min(initial=_LATEST_NS))
+        self._begins, self._ends = (
+            _Edges(np.sort(rows[name]) - self._zero_ns) for name in ("begin_ns", "end_ns")
+        )
+
+    def worked_ns(self, times_ns: Sequence[int]) -> Int64Array:
+        """The time from each of ``times_ns`` to the next, less the waits in it.
+
+        Shape (times - 1,); 0 if the next time is earlier.
+        """
+        times = np.array(times_ns, np.int64)
+        since_ns = times - self._zero_ns
+        waited_ns = self._begins.passed_ns(since_ns) - self._ends.passed_ns(since_ns)
+        worked_ns: Int64Array = np.maximum(0, np.diff(times - waited_ns))
+        return np.where(np.diff(times) > 0, worked_ns, 0)
+
+
+class _Edges:
+    """Begins or ends of waits, sorted."""
+
+    def __init__(self, edges_ns: Int64Array) -> None:
+        self._edges_ns = edges_ns
+        self._until_ns = np.append(0, np.cumsum(edges_ns))
+
+    def passed_ns(self, times_ns: Int64Array) -> Int64Array:
+        """For each of ``times_ns``, the summed times since all edges before it."""
+        before = np.searchsorted(self._edges_ns, times_ns)
+        passed_ns: Int64Array = before * times_ns - self._until_ns[before]
+        return passed_ns
+
+
+def last_places(parameters: Sequence[str]) -> Mapping[str, int]:
+    """The index of the last parameter, by the name of its layer or of the parameter itself."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(parameters):
+        places[name] = place
+        layer = name
+        while "." in layer:
+            layer = layer.rpartition(".")[0]
+            places[layer] = place
+    return places
+
+
+def stacked(computations: Sequence[Computation], name: str) -> Int64Array:
+    """The arrays called ``name`` of all workers, stacked, workers first."""
+    return np.stack([getattr(computation, name) for computation in computations])
+
+
+def times_of(computations: Sequence[Computation]) -> Times:
+    """The times of a job whose workers computed so."""
+    return Times(
+        forward_ns=stacked(computations, "forward_ns"),
+        ready_ns=stacked(computations, "ready_ns"),
+        backward_ns=stacked(computations, "backward_ns"),
+        update_ns=stacked(computations, "update_ns"),
+    )

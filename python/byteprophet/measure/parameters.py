@@ -1,0 +1,42 @@
+"""Measures the parameters of a job with servers one by one, also those that share buffers.
+
+``servers.py`` measures what was sent, which may be buffers of several gradients. The spans of a
+worker name parameters, and tell when each gradient was ready, as in a job without servers.
+"""
+
+from __future__ import annotations
+
+from byteprophet.errors import UserError
+from byteprophet.job import Job, Model, Parameter, Times
+from byteprophet.measure.computation import Computation, times_of
+from byteprophet.measure.run import Run
+from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import SPANS, Kind
+
+
+def measure_parameters(run: Run, job: Job) -> tuple[Model, Times]:
+    """The parameters of ``job``, which ``run`` recorded, and their times.
+
+    The times cover the iterations that all workers recorded completely since gradients share the
+    last buffers. Raises ``UserError`` if the sizes of some parameters were not recorded.
+    """
+    spans = by_rank(run.aligned.events, SPANS, range(job.workers))
+    common = set.intersection(*(set(whole_iterations(events.rows).tolist()) for events in spans))
+    numbers = sorted(number for number in common if number >= run.fused.since)
+    if not numbers:
+        raise run.refusal(UserError("no iteration was recorded completely"))
+    names = [name for tensor in job.model.names for name in run.fused.of(tensor)]
+    sizes_bytes = _sizes_bytes(spans[0])
+    unknown = [name for name in names if name not in sizes_bytes]
+    if unknown:
+        raise run.refusal(UserError(f"has no size of the gradient of {unknown[0]!r}"))
+    check_extent(len(numbers), len(names))
+    computed = [Computation(events, names, numbers) for events in spans]
+    return Model(tuple(Parameter(name, sizes_bytes[name]) for name in names)), times_of(computed)
+
+
+def _sizes_bytes(spans: Events) -> dict[str, int]:
+    rows = spans.rows[spans.rows["kind"] == Kind.BACKWARD]
+    sized = rows[rows["size_bytes"] > 0][["name", "size_bytes"]].tolist()
+    return {spans.names[name]: size_bytes for name, size_bytes in sized}

@@ -1,0 +1,244 @@
+"""Measures a recorded parameter-server job: its workers' computation, and its network.
+
+The measurement covers iterations 1, 2, ... as far as every worker recorded them completely. It
+takes these times from the events of the run (``timeline/tables.py``):
+
+    forward     from the end of the previous layer to the end of this one, without waits; the
+                script's own work between two layers counts as part of the second one
+    ready       from the end of the forward pass to when a gradient's first partition was offered
+    backward    from the end of the forward pass to the next iteration, without waits
+    update      the total length of the update's spans; under "stock", the time after the wait for
+                all gradients, divided among the tensors in proportion to their sizes
+
+A layer counts as part of the tensor with the same name, or else of the first tensor in its module.
+If small gradients shared a buffer, the buffer is one tensor. It is needed when its first parameter
+is, and the forward times and updates of its parameters are added up.
+Workers under "stock" record no transfers, so ``stock.py`` reconstructs them. ``network.py``
+measures the network. If partition sizes or settings changed during the run, the job has the last
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.job import Job, Model, Parameter, Policy, Strategy, Times
+from byteprophet.job.fused_file import ALONE, Fused
+from byteprophet.job.times import Int64Array
+from byteprophet.measure.computation import Waits
+from byteprophet.measure.network import measure_network
+from byteprophet.measure.run import Run
+from byteprophet.measure.settings import Told, read_told
+from byteprophet.measure.tensors import (
+    Tensors,
+    by_rank,
+    check_extent,
+    measure_tensors,
+    whole_iterations,
+)
+from byteprophet.schedulers import PARTITION, STOCK, resolve
+from byteprophet.timeline.aligned_summary import warn_of_clocks
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS, Kind, Rows
+from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured job. ``start_ns``: starts of iterations, shape (workers, iterations + 1).
+
+    ``settled_from``: 0-based index of the first iteration that ran with the settings of ``job``.
+    """
+
+    job: Job
+    start_ns: Int64Array
+    settled_from: int = 0
+
+    @property
+    def iteration_ns(self) -> Int64Array:
+        """The slowest worker's time of each iteration, shape (iterations,)."""
+        slowest: Int64Array = np.diff(self.start_ns, axis=1).max(axis=0)
+        return slowest
+
+
+def measure_run(run: Run) -> Measured:
+    """Measure the job of ``run``; UserError if a needed recording is missing."""
+    config = run.config
+    try:
+        events = run.aligned.events
+        if config["servers"] == 0:
+            # A job is of one kind: what measures the others is not imported.
+            from byteprophet.job.strategy_file import read_strategy
+            from byteprophet.measure.all_reduce import measure_all_reduce
+
+            used = read_strategy(run.directory)
+            measured = Measured(*measure_all_reduce(events, config, used))
+        else:
+            measured = measure(events, config, read_told(run.directory), run.fused)
+    except UserError as error:
+        raise run.refusal(error) from None
+    warn_of_clocks(run.aligned)
+    return measured
+
+
+def measure(
+    recorded: Sequence[Events],
+    config: Mapping[str, Any],
+    told: Told | None = None,
+    fused: Fused = ALONE,
+) -> Measured:
+    """Measure the job that recorded the events ``recorded``.
+
+    ``config`` is the content of the run's ``config.toml``. ``told`` are settings and ready times
+    that the policy received during the run. ``fused`` says which gradients shared buffers.
+    """
+    told = told or Told()
+    local_ranks = config.get("local_ranks", 1)
+    # Only a worker's last local rank talks to servers. It sends the sums of all local ranks.
+    ranks = range(local_ranks - 1, config["workers"] * local_ranks, local_ranks)
+    if local_ranks > 1:
+        if config["scheduler"] == STOCK:
+            raise UserError(
+                "its workers have several local ranks, whose sums stock does not record"
+            )
+        # Servers number the processes that talk to them; these numbers are not ranks.
+        recorded = [events for events in recorded if events.table is not SERVED_TABLE]
+    spans = by_rank(recorded, SPANS, ranks)
+    iterations = min(_iterations(events.rows) for events in spans)
+    if iterations < 1:
+        raise UserError("no iteration was recorded completely")
+    if config["scheduler"] == STOCK:
+        from byteprophet.measure.stock import stock_transfers
+
+        recorded = [*recorded, *stock_transfers(recorded, spans)]
+    transfers = by_rank(recorded, TRANSFERS, ranks)
+    tensors = measure_tensors(transfers[0], fused, config["servers"])
+    check_extent(iterations, len(tensors.names))
+    workers = [
+        _Worker(own, sent.rows, tensors, iterations, fused.since, config["scheduler"] == STOCK)
+        for own, sent in zip(spans, transfers, strict=True)
+    ]
+    times = Times(
+        forward_ns=np.stack([worker.forward_ns for worker in workers]),
+        ready_ns=np.stack([worker.ready_ns for worker in workers]),
+        backward_ns=np.stack([worker.backward_ns for worker in workers]),
+        update_ns=np.stack([worker.update_ns for worker in workers]),
+    )
+    partition_bytes = tensors.partition_bytes or config["partition_bytes"]
+    settings = {**config["settings"], **told.settings}
+    if told.settings:
+        try:
+            resolve(config["scheduler"], settings)
+        except UserError as error:
+            raise UserError(f"settings that changed during the run: {error}") from None
+    limits_bps = link_limits_bps({**config, "local_ranks": 1})  # only one rank uses the link
+    ready_times = tuple(
+        (place, -1 - place, *told.ready[name])
+        for place, name in enumerate(tensors.names)
+        if name in told.ready
+    )
+    job = Job(
+        Model(tuple(map(Parameter, tensors.names, tensors.size_bytes))),
+        times,
+        measure_network(recorded, config["servers"], limits_bps, server_limits_bps(config)),
+        Strategy(partition_bytes=partition_bytes, numbers=tensors.numbers, keys=tensors.keys),
+        Policy(config["scheduler"], {**settings, PARTITION: partition_bytes}, ready_times),
+    )
+    starts_ns = np.stack([worker.start_ns for worker in workers])
+    settled_from = max(tensors.settled_from, told.settled_from)
+    return Measured(job, starts_ns, min(settled_from, iterations - 1))
+
+
+def _iterations(spans: Rows) -> int:
+    numbers = whole_iterations(spans)
+    expected = np.arange(1, len(numbers) + 1)
+    return int((np.cumprod(numbers == expected)).sum())
+
+
+class _Worker:
+    """One worker's times. Shapes: I iterations, L tensors; ``start_ns`` (I + 1,).
+
+    ``since``: the first iteration, from 1, in which ``tensors`` were sent.
+    """
+
+    def __init__(
+        self,
+        spans: Events,
+        transfers: Rows,
+        tensors: Tensors,
+        iterations: int,
+        since: int,
+        barrier: bool,
+    ) -> None:
+        shape = (iterations, len(tensors.names))
+        self._barrier = barrier
+        self._share = np.array(tensors.size_bytes) / sum(tensors.size_bytes)
+        self.forward_ns = np.zeros(shape, np.int64)
+        self.ready_ns = np.zeros(shape, np.int64)
+        self.update_ns = np.zeros(shape, np.int64)
+        self.backward_ns = np.zeros(iterations, np.int64)
+        self.start_ns = np.zeros(iterations + 1, np.int64)
+        places = _Places(tensors.parameters)
+        self._tensor_of = {index: places.of(name) for index, name in spans.names.items()}
+        rows = np.sort(spans.rows, order="end_ns")
+        waits = rows[rows["kind"] == Kind.WAIT]
+        self._waits, self._wait_ends_ns = Waits(waits), waits["end_ns"]
+        for iteration in range(iterations):
+            own = rows[rows["iteration"] == iteration + 1]
+            sent = transfers[transfers["iteration"] == iteration + 1]
+            if iteration + 1 < since:  # other tensors were sent then
+                sent = sent[:0]
+            self._take(iteration, own, sent[sent["priority"] < 0])
+        if 1 < since <= iterations:  # a policy that learns should not learn what never comes again
+            first, known = slice(since - 1), since - 1
+            self.ready_ns[first] = np.minimum(self.ready_ns[known], self.backward_ns[first, None])
+
+    def _take(self, iteration: int, spans: Rows, sent: Rows) -> None:
+        (whole,) = spans[spans["kind"] == Kind.ITERATION][["begin_ns", "end_ns"]].tolist()
+        self.start_ns[iteration : iteration + 2] = whole
+        since_ns, end_ns = whole
+        forward = spans[spans["kind"] == Kind.FORWARD]
+        times_ns = [since_ns, *forward["end_ns"].tolist()]
+        forward_ns = self._waits.worked_ns(times_ns)
+        for name, each_ns in zip(forward["name"].tolist(), forward_ns, strict=True):
+            self.forward_ns[iteration, self._tensor_of[name]] += each_ns
+        since_ns = times_ns[-1]
+        if self._barrier:
+            ends_ns = self._wait_ends_ns
+            ends_ns = ends_ns[(ends_ns > since_ns) & (ends_ns <= end_ns)]
+            released_ns = int(ends_ns.max()) if len(ends_ns) else end_ns
+            self.update_ns[iteration] = (end_ns - released_ns) * self._share
+            end_ns = released_ns
+        (self.backward_ns[iteration],) = self._waits.worked_ns([since_ns, end_ns])
+        # A gradient that was not sent in this iteration counts as ready when all of them are.
+        ready_ns = np.full(self.ready_ns.shape[1], since_ns + self.backward_ns[iteration])
+        first = np.full(len(ready_ns), np.iinfo(np.int64).max)
+        if len(sent) and -1 - int(sent["priority"].min()) >= len(first):
+            raise UserError("its workers sent different tensors: such jobs cannot be replayed")
+        np.minimum.at(first, -1 - sent["priority"], sent["ready_ns"])
+        known = first < np.iinfo(np.int64).max
+        ready_ns[known] = first[known]
+        self.ready_ns[iteration] = np.maximum(0, ready_ns - since_ns)
+        updates = spans[spans["kind"] == Kind.UPDATE]
+        took_ns = updates["end_ns"] - updates["begin_ns"]
+        tensors = np.array([self._tensor_of[name] for name in updates["name"].tolist()], np.int64)
+        np.add.at(self.update_ns[iteration], tensors, took_ns)
+
+
+class _Places:
+    """Finds the tensor to which a span belongs. ``parameters``: those of each tensor."""
+
+    def __init__(self, parameters: Sequence[Sequence[str]]) -> None:
+        self._place = {name: place for place, names in enumerate(parameters) for name in names}
+
+    def of(self, name: str) -> int:
+        """Index of the tensor for the parameter or module ``name``; 0 if no tensor fits."""
+        if name in self._place:
+            return self._place[name]
+        inside = (place for each, place in self._place.items() if each.startswith(name + "."))
+        return next(inside, 0)

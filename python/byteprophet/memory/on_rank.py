@@ -1,0 +1,134 @@
+"""What a synchronisation runtime changes about the memory of a rank, place by place.
+
+*Optimizer state*: where a bucket is sharded, a rank keeps the state of its shard only.
+
+*Gradients of the iteration before*: updates overlap with the next forward pass. A gradient may live
+until the forward pass first reads its parameter, which waits for the update.
+
+*What is received*: with sockets (``native/exchange/inbox.h``), the other ranks' parts of this
+rank's shard are kept until all of them have come, and parts of an all-gather that this rank has not
+started yet are kept aside. Another rank may be a whole backward pass ahead, so both may be here at
+any time. A rank begins its part of a bucket's all-gather when it has sent its part of the
+reduce-scatter, so of a single other rank only one of the two is here. With BytePS and a scheduler,
+gradients are sent from their own memory, and answers, which come after the gradient has been sent,
+are copied from messages. Gradients in bfloat16 travel as float32 copies.
+
+How much of this there is at the peak depends on the network and on the other ranks. This is the
+most.
+
+Not included: BytePS without a scheduler (``stock``), which copies gradients into shared memory;
+collectives of process groups, whose backends have buffers of their own; and the kernel's buffers of
+sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.job.region_memory import ParameterMemory
+from byteprophet.job.strategy import BYTEPS, OURS, Strategy
+from byteprophet.job.times import Int64Array
+
+_PAIR = 2
+
+
+@dataclass(frozen=True)
+class OnRank:
+    """``extra_bytes`` (places,): what lives besides, at most. ``received_bytes``: of all gradients.
+
+    ``saved_state_bytes``: optimizer state that other ranks keep.
+    """
+
+    extra_bytes: Int64Array
+    received_bytes: int
+    saved_state_bytes: int
+
+
+def on_rank(
+    strategy: Strategy,
+    parameters: Mapping[str, ParameterMemory],
+    places: int,
+    ranks: int,
+    rank: int,
+    update_bytes: int,
+) -> OnRank:
+    """What the runtime of ``strategy`` changes on ``rank``.
+
+    Args:
+        strategy: the runtime, with its buckets if it is not BytePS.
+        parameters: those with gradients, by name.
+        places: how many places an iteration has.
+        ranks: their number.
+        rank: the rank that is asked for.
+        update_bytes: the temporary results of an update.
+
+    Raises:
+        UserError: the runtime is not one of ours, or the strategy is of another model.
+    """
+    if strategy.runtime not in (BYTEPS, *OURS):
+        raise UserError(
+            f"memory: what runtime '{strategy.runtime}' adds is not known: use one of "
+            f"{', '.join((BYTEPS, *OURS))}"
+        )
+    extra = np.zeros(places, dtype=np.int64)
+    saved = received = 0
+    for names, sharded in _buckets(strategy, parameters):
+        bucket = [parameters[name] for name in names]
+        shards = [_shard(each.elements, ranks, rank) for each in bucket]
+        if sharded:
+            saved += sum(
+                each.state_bytes - round(each.state_bytes * shard / each.elements)
+                for each, shard in zip(bucket, shards, strict=True)
+                if each.elements
+            )
+        for each in bucket:
+            extra[: each.unread_places] += each.size_bytes
+        if ranks == 1:
+            continue
+        comes = sum(
+            _received(strategy, each, shard, ranks)
+            for each, shard in zip(bucket, shards, strict=True)
+        )
+        received += comes
+        if strategy.runtime == BYTEPS:
+            extra[: max(each.unread_places for each in bucket)] += comes
+            extra[max(each.ready_place for each in bucket) :] += comes
+        else:
+            extra += comes
+    extra[: max((each.unread_places for each in parameters.values()), default=0)] += update_bytes
+    return OnRank(extra, received, saved)
+
+
+def _buckets(
+    strategy: Strategy, parameters: Mapping[str, ParameterMemory]
+) -> list[tuple[tuple[str, ...], bool]]:
+    """Each bucket's parameters, and whether it is sharded."""
+    if strategy.runtime == BYTEPS:
+        return [((name,), False) for name in parameters]
+    buckets = [(bucket.parameters, bucket.sharded) for bucket in strategy.buckets]
+    theirs = sorted(name for names, _ in buckets for name in names)
+    if theirs != sorted(name for name, each in parameters.items() if each.elements):
+        differing = set(theirs) ^ parameters.keys()
+        raise UserError(
+            f"memory: the strategy is of another model: '{min(differing, default=theirs[0])}' is "
+            "not in both, or in two buckets"
+        )
+    return buckets
+
+
+def _received(strategy: Strategy, parameter: ParameterMemory, shard: int, ranks: int) -> int:
+    """Bytes that are received of one gradient, or travel in its place."""
+    if strategy.runtime == BYTEPS:
+        return parameter.served_bytes
+    element = parameter.size_bytes // max(1, parameter.elements)
+    reduced, gathered = (ranks - 1) * shard, parameter.elements - shard
+    return element * (max(reduced, gathered) if ranks == _PAIR else reduced + gathered)
+
+
+def _shard(elements: int, ranks: int, rank: int) -> int:
+    """How many elements of a tensor a rank owns (``native/exchange/shares.h``)."""
+    return (rank + 1) * elements // ranks - rank * elements // ranks

@@ -1,0 +1,40 @@
+"""Writes the buckets that a job without servers uses to a file (``job/strategy_file.py``).
+
+Rank 0 does so in a job with a run directory whenever the buckets change: a few times per job. If
+the file cannot be written, it warns once and training continues.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from byteprophet.job import Model, Parameter, Strategy
+from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
+from byteprophet.whole_files import OneWarning
+
+RUN = "BYTEPROPHET_RUN"
+
+_or_else = OneWarning("the buckets in use are not saved; training continues")
+
+
+def record_strategy(
+    strategy: Strategy,
+    sizes_bytes: Mapping[str, int],
+    since: int,
+    optimizer: int = 0,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Records that ``strategy`` is in use from iteration ``since`` on, counted from 1.
+
+    ``sizes_bytes`` has the sizes of all parameters, in forward order. ``optimizer`` is the index of
+    the optimizer among those of the process.
+    """
+    run = environment.get(RUN)
+    if not run:
+        return
+    model = Model(tuple(Parameter(name, size) for name, size in sizes_bytes.items()))
+    used = Used(model, strategy, since)
+    with _or_else.instead():
+        write_strategy(strategy_path(Path(run), optimizer), used)

@@ -1,0 +1,118 @@
+"""A limit of memory: which jobs fit, and what makes one fit that does not.
+
+A job's peak is that of its mix of recomputed units, as the script's own process measured it, plus
+what its runtime keeps besides on a rank (``memory/on_rank.py``), all of it at the worst moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.job import Job
+from byteprophet.job.region_costs import RegionCosts
+from byteprophet.job.region_memory import RegionMemory
+from byteprophet.job.strategy import BYTEPS, OURS, RECOMPUTED, Region
+from byteprophet.job.times import Int64Array
+from byteprophet.memory.cheapest import all_mixes, cheapest
+from byteprophet.memory.on_rank import on_rank
+from byteprophet.optimize.moves import Move
+from byteprophet.optimize.regions import Computing, recompute_ns
+from byteprophet.schedulers import STOCK
+
+
+class MemoryLimit(Computing):
+    """Of ``budget_bytes`` on each rank. Learn a job's costs (``learn``) before it is used."""
+
+    words = frozenset({RECOMPUTED})
+
+    def __init__(self, memory: RegionMemory, budget_bytes: int) -> None:
+        super().__init__()
+        self._memory = memory
+        self.budget_bytes = budget_bytes
+        self._repaired: dict[Hashable, Move | None] = {}
+
+    def learn(self, job: Job, costs: RegionCosts) -> None:
+        """Take the recorded ``job``, and what its regions cost, before anything else."""
+        super().learn(job, costs)
+        extra_ns = [recompute_ns(costs, unit) for unit in self._memory.units]
+        self._mixes = all_mixes([each > 0 for each in extra_ns])
+        self._costs_ns = self._mixes @ np.array(extra_ns, dtype=np.int64)
+
+    def knows(self, job: Job) -> bool:
+        """Whether it is known what the job's runtime takes, and each of its regions."""
+        strategy = job.strategy
+        return (
+            strategy.runtime in (BYTEPS, *OURS)
+            and (job.policy is None or job.policy.name != STOCK)
+            and not {each.modules for each in strategy.regions} - {*self._memory.units}
+            and not any(each.compiled for each in strategy.regions)
+            and not strategy.autocast
+        )
+
+    def peak_bytes(self, job: Job) -> int:
+        """The highest that memory gets on a rank of ``job``. ``UserError`` if that is not known."""
+        if not self.knows(job):
+            raise UserError(f"memory: what {job.title} takes is not known")
+        recomputed = {each.modules for each in job.strategy.regions if each.recomputed}
+        mix = [unit in recomputed for unit in self._memory.units]
+        return int(self._peaks(job, np.array([mix], dtype=np.int64))[0])
+
+    def fits(self, job: Job) -> bool:
+        """Whether ``job`` is known to stay within the limit."""
+        return self.knows(job) and self.peak_bytes(job) <= self.budget_bytes
+
+    def repaired(self, job: Job) -> Move | None:
+        """``job`` with the cheapest mix of recomputed units that fits; None if none does."""
+        plain = replace(job, strategy=replace(job.strategy, regions=()))
+        key = plain.strategy, None if plain.policy is None else plain.policy.name
+        if key not in self._repaired:
+            self._repaired[key] = self._repair(plain)
+        return self._repaired[key]
+
+    def least_bytes(self, job: Job) -> int:
+        """The lowest peak that any mix of recomputed units has under the runtime of ``job``."""
+        return int(self._peaks(job, self._mixes).min())
+
+    def why_not(self, job: Job) -> str:
+        """Why nothing makes ``job`` fit."""
+        if not self.knows(replace(job, strategy=replace(job.strategy, regions=()))):
+            return f"memory: what {job.title} takes is not known, so it cannot be limited"
+        return (
+            f"memory: {job.title} takes at least {self.least_bytes(job)} bytes on a rank, with all "
+            f"that can be recomputed; the budget is {self.budget_bytes}: raise it, or use smaller "
+            "batches"
+        )
+
+    def _repair(self, plain: Job) -> Move | None:
+        if not self.knows(plain):
+            return None
+        places = cheapest(self._peaks(plain, self._mixes), self._costs_ns, self.budget_bytes)
+        if not len(places):
+            return None
+        chosen = [
+            unit
+            for unit, state in zip(self._memory.units, self._mixes[places[0]], strict=True)
+            if state
+        ]
+        changed = self.with_regions(plain, [Region(unit, recomputed=True) for unit in chosen])
+        if changed is None:
+            return None
+        return Move(f"recompute {', '.join(unit[0] for unit in chosen) or 'nothing'}", changed)
+
+    def _peaks(self, job: Job, mixes: Int64Array) -> Int64Array:
+        """``job.strategy`` must be known, apart from its regions."""
+        memory = self._memory
+        ranks = job.workers
+        here = on_rank(
+            job.strategy,
+            memory.parameters,
+            len(memory.phases.owner),
+            ranks,
+            ranks - 1,  # no rank's shards are larger
+            memory.update_bytes,
+        )
+        return memory.phases.peaks(mixes, here.extra_bytes) - here.saved_state_bytes

@@ -1,0 +1,274 @@
+"""What a search found for a recorded job, with the interval in which its iteration time will be.
+
+The recorded job and the best one are replayed with all recorded iterations. The predicted time is
+the measured one times the ratio of the two replays, so an error that both have is not in it. The
+interval has three parts: the quantiles of the ratio of single iterations' medians, drawn by a
+bootstrap; the error of the replay of the unchanged job, which says how well the model fits; and
+``_RUN_TO_RUN``, by which two runs of the same job differ. Where the whole replay finds no gain the
+outcome is the recorded job.
+
+Where a candidate ran in the real job, its measured ratio takes the place of the replayed one. One
+run is not the truth either, so the interval reaches to the replayed ratio.
+
+For a job under the other transport, the measured time of the job that ran there takes part: its
+replays are off by another ratio. The errors of both replays then widen the interval.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from byteprophet.bound import bound_ns
+from byteprophet.job import Job
+from byteprophet.job.region_costs import RegionCosts
+from byteprophet.job.strategy_file import Used
+from byteprophet.job.times import Int64Array
+from byteprophet.measure.servers import Measured
+from byteprophet.optimize.critical_path import shares
+from byteprophet.optimize.memory_limit import MemoryLimit
+from byteprophet.optimize.recorded import used_by
+from byteprophet.optimize.regions import compile_ns
+from byteprophet.optimize.search import Decision, Found
+from byteprophet.optimize.trials import Trial
+from byteprophet.replay.kinds import ReplayedJob
+from byteprophet.replay.predict import kind_of, warmup_of
+
+_RUN_TO_RUN = 0.01
+_DRAWS = 1000
+_QUANTILES = (0.05, 0.95)
+_LEAST_GAIN = 0.001
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """The most bytes of tensors on a rank: of the recorded job, of the best one, and the limit.
+
+    ``baseline`` is None if it is not known.
+    """
+
+    baseline: int | None
+    predicted: int
+    budget: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A recorded job and the best one that was found; times are of the slowest worker's iterations.
+
+    ``recorded`` and ``job``: the two. ``before`` and ``after`` are their replays.
+    ``decisions``: one per pass that brought something, the largest first; ``gain_ns`` add up to
+    what the search expects. ``bound_ns``: no schedule of the best job is faster. ``path_before``,
+    ``path_after``: what the critical path consists of, as shares of its time. ``compile_ns``: what
+    compiling the job's regions takes, before it trains. ``memory``: if it was limited.
+    ``typical``: the iteration of both replays that took about the median before.
+    ``replay_error``: of the recorded job. ``other_error``: of the job under the other transport, if
+    the best one is there.
+    """
+
+    recorded: Job
+    job: Job
+    before: ReplayedJob
+    after: ReplayedJob
+    typical: int
+    baseline_ns: int
+    predicted_ns: int
+    interval_ns: tuple[int, int]
+    bound_ns: int
+    decisions: tuple[Decision, ...]
+    replay_error: float
+    replays: int
+    path_before: Mapping[str, float]
+    path_after: Mapping[str, float]
+    compile_ns: int = 0
+    memory: MemoryUse | None = None
+    other_error: float = 0.0
+
+    @property
+    def pays_after(self) -> int:
+        """The iterations after which compiling has paid."""
+        return -(-self.compile_ns // max(1, self.baseline_ns - self.predicted_ns))
+
+    def interval_from_ns(self, baseline_ns: int) -> tuple[int, int]:
+        """The interval, if the recorded job takes ``baseline_ns`` when it runs again."""
+        low_ns, high_ns = (
+            round(end_ns * baseline_ns / self.baseline_ns) for end_ns in self.interval_ns
+        )
+        return low_ns, high_ns
+
+    @property
+    def gains(self) -> bool:
+        """Whether another job than the recorded one is to be used."""
+        return bool(self.decisions)
+
+    @property
+    def used(self) -> Used:
+        """The strategy, as a file has it."""
+        return used_by(self.job, self.recorded)
+
+    def holds(self, was_ns: int, is_ns: int) -> bool:
+        """Whether ``is_ns`` is in the interval, where the recorded job now takes ``was_ns``."""
+        low_ns, high_ns = self.interval_from_ns(was_ns)
+        return low_ns <= is_ns <= high_ns
+
+    def as_json(self, strategy: str | None, allowed: Sequence[str]) -> dict[str, Any]:
+        """As ``byteprophet optimize --json`` saves it (docs/formats.md).
+
+        ``strategy``: the file, if it was saved. ``allowed``: passes that may change results.
+        """
+        return {
+            "schema": 1,
+            "baseline_ns": self.baseline_ns,
+            "predicted_ns": self.predicted_ns,
+            "interval_ns": list(self.interval_ns),
+            "bound_ns": self.bound_ns,
+            "replay_error": self.replay_error,
+            "replays": self.replays,
+            "allowed": list(allowed),
+            "strategy": strategy,
+            "compile_ns": self.compile_ns,
+            "memory_bytes": None if self.memory is None else asdict(self.memory),
+            "critical_path": {"before": self.path_before, "after": self.path_after},
+            "decisions": [
+                {
+                    "pass": each.by,
+                    "what": each.what,
+                    "gain_ns": each.gain_ns,
+                    "theorem": each.theorem or None,
+                }
+                for each in self.decisions
+            ],
+        }
+
+
+def outcome_of(
+    measured: Measured,
+    found: Found,
+    trial: Trial | None = None,
+    costs: RegionCosts | None = None,
+    limit: MemoryLimit | None = None,
+    other: Measured | None = None,
+) -> Outcome:
+    """The outcome of a search that started from ``measured``.
+
+    ``costs``: those of regions, if a pass needed them. ``limit``: of memory, if there was one.
+    ``trial``: the best of the candidates that ran in the real job, if any did. ``other``: the
+    recorded command under the other transport, if it ran there.
+    """
+    was_ns = measured_ns(measured)
+    before, before_ns, replay_error = _replayed(measured)
+    chosen = found.best if trial is None else trial.candidate
+    job = chosen.job
+    after = kind_of(job).replay(job)
+    after_ns = after.iterations_ns[warmup_of(measured) :]
+    other_error = 0.0
+    if other is not None and (job.policy is None) == (other.job.policy is None):
+        after_ns = after.iterations_ns[warmup_of(other) :]
+        _, _, other_error = _replayed(other)
+        after_ns = np.rint(after_ns * (1 + replay_error) / (1 + other_error)).astype(np.int64)
+    replayed_ratio = float(np.median(after_ns) / np.median(before_ns))
+    if trial is not None:
+        correction = trial.ratio * np.median(before_ns) / np.median(after_ns)
+        after_ns = np.rint(after_ns * correction).astype(np.int64)
+    decisions = _by_pass(chosen.decisions)
+    if found.start_fits and np.median(after_ns) > (1 - _LEAST_GAIN) * np.median(before_ns):
+        job, after, after_ns, decisions = measured.job, before, before_ns, ()
+        other_error = 0.0
+    ratio = float(np.median(after_ns) / np.median(before_ns))
+    low, high = _ratio_interval(before_ns, after_ns)
+    if trial is not None and decisions:
+        low, high = min(low, replayed_ratio), max(high, replayed_ratio)
+    unsure = abs(replay_error) + abs(other_error) + _RUN_TO_RUN
+    return Outcome(
+        recorded=measured.job,
+        job=job,
+        before=before,
+        after=after,
+        typical=_typical(before, after, len(before_ns)),
+        baseline_ns=was_ns,
+        predicted_ns=round(was_ns * ratio),
+        interval_ns=(round(was_ns * (low - unsure)), round(was_ns * (high + unsure))),
+        bound_ns=bound_ns(job),
+        decisions=decisions,
+        replay_error=replay_error,
+        replays=found.replays,
+        path_before=shares(before.replayed),
+        path_after=shares(after.replayed),
+        compile_ns=0 if costs is None else compile_ns(job.strategy, costs),
+        memory=None if limit is None else _memory(limit, measured.job, job),
+        other_error=other_error,
+    )
+
+
+def measured_ns(measured: Measured) -> int:
+    """The measured iteration time, without warm-up."""
+    return int(np.median(measured.iteration_ns[warmup_of(measured) :]))
+
+
+def corrections_of(*runs: Measured) -> dict[bool, float]:
+    """Measured over replayed times, by whether jobs have servers (``evaluate.Evaluator``)."""
+    return {each.job.policy is not None: 1 / (1 + _replayed(each)[2]) for each in runs}
+
+
+def _replayed(measured: Measured) -> tuple[ReplayedJob, Int64Array, float]:
+    """The replay of the unchanged job, its iterations without warm-up, and its error."""
+    played = kind_of(measured.job).replay(measured.job)
+    times_ns = played.iterations_ns[warmup_of(measured) :]
+    return played, times_ns, float(np.median(times_ns)) / measured_ns(measured) - 1
+
+
+def _typical(before: ReplayedJob, after: ReplayedJob, count: int) -> int:
+    """The one of the last ``count`` iterations before that took about the median."""
+    times_ns = before.iterations_ns[-count:]
+    typical = int(np.argmin(np.abs(times_ns - np.median(times_ns))))
+    place = len(before.iterations_ns) - count + typical
+    return min(place, len(after.iterations_ns) - 1)
+
+
+def _memory(limit: MemoryLimit, recorded: Job, job: Job) -> MemoryUse:
+    baseline = limit.peak_bytes(recorded) if limit.knows(recorded) else None
+    return MemoryUse(baseline, limit.peak_bytes(job), limit.budget_bytes)
+
+
+def _ratio_interval(before_ns: Int64Array, after_ns: Int64Array) -> tuple[float, float]:
+    """Of medians of the same iterations, drawn with replacement.
+
+    If there are other numbers of iterations, they are drawn separately.
+    """
+    lot = np.random.default_rng(0)
+    drawn = also_drawn = lot.integers(0, len(before_ns), (_DRAWS, len(before_ns)))
+    if len(after_ns) != len(before_ns):
+        also_drawn = lot.integers(0, len(after_ns), (_DRAWS, len(after_ns)))
+    ratios = np.median(after_ns[also_drawn], axis=1) / np.median(before_ns[drawn], axis=1)
+    low, high = np.quantile(ratios, _QUANTILES)
+    return float(low), float(high)
+
+
+def _by_pass(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """A pass's moves as one decision: how many it made, and the last of them."""
+    together: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        together.setdefault(decision.by, []).append(decision)
+    merged = [
+        Decision(
+            by,
+            _together(made),
+            sum(each.gain_ns for each in made),
+            ", ".join(sorted({each.theorem for each in made if each.theorem})),
+        )
+        for by, made in together.items()
+    ]
+    return tuple(sorted(merged, key=lambda each: -each.gain_ns))
+
+
+def _together(made: list[Decision]) -> str:
+    """What a pass's moves changed, and how many of them a theorem expected to pay."""
+    by_theorem = Counter(each.theorem for each in made if each.theorem)
+    if len(made) == 1:
+        return made[0].what + "".join(f" (by {theorem})" for theorem in by_theorem)
+    counts = "".join(f", {count} by {theorem}" for theorem, count in sorted(by_theorem.items()))
+    return f"{len(made)} moves{counts}; the last: {made[-1].what}"

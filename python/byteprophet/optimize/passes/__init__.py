@@ -1,0 +1,48 @@
+"""The passes of the house, and those that other packages bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+
+from byteprophet.errors import UserError
+from byteprophet.optimize.moves import Effect, Pass
+
+GROUP = "byteprophet.passes"
+"""The entry point group under which a package names its passes."""
+
+
+def load_passes(names: Sequence[str] | None, allowed: Sequence[str]) -> list[Pass]:
+    """The passes called ``names`` (None: all) that keep results, and those that are ``allowed``.
+
+    ``UserError`` names a pass that is not there, cannot be loaded, or is asked for without leave.
+    """
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    for name in (*(names or ()), *allowed):
+        if name not in found:
+            raise UserError(f"pass {name!r}: choose of {', '.join(sorted(found))}")
+    loaded = [_load(found[name]) for name in sorted(found) if names is None or name in names]
+    for each in loaded:
+        if names is not None and each.effect is not Effect.EXACT and each.name not in allowed:
+            raise UserError(f"pass {each.name!r}: {each.effect.value}: allow it with --allow")
+    return [each for each in loaded if each.effect is Effect.EXACT or each.name in allowed]
+
+
+def _load(entry: EntryPoint) -> Pass:
+    try:
+        made: Pass = entry.load()()
+    except Exception as error:  # noqa: BLE001 (it is another package's)
+        raise UserError(f"pass {entry.name!r} ({entry.value}) cannot be loaded: {error}") from None
+    if getattr(made, "name", None) != entry.name:
+        raise UserError(f"pass {entry.name!r} ({entry.value}) calls itself {made.name!r}")
+    return made
+
+
+def not_allowed(allowed: Sequence[str]) -> dict[str, Effect]:
+    """The passes that change results and are not ``allowed``, with what they do."""
+    loaded = [_load(entry) for entry in entry_points(group=GROUP)]
+    return {
+        each.name: each.effect
+        for each in sorted(loaded, key=lambda each: each.name)
+        if each.effect is not Effect.EXACT and each.name not in allowed
+    }

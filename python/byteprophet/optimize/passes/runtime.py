@@ -1,0 +1,64 @@
+"""Which runtime synchronises gradients: by servers, or one without, with buckets of its own.
+
+A recorded job tells of the transport that it used. Runtimes with the other one are offered if the
+recorded command ran under that, too (``other_transport.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from byteprophet import schedulers
+from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.job import Job
+from byteprophet.job.strategy import OURS
+from byteprophet.optimize.moves import Effect, Hints, Move
+from byteprophet.replay.all_reduce import with_strategy
+from byteprophet.replay.ps import change
+from byteprophet.replay.what_if import Changes
+
+
+class Runtime:
+    """Offers every runtime of ours as a start, and BytePS under each policy."""
+
+    name = "runtime"
+    effect = Effect.EXACT
+    why = "Runtimes differ in what they hide behind computation, and in who makes the updates."
+
+    def __init__(self) -> None:
+        self._other: Job | None = None
+
+    def learn_other(self, job: Job) -> None:
+        """Take the recorded command's job under the other transport."""
+        self._other = job
+
+    def starts(self, job: Job) -> Iterator[Move]:
+        """The recorded one is offered, too: its buckets may have been given by hand."""
+        if job.strategy.runtime in OURS:
+            yield from _without_servers(job, "")
+        if self._other is None:
+            return
+        if self._other.policy is None:
+            yield from _without_servers(self._other, " without servers")
+        else:
+            yield from _with_servers(self._other)
+
+    def moves(self, job: Job, hints: Hints) -> Iterable[Move]:
+        """None: a runtime is chosen at the start."""
+        return ()
+
+
+def _without_servers(job: Job, where: str) -> Iterator[Move]:
+    for runtime in OURS:
+        yield Move(
+            f"runtime {runtime}{where}, with the buckets that it plans",
+            with_strategy(job, strategy_for(job, runtime)),
+        )
+
+
+def _with_servers(job: Job) -> Iterator[Move]:
+    what = f"{job.servers} server(s), under policy"
+    yield Move(f"{what} {job.push_policy.name}", job)
+    for name in schedulers.names:
+        if name not in (schedulers.STOCK, job.push_policy.name):
+            yield Move(f"{what} {name}", change(job, Changes(scheduler=name)))

@@ -1,0 +1,60 @@
+"""A recorded run as a job that may be changed, and as a command that may run again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from byteprophet import schedulers
+from byteprophet.errors import UserError
+from byteprophet.job import Job
+from byteprophet.job.strategy import DDP
+from byteprophet.job.strategy_file import Used
+from byteprophet.launcher import JobSpec
+from byteprophet.launcher.recorded_spec import spec_of_run
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import Measured, measure_run
+from byteprophet.observe import recording
+from byteprophet.optimize.moves import NeedsRegionCosts, Pass
+from byteprophet.runtime_settings import STRATEGY
+
+
+def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
+    """Measure the job of ``run``, which ``passes`` are to change.
+
+    Raises ``UserError`` if a needed recording is missing, if DistributedDataParallel could not be
+    given other buckets, or if a pass changes what only ``DistributedOptimizer`` changes in a model.
+    """
+    measured = measure_run(run)
+    strategy = measured.job.strategy
+    if strategy.runtime != DDP:
+        return measured
+    if strategy.fixed:
+        raise UserError(f"{run.directory}: its buckets cannot be changed: {strategy.fixed}")
+    for each in passes:
+        if isinstance(each, NeedsRegionCosts):
+            raise UserError(
+                f"pass {each.name!r}: {run.directory} uses DistributedDataParallel, and only "
+                "DistributedOptimizer changes a model: leave the pass out"
+            )
+    return measured
+
+
+def recorded_again(config: Mapping[str, Any], runs: Path) -> JobSpec:
+    """The job of ``config``, a run's ``config.toml``, as it was and recorded again, in ``runs``.
+
+    A strategy under which it ran is kept; one in this process' environment does not count. Raises
+    ``UserError`` if the table does not describe a job.
+    """
+    spec = spec_of_run(config, runs)
+    told = {recording.VARIABLE: "1", STRATEGY: spec.environment.get(STRATEGY, "")}
+    controller = spec.scheduler in schedulers.PLANNED and not spec.all_reduce
+    return replace(spec, environment={**spec.environment, **told}, controller=controller)
+
+
+def used_by(job: Job, recorded: Job) -> Used:
+    """The strategy of ``job``, which takes the place of ``recorded``, as a file has it."""
+    servers = 0 if recorded.servers else job.servers
+    return Used(job.model, job.strategy, 0, job.policy, servers)

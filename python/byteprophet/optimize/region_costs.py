@@ -1,0 +1,102 @@
+"""Has the script of a recorded run measure what the regions of its model cost.
+
+The recorded command runs once more, as one worker with nothing to wait for. Its process measures in
+its third forward pass, saves the costs, and ends (``torch/regions/probe.py``). If memory is
+limited, it trains on and measures that, too, before it ends. The file of costs is kept, so the next
+search of the same run need not measure them again, and one that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from byteprophet.errors import UserError
+from byteprophet.job.region_costs import RegionCosts, read_region_costs
+from byteprophet.job.region_memory import RegionMemory, read_region_memory
+from byteprophet.job.strategy import BF16, COMPILED, EAGER, RECOMPUTED, Region
+from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.launcher import check_job, make_run_directory, run_job
+from byteprophet.launcher.recorded_spec import spec_of_run
+from byteprophet.observe import recording
+from byteprophet.runtime_settings import REGION_COSTS, REGION_MEMORY, REGION_MODES, STRATEGY
+from byteprophet.whole_files import make_directory
+
+_TIMEOUT_S = 1800.0
+
+
+def modes_of(words: Collection[str]) -> list[str]:
+    """All modes whose names consist of ``words``."""
+    flags = [(False, True) if word in words else (False,) for word in (COMPILED, RECOMPUTED, BF16)]
+    modes = [
+        Region(("",), compiled, recomputed).mode(autocast)
+        for compiled, recomputed, autocast in itertools.product(*flags)
+    ]
+    return [mode for mode in modes if mode != EAGER]
+
+
+def measure_region_costs(
+    config: Mapping[str, Any],
+    modes: Sequence[str],
+    directory: Path,
+    progress: Callable[[str], None],
+    *,
+    memory: bool = False,
+) -> tuple[RegionCosts, RegionMemory | None]:
+    """The costs, in ``modes``, of the regions in the model that the job of ``config`` trains.
+
+    ``config``: a run's ``config.toml``. ``directory``: where the files and the run are kept.
+    ``memory``: measure also what iterations take, for every mix of recomputed units. Raises
+    UserError if the script's model cannot be measured, JobFailed if its run fails.
+    """
+    make_directory(directory)
+    path = directory.resolve() / "region-costs.json"
+    memory_path = directory.resolve() / "region-memory.json"
+    spec = spec_of_run(config, directory)
+    used = spec.environment.get(STRATEGY, "")
+    if used and read_strategy_file(Path(used)).strategy.changes_model:
+        raise UserError(f"this run's model computes as {used} says: optimise the run it came from")
+    environment = {
+        **spec.environment,
+        recording.VARIABLE: "0",
+        STRATEGY: used if spec.all_reduce else "",  # by which a script of BytePS has no servers
+        REGION_COSTS: str(path),
+        REGION_MODES: ",".join(modes),
+        REGION_MEMORY: str(memory_path) if memory else "",
+    }
+    spec = replace(
+        spec,
+        run_directory=make_run_directory(directory / "runs", "regions"),
+        workers=1,
+        local_ranks=1,
+        servers=min(1, spec.servers),
+        bandwidth_bps=None,
+        worker_bandwidth_bps={},
+        server_bandwidth_bps={},
+        steps=(),
+        namespaces=False,
+        timeout_s=_TIMEOUT_S,
+        environment=environment,
+    )
+    check_job(spec)
+
+    def echo(_role: str, line: str) -> None:
+        if line.startswith("regions: "):
+            progress(line)
+
+    run_job(spec, echo).check()
+    if not path.exists():
+        raise UserError(
+            f"{' '.join(spec.command[:4])}: measured no regions: its model must train for three "
+            "steps with byteprophet.torch.DistributedOptimizer"
+        )
+    if not memory:
+        return read_region_costs(path), None
+    if not memory_path.exists():
+        raise UserError(
+            f"{' '.join(spec.command[:4])}: measured no memory: let it train for twelve steps"
+        )
+    return read_region_costs(path), read_region_memory(memory_path)

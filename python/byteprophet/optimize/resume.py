@@ -1,0 +1,142 @@
+"""Goes on from what an earlier search of the same run left behind.
+
+While a search runs, its best strategy so far is saved as ``strategy.partial.json``; in the end
+``strategy.json`` takes its place. ``decisions.json`` says what led to it. A later search of the
+same run into the same directory begins with what it finds there, besides its other starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.job import Job
+from byteprophet.job.strategy import BF16, BYTEPS
+from byteprophet.job.strategy_file import (
+    Used,
+    check_servers,
+    read_strategy_file,
+    strategy_path,
+    write_strategy,
+)
+from byteprophet.optimize.moves import Move, Pass
+from byteprophet.optimize.recorded import used_by
+from byteprophet.optimize.regions import Computing
+from byteprophet.optimize.search import Candidate, Decision, Left
+from byteprophet.replay.all_reduce import with_strategy
+from byteprophet.whole_files import make_directory, write_whole
+
+SCHEMA = 1
+DECISIONS = "decisions.json"
+
+
+class Resume:
+    """The files of one output directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._partial = directory / "strategy.partial.json"
+
+    def left(self, jobs: Sequence[Job], passes: Sequence[Pass]) -> Left | None:
+        """What an earlier search left; None if that is nothing that ``passes`` make.
+
+        ``jobs``: the recorded one, and what it is under the other transport, if that is known.
+        """
+        for path in (self._partial, strategy_path(self._directory)):
+            if not path.exists():
+                continue
+            try:
+                used = read_strategy_file(path)
+                under = [_under(job, used, passes) for job in jobs]
+            except UserError:
+                continue  # it is of another version, or damaged: search without it
+            for found in filter(None, under):
+                return Left(Move("as an earlier search left it", found), self._decisions(used))
+        return None
+
+    def keep(self, best: Candidate, recorded: Job) -> None:
+        """Save the best so far of what may take the place of ``recorded``."""
+        make_directory(self._directory)
+        used = used_by(best.job, recorded)
+        decisions = [asdict(decision) for decision in best.decisions]
+        data = {"schema": SCHEMA, "strategy": used.digest, "decisions": decisions}
+        write_whole(self._directory / DECISIONS, json.dumps(data, indent=1) + "\n")
+        write_strategy(self._partial, used)
+
+    def end(self) -> None:
+        """The search has come to its end: nothing is partial any more."""
+        self._partial.unlink(missing_ok=True)
+
+    def _decisions(self, used: Used) -> tuple[Decision, ...]:
+        """Those that led to a strategy; none if they are not known."""
+        try:
+            data: Any = read_json(self._directory / DECISIONS)
+            if data["schema"] != SCHEMA or data["strategy"] != used.digest:
+                return ()
+            return tuple(
+                Decision(
+                    _text(row["by"]),
+                    _text(row["what"]),
+                    _time_ns(row["gain_ns"]),
+                    _text(row["theorem"]),
+                )
+                for row in data["decisions"]
+            )
+        except (UserError, ValueError, KeyError, TypeError):
+            return ()
+
+
+def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
+    strategy = used.strategy
+    if used.model.names != job.model.names or used.model.sizes_bytes != job.model.sizes_bytes:
+        return None
+    if (strategy.runtime == BYTEPS) != (job.strategy.runtime == BYTEPS):
+        return None
+    if strategy.changes_model:
+        used_words = {word for each in strategy.regions for word in each.mode().split("-")}
+        if strategy.autocast:
+            used_words.add(BF16)
+        learned = [each for each in passes if isinstance(each, Computing)]
+        if used_words - {word for each in learned for word in each.words}:
+            return None  # this search has no leave for it
+        changed = learned[0].changed(
+            job, replace(job.strategy, regions=strategy.regions, autocast=strategy.autocast)
+        )
+        if changed is None:
+            return None
+        job = changed
+    if strategy.runtime != BYTEPS:
+        return with_strategy(job, strategy)
+    if used.policy is None or job.policy is None:
+        return None
+    check_servers("earlier search", strategy, job.servers)
+    ready_times = job.policy.ready_times
+    return replace(
+        job,
+        policy=replace(used.policy, ready_times=ready_times),
+        strategy=replace(
+            job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
+        ),
+    )
+
+
+def _decision(row: dict[str, Any]) -> Decision:
+    by, what, theorem = (_text(row[name]) for name in ("by", "what", "theorem"))
+    return Decision(by, what, _time_ns(row["gain_ns"]), theorem)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value
+
+
+def _time_ns(value: Any) -> int:
+    if type(value) is not int or abs(value) >= 1 << 60:
+        raise ValueError("not a time")
+    return value

@@ -1,0 +1,100 @@
+"""Timed waits that stand for the compute of an accelerator, without drift.
+
+Every sleep ends late, by about 50 us, and by much more on a busy machine. Over hundreds of layers,
+this would add up to several percent. So the pacer keeps the time line of the device that it stands
+for. A layer ends at a deadline. If the thread overshoots the deadline, the next wait is shorter by
+that time. The next wait is also shorter by the CPU time that the thread used between the two
+layers, because an accelerator continues while the host runs hooks and submits gradients. Time in
+which the thread was blocked does not shorten the next wait. The rules differ between directions:
+
+- forward: a layer starts when the previous one has ended *and* its parameters are up to date. The
+  thread may have been blocked until then. The accelerator would have finished its queued work and
+  waited, too. So lateness and CPU time are carried over only as far as they exceed the blocked
+  time.
+- backward: layers do not wait for parameters. Anything else that blocks the thread (other programs,
+  the GIL) delays the device.
+
+So a layer never ends earlier than its stated time after the previous one, and a pass never takes
+less than the sum of its layers. Everything from ``begin_forward`` or ``begin_backward`` to ``end``
+is part of the layer's time. The GIL is free during the sleep.
+
+One thread at a time may use a pacer; there are no locks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+SPARE_NS = 2_000_000
+"""A wait does a piece of work only if more than this time is left."""
+
+
+class Clock:
+    """The clock of this machine. Tests use another one."""
+
+    def monotonic_ns(self) -> int:
+        """The monotonic clock, in nanoseconds."""
+        return time.monotonic_ns()
+
+    def thread_time_ns(self) -> int:
+        """The CPU time that the calling thread has used, in nanoseconds."""
+        return time.thread_time_ns()
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep for at least ``seconds``."""
+        time.sleep(seconds)
+
+
+class Pacer:
+    """The time line of one paced device. All times are nanoseconds of the monotonic clock."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget earlier lateness, so that the next layer starts when it begins, not earlier."""
+        self._late_ns = 0
+        self._left_ns = self._clock.monotonic_ns()
+        self._left_cpu_ns = self._clock.thread_time_ns()
+        self._start_ns = self._deadline_ns = self._left_ns
+
+    def begin_forward(self) -> None:
+        """Begin a forward layer whose parameters are up to date."""
+        now_ns, cpu_ns = self._since_last_layer()
+        blocked_ns = now_ns - self._left_ns - cpu_ns
+        self._start_ns = now_ns - max(0, self._late_ns + cpu_ns - blocked_ns)
+
+    def begin_backward(self) -> None:
+        """Begin a backward layer."""
+        now_ns, cpu_ns = self._since_last_layer()
+        self._start_ns = now_ns - self._late_ns - cpu_ns
+
+    def wait(self, duration_ns: int, meanwhile: Callable[[], bool]) -> None:
+        """Wait until the current layer has taken ``duration_ns``.
+
+        While enough time is left, calls ``meanwhile`` repeatedly, which does a short piece of work,
+        until it returns False.
+        """
+        self._deadline_ns = self._start_ns + duration_ns
+        while self._deadline_ns - self._clock.monotonic_ns() > SPARE_NS and meanwhile():
+            pass
+        while (left_ns := self._deadline_ns - self._clock.monotonic_ns()) > 0:
+            self._clock.sleep(left_ns / 1e9)
+
+    def end(self) -> tuple[int, int]:
+        """End the current layer, and note by how much it overshot its deadline.
+
+        Returns when the device ran the layer: begin and end, which differ by its stated time.
+        """
+        self._left_ns = self._clock.monotonic_ns()
+        self._left_cpu_ns = self._clock.thread_time_ns()
+        self._late_ns = self._left_ns - self._deadline_ns
+        return self._start_ns, self._deadline_ns
+
+    def _since_last_layer(self) -> tuple[int, int]:
+        """The current time, and the CPU time since the last layer (at most the elapsed time)."""
+        cpu_ns = self._clock.thread_time_ns() - self._left_cpu_ns
+        now_ns = self._clock.monotonic_ns()
+        return now_ns, min(max(0, cpu_ns), now_ns - self._left_ns)

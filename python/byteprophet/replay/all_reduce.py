@@ -1,0 +1,169 @@
+"""Changes and replays all-reduce jobs, and makes simpler predictions for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.errors import UserError
+from byteprophet.graph import gloo_graph, mesh_graph
+from byteprophet.job import Job, Strategy
+from byteprophet.job.owners import Owners
+from byteprophet.job.strategy import DDP, OURS, WFBP
+from byteprophet.network import payload_bps
+from byteprophet.replay.engine import replay
+from byteprophet.replay.kinds import JobKind, ReplayedJob
+from byteprophet.replay.what_if import Changes
+
+_OF_BYTEPS = {
+    "scheduler": "--policy",
+    "servers": "--servers",
+    "partition_bytes": "--partition-bytes",
+}
+_BARRIERED = (DDP, WFBP)
+"""Runtimes with the same transport. A job recorded under one can be replayed under another."""
+
+
+def change(job: Job, changes: Changes) -> Job:
+    """Return ``job`` with ``changes``.
+
+    If times or links change, buckets that depend on them are chosen again. If the number of workers
+    changes, all own equally much. Raises ``UserError`` if
+    a change applies to BytePS only.
+    """
+    for name, option in _OF_BYTEPS.items():
+        if getattr(changes, name) is not None:
+            raise UserError(f"{option}: only for jobs of BytePS, but this job does not use it")
+    times, cluster = job.times, job.cluster
+    if changes.compute_scale is not None:
+        times = times.scaled(changes.compute_scale)
+    if changes.workers is not None:
+        times, cluster = times.of_workers(changes.workers), cluster.with_workers(changes.workers)
+    if changes.bandwidth_bps is not None:
+        cluster = cluster.with_rate(payload_bps(changes.bandwidth_bps or None) or 0)
+    if changes.link_latency_ns is not None:
+        cluster = replace(cluster, costs=replace(cluster.costs, delay_ns=changes.link_latency_ns))
+    strategy = job.strategy
+    if changes.workers is not None:  # the weights were those of other ranks
+        strategy = replace(strategy, owners=())
+    changed = replace(job, times=times, cluster=cluster, strategy=strategy)
+    return _with_updates(replace(changed, strategy=_strategy(changed, changes)), job)
+
+
+def with_strategy(job: Job, strategy: Strategy) -> Job:
+    """Return ``job`` with the buckets of ``strategy``; its model computes as it did.
+
+    The times of updates are scaled by the size of the shard that each rank updates.
+    """
+    was = job.strategy
+    strategy = replace(strategy, regions=was.regions, autocast=was.autocast)
+    return _with_updates(replace(job, strategy=strategy), job)
+
+
+def _strategy(job: Job, changes: Changes) -> Strategy:
+    """The recorded buckets, unless ``changes`` ask for others or make the planner choose others."""
+    was = job.strategy.runtime
+    runtime = changes.runtime or was
+    if runtime != was and {runtime, was} - set(_BARRIERED) and {runtime, was} - set(OURS):
+        raise UserError(
+            f"--runtime {runtime}: this job was recorded under {was}, whose transport differs "
+            f"from that of {runtime}; record it under one of "
+            f"{', '.join(OURS if runtime in OURS else _BARRIERED)}"
+        )
+    bucket_bytes = changes.bucket_bytes or (job.strategy.bucket_bytes if runtime == was else 0)
+    replans = not bucket_bytes and (
+        changes.bandwidth_bps is not None
+        or changes.workers is not None
+        or changes.compute_scale is not None
+    )
+    if runtime == was and changes.bucket_bytes is None and not replans:
+        return job.strategy
+    return strategy_for(job, runtime, bucket_bytes)
+
+
+def _with_updates(job: Job, was: Job) -> Job:
+    """Scale the times of updates by the fraction of each parameter that a worker updates.
+
+    Where a worker has updated nothing, the time of a whole update is the mean of the others'.
+    """
+    before, after = _updated_shares(was), _updated_shares(job)
+    before = before[np.arange(job.workers) % was.workers]
+    if np.array_equal(before, after):
+        return job
+    known = np.broadcast_to((before > 0)[:, None], job.times.update_ns.shape)
+    whole_ns = job.times.update_ns / np.where(before > 0, before, 1)[:, None]
+    whole_ns = np.where(known, whole_ns, np.mean(whole_ns, axis=0, where=known))
+    update_ns = np.rint(whole_ns * after[:, None]).astype(np.int64)
+    return replace(job, times=replace(job.times, update_ns=update_ns))
+
+
+def _updated_shares(job: Job) -> npt.NDArray[np.float64]:
+    """The share of each parameter that each rank updates, shape (W, P)."""
+    sharded = {
+        name for bucket in job.strategy.buckets if bucket.sharded for name in bucket.parameters
+    }
+    owned = np.array([float(each) for each in Owners.of(job.strategy.owners, job.workers).shares])
+    is_sharded = np.array([name in sharded for name in job.model.names])
+    return np.where(is_sharded, owned[:, None], 1.0)
+
+
+def replay_job(job: Job) -> ReplayedJob:
+    """Build the graph of ``job`` and replay it."""
+    if job.strategy.runtime in OURS:
+        mesh = mesh_graph.build(job)
+        return ReplayedJob(replay(mesh.graph), mesh.begin, mesh.end)
+    gloo = gloo_graph.build(job)
+    return ReplayedJob(replay(gloo.graph), gloo.begin, gloo.update)
+
+
+def daydream_ns(job: Job) -> int:
+    """The iteration time if every bucket had the link to itself."""
+    layerwise = job.strategy.runtime in OURS
+    members = [[job.model.places[name] for name in b.parameters] for b in job.strategy.buckets]
+    slowest_ns = 0.0
+    shares = Owners.of(job.strategy.owners, job.workers).shares
+    for rank, (host, share) in enumerate(zip(job.cluster.workers, shares, strict=True)):
+        forward_ns, ready_ns, _, update_ns = job.times.medians(rank)
+        rate_bps = host.slowed_by(job.cluster.costs.host_ns_per_byte).slower_bps
+        there_ns = np.zeros(len(job.model))
+        for places in members:
+            size_bytes = sum(job.model.sizes_bytes[place] for place in places)
+            moved = float(1 + (job.workers - 2) * share) * size_bytes
+            travel_ns = moved * 8e9 / rate_bps if rate_bps else 0.0
+            there_ns[places] = float(ready_ns[places].max()) + travel_ns
+        if layerwise:
+            end_ns = float(ready_ns.max())
+            for tensor_there_ns, layer_ns in zip(there_ns + update_ns, forward_ns, strict=True):
+                end_ns = max(end_ns, float(tensor_there_ns)) + float(layer_ns)
+        else:
+            end_ns = float(forward_ns.sum()) + float(there_ns.max()) + float(update_ns.sum())
+        slowest_ns = max(slowest_ns, end_ns)
+    return round(slowest_ns)
+
+
+def assumptions(job: Job) -> dict[str, Any]:
+    """The assumptions that ``byteprophet replay --json`` prints (docs/formats.md)."""
+    sizes = dict(zip(job.model.names, job.model.sizes_bytes, strict=True))
+    costs = job.cluster.costs
+    return {
+        "collective": "mesh" if job.strategy.runtime in OURS else "ring",
+        "runtime": job.strategy.runtime,
+        "workers": job.workers,
+        "servers": 0,
+        "iterations": job.iterations,
+        "bucket_bytes": [
+            sum(sizes[name] for name in bucket.parameters) for bucket in job.strategy.buckets
+        ],
+        "collectives_at_once": costs.collectives_at_once,
+        "owners": list(job.strategy.owners) or None,
+        "payload_bps": [host.slower_bps or None for host in job.cluster.workers],
+        "delay_ns": costs.delay_ns,
+        "host_ns_per_byte": costs.host_ns_per_byte,
+    }
+
+
+ALL_REDUCE = JobKind(change, replay_job, daydream_ns, assumptions)

@@ -1,0 +1,108 @@
+// The panels of an optimisation: what was recorded and decided, predicted and measured, and what
+// limits an iteration. Those of the two jobs are in optimization_jobs.js.
+
+// What a part of the critical path means for who wants to be faster.
+const LIMITS = {
+  forward: "the forward pass: computation, which no schedule makes shorter",
+  backward: "the backward pass: computation, which no schedule makes shorter",
+  updates: "the optimizer's updates",
+  "reduce-scatters": "reduce-scatters: gradients that are still on the links when computation needs their result",
+  "all-gathers": "all-gathers: the next forward pass waits for parameters or gradients that are still on the links",
+  pushes: "pushes: gradients on their way to the servers",
+  servers: "the servers: sums, requests and acknowledgements",
+  answers: "answers: sums on their way back from the servers",
+  other: "delays between operations",
+};
+
+const faster = (was, is) => `${(was / is).toFixed(2)} ×`;
+const card = (value, text) => html("div", { class: "card" }, html("b", null, value), html("span", { class: "soft" }, text));
+const limitOf = (parts) => Object.entries(parts)[0] ?? ["other", 1];
+
+function summary(data) {
+  const { measured } = data;
+  const [part, share] = limitOf(data.gains ? data.path.after : data.path.before);
+  const cards = [
+    card(ms(data.baseline_ns), `an iteration as recorded, median of the slowest worker; the replay of it was ${signed(percent(data.replay_error), data.replay_error)} off`),
+    data.gains
+      ? card(ms(data.predicted_ns), `predicted: ${faster(data.baseline_ns, data.predicted_ns)} as fast; ${ms(data.low_ns)} to ${ms(data.high_ns)} nine times in ten`)
+      : card("no gain", "was found: the job stays as it was recorded"),
+    measured ? card(ms(measured.optimised_ns), `measured: ${faster(measured.baseline_ns, measured.optimised_ns)} as fast as the recorded job beside it; the interval ${measured.held ? "held" : "did not hold"}`) : null,
+    card(ms(data.bound_ns), `lower bound, ${percent(1 - data.bound_ns / data.predicted_ns)} below what is predicted: no schedule is faster`),
+    card(percent(share, 0), `of the critical path is now ${part}`),
+  ];
+  return [
+    html("div", { class: "cards" }, cards),
+    html("p", null, `What limits an iteration now: ${LIMITS[part] ?? part}.`),
+    timesPicture(data),
+    facts(data),
+  ];
+}
+
+function timesPicture(data) {
+  const { measured } = data;
+  const rows = [{ label: "recorded", value: data.baseline_ns, fill: "var(--forward)", note: "as the run took it" }];
+  if (data.gains) rows.push({ label: "predicted", value: data.predicted_ns, low: data.low_ns, high: data.high_ns, fill: "var(--backward)", note: "with the interval that holds nine times in ten" });
+  if (measured) {
+    rows.push(
+      { label: "recorded job again", value: measured.baseline_ns, fill: "var(--forward)", note: "measured beside the optimised job" },
+      { label: "optimised, measured", value: measured.optimised_ns, low: measured.low_ns, high: measured.high_ns, fill: "var(--update)", note: "the interval is what was predicted, from the time of the recorded job beside it" });
+  }
+  rows.push({ label: "lower bound", value: data.bound_ns, fill: "var(--computation)", note: "no schedule is faster" });
+  return [html("h3", null, "An iteration"), intervalBars("Iteration times: recorded, predicted, measured, lower bound", rows),
+    data.gains ? html("p", { class: "soft" }, `The thin lines are the predicted interval.${measured ? " Beside the measured bar it starts from the recorded job of the same rounds, so that a faster or slower machine does not count." : ""}`) : null];
+}
+
+function facts(data) {
+  const rates = [...new Set(data.link_bps)].map((bps) => (bps ? mbit(bps) : "not limited"));
+  const rows = [
+    ["recorded job", data.before.title],
+    ["optimised job", data.gains ? data.after.title : "none"],
+    ["model", `${data.parameters} parameters, ${bytes(data.model_bytes)} of gradients`],
+    ["link of each worker, payload", rates.join("; ")],
+    ["recorded iterations", String(data.iterations)],
+    ["replays of the search", String(data.replays)],
+  ];
+  return html("div", { class: "scroll" }, html("table", null, html("tbody", null, rows.map(([name, value]) =>
+    html("tr", null, html("th", { scope: "row" }, name), html("td", { class: "text wide" }, value))))));
+}
+
+function decisions(data) {
+  const left = data.not_used.map((row) => [row.pass, row.effect, html("code", null, row.allowed_by)]);
+  const without = left.length ? [
+    html("h3", null, "Not used without leave"),
+    html("p", { class: "soft" }, "These passes change the parameters that training ends with, so they are used only if you allow them."),
+    table([["pass"], ["its effect", "text"], ["to allow it", "text"]], left),
+  ] : [];
+  if (!data.decisions.length) return [missing("Nothing better than the recorded job was found."), ...without];
+  const most = largest(data.decisions.map((row) => row.gain_ns), 1);
+  return [
+    html("p", { class: "soft" }, "What each pass changed, and what that brought in the search, per iteration."),
+    table([["pass"], ["brings"], ["", "bars"], ["decision", "text wide"], ["why", "text wide"]], data.decisions.map((row) => [
+      row.pass, ms(row.gain_ns), shareBar(Math.max(0, row.gain_ns / most)), row.what, row.why])),
+    ...without,
+  ];
+}
+
+// Milliseconds of a part in an iteration that takes so long.
+function pathPanel(data) {
+  const names = Object.keys({ ...data.path.before, ...data.path.after });
+  const sides = [["before", data.path.before, data.baseline_ns], ["after", data.path.after, data.predicted_ns]].slice(0, data.gains ? 2 : 1);
+  const bars = sides.map(([label, shares, ns]) => ({ label, parts: names.map((kind) => ({ kind, value: (shares[kind] ?? 0) * ns })) }));
+  const cells = (name) => sides.flatMap(([, shares, ns]) => [ms((shares[name] ?? 0) * ns), percent(shares[name] ?? 0)]);
+  const change = (name) => {
+    const value = (data.path.after[name] ?? 0) * data.predicted_ns - (data.path.before[name] ?? 0) * data.baseline_ns;
+    return signed(ms(value), value);
+  };
+  const words = sides.map(([label, shares]) => {
+    const [part, share] = limitOf(shares);
+    return html("p", null, `${label === "before" ? "Before" : "After"}, the largest part is ${percent(share, 0)}: ${LIMITS[part] ?? part}.`);
+  });
+  return [
+    html("p", { class: "soft" }, "The chain of operations that each waited for the one before: only what is on it can make iterations shorter. Shares are of the replayed job, times of the recorded and the predicted iteration."),
+    words,
+    legend(names.map((name) => [name, colour(name)])),
+    stackedBars("Critical path before and after", bars),
+    table([["part"], ["before"], ["share"], ...(data.gains ? [["after"], ["share"], ["change"]] : [])],
+      names.map((name) => [name, ...cells(name), ...(data.gains ? [change(name)] : [])])),
+  ];
+}

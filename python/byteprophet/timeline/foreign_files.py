@@ -1,0 +1,74 @@
+"""Reads and decompresses files of other tools. Their content, not their name, tells the format."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from byteprophet.errors import UserError
+
+_CHUNK_BYTES = 1 << 20
+_MOST_BYTES = 1 << 31
+_GZIP = b"\x1f\x8b"
+_OTHERS = {
+    b"PK\x03\x04": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+}
+"""First bytes of files in compression formats that we do not read."""
+
+
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """Yields the content of the file, decompressed if it is gzip, in pieces of up to 1 MiB.
+
+    The first piece contains more than whitespace. Raises ``UserError`` if the file cannot be read,
+    is cut off, is empty or is compressed in another format.
+    """
+    try:
+        with path.open("rb") as raw:
+            begin = raw.peek(8)
+            for magic, name in _OTHERS.items():
+                if begin.startswith(magic):
+                    raise UserError(f"{path}: is packed as {name}: unpack it first")
+            file = gzip.GzipFile(fileobj=raw) if begin.startswith(_GZIP) else raw
+            content = file.read(_CHUNK_BYTES)
+            while content and not content.strip(b" \t\r\n\0"):
+                content = file.read(_CHUNK_BYTES)
+            if not content:
+                raise UserError(f"{path}: is empty")
+            while content:
+                yield content
+                content = file.read(_CHUNK_BYTES)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path}: is cut off or not gzip: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def with_first(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Returns the first of ``chunks``, and an iterator over all of them."""
+    first = next(chunks)
+    return first, chain((first,), chunks)
+
+
+def read_bytes(path: Path, chunks: Iterator[bytes]) -> bytes:
+    """All ``chunks`` joined. Raises ``UserError`` if they have more than 2 GiB."""
+    content = bytearray()
+    for chunk in chunks:
+        content += chunk
+        if len(content) > _MOST_BYTES:
+            raise UserError(f"{path}: has more than 2 GiB: write a trace of fewer steps")
+    return bytes(content)
+
+
+def is_json(begin: bytes) -> bool:
+    """Whether content that begins with ``begin`` may be a JSON trace, in any Unicode encoding."""
+    text = begin.decode(json.detect_encoding(begin[:4]), "replace")
+    return text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[")

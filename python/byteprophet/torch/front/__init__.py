@@ -1,0 +1,1 @@
+"""The front: an optimizer whose updates run asynchronously."""

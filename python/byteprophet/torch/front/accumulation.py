@@ -1,0 +1,99 @@
+"""Uses hooks to see gradients accumulate, and reports when a gradient is complete.
+
+Threads: methods run in the training thread, ``_accumulated`` also in autograd's. Hooks refer to
+everything weakly, so that they disappear with their optimizer.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+
+from byteprophet.torch.front.slots import Slot
+from byteprophet.torch.front.unsharding import Unsharding
+from byteprophet.torch.front.weakly import weakly
+from byteprophet.torch.recording.layer_spans import process_layers
+
+
+class Accumulation:
+    """Counts the backward passes that have added to each gradient of one optimizer.
+
+    Args:
+        slots: the optimizer's parameters, by ``id`` of the parameter.
+        passes: how many backward passes add to a gradient before it is complete.
+        complete: called with the slot of each gradient that is complete; held weakly.
+        unsharding: unshards a gradient before a backward pass adds to it. None if gradients are
+            never sharded.
+    """
+
+    def __init__(
+        self,
+        slots: Mapping[int, Slot],
+        passes: int,
+        complete: weakref.WeakMethod[Callable[[Slot], object]],
+        unsharding: Unsharding | None,
+    ) -> None:
+        self._slots = slots
+        self.passes = passes
+        self._complete = complete
+        self._unsharding = unsharding
+        self.held = False  # while True, backward passes add to gradients but complete none
+
+    def set_passes(self, passes: int) -> None:
+        """From now on, regard a gradient as complete after ``passes`` backward passes."""
+        self.passes = passes
+        for slot in self._slots.values():
+            slot.passes_left = passes
+
+    def restart(self, slot: Slot) -> None:
+        """Regard the next backward pass as the first one that adds to the slot's gradient."""
+        slot.passes_left = self.passes
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any gradient has received some of its backward passes since ``restart``."""
+        return any(slot.passes_left < self.passes for slot in self._slots.values())
+
+    def participants(self) -> list[Slot]:
+        """The slots that take part in a step: all except frozen ones without a gradient."""
+        slots = []
+        for slot in self._slots.values():
+            if slot.parameter.requires_grad and not slot.hooks:
+                self.hook(slot)
+            if slot.parameter.requires_grad or slot.parameter.grad is not None:
+                slots.append(slot)
+        return slots
+
+    def hook(self, slot: Slot) -> None:
+        """Register hooks on the parameter of ``slot``, unless the parameter is frozen."""
+        parameter = slot.parameter
+        if not parameter.requires_grad:
+            return
+        accumulated = weakly(self._accumulated, slot)
+        slot.hooks = [parameter.register_post_accumulate_grad_hook(accumulated)]  # type: ignore[no-untyped-call]
+        if self._unsharding is not None:
+            accumulates = weakly(self._unsharding.take, slot)
+            slot.hooks.append(parameter.register_hook(accumulates))  # type: ignore[no-untyped-call]
+
+    def _accumulated(self, slot: Slot) -> None:
+        if slot.update_outstanding:
+            raise RuntimeError(
+                f"byteprophet: a gradient of '{slot.name}' was computed from a forward that ran "
+                "before step() changed it: call step() after the last backward of earlier "
+                "forwards, or set BYTEPROPHET_OVERLAP=0"
+            )
+        if slot.transfer is not None:
+            raise RuntimeError(
+                f"byteprophet: the gradient of '{slot.name}' was computed more than "
+                f"{self.passes} time(s) before step(): raise backward_passes_per_step to "
+                "accumulate gradients locally"
+            )
+        if process_layers.installed:
+            process_layers.gradient_ready(slot.name, slot.parameter.nbytes)
+        slot.averaged = False
+        if self.held:
+            return
+        slot.passes_left -= 1
+        complete = self._complete()
+        if slot.passes_left <= 0 and complete is not None:
+            complete(slot)

@@ -1,0 +1,140 @@
+"""Waits for averages of gradients, and hands them to the script.
+
+A submitted gradient is marked: any access to it waits until it is averaged
+(``tensors/pending.py``).
+
+Threads: the training thread; ``submit`` also runs in autograd's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from byteprophet.torch.front.accumulation import Accumulation
+from byteprophet.torch.front.sender import Sender
+from byteprophet.torch.front.slots import Slot, Transfer
+from byteprophet.torch.front.unsharding import TOUCHED, Unsharding
+from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.sync.completion import STEP, SYNCHRONIZE, Call
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.torch.tensors import pending
+
+
+class Averages:
+    """Averages the gradients of one optimizer, using the components that ``Gradients`` made."""
+
+    def __init__(
+        self,
+        synchroniser: Synchroniser,
+        updater: Updater,
+        accumulation: Accumulation,
+        sender: Sender,
+        unsharding: Unsharding,
+    ) -> None:
+        self._synchroniser = synchroniser
+        self._updater = updater
+        self._accumulation = accumulation
+        self._sender = sender
+        self._unsharding = unsharding
+
+    def submit(self, slot: Slot) -> Transfer:
+        """Send the current gradient of ``slot``. Any access to it waits from then on."""
+        transfer = self._sender.submit(slot)
+        self._mark(transfer)
+        return transfer
+
+    def submit_all(self, slots: Iterable[Slot]) -> None:
+        """Submit the gradients of ``slots`` that were not submitted yet.
+
+        Afterwards, all ranks have submitted the same gradients.
+        """
+        for slot in slots:
+            if slot.transfer is None and not slot.averaged:
+                self.submit(slot)
+        self._synchroniser.flush(())
+
+    def collect(self, slots: Sequence[Slot], send: bool = True, call: Call = SYNCHRONIZE) -> None:
+        """Wait until the gradients of ``slots`` are averaged, in place.
+
+        With ``send=False``, gradients that were not submitted stay as they are. ``call`` names the
+        script's call, for error messages.
+        """
+        self.submit_all(slots if send else ())
+        self._take_over(slots, call)
+
+    def respect_replaced(self, slots: Sequence[Slot], send: bool = True) -> None:
+        """If the script has removed or replaced a gradient in flight, use what the script set.
+
+        A parameter whose gradient is now None is not updated. ``send`` means the same as in
+        ``collect``. Every rank must have replaced the same gradients.
+        """
+        replaced = [
+            slot
+            for slot in slots
+            if slot.transfer is not None and slot.parameter.grad is not slot.transfer.gradient
+        ]
+        if replaced:
+            self.submit_all(slots if send else ())
+            self._take_over(replaced, STEP)
+
+    @contextmanager
+    def averages(self, parameters: Iterable[Tensor]) -> Iterator[list[tuple[Tensor, slice | None]]]:
+        """Yields averaged gradients, each with the shard that this rank has (None: all of it).
+
+        The caller may change them in place within the context. It changes only this rank's shard
+        of a sharded gradient. A whole gradient must be changed in the same way on every rank.
+        """
+        slots = self._accumulation.participants()
+        self.submit_all(slots)
+        self.respect_replaced(slots)
+        self._updater.wait_arrived(slots)
+        given = {id(parameter) for parameter in parameters}
+        slots = [slot for slot in slots if id(slot.parameter) in given]
+        transfers = [slot.transfer for slot in slots if slot.transfer is not None]
+        found = [(transfer.gradient, transfer.shard) for transfer in transfers]
+        found.extend(
+            (slot.parameter.grad, None)
+            for slot in slots
+            if slot.transfer is None and slot.parameter.grad is not None
+        )
+        for transfer in transfers:
+            pending.unmark(transfer.gradient)
+        try:
+            yield found
+        finally:
+            for transfer in transfers:
+                self._mark(transfer)
+
+    def _take_over(self, slots: Sequence[Slot], call: Call) -> None:
+        """Wait until the gradients that were sent are averaged, then leave them to the script."""
+        self._updater.wait_arrived(slots)
+        self._unsharding.unshard(
+            (
+                (slot, slot.transfer.gradient)
+                for slot in slots
+                if slot.transfer is not None and slot.transfer.shard is not None
+            ),
+            call,
+        )
+        for slot in slots:
+            if slot.transfer is not None:
+                pending.unmark(slot.transfer.gradient)
+                slot.transfer = None
+                slot.averaged = True
+                self._accumulation.restart(slot)
+
+    def _mark(self, transfer: Transfer) -> None:
+        pending.mark(
+            transfer.gradient, transfer.slot.gradient_text, lambda: self._touched(transfer)
+        )
+
+    def _touched(self, transfer: Transfer) -> None:
+        """Called when the script accesses a gradient for which ``step()`` was not yet called."""
+        if self._synchroniser.holds_back(transfer.slot.name):
+            self.collect(self._accumulation.participants(), call=TOUCHED)
+        else:
+            self._updater.wait_arrived([transfer.slot])
+            pending.unmark(transfer.gradient)

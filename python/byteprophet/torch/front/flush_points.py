@@ -1,0 +1,147 @@
+"""Flush points: torch functions that read through aliases first wait for outstanding updates.
+
+Any access to a parameter or gradient in flight waits (``tensors/pending.py``). That is not enough
+in two cases. First, a script may read an alias that it made earlier, such as a ``state_dict`` that
+it took at the start and saves now. Second, some functions need all gradients at once: clipping must
+include the average even on a rank that has no gradient of its own (``clipping.py`` clips shards).
+While one of our optimizers is alive, the functions in the tables below first complete its updates
+and then run as usual. They are wrapped in torch itself, and in every module that has imported them
+by name. This happens once per process, when the first such optimizer is made. So training scripts
+need no changes, nothing is attached to the model, and copying and saving it works as before.
+
+Threads: the functions run in the thread in which the script calls them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch._dynamo.callback import on_compile_start
+from torch.amp import GradScaler
+from torch.optim import Optimizer
+
+from byteprophet.torch.front import clipping
+from byteprophet.torch.live_fronts import finish_all, live_fronts
+from byteprophet.torch.sync.completion import called
+
+# These read or replace parameters. All updates are finished first.
+_READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
+    (nn.Module, "state_dict"),
+    (nn.Module, "load_state_dict"),
+    (nn.Module, "train"),
+)
+# ``torch.save`` and ``destroy_process_group`` also finish all updates first (see ``install``).
+# These change the gradients of the parameters in their first argument. They wait for the averages,
+# or, if gradients are sharded, change only this rank's shards.
+_CHANGE_GRADIENTS: dict[str, Callable[..., Any]] = {
+    "clip_grad_norm_": clipping.by_norm,
+    "clip_grad_value_": clipping.by_value,
+}
+# These read the gradients of the optimizer in their first argument.
+_READ_GRADIENTS_OF_OPTIMIZER = ("unscale_", "step")
+
+
+def average_gradients(parameters: Iterable[Tensor], function: Callable[..., Any]) -> None:
+    """Wait for the averages of gradients of ``parameters`` that are in flight.
+
+    ``function`` is the torch function that was called with ``parameters``, for error messages.
+    """
+    parameters = list(parameters)
+    for front in live_fronts():
+        if front.unclaimed and front.manages(parameters):
+            front.synchronize(called(function))
+
+
+def _before_compiling(_what: Any) -> None:
+    for front in live_fronts():
+        front.before_compiling()
+
+
+@functools.cache
+def install() -> None:
+    """Wrap the functions. This takes effect once per process."""
+    on_compile_start(_before_compiling)
+    for owner, name in _READ_PARAMETERS:
+        setattr(owner, name, _after(finish_all, getattr(owner, name)))
+    _replace(torch.save, _after(finish_all, torch.save))
+    destroy = distributed.destroy_process_group
+    _replace(destroy, _finally_after(finish_all, destroy))
+    for name, of_shards in _CHANGE_GRADIENTS.items():
+        function = getattr(nn.utils, name)
+        _replace(function, _clipping(function, of_shards))
+    for name in _READ_GRADIENTS_OF_OPTIMIZER:
+        setattr(GradScaler, name, _scaling(getattr(GradScaler, name)))
+    nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
+
+
+def _replace(old: Callable[..., Any], new: Callable[..., Any]) -> None:
+    """Replace ``old`` by ``new`` in every loaded module that has ``old`` under its own name."""
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType) and vars(module).get(old.__name__) is old:
+            setattr(module, old.__name__, new)
+
+
+def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def flushed(*args: Any, **kwargs: Any) -> Any:
+        before()
+        return function(*args, **kwargs)
+
+    return flushed
+
+
+def _finally_after(before: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Like ``_after``, but calls ``function`` even if ``before`` fails.
+
+    A script may be cleaning up because of that very failure.
+    """
+
+    @functools.wraps(function)
+    def flushed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            before()
+        finally:
+            function(*args, **kwargs)
+
+    return flushed
+
+
+def _clipping(function: Callable[..., Any], of_shards: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def flushed(parameters: Tensor | Iterable[Tensor], *args: Any, **kwargs: Any) -> Any:
+        known = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        for front in live_fronts():
+            if front.shards_all(known):
+                return of_shards(front, known, function, *args, **kwargs)
+        average_gradients(known, function)
+        return function(known, *args, **kwargs)
+
+    return flushed
+
+
+def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def flushed(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if scaler.is_enabled():
+            parameters = (p for group in optimizer.param_groups for p in group["params"])
+            average_gradients(parameters, function)
+        return function(scaler, optimizer, *args, **kwargs)
+
+    return flushed
+
+
+def _zeroing(function: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(function)
+    def flushed(module: nn.Module, set_to_none: bool = True) -> None:
+        zero: Callable[[], None] = functools.partial(function, module, set_to_none)
+        for front in live_fronts():
+            zero = functools.partial(front.zero, list(module.parameters()), zero, set_to_none)
+        zero()
+
+    return flushed

@@ -1,0 +1,340 @@
+"""The front: an optimizer whose updates run asynchronously, with any synchroniser.
+
+``step()`` freezes the hyperparameters and hands every gradient, arrived or not, to the updater. A
+module's forward waits for its own parameters. ``synchronize()`` waits for the averages, and the
+following ``step()`` runs the optimizer's own code at once.
+
+``step()`` waits for all gradients, exactly as in BytePS, in these cases: the order is not agreed
+yet, overlap is switched off, the optimizer may couple parameters, there are step hooks (which see
+finished gradients and parameters), or ``synchronize()`` was called. This affects only local
+waiting, never what is sent or under which names. So ranks may differ in it. If each rank updates a
+shard of the parameters, every step is handed to the updater, and a step that must wait waits for
+the updates. In this mode, ``synchronize()`` unshards gradients, so all ranks must call it or none.
+If ``step()`` has pre hooks, it calls ``synchronize()`` itself.
+
+Threads: everything here runs in the training thread; ``_before_forward`` also runs where replicas
+of the model run, if there are any.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from byteprophet.observe.span_log import process_spans
+from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.timeline.tables import Kind
+from byteprophet.torch.front import other_synchronisers, sharded_state
+from byteprophet.torch.front.gradients import Gradients
+from byteprophet.torch.front.interruptions import Interruptions
+from byteprophet.torch.front.order import ForwardOrder
+from byteprophet.torch.front.order_agreement import OrderAgreement
+from byteprophet.torch.front.slots import Slot
+from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.front.view_step import FrozenStep, is_separable, unhooked_step
+from byteprophet.torch.recording.layer_spans import process_layers
+from byteprophet.torch.retuning.between_steps import BetweenSteps
+from byteprophet.torch.sync.completion import SYNCHRONIZE, Call
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.torch.tensors import module_calls, pending
+
+_serial = itertools.count()
+_ADD_PARAM_GROUP = Call("called add_param_group()", "state")
+
+
+class Front:
+    """The forward order, waits and updates of one optimizer.
+
+    The front keeps no reference to the optimizer: ``step()`` and other methods receive it. ``base``
+    is the optimizer's original class. ``separable`` means the same as in ``DistributedOptimizer``.
+    ``between_steps`` is told of every step.
+    """
+
+    def __init__(
+        self,
+        base: type[Optimizer],
+        compression: Any,
+        passes: int,
+        synchroniser: Synchroniser,
+        settings: RuntimeSettings,
+        separable: bool | None = None,
+        between_steps: BetweenSteps | None = None,
+    ) -> None:
+        self._base = base
+        self._between_steps = between_steps
+        self._settings = settings
+        self._separable = separable
+        self._narrowed: tuple[int, int] | None = None  # layout version and number of slots
+        self._steps = 0
+        self._interruptions = Interruptions()
+        self.synchroniser = synchroniser
+        self.serial = next(_serial)
+        self.updater = Updater(
+            f"byteprophet-updater-{self.serial}", synchroniser, settings.timeout_s
+        )
+        self.gradients = Gradients(
+            synchroniser, self.updater, compression, passes, settings.timeout_s
+        )
+        self._order = ForwardOrder(self.gradients.slots)
+        self._agreement = OrderAgreement(self.gradients.slots, self._order, synchroniser)
+        self._others: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # other synchronisers
+        front = weakref.ref(self)
+
+        def before_forward(module: nn.Module, _inputs: Any) -> None:
+            if (alive := front()) is not None:
+                alive._before_forward(module)
+
+        weakref.finalize(self, module_calls.listen(before_forward))
+        weakref.finalize(self, self.updater.close)
+        weakref.finalize(self, self.gradients.unmark)
+
+    def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Take over more parameters. Every rank must call this with the same names."""
+        if self.synchroniser.bucketed and self.gradients.unclaimed:
+            self.synchronize()
+        self.gradients.manage(named_parameters)
+        if self.gradients.slots:
+            self._agreement.declare()
+            if self._between_steps is not None:
+                self._between_steps.declare()
+            self.synchroniser.declare_buffers()
+        self._order.forget()
+        self._agreement.reached = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether tuning and planning between steps have come to an end."""
+        return self._between_steps is None or self._between_steps.settled
+
+    def release(self, parameters: Sequence[Tensor]) -> None:
+        """Release parameters that another optimizer takes over."""
+        if self.manages(parameters):
+            self.finish()
+            self.synchroniser.separate()
+            self.gradients.release(parameters)
+            self._order.forget()
+
+    def manages(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any of ``parameters`` is this optimizer's."""
+        return any(id(p) in self.gradients.slots for p in parameters)
+
+    def step(self, optimizer: Optimizer, *, send: bool = True, barrier: bool = False) -> None:
+        """Update all parameters, either now or asynchronously (see the top of the file).
+
+        With ``send=False`` (``skip_synchronize``), gradients that were not submitted are used as
+        they are. With ``barrier=True``, all updates are finished when this returns.
+        """
+        self.settle_state(optimizer)
+        self._steps += 1
+        self._order.settle()
+        groups = self._groups(optimizer)
+        slots = [slot for slot in self.gradients.participants() if slot in groups]
+        barrier = barrier or not send or not self._may_overlap(optimizer, slots)
+        if barrier and not self.synchroniser.shards:
+            self.gradients.collect(slots, send)
+            with process_spans.span(Kind.UPDATE, "optimizer"):
+                unhooked_step(self._base)(optimizer)
+        else:
+            self._hand_over(optimizer, slots, groups, send)
+        if barrier:
+            self.finish()
+        self.gradients.end_iteration(slots)
+        if not self._agreement.reached:
+            self._agreement.agree(self._settings.timeout_s)
+        if self._between_steps is not None and self.gradients.slots:
+            first = next(iter(self.gradients.slots.values()))
+            self._between_steps.after_step(first.name, self._agreement.reached)
+
+    def synchronize(self, call: Call = SYNCHRONIZE) -> None:
+        """Wait until every parameter's ``grad`` is the average over all ranks.
+
+        ``call`` names the script's call, for error messages.
+        """
+        self.finish()
+        self.gradients.collect(self.gradients.participants(), call=call)
+
+    def shards_all(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether this optimizer manages all ``parameters`` and their gradients may be shards.
+
+        Frozen parameters without a gradient are ignored.
+        """
+        ours = self.gradients.slots.keys()
+        counting = {id(p) for p in parameters if p.requires_grad or p.grad is not None}
+        return (
+            self.synchroniser.shards
+            and self.gradients.unclaimed
+            and bool(counting)
+            and counting <= ours
+        )
+
+    def averages(
+        self, parameters: Iterable[Tensor]
+    ) -> AbstractContextManager[list[tuple[Tensor, slice | None]]]:
+        """See ``Gradients``."""
+        self.finish()
+        return self.gradients.averages(parameters)
+
+    @property
+    def timeout_s(self) -> float:
+        """How long to wait for other ranks, in seconds."""
+        return self._settings.timeout_s
+
+    @property
+    def waited_ns(self) -> int:
+        """How long the training thread has waited for updates in total."""
+        return self.updater.waited_ns
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated."""
+        return self.gradients.unclaimed
+
+    def parameter_names(self) -> dict[int, str]:
+        """The names of the parameters, by ``id`` of the parameter."""
+        return {key: slot.name for key, slot in self.gradients.slots.items()}
+
+    def needed_positions(self, module: nn.Module) -> Iterator[int]:
+        """The forward-order positions of the parameters that ``module`` needs before it runs."""
+        return (-1 - slot.priority for slot in self._order.needed(module))
+
+    def zero(
+        self, parameters: Iterable[Tensor], zero: Callable[[], None], set_to_none: bool
+    ) -> None:
+        """See ``Gradients``."""
+        self.gradients.zero(parameters, zero, set_to_none)
+
+    def agree_again(self) -> None:
+        """Agree on rank 0's order again at the next step, because the ranks may have changed."""
+        self._agreement.reached = False
+        self.synchroniser.resumed()
+        if self._between_steps is not None:
+            self._between_steps.restart()
+
+    def finish(self) -> None:
+        """Wait until no update is outstanding."""
+        if self.updater.outstanding:
+            self.updater.wait_updated(self.gradients.slots.values())
+
+    def before_compiling(self) -> None:
+        """Finish all updates, because torch is about to compile."""
+        if self.updater.outstanding:
+            self.finish()
+            self._interruptions.note(self._steps)
+
+    def drain(self) -> None:
+        """Wait until no transfer of this optimizer is in flight."""
+        self.finish()
+        self.synchroniser.flush(())
+        self.gradients.wait_unclaimed()
+        if self._between_steps is not None:
+            self._between_steps.drain()
+
+    def widen_state(self, optimizer: Optimizer) -> None:
+        """Unshard the optimizer state until the next step. All ranks must call this together."""
+        self.settle_state(optimizer)
+        if self.synchroniser.shards:
+            with sharded_state.whole(optimizer, self.gradients, _ADD_PARAM_GROUP):
+                state = optimizer.state
+            optimizer.state = state
+            self._narrowed = None
+
+    def _before_forward(self, module: nn.Module) -> None:
+        if not self._order.knows(module) and self.synchroniser.size > 1:
+            self._note_synchroniser(module)
+        self._order.touch(module)
+        if module in self._others:
+            other_synchronisers.refuse_module(module, self._parameters_by_name())
+        if not self.updater.outstanding:
+            return
+        process_layers.before_wait(module)
+        if module.training or torch.is_grad_enabled():
+            self.updater.wait_updated(self._order.needed(module))
+        else:
+            # Inference may use fused kernels that read parameters without calling their modules.
+            self.finish()
+
+    def _note_synchroniser(self, module: nn.Module) -> None:
+        """Note whether ``module``, called for the first time, is another synchroniser.
+
+        The script may have wrapped it after this optimizer was made.
+        """
+        if other_synchronisers.is_synchroniser(module):
+            self._others.add(module)
+
+    def _parameters_by_name(self) -> dict[str, Tensor]:
+        return {slot.name: slot.parameter for slot in self.gradients.slots.values()}
+
+    def _may_overlap(self, optimizer: Optimizer, slots: Sequence[Slot]) -> bool:
+        separable = self._separable
+        if separable is None:
+            separable = is_separable(optimizer, self._base)
+        return (
+            self._settings.overlap
+            and not self._interruptions.are_usual
+            and separable
+            and self._agreement.reached
+            and self._order.order is not None
+            and not any(slot.averaged for slot in slots)
+        )
+
+    def _groups(self, optimizer: Optimizer) -> dict[Slot, int]:
+        """The index of the parameter group to which each slot belongs now."""
+        groups = {}
+        for number, group in enumerate(optimizer.param_groups):
+            for parameter in group["params"]:
+                slot = self.gradients.slots.get(id(parameter))
+                if slot is None:
+                    other_synchronisers.refuse_parameter("a parameter put in later", parameter)
+                    raise RuntimeError(
+                        "byteprophet: a parameter was added to a group without add_param_group(), "
+                        "or now belongs to another DistributedOptimizer"
+                    )
+                groups[slot] = number
+        return groups
+
+    def _hand_over(
+        self,
+        optimizer: Optimizer,
+        slots: Sequence[Slot],
+        groups: Mapping[Slot, int],
+        send: bool,
+    ) -> None:
+        self.gradients.respect_replaced(slots, send)
+        transfers = []
+        for slot in slots:
+            if slot.transfer is not None or (send and not slot.averaged):
+                transfer = slot.transfer or self.gradients.submit(slot)
+                if transfer.shard is not None:
+                    self.gradients.unsharding.keep(transfer)
+            elif slot.parameter.grad is not None:
+                transfer = self.gradients.at_hand(slot)
+            else:
+                continue
+            transfers.append(transfer)
+        slots = [transfer.slot for transfer in transfers]
+        self.synchroniser.flush([slot.name for slot in slots])
+        self.updater.hand_over(
+            transfers,
+            FrozenStep.of(optimizer, self._base),
+            [groups[slot] for slot in slots],
+            keep=self,
+        )
+        self.updater.wait_updated(self._order.orphans)
+        self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
+
+    def settle_state(self, optimizer: Optimizer) -> None:
+        """Finish all updates, then reduce the optimizer state to this rank's current shards."""
+        self.finish()
+        if not self.synchroniser.shards:
+            return
+        narrowed = self.synchroniser.layout_version, len(self.gradients.slots)
+        if narrowed != self._narrowed:
+            sharded_state.narrow(optimizer, self.gradients)
+        self._narrowed = narrowed

@@ -1,0 +1,210 @@
+"""The gradients of one optimizer: when they are sent, averaged and cleared.
+
+A hook sees each gradient accumulate (``accumulation.py``). After ``passes`` backward passes, the
+gradient is submitted to the synchroniser (``sender.py``). From then on, until it is averaged or
+``step()`` has used it, any access to it waits (``averages.py``). If the synchroniser only averages
+shards, a gradient that ``step()`` has used is unsharded on access (``unsharding.py``).
+
+Threads: methods run in the training thread. ``slots.py`` and ``updates.py`` describe the guards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteprophet.job.owners import Owners
+from byteprophet.tensor_names import gradient_name, parameter_name
+from byteprophet.torch.front.accumulation import Accumulation
+from byteprophet.torch.front.averages import Averages
+from byteprophet.torch.front.sender import Sender
+from byteprophet.torch.front.slots import Slot, Transfer
+from byteprophet.torch.front.unsharding import Unsharding
+from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.sync.completion import SYNCHRONIZE, Call
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.torch.tensors import pending
+
+_UNCLAIMED_S = 10.0  # how long the end of a job waits for gradients that no step() used
+
+
+class Gradients:
+    """The gradients of an optimizer; ``slots`` holds its parameters, by ``id`` of the parameter.
+
+    ``compression`` is described in ``Sender``, ``passes`` in ``Accumulation``.
+    """
+
+    def __init__(
+        self,
+        synchroniser: Synchroniser,
+        updater: Updater,
+        compression: Any,
+        passes: int,
+        timeout_s: float,
+    ) -> None:
+        self.slots: dict[int, Slot] = {}
+        self._synchroniser = synchroniser
+        self._updater = updater
+        self._indices = itertools.count()
+        self.unsharding = Unsharding(self.slots, synchroniser, updater, timeout_s)
+        self.accumulation = Accumulation(
+            self.slots,
+            passes,
+            weakref.WeakMethod(self.submit),
+            self.unsharding if synchroniser.shards else None,
+        )
+        self._sender = Sender(synchroniser, updater, self.unsharding, compression)
+        self._averages = Averages(
+            synchroniser, updater, self.accumulation, self._sender, self.unsharding
+        )
+
+    def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Take over more parameters. Every rank must call this with the same names."""
+        named_parameters = list(named_parameters)
+        known = [(slot.name, slot.parameter) for slot in self.slots.values()]
+        self._synchroniser.declare_parameters([*known, *named_parameters])
+        names = []
+        for name, parameter in sorted(named_parameters, key=lambda named: named[0]):
+            slot = Slot(name, parameter, next(self._indices), self.accumulation.passes)
+            self.slots[id(parameter)] = slot
+            self.accumulation.hook(slot)
+            names.append(name)
+        # BytePS declares the same names. It broadcasts parameters under the second one.
+        self._synchroniser.declare(
+            [gradient_name(name) for name in names] + [parameter_name(name) for name in names]
+        )
+
+    def release(self, parameters: Iterable[Tensor]) -> None:
+        """Release ``parameters``: remove their slots, marks and hooks."""
+        for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
+            del self.slots[id(slot.parameter)]
+            self.unsharding.drop(slot)
+            if slot.transfer is not None:
+                pending.unmark(slot.transfer.gradient)
+            for hook in slot.hooks:
+                hook.remove()
+
+    def shard(self, slot: Slot) -> slice | None:
+        """The elements of the slot's parameter that this rank updates (None: all of them)."""
+        return self._synchroniser.shard(slot.name)
+
+    @property
+    def owners(self) -> Owners | None:
+        """Who owns what of parameters whose buckets are sharded. None: no bucket ever is."""
+        return self._synchroniser.owners if self._synchroniser.shards else None
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process."""
+        return self._synchroniser.rank
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated.
+
+        All ranks have run the same number of backward passes, so they agree on the answer.
+        """
+        return self.accumulation.has_begun or any(slot.unclaimed for slot in self.slots.values())
+
+    def participants(self) -> list[Slot]:
+        """See ``Accumulation``."""
+        return self.accumulation.participants()
+
+    def submit(self, slot: Slot) -> Transfer:
+        """See ``Averages``."""
+        return self._averages.submit(slot)
+
+    def collect(self, slots: Sequence[Slot], send: bool = True, call: Call = SYNCHRONIZE) -> None:
+        """See ``Averages``."""
+        self._averages.collect(slots, send, call)
+
+    def respect_replaced(self, slots: Sequence[Slot], send: bool = True) -> None:
+        """See ``Averages``."""
+        self._averages.respect_replaced(slots, send)
+
+    def averages(
+        self, parameters: Iterable[Tensor]
+    ) -> AbstractContextManager[list[tuple[Tensor, slice | None]]]:
+        """See ``Averages``."""
+        return self._averages.averages(parameters)
+
+    def unshard(
+        self,
+        tensors: Iterable[tuple[Slot, Tensor]],
+        call: Call,
+        owners: Owners | None = None,
+    ) -> None:
+        """See ``Unsharding``."""
+        self.unsharding.unshard(tensors, call, owners)
+
+    def at_hand(self, slot: Slot) -> Transfer:
+        """See ``Sender``."""
+        return self._sender.at_hand(slot)
+
+    def end_iteration(self, slots: Iterable[Slot]) -> None:
+        """End the iteration, after ``step()`` has used the gradients of ``slots``."""
+        for slot in slots:
+            slot.averaged = False
+            self.accumulation.restart(slot)
+        self._sender.end_iteration()
+
+    def zero(
+        self, parameters: Iterable[Tensor], zero: Callable[[], None], set_to_none: bool
+    ) -> None:
+        """Clear the gradients of ``parameters`` by calling ``zero``.
+
+        A gradient that an outstanding update still needs is detached from its parameter, not
+        cleared. A gradient that was submitted but not used by ``step()`` is waited for and dropped.
+        """
+        fresh = []
+        slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
+        unclaimed = [slot.name for slot in slots if slot.unclaimed]
+        if any(self._synchroniser.holds_back(name) for name in unclaimed):
+            self._averages.submit_all(self.participants())
+        for slot in slots:
+            self.unsharding.drop(slot)
+            transfer = slot.transfer
+            if slot.update_outstanding:
+                # If the transfer is gone by now, the update is over, and `zero` may clear it.
+                if transfer is not None and slot.parameter.grad is transfer.gradient:
+                    slot.parameter.grad = None
+                    fresh.append(slot.parameter)
+                continue
+            if transfer is not None:
+                self._updater.wait_arrived([slot])
+                pending.unmark(transfer.gradient)
+                slot.transfer = None
+            slot.averaged = False
+            self.accumulation.restart(slot)
+        if set_to_none:
+            with pending.values():  # this reads no values of gradients
+                zero()
+        else:
+            zero()
+            with pending.values():
+                for parameter in fresh:
+                    parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+
+    def unmark(self) -> None:
+        """Remove the marks from all gradients, because the optimizer is gone."""
+        for slot in self.slots.values():
+            self.unsharding.drop(slot)
+            if slot.transfer is not None:
+                pending.unmark(slot.transfer.gradient)
+
+    def wait_unclaimed(self) -> None:
+        """Wait a limited time for submitted gradients that no ``step()`` used.
+
+        They never arrive if the other ranks ended before submitting them.
+        """
+        deadline_s = time.monotonic() + _UNCLAIMED_S
+        for slot in self.slots.values():
+            if slot.transfer is not None:
+                slot.transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))

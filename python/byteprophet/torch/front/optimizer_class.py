@@ -1,0 +1,211 @@
+"""The class of a distributed optimizer: a subclass of its original class.
+
+Its methods first complete the front's outstanding updates, then call the original class.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim import optimizer as torch_optimizer
+
+from byteprophet.torch.front import sharded_state
+from byteprophet.torch.front.front import Front
+from byteprophet.torch.sync.completion import Call
+from byteprophet.torch.tensors.compiling import stays_eager
+from byteprophet.torch.tensors.naming import optimizer_parameters
+
+_SAVED = Call("pickled or copied the optimizer", "state")
+_HOOKED = Call("called step() with a hook before it")
+
+
+class Distributed:
+    """The methods that the subclass adds. ``self`` is also an ``Optimizer``."""
+
+    _front: Front
+    _named: Callable[[Iterable[Tensor]], list[tuple[str, Tensor]]]
+    _synchronize_at_step: bool
+
+    def synchronize(self) -> None:
+        """Wait until every parameter's ``grad`` is the average over all ranks.
+
+        The next ``step()`` sends nothing. It uses the gradients as the script leaves them.
+        """
+        self._front.synchronize()
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within this context, ``step()`` sends no gradients and uses them as they are.
+
+        If ranks update shards, each rank uses its shard of the gradients, and the updated
+        parameters are all-gathered.
+        """
+        before, self._synchronize_at_step = self._synchronize_at_step, False
+        try:
+            yield
+        finally:
+            self._synchronize_at_step = before
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within this context, backward passes accumulate gradients and send none."""
+        accumulation = self._front.gradients.accumulation
+        before, accumulation.held = accumulation.held, True
+        try:
+            yield
+        finally:
+            accumulation.held = before
+
+    @property
+    def state(self) -> Any:
+        """Every parameter's state. Reading it waits until no update is outstanding."""
+        if "_front" in vars(self):  # not in a copy
+            self._front.finish()
+        return vars(self)["state"]
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        vars(self)["state"] = state
+
+    def finish(self) -> None:
+        """Wait until no update is outstanding, so that parameters and state may be read."""
+        self._front.finish()
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Accumulate gradients over ``passes`` backward passes before they are sent."""
+        self._front.gradients.accumulation.set_passes(passes)
+
+
+def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
+    def update(self: Any, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        has_post_hooks = (
+            self._optimizer_step_post_hooks or torch_optimizer._global_optimizer_post_hooks
+        )
+        barrier = self._barrier_at_step or bool(has_post_hooks)
+        self._front.step(self, send=self._synchronize_at_step, barrier=barrier)
+        return loss
+
+    hooked = Optimizer.profile_hook_step(update)
+
+    @stays_eager
+    def run(self: Any, closure: Callable[[], Any] | None, in_compiled: bool) -> Any:
+        self._opt_called = True
+        self._barrier_at_step = in_compiled
+        has_pre_hooks = (
+            self._optimizer_step_pre_hooks or torch_optimizer._global_optimizer_pre_hooks
+        )
+        if has_pre_hooks and closure is None and self._synchronize_at_step:
+            self._front.synchronize(_HOOKED)
+        return hooked(self, closure)
+
+    def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
+        """Update each parameter as soon as its averaged gradient has arrived.
+
+        The updates use the current hyperparameters. Returns the closure's loss, if there is one.
+        Within a compiled function, this causes a graph break and waits for all updates.
+        """
+        return run(self, closure, torch.compiler.is_dynamo_compiling())
+
+    # torch's wrappers set these flags to show that hooks run and that schedulers see each step.
+    step.hooked = True  # type: ignore[attr-defined]
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    return step
+
+
+def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
+    """Make a subclass of ``base`` whose instances hold their front in ``_front``."""
+
+    def zero_grad(self: Any, set_to_none: bool = True) -> None:
+        """Clear the gradients. Those that outstanding updates need are detached instead."""
+        self._front.gradients.zero(
+            optimizer_parameters(self), lambda: base.zero_grad(self, set_to_none), set_to_none
+        )
+
+    def state_dict(self: Any) -> dict[str, Any]:
+        """The whole state after all updates. If it is sharded, all ranks must call this."""
+        self._front.settle_state(self)
+        with sharded_state.whole(self, self._front.gradients):
+            return base.state_dict(self)
+
+    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+        """Load a state that ``state_dict()`` returned, after all updates are finished."""
+        self._front.settle_state(self)
+        base.load_state_dict(self, state_dict)
+        sharded_state.narrow(self, self._front.gradients)
+
+    def sharded_state_dict(self: Any) -> dict[str, Any]:
+        """The state with this rank's shards only, after all updates. Involves no other rank.
+
+        If ranks own unequal shards, it also has their weights.
+        """
+        self._front.settle_state(self)
+        state: dict[str, Any] = base.state_dict(self)
+        owners = self._front.gradients.owners
+        if owners is not None and owners.unequal:
+            state[sharded_state.OWNERS] = list(owners.unequal)
+        return state
+
+    def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+        """Load a state that this rank saved in a job of the same size. All ranks must call this.
+
+        The owners may have had other weights in that job.
+        """
+        self._front.settle_state(self)
+        weights = state_dict.get(sharded_state.OWNERS, ())
+        before = self.state, self.param_groups
+        base.load_state_dict(self, state_dict)
+        try:
+            sharded_state.adopt_saved(self, self._front.gradients, weights)
+        except ValueError:
+            self.state, self.param_groups = before
+            raise
+
+    def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
+        """Add a parameter group. Every rank must add the same parameters."""
+        self._front.widen_state(self)
+        known = {id(p) for p in optimizer_parameters(self)}
+        base.add_param_group(self, param_group)
+        self._front.manage(
+            self._named([p for p in optimizer_parameters(self) if id(p) not in known])
+        )
+
+    def reduce(self: Any, _protocol: Any) -> tuple[Any, ...]:
+        """Pickle or copy the optimizer as an object of its original class, after all updates.
+
+        If the state is sharded, all ranks must call this.
+        """
+        self._front.settle_state(self)
+        with sharded_state.whole(self, self._front.gradients, _SAVED):
+            # This is the constructor of protocol 1. Newer protocols require the object's own class.
+            make: Any = copyreg._reconstructor  # type: ignore[attr-defined]
+            return make, (base, object, None), base.__getstate__(self)
+
+    methods = (
+        zero_grad,
+        state_dict,
+        load_state_dict,
+        sharded_state_dict,
+        load_sharded_state_dict,
+        add_param_group,
+    )
+    members = {
+        "__doc__": base.__doc__,
+        "__module__": __name__,
+        "__reduce_ex__": reduce,
+        "step": _make_step(base),
+    }
+    # Within a compiled function these methods cause graph breaks, like those of torch's optimizers.
+    members |= {method.__name__: stays_eager(method) for method in methods}
+    # The base comes first, so that objects of both classes have the same layout and an object may
+    # change from one class to the other.
+    return type(base.__name__, (base, Distributed), members)

@@ -1,0 +1,149 @@
+"""Hands gradients to the synchroniser, and the averaged gradients to the updater.
+
+Threads: ``submit`` runs in the training thread and in autograd's, ``_finish`` in the
+synchroniser's. The lock ``_begin`` guards the iteration flag, because the gradients of several
+devices may become ready at once. It is held while waiting for updates, which is safe because
+updates never take it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteprophet.observe.span_log import process_spans
+from byteprophet.torch.front import other_synchronisers
+from byteprophet.torch.front.slots import Slot, Transfer
+from byteprophet.torch.front.unsharding import Unsharding
+from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.live_fronts import finish_all
+from byteprophet.torch.recording.layer_spans import process_layers
+from byteprophet.torch.recording.stopwatch import process_stopwatch
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.torch.tensors import own_streams, pending
+from byteprophet.torch.tensors.dense import arranged
+
+
+class Sender:
+    """Sends the gradients of one optimizer.
+
+    The first gradient after ``end_iteration`` begins a new iteration. ``compression`` has the
+    methods ``compress(tensor)``, which returns a tensor and a context, and
+    ``decompress(tensor, context)``.
+    """
+
+    def __init__(
+        self,
+        synchroniser: Synchroniser,
+        updater: Updater,
+        unsharding: Unsharding,
+        compression: Any,
+    ) -> None:
+        self._synchroniser = synchroniser
+        self._unsharding = unsharding
+        self._updater = updater
+        self._compression = compression
+        self._streams = own_streams.OwnStreams()
+        self._begin = threading.Lock()
+        self._between_iterations = True
+
+    def submit(self, slot: Slot) -> Transfer:
+        """Send the current gradient of ``slot``, or zeros if it has none."""
+        if not slot.sent and self._synchroniser.size > 1:
+            other_synchronisers.refuse_parameter(slot.name, slot.parameter)
+        slot.sent = True
+        transfer = self._transfer(slot, self._sendable(slot))
+        self._unsharding.drop(slot)  # last, because reading a partial gradient above unshards it
+        slot.transfer = transfer
+        self._begin_iteration()
+        transfer.iteration = process_spans.iteration
+        if transfer.gradient.numel() == 0:
+            self._updater.arrive(transfer, None)
+        else:
+            self._synchroniser.submit_gradient(
+                slot.name,
+                transfer.wire,
+                priority=slot.priority,
+                done=lambda error: self._finish(transfer, error),
+            )
+        return transfer
+
+    def at_hand(self, slot: Slot) -> Transfer:
+        """A finished transfer of the current gradient of ``slot``, which is used as it is.
+
+        If the parameter is sharded, the transfer covers this rank's shard.
+        """
+        self._unsharding.take(slot)
+        gradient = slot.parameter.grad
+        assert gradient is not None
+        shard = self._synchroniser.shard(slot.name)
+        if shard is not None:
+            gradient = slot.parameter.grad = arranged(gradient, slot.parameter)
+        transfer = Transfer(slot, gradient, gradient, None, in_place=True, shard=shard)
+        transfer.iteration = process_spans.iteration
+        transfer.arrived.set()
+        slot.transfer = transfer
+        return transfer
+
+    def end_iteration(self) -> None:
+        """Let the next submitted gradient begin a new iteration."""
+        self._between_iterations = True
+
+    def _sendable(self, slot: Slot) -> Tensor:
+        """The gradient of ``slot`` as the optimizer will see it."""
+        gradient = slot.parameter.grad
+        if gradient is None:
+            gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
+        if gradient.is_sparse or gradient.requires_grad:
+            kind = "sparse" if gradient.is_sparse else "itself differentiable (create_graph=True)"
+            raise RuntimeError(
+                f"byteprophet: the gradient of '{slot.name}' is {kind} and cannot be exchanged"
+            )
+        if gradient.is_conj() or gradient.is_neg():  # its memory does not hold its values
+            gradient = slot.parameter.grad = gradient.resolve_conj().resolve_neg()
+        return gradient
+
+    def _transfer(self, slot: Slot, gradient: Tensor) -> Transfer:
+        shard = self._synchroniser.shard(slot.name)
+        if shard is not None:
+            gradient = slot.parameter.grad = arranged(gradient, slot.parameter)
+        wire, context = self._compression.compress(gradient)
+        wire = wire.contiguous() if shard is None else arranged(wire, slot.parameter)
+        # detach() makes an unmarked alias, so that the synchroniser does not wait for itself.
+        transfer = Transfer(
+            slot, gradient, wire.detach(), context, in_place=wire is gradient, shard=shard
+        )
+        if not transfer.in_place:
+            transfer.compressed = own_streams.events([gradient])
+        return transfer
+
+    def _begin_iteration(self) -> None:
+        """If this is the first gradient of an iteration, notify all that count iterations."""
+        with self._begin:
+            if not self._between_iterations:
+                return
+            self._between_iterations = False
+            if self._synchroniser.in_order:
+                finish_all()
+            iteration = self._synchroniser.begin_iteration()
+            process_stopwatch.begin_iteration(iteration)
+            process_layers.first_gradient(iteration)
+
+    def _finish(self, transfer: Transfer, error: BaseException | None) -> None:
+        if error is None and not transfer.in_place:
+            try:
+                with (
+                    torch.no_grad(),
+                    pending.values(),
+                    self._streams.used([transfer.gradient], transfer.compressed) as finish,
+                ):
+                    transfer.gradient.copy_(
+                        self._compression.decompress(transfer.wire, transfer.context)
+                    )
+                    finish()
+            except Exception as failure:  # noqa: BLE001 (the waiting thread raises it)
+                error = failure
+        self._updater.arrive(transfer, error)

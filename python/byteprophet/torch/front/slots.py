@@ -1,0 +1,103 @@
+"""Plain records: the front's state of a parameter, and a submitted gradient.
+
+Who writes what: the training thread writes a slot's fields. This is the main thread, or the
+autograd thread that runs the parameter's hook, but never both at once for one parameter. There is
+one exception: the updater thread clears ``transfer`` before it sets ``updated``, which ``step()``
+cleared. A transfer's ``frozen_step``, ``arrived`` and ``error`` are written under the updater's
+lock, and ``error`` is written before ``arrived`` is set.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from byteprophet.torch.front.view_step import FrozenStep
+from byteprophet.torch.tensors.own_streams import Events
+
+
+@dataclass(eq=False)
+class Transfer:
+    """One gradient that was submitted.
+
+    Attributes:
+        gradient: the tensor that the optimizer will see.
+        wire: the tensor that is sent. It has the same memory as ``gradient`` (``in_place``), or it
+            is a compressed or contiguous copy.
+        context: what the compressor needs to decompress ``wire``.
+        iteration: the iteration of the gradient's backward pass, as recorded spans count it.
+        shard: the elements, in memory order, of which this rank has the average and which it
+            updates. None means all elements.
+        compressed: GPU events after which the copy in ``wire`` is complete.
+    """
+
+    slot: Slot
+    gradient: Tensor
+    wire: Tensor
+    context: Any
+    in_place: bool
+    frozen_step: FrozenStep | None = None
+    group: int = 0
+    iteration: int = 0
+    shard: slice | None = None
+    compressed: Events = field(default_factory=dict)
+    arrived: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+
+@dataclass(eq=False)
+class Slot:
+    """One parameter of an optimizer.
+
+    Attributes:
+        index: the parameter's place in the declared order, which is the same on every rank.
+        position: the place in the agreed forward order; until there is one, ``index``.
+        priority: as in BytePS, a larger value is more urgent. Parameters whose gradients travel
+            together have the same one.
+        transfer: the gradient submitted last, until its update is finished or ``synchronize()``
+            has taken it over.
+        averaged: the parameter's ``grad`` already is the average, so ``step()`` sends nothing.
+        sent: a gradient of this parameter was sent before.
+        partial: a gradient that ``step()`` has used, and that holds the average in this rank's
+            shard only. The training thread clears it when the gradient is cleared or unsharded.
+        updated: set unless an update is outstanding.
+        gradient_text: the name of the gradient in messages.
+        parameter_text: the name of the parameter in messages.
+    """
+
+    name: str
+    parameter: Tensor
+    index: int
+    passes_left: int
+    position: int = 0
+    priority: int = 0
+    transfer: Transfer | None = None
+    averaged: bool = False
+    sent: bool = False
+    partial: Tensor | None = None
+    updated: threading.Event = field(default_factory=threading.Event)
+    hooks: list[RemovableHandle] = field(default_factory=list)
+    gradient_text: str = field(init=False)
+    parameter_text: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.gradient_text = f"the gradient of '{self.name}'"
+        self.parameter_text = f"parameter '{self.name}'"
+        self.position = self.index
+        self.priority = -1 - self.index
+        self.updated.set()
+
+    @property
+    def unclaimed(self) -> bool:
+        """Whether a gradient was submitted for which ``step()`` was not yet called."""
+        # The order matters: the updater clears the transfer before it sets ``updated``.
+        return not self.update_outstanding and self.transfer is not None
+
+    @property
+    def update_outstanding(self) -> bool:
+        """Whether ``step()`` was called and the update is not finished."""
+        return not self.updated.is_set()

@@ -1,0 +1,97 @@
+"""Finishes or drops the outstanding work of all fronts when a process stops.
+
+At exit, at shutdown and at suspension, no transfer of ours may be in flight, and no thread of ours
+may run. A process forked from a rank has none of our threads and waits for nothing.
+
+Threads: the training thread calls everything; at exit, that is the main thread.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import weakref
+from multiprocessing.util import Finalize
+
+from byteprophet import _leaving
+from byteprophet.torch import live_fronts
+from byteprophet.torch.front import flush_points
+from byteprophet.torch.front.front import Front
+from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.sync import leaving
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.torch.tensors import pending
+
+_updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as their threads are
+_synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()
+_JOIN_S = 5.0
+_BEFORE_CHILDREN = 100  # exit priority: runs before multiprocessing ends its children
+
+
+def register(front: Front) -> None:
+    """Register a front. The first call installs the flush points and the exit handlers."""
+    live_fronts.register(front)
+    _updaters.add(front.updater)
+    _synchronisers.add(front.synchroniser)
+    _install()
+
+
+def let_go_all() -> None:
+    """Wait until no thread of ours holds a tensor of a finished update.
+
+    From then on, only the script keeps tensors alive (see ``tensors/naming.py``).
+    """
+    for updater in list(_updaters):
+        updater.let_go(_JOIN_S)
+    for synchroniser in list(_synchronisers):
+        synchroniser.let_go(_JOIN_S)
+
+
+def stop_all() -> None:
+    """Wait until nothing is in flight, then let the synchronisers release their threads."""
+    for front in live_fronts.live_fronts():
+        front.drain()
+    for synchroniser in list(_synchronisers):
+        synchroniser.close()
+    leaving.leave_all()
+
+
+@functools.cache
+def _install() -> None:
+    flush_points.install()
+    # Processes started by multiprocessing exit without running atexit handlers, so the handler is
+    # registered with both. Finalize calls it once, and only in this process.
+    atexit.register(Finalize(None, _at_exit, exitpriority=_BEFORE_CHILDREN))
+    os.register_at_fork(after_in_child=_in_forked_child)
+
+
+def _in_forked_child() -> None:
+    """Drop everything outstanding. Parameters in the child may stay partly updated."""
+    for mark in list(pending.marks.values()):
+        pending.unmark(mark.tensor)
+    for updater in _updaters:
+        updater.forget()
+    live_fronts.forget_all()
+    _updaters.clear()
+    _synchronisers.clear()
+    leaving.forget_all()
+
+
+def _at_exit() -> None:
+    """Runs before BytePS' own exit handler, which was registered earlier (by ``init``).
+
+    It sends what other ranks still need. After an uncaught exception, it waits for nobody, because
+    the job has failed. It ends updater threads in any case: Python kills threads that are left,
+    which aborts the process if one is inside torch.
+    """
+    try:
+        if not _leaving.has_failed():
+            stop_all()
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+    for updater in list(_updaters):
+        updater.close()
+    for updater in list(_updaters):
+        updater.join(_JOIN_S)

@@ -1,0 +1,91 @@
+"""Gathers the other ranks' shards when a gradient is accessed or optimizer state is saved.
+
+A gradient that ``step()`` has used stays *partial* until it is cleared: it holds the average in
+this rank's shard only. Any access unshards it first, whether by the script or by a backward pass
+that adds to it. Every rank must then do the same, because the others have the remaining shards.
+
+Threads: the training thread; ``take`` also runs in autograd's, while the training thread waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from byteprophet.job.owners import Owners
+from byteprophet.tensor_names import gradient_name
+from byteprophet.torch.front.slots import Slot, Transfer
+from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.front.weakly import weakly
+from byteprophet.torch.sync.completion import Call, Completion
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.torch.tensors import pending
+
+TOUCHED = Call("read or changed gradients where this one has")
+
+
+class Unsharding:
+    """Unshards tensors of one optimizer; ``slots`` holds its parameters by ``id``."""
+
+    def __init__(
+        self,
+        slots: Mapping[int, Slot],
+        synchroniser: Synchroniser,
+        updater: Updater,
+        timeout_s: float,
+    ) -> None:
+        self._slots = slots
+        self._synchroniser = synchroniser
+        self._updater = updater
+        self._timeout_s = timeout_s
+
+    def unshard(
+        self,
+        tensors: Iterable[tuple[Slot, Tensor]],
+        call: Call,
+        owners: Owners | None = None,
+    ) -> None:
+        """Wait until ``tensors``, each as large as its slot's parameter, are whole.
+
+        ``call`` names the script's call, which all ranks must make. ``owners``: of the shards, if
+        they are not those of now.
+        """
+        completions = []
+        for slot, tensor in tensors:
+            what = f"other ranks' shares of the {call.of} of '{slot.name}'"
+            completion = Completion(what, call)
+            self._synchroniser.unshard(slot.name, tensor, call.of, done=completion, owners=owners)
+            completions.append((slot, completion))
+        for slot, completion in completions:
+            completion.wait(self._timeout_s, self._synchroniser, gradient_name(slot.name))
+
+    def keep(self, transfer: Transfer) -> None:
+        """Keep a gradient that ``step()`` uses as partial: any access unshards it first."""
+        slot = transfer.slot
+        slot.partial = transfer.gradient
+        pending.mark(transfer.gradient, slot.gradient_text, weakly(self.take, slot))
+
+    def take(self, slot: Slot) -> None:
+        """Unshard the partial gradients, because that of ``slot`` is accessed or added to."""
+        if slot.partial is None:
+            return
+        # Unshard all of them, because ranks may access different ones first.
+        slots = [each for each in self._slots.values() if each.partial is not None]
+        self._updater.wait_updated(slots)
+        self.unshard(
+            (
+                (each, each.partial)
+                for each in slots
+                if each.partial is not None and each.parameter.grad is each.partial
+            ),
+            TOUCHED,
+        )
+        for each in slots:
+            self.drop(each)
+
+    def drop(self, slot: Slot) -> None:
+        """Stop tracking the partial gradient of ``slot``, which is cleared or whole."""
+        if slot.partial is not None:
+            pending.unmark(slot.partial)
+            slot.partial = None

@@ -1,0 +1,1 @@
+"""Observes a training loop while it is recorded or profiled."""

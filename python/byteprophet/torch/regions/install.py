@@ -1,0 +1,101 @@
+"""Lets a model compute as a strategy says: in regions, under autocast.
+
+A region is left out, with a warning, if a hook of the script would see something else than before:
+the hooks of a region's modules run around the whole region, or around nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from byteprophet.errors import UserError, warn
+from byteprophet.job.strategy import Region, Strategy
+from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.torch.regions.autocast import with_autocast
+from byteprophet.torch.regions.fused import RegionForward, Replaced
+from byteprophet.torch.tensors import module_calls
+
+_installed: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
+def apply(model: nn.Module, strategy: str | os.PathLike[str]) -> None:
+    """Let ``model`` compute as the strategy in a file says (docs/formats.md): regions, autocast.
+
+    Parameters, their names and the model's hooks stay as they are. Does nothing if the model has a
+    strategy already. Raises ``UserError`` if the file cannot be read or is another model's.
+    """
+    install(model, read_strategy_file(Path(strategy)).strategy, os.fspath(strategy))
+
+
+def install(model: nn.Module, strategy: Strategy, path: str) -> None:
+    """Like ``apply``; ``path`` names the file in messages."""
+    if model in _installed or not strategy.changes_model:
+        return
+    _installed.add(model)
+    _install_regions(model, strategy.regions, path)
+    if strategy.autocast:
+        _install_autocast(model)
+
+
+def _install_autocast(model: nn.Module) -> None:
+    plain = model.forward
+    cast = with_autocast(plain)
+
+    def forward(*inputs: Any, **named: Any) -> Any:
+        trains = model.training and torch.is_grad_enabled()
+        return (cast if trains else plain)(*inputs, **named)
+
+    model.forward = Replaced(model, forward)
+
+
+def _install_regions(model: nn.Module, regions: Sequence[Region], path: str) -> None:
+    if not regions:
+        return
+    if any(map(module_calls.is_compiled, model.modules())):
+        raise UserError(
+            f"{path}: has regions, but the script compiles {type(model).__name__} itself: take "
+            "one of the two away"
+        )
+    modules = dict(model.named_modules())
+    for region in regions:
+        for name in region.modules:
+            if name not in modules:
+                raise UserError(
+                    f"{path} is the strategy of another model: there is no module {name!r} in "
+                    f"{type(model).__name__}"
+                )
+    running = [
+        _run(region, [modules[name] for name in region.modules])
+        for region in regions
+        if not _is_hooked(region, modules)
+    ]
+    top = weakref.ref(model)
+
+    def after(module: nn.Module, _inputs: Any, _output: Any) -> None:
+        if module is top():
+            for each in running:
+                each.end_pass()
+
+    weakref.finalize(model, module_calls.listen(lambda module, inputs: None, after))
+
+
+def _run(region: Region, modules: list[nn.Module]) -> RegionForward:
+    module_calls.run_together(modules, compiled=region.compiled)
+    return RegionForward(region, modules)
+
+
+def _is_hooked(region: Region, modules: dict[str, nn.Module]) -> bool:
+    if len(region.modules) == 1:
+        return False
+    for path in region.modules:
+        if module_calls.has_hooks(modules[path]):
+            warn(f"module {path!r} has hooks, so it is in no region with its neighbours")
+            return True
+    return False

@@ -1,0 +1,166 @@
+"""Measures the memory that a script's iterations take, for every mix of recomputed units.
+
+The script trains on, and each of the next iterations runs with another mix (``memory/mixes.py``),
+followed operation by operation: forward, loss, backward and update, from one iteration's first
+forward pass to the next one's. Tensors that the script holds all the time, such as its data, count
+as well, if Python knows them.
+
+Threads: everything runs in the training thread. A job of one worker sends nothing, so nobody else
+touches tensors meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from byteprophet.errors import UserError
+from byteprophet.job.region_costs import Unit
+from byteprophet.job.region_memory import ParameterMemory, RegionMemory
+from byteprophet.job.strategy import Region
+from byteprophet.memory.kernels import KernelMemory
+from byteprophet.memory.liveness import Liveness, Timeline, Use
+from byteprophet.memory.mixes import Marker, patterns, phases_of
+from byteprophet.memory.peak import size_of
+from byteprophet.memory.runtimes import parameters_of, update_bytes_of
+from byteprophet.torch.regions.fused import RegionForward
+from byteprophet.torch.tensors import module_calls
+
+
+class MemoryProbe:
+    """Follows the next iterations of ``model``, and gives ``done`` what was measured.
+
+    ``units``: those that may be recomputed, in forward order. ``named``: the parameters that
+    ``optimizer`` updates. Raises ``UserError``, from a forward pass of the model, too, if they
+    cannot be followed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        units: Sequence[Unit],
+        named: Sequence[tuple[str, Tensor]],
+        optimizer: Optimizer,
+        done: Callable[[RegionMemory], None],
+    ) -> None:
+        if any(map(module_calls.is_compiled, model.modules())):
+            raise UserError("memory: the script compiles its model: what that takes is not known")
+        self._model, self._units, self._named = model, tuple(units), named
+        self._optimizer = optimizer
+        self._done = done
+        self._liveness = Liveness()
+        marker = Marker(self._liveness)
+        modules = dict(model.named_modules())
+        self._regions = []
+        for place, unit in enumerate(self._units):
+            marker.watch(place, modules[unit[0]])
+            self._regions.append(RegionForward(Region(unit), [modules[path] for path in unit]))
+        self._left = patterns(len(self._units))
+        self._traced: dict[tuple[int, ...], Timeline] = {}
+        self._running: tuple[int, ...] | None = None
+        self._stepped = False
+        self._end_steps = register_optimizer_step_post_hook(self._after_step)
+        self._end_calls = module_calls.listen(self._before_call)
+
+    def _after_step(self, *_: Any) -> None:
+        self._stepped = True
+
+    def _before_call(self, module: nn.Module, _inputs: object) -> None:
+        if module is not self._model or not (module.training and torch.is_grad_enabled()):
+            return
+        if not self._stepped:
+            return  # another micro-batch of the same iteration
+        self._stepped = False
+        if self._running is None:
+            self._track_all()
+        else:
+            self._end_iteration(self._running)
+        if not self._left:
+            self._end_steps.remove()
+            self._end_calls()
+            self._done(self._result())
+            return
+        self._running = self._left.pop(0)
+        for region, unit, state in zip(self._regions, self._units, self._running, strict=True):
+            region.run_as(Region(unit, recomputed=bool(state)))
+        self._liveness.restart()
+        self._liveness.__enter__()  # type: ignore[no-untyped-call]
+
+    def _end_iteration(self, pattern: tuple[int, ...]) -> None:
+        if _get_current_dispatch_mode() is not self._liveness:
+            raise UserError("memory: the script enters a torch dispatch mode in its iterations")
+        self._liveness.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        timeline = self._liveness.timeline
+        for name, parameter in self._named:
+            assert isinstance(parameter, nn.Parameter)
+            timeline.parameters[name] = size_of(parameter, self._optimizer)
+        self._traced[pattern] = timeline
+        print(f"regions: memory of mix {len(self._traced)} measured", flush=True)
+
+    def _track_all(self) -> None:
+        """Count what lives before the first iteration."""
+        liveness = self._liveness
+        gc.collect()  # copies of modules, on which regions were measured, are in cycles
+        liveness.track(_followed(_tensors_of_python()), Use.INPUTS)
+        liveness.track(_followed(self._model.buffers()), Use.BUFFERS)
+        liveness.track(_followed(self._model.parameters()), Use.PARAMETERS)
+        gradients = (parameter.grad for parameter in self._model.parameters())
+        liveness.track(_followed(each for each in gradients if each is not None), Use.GRADIENTS)
+        state = [value for each in self._optimizer.state.values() for value in each.values()]
+        liveness.track(
+            _followed(value for value in state if isinstance(value, Tensor)), Use.OPTIMIZER_STATE
+        )
+        liveness.follow([(name, _parameter(each)) for name, each in self._named])
+
+    def _result(self) -> RegionMemory:
+        phases = phases_of(self._traced, KernelMemory())
+        timeline = next(iter(self._traced.values()))
+        begins = [place for place, _ in timeline.marks]
+        parameters = parameters_of(timeline)
+        if not parameters:
+            raise UserError("memory: no parameter got a gradient in the iterations followed")
+        return RegionMemory(
+            self._units, phases, _by_phase(parameters, begins), update_bytes_of(timeline)
+        )
+
+
+def _by_phase(
+    parameters: Mapping[str, ParameterMemory], begins: Sequence[int]
+) -> dict[str, ParameterMemory]:
+    """``parameters``, whose places are operations, with phases as places."""
+
+    def phase(operation: int) -> int:
+        return int(np.searchsorted(begins, operation, side="right"))
+
+    return {
+        name: replace(
+            each,
+            unread_places=phase(each.unread_places) + 1,
+            ready_place=phase(each.ready_place),
+        )
+        for name, each in parameters.items()
+    }
+
+
+def _tensors_of_python() -> list[Tensor]:
+    """All plain ones. Those of other classes may have no memory, as in torch's own tracing."""
+    return [each for each in gc.get_objects() if type(each) is Tensor]
+
+
+def _followed(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
+    """Those whose memory is an ordinary one, of this process."""
+    return (each for each in tensors if each.layout is torch.strided and each.device.type == "cpu")
+
+
+def _parameter(tensor: Tensor) -> nn.Parameter:
+    assert isinstance(tensor, nn.Parameter)
+    return tensor

@@ -1,0 +1,184 @@
+"""Measures the regions of a script's model, and ends the process.
+
+``byteprophet optimize`` runs the recorded command once more, as one worker, with
+``BYTEPROPHET_REGION_COSTS`` set. The first passes run as always. The third one is recorded
+(``calls.py``), and gives regions their inputs. Regions of equal structure are measured once.
+
+With ``BYTEPROPHET_REGION_MEMORY``, the process does not end then, but after the iterations in which
+it measures memory (``memory_probe.py``).
+
+Lengths are measured in the order of ``_LENGTHS``: what is left when ``_BUDGET_S`` is over stays
+unknown, and no strategy uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from byteprophet import _leaving
+from byteprophet.errors import UserError, warn
+from byteprophet.job.region_costs import (
+    RegionCost,
+    RegionCosts,
+    Unit,
+    read_region_costs,
+    write_region_costs,
+)
+from byteprophet.job.region_memory import RegionMemory, write_region_memory
+from byteprophet.job.strategy import EAGER
+from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.torch.regions.calls import CallRecorder, ModuleCall
+from byteprophet.torch.regions.chains import chains
+from byteprophet.torch.regions.cost import measure_region, region_parameters
+from byteprophet.torch.regions.memory_probe import MemoryProbe
+from byteprophet.torch.regions.root import at_first_forward
+from byteprophet.torch.tensors import module_calls
+
+_PASSES_BEFORE = 2
+_LENGTHS = (1, 2, 4, 3)
+_BUDGET_S = 900.0
+
+
+def measure_and_end(
+    optimizer: Optimizer, named: Sequence[tuple[str, Tensor]], settings: RuntimeSettings
+) -> None:
+    """Measure the model that holds the parameters ``named``, from its third forward pass on."""
+    path, modes = Path(settings.region_costs), settings.region_modes
+    names = {id(parameter): name for name, parameter in named}
+
+    def measure(root: ModuleCall) -> None:
+        with _left_on_error():
+            units = _measure(root, names, path, modes)
+            if settings.region_memory:
+                save = partial(_save_and_leave, Path(settings.region_memory))
+                MemoryProbe(root.module, units, named, optimizer, save)
+            else:
+                _leaving.leave_now(0)
+
+    def found(model: nn.Module) -> None:
+        passes = 0
+
+        def before(module: nn.Module, _inputs: object) -> None:
+            nonlocal passes
+            if module is model and module.training and torch.is_grad_enabled():
+                passes += 1
+                if passes > _PASSES_BEFORE:
+                    end()
+                    CallRecorder(model, measure)
+
+        end = module_calls.listen(before)
+
+    at_first_forward([parameter for _, parameter in named], found)
+
+
+@contextlib.contextmanager
+def _left_on_error() -> Iterator[None]:
+    """End the process at a ``UserError``, which the script must not see."""
+    try:
+        yield
+    except UserError as error:
+        warn(str(error))
+        _leaving.leave_now(2)
+
+
+def _save_and_leave(path: Path, memory: RegionMemory) -> None:
+    write_region_memory(path, memory)
+    _leaving.leave_now(0)
+
+
+def _measure(
+    root: ModuleCall, names: Mapping[int, str], path: Path, modes: Sequence[str]
+) -> tuple[Unit, ...]:
+    """Measure the regions; returns the longest chain of units."""
+    found = chains(root)
+    all_units = tuple(tuple(unit.paths for unit in chain) for chain in found)
+    regions = _known(path, all_units, modes)
+    calls = {call.path: call for call in _all_calls(root)}
+    measured: dict[Hashable, Unit] = {
+        _structure([calls[module] for module in modules]): modules for modules in regions
+    }
+    began_s = time.monotonic()
+    for modules in _runs(all_units):
+        if time.monotonic() - began_s > _BUDGET_S:
+            warn(f"{path}: time is up: not all regions were measured")
+            break
+        run = [calls[module] for module in modules]
+        parameters = tuple(
+            names[id(parameter)] for parameter in region_parameters([call.module for call in run])
+        )
+        structure = _structure(run)
+        twin = measured.setdefault(structure, modules)
+        if twin not in regions:
+            costs, refused = measure_region(run, (EAGER, *modes))
+            regions[modules] = RegionCost(parameters, costs, refused)
+            print(f"regions: {len(measured)} measured, the last: {', '.join(modules)}", flush=True)
+        else:
+            known = regions[twin]
+            regions[modules] = RegionCost(parameters, known.modes, known.refused)
+        write_region_costs(path, RegionCosts(all_units, regions))
+    return max(all_units[1:], key=len, default=all_units[0])
+
+
+def _known(
+    path: Path, all_units: tuple[tuple[Unit, ...], ...], modes: Sequence[str]
+) -> dict[Unit, RegionCost]:
+    """What was measured before of the same model, if it is all that is asked for."""
+    if not path.exists():
+        return {}
+    known = read_region_costs(path)
+    if known.chains != all_units:
+        return {}
+    return {
+        modules: region
+        for modules, region in known.regions.items()
+        if {*modes} <= {*region.modes, *region.refused}
+    }
+
+
+def _runs(all_units: Sequence[Sequence[Unit]]) -> Iterator[Unit]:
+    """The runs of units to measure: the whole model, then from short to long, then whole chains."""
+    for length in _LENGTHS:
+        for units in all_units:
+            for first in range(len(units) - length + 1):
+                yield sum(units[first : first + length], ())
+        if length == 1:
+            yield from (sum(units, ()) for units in all_units if len(units) > 1)
+
+
+def _structure(calls: Sequence[ModuleCall]) -> Hashable:
+    """Equal for runs of modules that cost the same."""
+    first = calls[0]
+    given = (first.inputs, tuple(sorted(first.named_inputs.items())))
+    return tuple(_shape(call.module) for call in calls), repr(_input_shape(given))
+
+
+def _shape(module: nn.Module) -> Hashable:
+    held = (*module.named_parameters(), *module.named_buffers())
+    return (
+        type(module).__qualname__,
+        repr(module),
+        module.training,
+        tuple((name, tuple(t.shape), t.dtype, t.requires_grad) for name, t in held),
+    )
+
+
+def _input_shape(given: object) -> object:
+    if isinstance(given, Tensor):
+        return tuple(given.shape), given.stride(), given.dtype, given.requires_grad
+    if isinstance(given, (tuple, list)):
+        return [_input_shape(each) for each in given]
+    return type(given).__qualname__
+
+
+def _all_calls(call: ModuleCall) -> Iterator[ModuleCall]:
+    yield call
+    for inner in call.calls:
+        yield from _all_calls(inner)

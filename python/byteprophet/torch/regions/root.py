@@ -1,0 +1,33 @@
+"""Finds the model to which an optimizer's parameters belong, when it is called first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from byteprophet.torch.tensors import module_calls
+
+
+def at_first_forward(parameters: Iterable[Tensor], found: Callable[[nn.Module], None]) -> None:
+    """Call ``found`` once, before the first forward of the module that holds all ``parameters``.
+
+    Raises ``RuntimeError`` in the first forward of a module that holds only some of them.
+    """
+    wanted = {id(parameter) for parameter in parameters}
+
+    def before(module: nn.Module, _inputs: Any) -> None:
+        held = wanted & {id(parameter) for parameter in module.parameters()}
+        if not held:
+            return
+        end()
+        if held != wanted:
+            raise RuntimeError(
+                "byteprophet: the strategy has regions, but the script calls parts of the model, "
+                f"such as {type(module).__name__}, and no module that holds all parameters of the "
+                "optimizer: call byteprophet.torch.apply(model, strategy) before training"
+            )
+        found(module)
+
+    end = module_calls.listen(before)

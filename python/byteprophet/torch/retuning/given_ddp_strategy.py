@@ -1,0 +1,172 @@
+"""Gives DistributedDataParallel the buckets of a strategy file.
+
+It takes a limit for each bucket (``bucket_cap_mb_list``): a bucket is full as soon as it holds so
+many bytes. So a bucket's own size as its limit makes it end with exactly its last gradient, if
+gradients become ready in the order of the strategy. The first iterations use other buckets, until
+they are rebuilt. Then rank 0 checks them, and warns if they differ.
+
+Threads: the training thread calls everything.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, distributed, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.nn.parallel import DistributedDataParallel
+
+from byteprophet.errors import TimedOut, UserError, warn
+from byteprophet.job.strategy import DDP
+from byteprophet.job.strategy_file import Used, read_strategy_file
+from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
+from byteprophet.torch.recording.ddp_buckets import (
+    rebuilt_buckets,
+    reduced_parameters,
+    why_fixed,
+)
+from byteprophet.torch.recording.stopwatch import is_training_forward
+from byteprophet.torch.retuning.given_strategy import check_model
+from byteprophet.torch.sync import same_start
+from byteprophet.torch.tensors import module_calls
+
+_LIMITS = "bucket_cap_mb_list"
+_MIB = 1 << 20
+_FORWARDS = 100
+"""Forward passes within which buckets should have been rebuilt."""
+
+_models = itertools.count()  # wrapped under a strategy; the same number on all ranks of a group
+
+
+def construct_with(
+    settings: RuntimeSettings,
+    plain: Callable[..., None],
+    model: DistributedDataParallel,
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Construct ``model`` by ``plain`` with the buckets of the strategy in ``settings``.
+
+    Raises ``UserError`` if the strategy is for another runtime or another model, if the model's
+    buckets cannot be given, or if ranks have other strategies or parameters than rank 0.
+    """
+    path = settings.strategy
+    used = read_strategy_file(Path(path))
+    if used.strategy.runtime != DDP:
+        raise UserError(
+            f"{path}: runtime {used.strategy.runtime!r} is for DistributedOptimizer, and this "
+            f"script uses DistributedDataParallel, which takes {DDP!r}"
+        )
+    if used.strategy.changes_model:
+        raise UserError(f"{path}: only DistributedOptimizer changes a model (regions, autocast)")
+    bound = inspect.signature(plain).bind(model, *arguments, **options)
+    if _LIMITS not in bound.signature.parameters:
+        raise UserError(
+            f"{path}: this DistributedDataParallel takes no limit for each bucket: use torch 2.13"
+        )
+    module: nn.Module = bound.arguments["module"]
+    fixed = why_fixed(
+        module,
+        bound.arguments.get("static_graph", False),
+        bound.arguments.get("find_unused_parameters", False),
+    )
+    if fixed:
+        raise UserError(f"{path}: the buckets of DistributedDataParallel cannot be given: {fixed}")
+    parameters = reduced_parameters(module)
+    check_model(path, used, {name: each.nbytes for name, each in parameters.items()})
+    mesh = bound.arguments.get("device_mesh")
+    group = bound.arguments.get("process_group") if mesh is None else mesh.get_group(mesh_dim=0)
+    _compare_ranks(path, used, parameters, group, settings.timeout_s)
+    bound.arguments.pop("bucket_cap_mb", None)
+    bound.arguments[_LIMITS] = limits_mb(used)
+    plain(*bound.args, **bound.kwargs)
+    if distributed.get_rank(group) == 0:
+        _Check(model, used, path)
+
+
+def limits_mb(used: Used) -> list[float]:
+    """Of each bucket, in MiB. A size in bytes divided by a power of two is exact."""
+    sizes = dict(zip(used.model.names, used.model.sizes_bytes, strict=True))
+    buckets = sorted(used.strategy.buckets, key=lambda bucket: bucket.reduce_place)
+    return [sum(sizes[name] for name in bucket.parameters) / _MIB for bucket in buckets]
+
+
+def _compare_ranks(
+    path: str,
+    used: Used,
+    parameters: Mapping[str, Tensor],
+    group: distributed.ProcessGroup | None,
+    timeout_s: float,
+) -> None:
+    """Compare strategies and parameters of all ranks of the group."""
+    rank, size = distributed.get_rank(group), distributed.get_world_size(group)
+    default: Store = distributed.distributed_c10d._get_default_store()
+    ranks = "-".join(map(str, distributed.get_process_group_ranks(group)))
+    store = PrefixStore(f"byteprophet.data_parallel.{next(_models)}.{ranks}", default)
+
+    def all_here() -> None:
+        here = [f"here {other}" for other in range(size)]
+        store.set(here[rank], "")
+        try:
+            store.wait(here, timedelta(seconds=timeout_s))
+        except RuntimeError:
+            late = next((other for other in range(size) if not store.check([here[other]])), rank)
+            raise TimedOut(
+                f"byteprophet: rank {late} has not made DistributedDataParallel with a strategy "
+                f"after {timeout_s:g} s (BYTEPROPHET_TIMEOUT_S): is {STRATEGY} set there?"
+            ) from None
+
+    try:
+        same_start.check(
+            store, rank, size, [*parameters.items()], {"strategy": used.digest}, all_here
+        )
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+class _Check:
+    """Compares the rebuilt buckets of a model with its strategy, and warns if they differ."""
+
+    def __init__(self, model: DistributedDataParallel, used: Used, path: str) -> None:
+        self._model = weakref.ref(model)
+        buckets = sorted(used.strategy.buckets, key=lambda bucket: bucket.reduce_place)
+        self._wanted = tuple(frozenset(bucket.parameters) for bucket in buckets)
+        self._path = path
+        self._forwards = 0
+        self._end_listening = module_calls.listen(self._before)
+
+    def _before(self, module: nn.Module, _inputs: Any) -> None:
+        model = self._model()
+        if model is None:
+            self._end_listening()
+        elif module is model and is_training_forward():
+            self._compare(model)
+
+    def _compare(self, model: DistributedDataParallel) -> None:
+        self._forwards += 1
+        buckets = rebuilt_buckets(model)
+        if buckets is None and self._forwards < _FORWARDS:
+            return
+        self._end_listening()
+        if buckets is None:
+            warn(f"{self._path}: DistributedDataParallel has not rebuilt its buckets: not in use")
+        elif tuple(map(frozenset, buckets)) != self._wanted:
+            place = next(
+                (
+                    place
+                    for place, (got, wanted) in enumerate(zip(buckets, self._wanted, strict=False))
+                    if frozenset(got) != wanted
+                ),
+                min(len(buckets), len(self._wanted)),
+            )
+            warn(
+                f"{self._path}: DistributedDataParallel made {len(buckets)} buckets, and the "
+                f"strategy has {len(self._wanted)}; bucket {place} is the first that differs: "
+                "gradients become ready in another order than in the recorded job"
+            )

@@ -1,0 +1,84 @@
+"""Makes the code that changes settings between two steps, the same on all ranks.
+
+With BytePS, there is one such object per process. It tunes settings if requested (``tuning.py``),
+and otherwise adapts the partition size to the links (``partition_size.py``). Without servers, each
+optimizer has an object that plans its buckets (``planning.py``), searches for their size
+(``fusion_tuning.py``), or takes them from a strategy file (``given_strategy.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+from byteprophet import _core, _plugin, schedulers
+from byteprophet.job.strategy_file import Used
+from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.torch.retuning.between_steps import BetweenSteps
+from byteprophet.torch.retuning.partition_size import PartitionSize
+from byteprophet.torch.sync.bucketing import PLANNED, TUNED
+from byteprophet.torch.sync.synchroniser import Synchroniser
+from byteprophet.tune.request import parse_request
+
+
+def between_steps(
+    sync: str,
+    synchroniser: Synchroniser,
+    settings: RuntimeSettings,
+    fusion: int | str,
+    given: Used | None = None,
+) -> BetweenSteps | None:
+    """Make the object for one optimizer, from the arguments with which the optimizer is made.
+
+    ``given`` is the strategy in ``settings.strategy``. Returns None if no settings are changed.
+    Raises ``UserError`` if ``settings.tune`` is invalid.
+    """
+    if sync == "byteps":
+        return process_between_steps(settings.tune, settings.timeout_s)
+    if synchroniser.size == 1:
+        return None
+    from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
+
+    assert isinstance(synchroniser, CollectiveSynchroniser)
+    if given is not None:
+        from byteprophet.torch.retuning.given_strategy import GivenStrategy
+
+        return GivenStrategy(synchroniser, given, settings.strategy)
+    # A host does not see when gradients are ready on a GPU, so it has no times to plan with.
+    if fusion == PLANNED and synchroniser.device_type == "cpu":
+        from byteprophet.torch.retuning.planning import Planning
+
+        return Planning(synchroniser, settings.timeout_s)
+    if fusion in (PLANNED, TUNED):
+        from byteprophet.allreduce.tuner import BufferTuner
+        from byteprophet.torch.retuning.fusion_tuning import FusionTuning
+
+        return FusionTuning(synchroniser, BufferTuner(), settings.timeout_s)
+    return None
+
+
+@functools.cache
+def process_between_steps(tune: str, timeout_s: float) -> BetweenSteps | None:
+    """Make the object for this process. ``tune`` is the value of BYTEPROPHET_TUNE.
+
+    Returns None if nothing is sent, if nothing is scheduled, or if the settings stay as they are.
+    Raises ``UserError`` if ``tune`` is invalid.
+    """
+    from byteprophet.torch.sync.byteps_synchroniser import process_synchroniser
+
+    scheduler, synchroniser = _plugin.wanted_scheduler(), process_synchroniser()
+    if scheduler is None or _plugin.load() is None or synchroniser.size == 1:
+        return None
+    overrides = _core.parse_settings(os.environ["BYTEPROPHET_SETTINGS"])  # load() has set it
+    settings, partition_bytes = schedulers.resolve(scheduler, overrides)
+    request = parse_request(tune, scheduler, settings)
+    if request is None:
+        if settings.get(schedulers.LARGEST_PARTITION, 0) == 0:
+            return None
+        return PartitionSize(synchroniser, partition_bytes, timeout_s)
+    from byteprophet.torch.retuning.tuning import Tuning  # importing scipy takes time
+    from byteprophet.tune.journal import Journal
+
+    run = os.environ.get("BYTEPROPHET_RUN")
+    return Tuning(request, synchroniser, Journal(Path(run) if run else None), timeout_s)

@@ -1,0 +1,1 @@
+"""Synchronisers, which average gradients over all ranks, and the transports that they use."""

@@ -1,0 +1,158 @@
+"""BytePS' basic calls in a job without servers: among the ranks of torch.distributed.
+
+A script that was written for BytePS so runs without servers. BytePS knows tensors by name, and
+ranks may push them in any order. This holds here, too: a call is a message of that name on the
+exchange (``operations.py``), and not a collective of the process group.
+
+Threads: the training thread makes the calls. The exchange's thread ends them, by setting an event.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor, distributed
+
+from byteprophet import _leaving
+from byteprophet.errors import TimedOut
+from byteprophet.job.owners import Owners
+from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.torch.sync.exchange import Exchange
+from byteprophet.torch.sync.operations import Operations, Submission
+from byteprophet.torch.sync.process_exchange import leave_process_exchange, process_exchange
+
+_OPTIMIZER = -1  # optimizers count from 0
+
+_handles = itertools.count()
+_calls: dict[int, _Call] = {}
+_operations: dict[str, tuple[Exchange, Operations]] = {}  # by device type
+
+
+@dataclass
+class _Call:
+    """A call in flight. ``result`` has the sum once ``ended`` is set, if ``error`` is None."""
+
+    name: str
+    result: Tensor
+    average: bool
+    ended: threading.Event
+    error: BaseException | None = None
+
+
+def join() -> None:
+    """Join the default process group of torch.distributed, unless the script has joined it."""
+    if distributed.is_initialized():
+        return
+    timeout_s = RuntimeSettings.from_environment().timeout_s
+    backend = None if torch.cuda.is_available() else "gloo"
+    distributed.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    atexit.register(leave)
+    _leaving.skip_shutdown(leave)
+
+
+def leave() -> None:
+    """Leave the process group. Nothing may be in flight."""
+    leave_process_exchange()
+    _operations.clear()
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def size() -> int:
+    """The number of ranks."""
+    return distributed.get_world_size()
+
+
+def rank() -> int:
+    """The rank of this process."""
+    return distributed.get_rank()
+
+
+def local_size(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of ranks on this host, as torchrun sets it."""
+    return int(environment.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of this rank on its host, as torchrun sets it."""
+    return int(environment.get("LOCAL_RANK", "0"))
+
+
+def push_pull_async_inplace(
+    tensor: Tensor,
+    average: bool = True,
+    name: str | None = None,
+    version: int = 0,
+    priority: int = 0,
+) -> int:
+    """Begin to replace ``tensor`` by its sum or average over all ranks; ``synchronize`` waits.
+
+    ``version`` and ``priority`` are BytePS' and have no effect. Raises ``ValueError`` if the tensor
+    is not contiguous, or cannot be sent.
+    """
+    if not tensor.is_contiguous():
+        raise ValueError("Tensor is required to be contiguous.")
+    handle = next(_handles)
+    call = _calls[handle] = _Call(name or f"{handle}", tensor, average, threading.Event())
+    if size() == 1 or not tensor.numel():
+        call.ended.set()
+        return handle
+    wire = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+    def done(error: BaseException | None) -> None:
+        call.error = error
+        call.ended.set()
+
+    try:
+        sum_of = _on(wire.device.type).sum_message
+        # The brackets tell these spans from those of buckets, whose labels end with a number.
+        sum_of(f"push_pull ({call.name})", Submission(wire.detach(), done))
+    except BaseException:
+        del _calls[handle]
+        raise
+    return handle
+
+
+def poll(handle: int) -> bool:
+    """Whether ``synchronize`` would return at once."""
+    return handle not in _calls or _calls[handle].ended.is_set()
+
+
+def synchronize(handle: int) -> Tensor:
+    """Wait for a call, and return its tensor. Raises ``TimedOut`` after BYTEPROPHET_TIMEOUT_S."""
+    if handle not in _calls:
+        raise ValueError(f"handle {handle}: there is no such call, or it was waited for before")
+    call = _calls[handle]
+    timeout_s = RuntimeSettings.from_environment().timeout_s
+    if not call.ended.wait(timeout_s):
+        raise TimedOut(
+            f"byteprophet: waited {timeout_s:g} s for '{call.name}': another rank may not have "
+            "called push_pull(), which all ranks must call (BYTEPROPHET_TIMEOUT_S sets the limit)"
+        )
+    del _calls[handle]
+    if call.error is not None:
+        raise call.error
+    if call.average:
+        with torch.no_grad():
+            if call.result.is_floating_point() or call.result.is_complex():
+                call.result.div_(size())
+            else:
+                call.result.div_(size(), rounding_mode="trunc")
+    return call.result
+
+
+def _on(device_type: str) -> Operations:
+    timeout_s = RuntimeSettings.from_environment().timeout_s
+    exchange = process_exchange(device_type, timeout_s)
+    known = _operations.get(device_type)
+    if known is None or known[0] is not exchange:
+        operations = Operations(exchange, _OPTIMIZER, Owners.equal(exchange.size))
+        known = _operations[device_type] = exchange, operations
+    return known[1]

@@ -1,0 +1,95 @@
+"""The interface between a synchroniser and its exchange, the transport to all other ranks.
+
+A *reduce-scatter* replaces this rank's shard of some tensors by the sum or average over all ranks.
+An *all-gather* replaces the other ranks' shards by the values that those ranks have. All ranks
+start the same operations under the same numbers, with the same owners, in any order and at any
+time. Among the operations that can begin, the one with the smallest position goes first.
+
+There are two exchanges. ``mesh_exchange.py`` uses sockets of our own, for tensors on CPUs.
+``group_exchange.py`` uses the collectives of a process group, such as NCCL's on GPUs.
+``process_exchange.py`` chooses the exchange of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.distributed.distributed_c10d import Store
+
+from byteprophet.job.owners import Owners
+from byteprophet.torch.tensors.naming import Names
+
+Done = Callable[[BaseException | None], None]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What this process has sent, and how long it had something to send."""
+
+    payload_bytes: int
+    busy_ns: int
+
+
+class Exchange(Protocol):
+    """The connection of this process to all other ranks, for one kind of device.
+
+    ``store`` is for messages before the job begins.
+    """
+
+    rank: int
+    size: int
+    store: Store
+    numbers: Iterator[int]
+    """Numbers for objects that all ranks make in the same order."""
+    names: Names
+    device_type: str
+    """The device type of the tensors that this exchange sends."""
+    in_order: bool
+    """Whether operations begin in the order of rank 0's requests.
+
+    Then one that another rank has not requested yet delays those after it.
+    """
+
+    def carries(self, dtype: torch.dtype) -> bool:
+        """Whether this exchange can send tensors of this type."""
+
+    def reduce_scatter(
+        self,
+        operation: int,
+        tensors: Sequence[Tensor],
+        owners: Owners,
+        average: bool,
+        position: int,
+        done: Done,
+    ) -> None:
+        """Start a reduce-scatter of ``tensors``, which are dense and of one type.
+
+        Integers are summed even if ``average`` is True. Raises ``RuntimeError`` after ``close``,
+        and ``ValueError`` if this exchange cannot send the type.
+        """
+
+    def all_gather(
+        self,
+        operation: int,
+        tensors: Sequence[Tensor],
+        owners: Owners,
+        position: int,
+        done: Done,
+    ) -> None:
+        """Start an all-gather of ``tensors``, with the conditions of ``reduce_scatter``."""
+
+    def missing(self, operation: int) -> list[int]:
+        """The ranks whose part of an operation in flight has not arrived, as far as is known."""
+
+    def sent(self) -> Sent:
+        """What this process has sent in total."""
+
+    def let_go(self, timeout_s: float) -> None:
+        """Wait until no thread holds a tensor. Nothing may be in flight."""
+
+    def close(self) -> None:
+        """Send what is left, then disconnect. No operation may be started from then on."""

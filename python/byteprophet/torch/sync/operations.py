@@ -1,0 +1,202 @@
+"""The operations of one optimizer on the exchange: their numbers, positions and spans.
+
+All ranks give an operation the same number. It is a hash of the operation's label, its optimizer,
+and how many operations of that label came before. Positions determine the order: earlier iterations
+go first, then smaller places.
+
+Threads: any thread may call the methods. ``_lock`` guards the counts. It is held while an operation
+is started, and taken before the exchange's own locks. It is not held during callbacks, which the
+exchange calls without locks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from torch import Tensor
+
+from byteprophet.job.owners import Owners
+from byteprophet.observe.span_log import process_spans
+from byteprophet.timeline.tables import Kind
+from byteprophet.torch.sync.bucket_layout import PLACES
+from byteprophet.torch.sync.exchange import Done, Exchange
+
+Error = BaseException | None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A tensor that takes part in operations until ``done`` is called."""
+
+    tensor: Tensor
+    done: Done
+
+
+Submissions = Mapping[str, Submission]
+"""Submissions by the name of their gradient (``tensor_names.py``) or message."""
+
+
+class Operations:
+    """Starts the operations of one optimizer, which has the number ``optimizer`` in this process.
+
+    ``owners``: of the shards of its gradients and parameters. Messages have equal owners.
+    """
+
+    def __init__(self, exchange: Exchange, optimizer: int, owners: Owners) -> None:
+        self._exchange = exchange
+        self._optimizer = optimizer
+        self._owners = owners
+        self._equal = Owners.equal(exchange.size)
+        self._lock = threading.Lock()
+        self._iteration = 0
+        self._counts: Counter[str] = Counter()  # of operations, by label
+        self._latest: dict[str, int] = {}  # operation number, by name of submission
+
+    def begin_iteration(self) -> int:
+        """Begin the next iteration, to which positions refer from now on. Returns its number."""
+        with self._lock:
+            self._iteration += 1
+            return self._iteration
+
+    @property
+    def iteration(self) -> int:
+        """The number of the iteration that began last; 0 before the first one."""
+        return self._iteration
+
+    def position(self, place: int) -> int:
+        """The position of ``place`` in this iteration."""
+        return self._iteration * PLACES + place
+
+    def missing(self, name: str) -> list[int]:
+        """The ranks whose part of the latest operation of ``name`` has not arrived, if known."""
+        with self._lock:
+            number = self._latest.get(name)
+        return [] if number is None else list(self._exchange.missing(number))
+
+    def reduce_scatter(
+        self, label: str, submissions: Submissions, position: int, iteration: int
+    ) -> None:
+        """Replace this rank's shard of each gradient by the average, then call each ``done``."""
+        self._reduce(
+            f"reduce {label}",
+            submissions,
+            self._owners,
+            True,
+            position,
+            _recorded(f"reduce {label}", submissions, iteration, lambda e: _end(submissions, e)),
+        )
+
+    def all_gather(
+        self,
+        label: str,
+        submissions: Submissions,
+        position: int,
+        iteration: int,
+        owners: Owners | None = None,
+    ) -> None:
+        """Replace the other ranks' shards of each tensor by theirs, then call each ``done``.
+
+        ``owners``: of these shards, if they are not those of the optimizer's.
+        """
+        with self._lock:
+            number = self._number(label, submissions)
+            tensors = [submission.tensor for submission in submissions.values()]
+            done = _recorded(label, submissions, iteration, lambda e: _end(submissions, e))
+            self._exchange.all_gather(number, tensors, owners or self._owners, position, done)
+
+    def all_reduce(
+        self, label: str, submissions: Submissions, positions: tuple[int, int], iteration: int
+    ) -> None:
+        """Replace each gradient by the average, by a reduce-scatter and then an all-gather.
+
+        ``positions`` holds the positions of the two.
+        """
+        gathers = self._gathers(label, submissions, self._owners, positions[1], iteration)
+        self._reduce(
+            f"reduce {label}",
+            submissions,
+            self._owners,
+            True,
+            positions[0],
+            _recorded(f"reduce {label}", submissions, iteration, gathers),
+        )
+
+    def sum_message(self, name: str, message: Submission) -> None:
+        """Replace the message called ``name`` by its sum, before all other operations."""
+        submissions = {name: message}
+        gathers = self._gathers(name, submissions, self._equal, 0, process_spans.iteration)
+        self._reduce(f"reduce {name}", submissions, self._equal, False, 0, gathers)
+
+    def _reduce(
+        self,
+        label: str,
+        submissions: Submissions,
+        owners: Owners,
+        average: bool,
+        position: int,
+        done: Done,
+    ) -> None:
+        with self._lock:
+            number = self._number(label, submissions)
+            tensors = [submission.tensor for submission in submissions.values()]
+            self._exchange.reduce_scatter(number, tensors, owners, average, position, done)
+
+    def _gathers(
+        self,
+        label: str,
+        submissions: Submissions,
+        owners: Owners,
+        position: int,
+        iteration: int,
+    ) -> Done:
+        """A callback that starts the all-gather after the reduce-scatter of ``submissions``."""
+
+        def reduced(error: Error) -> None:
+            if error is not None:
+                _end(submissions, error)
+                return
+            try:
+                self.all_gather(f"gather {label}", submissions, position, iteration, owners)
+            except RuntimeError as left:  # the waiting thread raises it
+                _end(submissions, left)
+
+        return reduced
+
+    def _number(self, label: str, submissions: Submissions) -> int:
+        """The number of a new operation. REQUIRES: ``_lock`` is held."""
+        self._counts[label] += 1
+        text = f"{self._optimizer} {label} {self._counts[label]}"
+        number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+        self._latest.update(dict.fromkeys(submissions, number))
+        return number
+
+
+def _end(submissions: Submissions, error: Error) -> None:
+    for submission in submissions.values():
+        submission.done(error)
+
+
+def _recorded(label: str, submissions: Submissions, iteration: int, done: Done) -> Done:
+    """Extend ``done`` so that it also records a span, from now on, if spans are recorded."""
+    if not process_spans.on:
+        return done
+    begin_ns = process_spans.clock()
+    size_bytes = sum(submission.tensor.nbytes for submission in submissions.values())
+
+    def recorded(error: Error) -> None:
+        process_spans.add(
+            Kind.COLLECTIVE,
+            label,
+            begin_ns,
+            process_spans.clock(),
+            iteration=iteration,
+            size_bytes=size_bytes,
+            lane=process_spans.lane(label),
+        )
+        done(error)
+
+    return recorded

@@ -1,0 +1,1 @@
+"""Helpers for tensors in flight that torch lacks: waits, memory order, names, module calls."""

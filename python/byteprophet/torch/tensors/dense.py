@@ -1,0 +1,34 @@
+"""Accesses the elements of a tensor in memory order, whatever its shape and strides.
+
+Shards of a parameter, of its gradient and of the optimizer's state are ranges of these elements, so
+all three must have the same order in memory.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill one range of memory without gaps or overlaps."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 0:
+            return True
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A detached one-dimensional view, in memory order, of a dense tensor."""
+    return torch.as_strided(tensor.detach(), (tensor.numel(),), (1,))
+
+
+def arranged(tensor: Tensor, like: Tensor) -> Tensor:
+    """Return ``tensor``, or a copy of it, with the strides of ``like``, which must be dense."""
+    if tensor.stride() == like.stride() and is_dense(tensor):
+        return tensor
+    return torch.empty_like(like, dtype=tensor.dtype, requires_grad=False).copy_(tensor)

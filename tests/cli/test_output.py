@@ -1,0 +1,102 @@
+"""Standard output that is a full disk, or a pipe that nobody reads any more: no traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet.control.log import EventLog
+
+FULL = "byteprophet: error: standard output: cannot be written: No space left on device\n"
+COMMANDS = [
+    ("workload", "resnet50", "--toml"),  # longer than a pipe's buffer
+    ("plan", "RUN"),  # a table
+    ("run", "--help"),
+]
+
+
+def command(arguments: tuple[str, ...], directory: Path) -> list[str]:
+    log = EventLog(directory, "life")
+    log.record("started")
+    log.close()
+    given = [str(directory) if word == "RUN" else word for word in arguments]
+    return [sys.executable, "-m", "byteprophet", *given]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"), [*((command, "") for command in COMMANDS), (COMMANDS[0], "1")]
+)
+def test_a_full_disk_is_one_line(
+    arguments: tuple[str, ...], unbuffered: str, tmp_path: Path
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(arguments, tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert (done.returncode, done.stderr) == (2, FULL)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_who_reads_no_more_is_told_nothing(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            command(arguments, tmp_path),
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_no_output_at_all_is_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command(("workload", "resnet50"), tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("error_too", [False, True])
+def test_a_job_goes_on_where_its_output_is_not_kept(error_too: bool, tmp_path: Path) -> None:
+    worker = "for _ in range(3): print('at work', flush=True)"
+    arguments = ("run", "--servers", "0", "--runs", str(tmp_path / "runs"), "--")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*command(arguments, tmp_path), sys.executable, "-c", worker],
+            stdout=full,
+            stderr=full if error_too else subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert (run / "summary.json").is_file()
+    assert (run / "logs" / "worker-1.log").read_text() == 3 * "at work\n"
+    if not error_too:
+        begin, warning, end = done.stderr.splitlines()
+        assert begin == f"byteprophet: run {run}"
+        assert warning == (
+            "byteprophet: warning: the output cannot be written: No space left on device; "
+            f"the job goes on, see {run / 'logs'}"
+        )
+        assert end.startswith("byteprophet: done after ")

@@ -1,0 +1,140 @@
+"""Files that hold strategies: what is written is read, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
+from byteprophet.job.strategy import Keys
+from byteprophet.job.strategy_file import (
+    Used,
+    check_servers,
+    read_strategy,
+    read_strategy_file,
+    write_strategy,
+)
+
+MODEL = Model((Parameter("a", 400), Parameter("b", 800, "layer"), Parameter("c", 4)))
+BUCKETED = Used(
+    MODEL,
+    Strategy("dear", (Bucket(("c", "b"), 0, 3, sharded=True), Bucket(("a",), 1, 2)), 1000),
+    since=12,
+)
+OWNED = replace(BUCKETED, strategy=replace(BUCKETED.strategy, owners=(1, 0, 2)))
+SERVED = Used(
+    MODEL,
+    Strategy(partition_bytes=65536),
+    since=0,
+    policy=Policy("p3", {"partition_bytes": 65536, "outstanding_messages": 4}),
+)
+KEYS = (Keys("b", 4096), Keys("a", 0, (1,)), Keys("c", 8192, (2, 0)))
+PLACED = replace(SERVED, strategy=replace(SERVED.strategy, keys=KEYS))
+
+
+@pytest.mark.parametrize(
+    "used",
+    [BUCKETED, OWNED, SERVED, PLACED],
+    ids=["buckets", "owners", "servers", "keys"],
+)
+def test_what_is_written_is_read(used: Used, tmp_path: Path) -> None:
+    write_strategy(tmp_path / "strategy.json", used)
+    assert read_strategy_file(tmp_path / "strategy.json") == used
+
+
+def test_digests_tell_strategies_apart_and_not_when_they_were_used() -> None:
+    assert replace(BUCKETED, since=40).digest == BUCKETED.digest
+    (first, second) = BUCKETED.strategy.buckets
+    others = [
+        replace(BUCKETED, strategy=replace(BUCKETED.strategy, runtime="dear-planned")),
+        replace(BUCKETED, strategy=replace(BUCKETED.strategy, buckets=(second, first))),
+        replace(BUCKETED, model=Model(MODEL.parameters[:2])),
+        OWNED,
+        SERVED,
+        PLACED,
+        replace(PLACED, strategy=replace(PLACED.strategy, keys=KEYS[:2])),
+        replace(SERVED, policy=Policy("fifo", {})),
+    ]
+    assert len({BUCKETED.digest, *(other.digest for other in others)}) == len(others) + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema": 2}, "schema: must be 1"),
+        ({"runtime": "horovod"}, "runtime 'horovod': must be one of byteps, ddp"),
+        ({"buckets": []}, "buckets: there must be one at least"),
+        ({"buckets": 3}, "buckets: must be a list of tables"),
+        ({"bucket_bytes": -1}, "strategy: bucket_bytes must be an integer"),
+        ({"owners": 3}, "owners: must be a list of weights, one for each rank"),
+        ({"owners": [0, 0]}, "owners 0,0: all weights are 0, so nobody would sum"),
+        ({"owners": [1, -1]}, "owners 1,-1: weights are whole numbers from 0 on"),
+        ({"owners": [1, "x"]}, "owners 1,x: weights are whole numbers from 0 on"),
+        ({"runtime": "ddp", "owners": [1, 2]}, "owners: 'ddp' has none; allreduce, dear"),
+        ({"runtime": "byteps"}, "buckets: a job with servers has none"),
+        ({"runtime": "byteps", "buckets": []}, "strategy: partition_bytes must be an integer"),
+        (
+            {"runtime": "byteps", "buckets": [], "partition_bytes": 1},
+            "policy: must be a table with a name and settings",
+        ),
+        (
+            {
+                "runtime": "byteps",
+                "buckets": [],
+                "partition_bytes": 1,
+                "policy": {"name": "p3", "settings": {"x": "y"}},
+            },
+            "policy: settings: x must be an integer",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "strategy.json"
+    write_strategy(path, BUCKETED)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=said) as refused:
+        read_strategy_file(path)
+    assert str(refused.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"tensor": "d"}, "keys: must name a parameter at most once, and no others"),
+        ({"tensor": "b"}, "keys: must name a parameter at most once, and no others"),
+        ({"servers": 1}, "keys: servers must be a list of numbers"),
+        ({"servers": [-1]}, "keys: servers must be an integer from 0"),
+        ({"partition_bytes": 1 << 31}, "keys: partition_bytes must be at most"),
+        ({"partition_bytes": None}, "keys: partition_bytes must be an integer"),
+    ],
+)
+def test_wrong_keys_are_named(keys: dict[str, Any], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "strategy.json"
+    write_strategy(path, PLACED)
+    data = json.loads(path.read_text())
+    data["keys"][1] |= keys
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=said):
+        read_strategy_file(path)
+    write_strategy(path, BUCKETED)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"keys": data["keys"][:1]}))
+    with pytest.raises(UserError, match="keys: only a job with servers has any"):
+        read_strategy_file(path)
+
+
+def test_a_server_that_the_job_has_not_is_refused() -> None:
+    check_servers("FILE", PLACED.strategy, 3)
+    with pytest.raises(UserError, match="FILE: it places 'c' on server 2, and the job has 2 serv"):
+        check_servers("FILE", PLACED.strategy, 2)
+
+
+def test_a_run_without_servers_has_used_buckets(tmp_path: Path) -> None:
+    assert read_strategy(tmp_path) is None
+    write_strategy(tmp_path / "strategy.json", SERVED)
+    with pytest.raises(UserError, match="a job without servers was expected"):
+        read_strategy(tmp_path)

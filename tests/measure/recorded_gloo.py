@@ -1,0 +1,76 @@
+"""Spans as the ranks of a job under DDP would have left them, had it run as its graph replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from byteprophet.graph.gloo_graph import GlooGraph, build
+from byteprophet.job import Job
+from byteprophet.replay import Replayed, replay
+from byteprophet.timeline.events import Events, Origin
+from byteprophet.timeline.tables import SPAN, SPANS, Kind
+
+EPOCH_NS = 10**15
+
+
+def config_of(job: Job) -> Mapping[str, Any]:
+    """As ``config.toml`` has it."""
+    return {
+        "workers": job.workers,
+        "local_ranks": 1,
+        "servers": 0,
+        "steps": [],
+        "worker_bandwidth_bps": {},
+    }
+
+
+def bucket_bytes(job: Job) -> list[int]:
+    """The sizes of its buckets."""
+    sizes = dict(zip(job.model.names, job.model.sizes_bytes, strict=True))
+    return [sum(sizes[name] for name in b.parameters) for b in job.strategy.buckets]
+
+
+def record(job: Job) -> list[Events]:
+    """A table per rank. Layer l's parameter is called ``<layer>.weight``."""
+    built = build(job)
+    replayed = replay(built.graph)
+    recorded = []
+    for rank in range(job.workers):
+        spans = [*_each_span(job, built, replayed, rank)]
+        names = {name: index for index, name in enumerate(dict.fromkeys(span[2] for span in spans))}
+        rows = np.zeros(len(spans), SPAN)
+        for row, (kind, iteration, name, begin_ns, end_ns, size_bytes) in zip(
+            rows, spans, strict=True
+        ):
+            row["kind"], row["iteration"], row["name"] = kind, iteration, names[name]
+            row["begin_ns"], row["end_ns"] = EPOCH_NS + begin_ns, EPOCH_NS + end_ns
+            row["size_bytes"] = size_bytes
+        texts = {index: name for name, index in names.items()}
+        recorded.append(Events(SPANS, Origin(f"worker-{rank}", rank), rows, texts))
+    return recorded
+
+
+def _each_span(
+    job: Job, built: GlooGraph, replayed: Replayed, rank: int
+) -> Iterator[tuple[int, int, str, int, int, int]]:
+    """Kind, iteration, name, begin, end, bytes."""
+    start_ns, end_ns = replayed.start_ns, replayed.end_ns
+    for iteration in range(job.iterations):
+        at, number = (rank, iteration), iteration + 1
+        begin_ns = int(start_ns[built.begin[at]])
+        updated_ns = int(end_ns[built.update[at]])
+        yield Kind.ITERATION, number, "iteration", begin_ns, updated_ns, 0
+        for layer, operation in zip(job.model.names, built.forward[at].tolist(), strict=True):
+            forward_ns = int(end_ns[operation])
+            yield Kind.FORWARD, number, layer, int(start_ns[operation]), forward_ns, 0
+        for place, layer in enumerate(job.model.names):
+            ready_ns = forward_ns + int(job.times.ready_ns[at][place])
+            size_bytes = job.model.sizes_bytes[place]
+            yield Kind.BACKWARD, number, f"{layer}.weight", forward_ns, ready_ns, size_bytes
+        for bucket, size_bytes in enumerate(bucket_bytes(job)):
+            began_ns = int(end_ns[built.ready[at][bucket]])
+            done_ns = int(end_ns[built.done[at][bucket]])
+            yield Kind.COLLECTIVE, number, f"bucket {bucket}", began_ns, done_ns, size_bytes

@@ -1,0 +1,155 @@
+"""What is measured in spans is what the all-reduce job was that left them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.graph.gloo_graph import build
+from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
+from byteprophet.job.strategy import DDP
+from byteprophet.measure.all_reduce import measure_all_reduce
+from byteprophet.replay import replay
+from byteprophet.timeline.tables import Kind
+
+from .recorded_gloo import bucket_bytes, config_of, record
+
+LINK_BPS, DELAY_NS = 480_000_000, 120_000
+LAYERS = 10
+
+
+def a_ring(ranks: int = 3, iterations: int = 8, backward_ns: int = 200_000_000) -> Job:
+    """Ranks that are never quite alike; a bucket of two layers, the last in forward order first."""
+    noise = np.random.default_rng(7)
+    shape = (ranks, iterations, LAYERS)
+    gradient_ns = np.sort(noise.integers(0, backward_ns, shape[1:]))[:, ::-1]
+    gradient_ns = gradient_ns + np.sort(noise.integers(0, 10**7, shape))[:, :, ::-1]
+    size_bytes = noise.integers(10_000, 2_000_000, LAYERS) * 4
+    layers = [f"layer{number}.conv" for number in range(LAYERS)]
+    return Job(
+        model=Model(
+            tuple(
+                Parameter(layer, size)
+                for layer, size in zip(layers, size_bytes.tolist(), strict=True)
+            )
+        ),
+        times=Times(
+            forward_ns=noise.integers(10**6, 10**7, shape),
+            ready_ns=gradient_ns,
+            backward_ns=gradient_ns.max(axis=2),
+            update_ns=noise.integers(10**5, 10**6, shape),
+        ),
+        cluster=Cluster((Host(LINK_BPS, LINK_BPS),) * ranks, costs=Costs(delay_ns=DELAY_NS)),
+        strategy=Strategy(
+            DDP,
+            tuple(
+                Bucket((layers[last], layers[last - 1]), number, number)
+                for number, last in enumerate(range(LAYERS - 1, 0, -2))
+            ),
+            bucket_bytes=int((size_bytes[::-1][::2] + size_bytes[::-1][1::2]).max()),
+        ),
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+@pytest.mark.parametrize("backward_ns", [200_000_000, 2_000_000_000])
+def test_a_job_is_measured_as_it_was(ranks: int, backward_ns: int) -> None:
+    job = a_ring(ranks, backward_ns=backward_ns)
+    found, start_ns = measure_all_reduce(record(job), config_of(job), None)
+    assert found.model == job.model
+    assert found.strategy.fixed, "no file says which gradients share a bucket"
+    assert replace(found.strategy, fixed="") == job.strategy
+    for name in ("forward_ns", "ready_ns", "backward_ns"):
+        assert np.array_equal(getattr(found.times, name), getattr(job.times, name)), name
+    # Updates are made together: how long each takes is not known.
+    assert np.array_equal(found.times.update_ns.sum(axis=2), job.times.update_ns.sum(axis=2))
+    if ranks > 1:
+        rates_bps = [host.up_bps for host in found.cluster.workers]
+        assert rates_bps == pytest.approx([LINK_BPS] * ranks, rel=0.02)
+    # What is replayed again is what was recorded.
+    again = build(found)
+    again_ns = np.diff(replay(again.graph).start_ns[again.begin], axis=1)
+    assert again_ns.sum() == pytest.approx(np.diff(start_ns, axis=1)[:, :-1].sum(), rel=0.01)
+
+
+def test_buckets_of_the_first_iterations_may_differ() -> None:
+    """As DistributedDataParallel's do, until it has seen the order of gradients."""
+    job = a_ring()
+    recorded = record(job)
+    for index, events in enumerate(recorded):
+        rows = events.rows.copy()
+        first = (rows["kind"] == Kind.COLLECTIVE) & (rows["iteration"] <= 2)
+        rows["size_bytes"][first] += 4
+        recorded[index] = replace(events, rows=rows)
+    found, _ = measure_all_reduce(recorded, config_of(job), None)
+    assert found.iterations == job.iterations - 2
+    assert bucket_bytes(found) == bucket_bytes(job)
+
+
+def test_gradients_that_come_together() -> None:
+    """Spans without bytes come with the next that has some; the least urgent layer has them all."""
+    job = a_ring()
+    recorded = record(job)
+    for index, events in enumerate(recorded):
+        rows = np.sort(events.rows, order="end_ns")
+        backward = np.flatnonzero(rows["kind"] == Kind.BACKWARD)
+        rows["size_bytes"][backward[1::2]] += rows["size_bytes"][backward[::2]]
+        rows["size_bytes"][backward[::2]] = 0
+        recorded[index] = replace(events, rows=rows)
+    found, _ = measure_all_reduce(recorded, config_of(job), None)
+    assert found.model.size_bytes == job.model.size_bytes
+    assert found.model.sizes_bytes[0::2] == (0,) * (LAYERS // 2)
+    given = job.times.ready_ns
+    assert np.array_equal(found.times.ready_ns[..., 0::2], given[..., 0::2])
+    assert np.array_equal(found.times.ready_ns[..., 1::2], given[..., 0::2])
+
+
+def test_what_is_missing_is_named() -> None:
+    job = a_ring(iterations=2)
+    config = config_of(job)
+    with pytest.raises(UserError, match=r"no spans of rank 2: .* byteprophet.torch.record\(model"):
+        measure_all_reduce(record(job)[:2], config, None)
+    with pytest.raises(UserError, match=r"events of rank 2, but config.toml has 2 ranks"):
+        measure_all_reduce(record(job), {**config, "workers": 2}, None)
+    for kind, says in (
+        (Kind.ITERATION, "no iteration was recorded completely"),
+        (Kind.COLLECTIVE, "rank 1 recorded no collectives in iteration 2"),
+    ):
+        recorded = record(job)
+        rows = recorded[1].rows
+        recorded[1] = replace(recorded[1], rows=rows[rows["kind"] != kind])
+        with pytest.raises(UserError, match=says):
+            measure_all_reduce(recorded, config, None)
+    recorded = record(job)
+    rows = recorded[1].rows.copy()
+    rows["size_bytes"][rows["kind"] == Kind.COLLECTIVE] += 4
+    recorded[1] = replace(recorded[1], rows=rows)
+    with pytest.raises(UserError, match="rank 1 reduced other buckets than rank 0"):
+        measure_all_reduce(recorded, config, None)
+
+
+def test_halves_are_refused() -> None:
+    job = a_ring(iterations=2)
+    recorded = record(job)
+    names = {index: name.replace("bucket", "gather") for index, name in recorded[0].names.items()}
+    recorded[0] = replace(recorded[0], names=names)
+    with pytest.raises(UserError, match=r"splits all-reduces \('gather 0'\) but has no strategy"):
+        measure_all_reduce(recorded, config_of(job), None)
+
+
+def test_layers_need_not_be_known() -> None:
+    job = a_ring()
+    recorded = []
+    for events in record(job):
+        kept = ~np.isin(events.rows["kind"], (Kind.FORWARD, Kind.BACKWARD))
+        recorded.append(replace(events, rows=events.rows[kept]))
+    found, start_ns = measure_all_reduce(recorded, config_of(job), None)
+    buckets = [f"bucket {number}" for number in range(len(job.strategy.buckets))]
+    assert found.model.names == (*buckets, "model")
+    assert bucket_bytes(found) == bucket_bytes(job)
+    again = build(found)
+    again_ns = np.diff(replay(again.graph).start_ns[again.begin], axis=1)
+    assert again_ns.sum() == pytest.approx(np.diff(start_ns, axis=1)[:, :-1].sum(), rel=0.01)

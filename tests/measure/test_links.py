@@ -1,0 +1,79 @@
+"""The links of an all-reduce job, from times of collectives made up here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from byteprophet.job.times import Int64Array
+from byteprophet.measure.links import measure_links
+
+BUCKETS = (2_000_000, 40_000_000)
+MOVED = np.array(BUCKETS, dtype=float)  # all-reduces of two ranks
+LIMIT_BPS = 287_000_000
+
+
+def collectives(
+    first_ns: list[int], second_ns: list[int], together: list[bool]
+) -> tuple[Int64Array, Int64Array]:
+    """Begins and ends on two ranks, one iteration per element: two buckets that follow each other.
+
+    ``together``: the second begins before the first ends.
+    """
+    began, ended = [], []
+    for first, second, both in zip(first_ns, second_ns, together, strict=True):
+        since = first - 1 if both else first + 1_000_000
+        began.append((0, since))
+        ended.append((first, first + second if both else since + second))
+    return np.array([began] * 2), np.array([ended] * 2)
+
+
+def test_periods_of_nearly_the_same_size_decide_nothing() -> None:
+    """What 2 of 42 MB seem to cost is luck: the rate is that of all 42, and not above the limit.
+
+    The times are those of a limiter that lets 262,144 bytes pass at once; where both buckets
+    travelled together they took 0.3% longer or shorter than that.
+    """
+    of_byte_ns = 8e9 / LIMIT_BPS
+    first_ns, second_ns = (round((size - 262_144) * of_byte_ns) for size in BUCKETS)
+    luck_ns = [3_000_000, -3_000_000, 4_000_000, 2_000_000, 3_500_000, 3_000_000]
+    times = collectives(
+        [first_ns] * 8,
+        [second_ns] * 2 + [second_ns + luck for luck in luck_ns],
+        [False] * 2 + [True] * 6,
+    )
+    found = measure_links(*times, MOVED, (LIMIT_BPS, LIMIT_BPS), steps=2)
+    links = found.costs
+    assert [host.up_bps for host in found.workers] == [LIMIT_BPS, LIMIT_BPS]
+    assert [host.down_bps for host in found.workers] == [LIMIT_BPS, LIMIT_BPS]
+    assert links.host_ns_per_byte == pytest.approx(0, abs=0.02 * of_byte_ns)
+    assert links.delay_ns < 4_000_000
+
+
+@pytest.mark.parametrize("limit_bps", [None, 500_000_000])
+def test_rate_and_delay_of_unlike_periods(limit_bps: int | None) -> None:
+    of_byte_ns, delay_ns = 20.0, 3_000_000
+    random = np.random.default_rng(0)
+    first_ns, second_ns = (
+        (size * of_byte_ns + 2 * delay_ns + random.integers(-1000, 1000, 20)).astype(int).tolist()
+        for size in BUCKETS
+    )
+    found = measure_links(
+        *collectives(first_ns, second_ns, [False] * 20), MOVED, (limit_bps, limit_bps), steps=2
+    )
+    links = found.costs
+    assert links.delay_ns == pytest.approx(delay_ns, rel=0.01)
+    rate_bps = 8e9 / (8e9 / found.workers[0].up_bps + links.host_ns_per_byte)
+    assert rate_bps == pytest.approx(8e9 / of_byte_ns, rel=0.01)
+
+
+@pytest.mark.parametrize(("beyond_ns", "delay_ns"), [(5_000_000, 1_000_000), (600_000, 300_000)])
+def test_what_equal_periods_take_beyond_their_bytes(beyond_ns: int, delay_ns: int) -> None:
+    """They do not tell: up to 2 ms count as delay, and the rest as the host's time per byte."""
+    of_byte_ns = 8e9 / LIMIT_BPS
+    first_ns, second_ns = (round(size * of_byte_ns) for size in BUCKETS)
+    times = collectives([first_ns] * 8, [second_ns + beyond_ns] * 8, [True] * 8)
+    found = measure_links(*times, MOVED, (LIMIT_BPS, LIMIT_BPS), steps=2)
+    assert found.costs.delay_ns == pytest.approx(delay_ns, abs=2)
+    rest_ns = beyond_ns - 2 * delay_ns
+    assert found.costs.host_ns_per_byte * MOVED.sum() == pytest.approx(rest_ns, abs=100)

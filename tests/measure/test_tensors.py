@@ -1,0 +1,110 @@
+"""Sizes of tensors and partitions, where these change in mid-run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.job.fused_file import Fused
+from byteprophet.job.partitions import partitions_of
+from byteprophet.measure.tensors import (
+    Tensors,
+    check_extent,
+    measure_tensors,
+    whole_iterations,
+)
+from byteprophet.timeline.events import Events, Origin
+from byteprophet.timeline.tables import SPAN, TRANSFER, TRANSFERS, Kind
+
+SIZES = (4096, 3 << 20, 100_000)
+NAMES = ("a", "b", "c")
+
+
+def sent(*partition_bytes: int) -> Events:
+    """One worker's transfers, an iteration per partition size."""
+    tables = []
+    for iteration, size in enumerate(partition_bytes, 1):
+        parts = partitions_of(SIZES, size, 1)
+        rows = np.zeros(len(parts.key), TRANSFER)
+        rows["key"], rows["size_bytes"] = parts.key, parts.size_bytes
+        rows["priority"], rows["iteration"] = -1 - parts.tensor, iteration
+        tables.append(rows)
+    names = dict(enumerate(NAMES))
+    return Events(TRANSFERS, Origin("worker-0", 0), np.concatenate(tables), names)
+
+
+@pytest.mark.parametrize(
+    ("partition_bytes", "last", "settled_from"),
+    [
+        ((1 << 18,) * 3, 1 << 18, 0),
+        ((1 << 18, 1 << 18, 1 << 20, 1 << 20), 1 << 20, 2),
+        ((1 << 20, 1 << 18, 1 << 20, 1 << 18), 1 << 18, 3),
+        ((4 << 20, 4 << 20), None, 0),
+    ],
+)
+def test_the_last_size_counts(
+    partition_bytes: tuple[int, ...], last: int | None, settled_from: int
+) -> None:
+    found = measure_tensors(sent(*partition_bytes))
+    assert found == Tensors(
+        NAMES, SIZES, (0, 1, 2), (("a",), ("b",), ("c",)), last, (), settled_from
+    )
+
+
+def test_places_are_told_after_the_first_iteration() -> None:
+    """Before, BytePS takes the order of declaration for the order of need."""
+    events = sent(*(1 << 18,) * 4)
+    later = events.rows["iteration"] > 1
+    events.rows["priority"][later] = -4 - events.rows["priority"][later]
+    found = measure_tensors(events)
+    assert (found.names, found.size_bytes, found.numbers) == (NAMES[::-1], SIZES[::-1], (2, 1, 0))
+
+
+def test_numbers_of_iterations_may_be_anything() -> None:
+    """Where a recording begins late, and where a file says what cannot be: no array grows."""
+    events = sent(1 << 18, 1 << 18)
+    events.rows["iteration"] += 4_000_000_000
+    assert measure_tensors(events).size_bytes == SIZES
+
+
+def test_a_place_far_away_is_a_gap() -> None:
+    events = sent(1 << 18)
+    events.rows["priority"][-1] = -(2**31)
+    with pytest.raises(UserError, match="no place in the forward order"):
+        measure_tensors(events)
+
+
+def test_too_long_a_job_is_refused() -> None:
+    check_extent(10_000, 1000)
+    with pytest.raises(UserError, match="1000000 iterations of 1000 tensors are too many"):
+        check_extent(1_000_000, 1000)
+
+
+def test_iterations_are_recorded_once() -> None:
+    spans = np.zeros(3, SPAN)
+    spans["kind"], spans["iteration"] = Kind.ITERATION, [2, 1, 3]
+    assert whole_iterations(spans).tolist() == [1, 2, 3]
+    spans["iteration"][2] = 1
+    with pytest.raises(UserError, match="iteration 1 was recorded more than once"):
+        whole_iterations(spans)
+
+
+def test_a_gap_in_the_order_is_refused() -> None:
+    events = sent(1 << 18)
+    events.rows["priority"][events.rows["priority"] == -2] = 0
+    with pytest.raises(UserError, match="no place in the forward order"):
+        measure_tensors(events)
+
+
+def test_gradients_that_share_a_buffer_are_one_tensor() -> None:
+    """Before, each travelled alone, at a place of its own."""
+    events = sent(*(1 << 18,) * 4)
+    rows = events.rows
+    rows["priority"] = np.where(rows["iteration"] < 3, rows["priority"], -1)
+    rows["key"] = np.where(rows["iteration"] < 3, rows["key"], (7 << 16) + np.arange(len(rows)))
+    events = Events(TRANSFERS, events.origin, rows, {**events.names, 7: "a and 2 more"})
+    found = measure_tensors(events, Fused({"a and 2 more": NAMES}, since=3))
+    assert (found.names, found.size_bytes) == (("a and 2 more",), (sum(SIZES),))
+    assert found.parameters == (NAMES,)
+    assert found.settled_from == 2

@@ -1,0 +1,32 @@
+"""Jobs of many ranks as jobs of two: how far apart their iterations are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_jobs import random_job
+
+from byteprophet.optimize.fold import folded
+from byteprophet.replay.all_reduce import ALL_REDUCE
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+def test_two_ranks_stand_for_many(ranks: int) -> None:
+    errors = []
+    for seed in range(8):
+        job = random_job(seed, 16, ranks)
+        small = folded(job)
+        assert small.workers == 2
+        assert small.model == job.model
+        errors.append(
+            np.median(ALL_REDUCE.iterations_ns(small)[1:])
+            / np.median(ALL_REDUCE.iterations_ns(job)[1:])
+            - 1
+        )
+    assert np.mean(np.abs(errors)) < 0.015
+    assert max(np.abs(errors)) < 0.04
+
+
+def test_two_ranks_are_as_they_are() -> None:
+    job = random_job(1, 5)
+    assert folded(job) is job

@@ -1,0 +1,151 @@
+"""A limit of memory: what fits, and the cheapest repair of what does not, against all mixes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.job import Bucket, Cluster, Host, Job, Model, Parameter, Strategy, Times
+from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts
+from byteprophet.job.region_memory import ParameterMemory, Phases, RegionMemory
+from byteprophet.job.strategy import EAGER, RECOMPUTED, Region
+from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.memory_limit import MemoryLimit
+from byteprophet.optimize.passes.recompute import Recompute
+from byteprophet.optimize.search import REPAIR, search
+
+_MS = 1_000_000
+UNITS = tuple((f"block{number}",) for number in range(4))
+NAMES = tuple(f"{unit[0]}.weight" for unit in UNITS)
+MODEL = Model(tuple(Parameter(name, 4000) for name in NAMES))
+
+
+def made(seed: int) -> tuple[Job, RegionMemory, RegionCosts]:
+    """A job of four units whose activations and times are drawn; the first cannot be recomputed."""
+    lot = random.Random(seed)
+    kept = np.array([lot.randrange(1_000, 100_000) for _ in UNITS])
+    own = np.arange(8) >> 1 & 1
+    lives = np.where(own, 10, kept[:, None])
+    owner = np.array([*range(4), *reversed(range(4))])
+    phases = Phases(
+        64_000,
+        owner,
+        np.concatenate([np.broadcast_to(kept[:, None], (4, 8)), kept[::-1, None] * own]),
+        np.concatenate([lives, -lives[::-1]]),
+    )
+    parameters = {
+        name: ParameterMemory(1000, 4000, 8000, 4000, place + 1, 7 - place)
+        for place, name in enumerate(NAMES)
+    }
+    forward_ns = [lot.randrange(1, 20) * _MS for _ in UNITS]
+    regions = {}
+    for place, unit in enumerate(UNITS):
+        eager = ModeCost(forward_ns[place], 2 * forward_ns[place], (2 * forward_ns[place],))
+        again = ModeCost(forward_ns[place], 3 * forward_ns[place], (3 * forward_ns[place],))
+        modes = {EAGER: eager, RECOMPUTED: again} if place else {EAGER: eager}
+        regions[unit] = RegionCost((NAMES[place],), modes, {})
+    ready = np.cumsum([2 * each for each in reversed(forward_ns)])[::-1]
+    times = Times(
+        np.tile(np.array(forward_ns), (2, 4, 1)),
+        np.tile(ready, (2, 4, 1)),
+        np.full((2, 4), ready[0]),
+        np.ones((2, 4, 4), dtype=np.int64),
+    )
+    buckets = tuple(Bucket((name,), 3 - n, n, sharded=True) for n, name in enumerate(NAMES))
+    cluster = Cluster((Host(10**9, 10**9),) * 2)
+    job = Job(MODEL, times, cluster, Strategy("dear", buckets))
+    return job, RegionMemory(UNITS, phases, parameters, 0), RegionCosts(((("",),), UNITS), regions)
+
+
+def with_mix(job: Job, mix: tuple[int, ...]) -> Job:
+    regions = tuple(
+        Region(unit, recomputed=True) for unit, state in zip(UNITS, mix, strict=True) if state
+    )
+    return replace(job, strategy=replace(job.strategy, regions=regions))
+
+
+def limited(seed: int, budget_bytes: int) -> tuple[Job, MemoryLimit, RegionCosts]:
+    job, memory, costs = made(seed)
+    limit = MemoryLimit(memory, budget_bytes)
+    limit.learn(job, costs)
+    return job, limit, costs
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_repair_is_the_cheapest_mix_that_fits(seed: int) -> None:
+    job, limit, costs = limited(seed, 1)
+    mixes = [mix for mix in itertools.product((0, 1), repeat=4) if not mix[0]]
+    peaks = {mix: limit.peak_bytes(with_mix(job, mix)) for mix in mixes}
+    extra_ns = {
+        mix: sum(
+            costs.regions[unit].modes[RECOMPUTED].both_ns - costs.regions[unit].modes[EAGER].both_ns
+            for unit, state in zip(UNITS, mix, strict=True)
+            if state
+        )
+        for mix in mixes
+    }
+    assert limit.least_bytes(job) == min(peaks.values())
+    for budget_bytes in sorted(peaks.values()):
+        job, limit, _ = limited(seed, budget_bytes)
+        move = limit.repaired(job)
+        assert move is not None
+        chosen = {region.modules for region in move.job.strategy.regions}
+        mix = tuple(int(unit in chosen) for unit in UNITS)
+        assert limit.fits(move.job)
+        assert peaks[mix] <= budget_bytes
+        assert extra_ns[mix] == min(extra_ns[each] for each in mixes if peaks[each] <= budget_bytes)
+    job, limit, _ = limited(seed, min(peaks.values()) - 1)
+    assert limit.repaired(job) is None
+    assert f"takes at least {min(peaks.values())} bytes" in limit.why_not(job)
+
+
+def test_what_a_rank_keeps_besides_counts() -> None:
+    """Two ranks: half of the state is the other's; what it sends is here at any time."""
+    job, limit, _ = limited(1, 1)
+    alone = replace(job, strategy=Strategy("allreduce", tuple(
+        replace(bucket, sharded=False) for bucket in job.strategy.buckets
+    )))  # fmt: skip
+    assert limit.peak_bytes(alone) - limit.peak_bytes(job) == 4 * 8000 // 2
+
+
+def test_what_is_not_known_does_not_fit() -> None:
+    job, limit, _ = limited(1, 10**12)
+    assert limit.fits(job)
+    for strategy in (
+        replace(job.strategy, runtime="ddp"),
+        replace(job.strategy, autocast=True),
+        replace(job.strategy, regions=(Region(UNITS[1], compiled=True),)),
+        replace(job.strategy, regions=(Region(("other",), recomputed=True),)),
+    ):
+        other = replace(job, strategy=strategy)
+        assert not limit.fits(other)
+        with pytest.raises(UserError, match="is not known"):
+            limit.peak_bytes(other)
+    ddp = replace(job, strategy=replace(job.strategy, runtime="ddp"))
+    assert limit.repaired(ddp) is None
+    assert "is not known, so it cannot be limited" in limit.why_not(ddp)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_search_stays_within_the_limit_and_finds_the_fastest_mix(seed: int) -> None:
+    job, limit, _ = limited(seed, 1)
+    plain = limit.peak_bytes(job)
+    budget_bytes = (plain + limit.least_bytes(job)) // 2
+    job, limit, costs = limited(seed, budget_bytes)
+    one = Recompute()
+    one.learn(job, costs)
+    found = search(job, [one], budget_s=0.5, limit=limit)
+    assert found.start_fits == limit.fits(job)
+    assert not found.start_fits
+    assert limit.fits(found.best.job)
+    assert found.best.decisions[0].by == REPAIR
+    evaluate = Evaluator()
+    possible = [with_mix(job, mix) for mix in itertools.product((0, 1), repeat=4) if not mix[0]]
+    made_jobs = [one.with_regions(job, each.strategy.regions) for each in possible]
+    times_ns = [evaluate(each).iteration_ns for each in made_jobs if each and limit.fits(each)]
+    assert found.best.iteration_ns <= min(times_ns) * 1.001

@@ -1,0 +1,119 @@
+"""The command: a real job recorded, optimised, and run again with what was found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byteprophet.cli.main import run_cli
+from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.network import why_not_permitted
+from byteprophet.workload import Tensor, Workload, to_toml
+
+from ..report.test_page import Page
+from ..timeline.perfetto_rules import broken_rules, read_trace
+
+OUTSIDE = Path(__file__).with_name("outside_pass")
+NETWORK = Workload(
+    name="small",
+    batch_size=4,
+    tensors=tuple(
+        Tensor(f"layer{number}.weight", 60_000, 4_000_000, 8_000_000) for number in range(10)
+    ),
+)
+
+
+def optimized(run: Path, options: str) -> dict[str, Any]:
+    """What ``byteprophet optimize`` finds: something better, as all passes here do."""
+    assert run_cli(["optimize", str(run), *options.split(), "--json", "result.json"]) == 0
+    result: dict[str, Any] = json.loads(Path("result.json").read_text())
+    low_ns, high_ns = result["interval_ns"]
+    assert low_ns <= result["predicted_ns"] <= high_ns
+    assert result["predicted_ns"] < result["baseline_ns"]
+    assert sum(each["gain_ns"] for each in result["decisions"]) > 0
+    return result
+
+
+def install(folder: Path) -> None:
+    """Have pip install the package with the pass into ``folder``."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", folder, OUTSIDE], check=True, timeout=120)
+
+
+@pytest.mark.job
+@pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+def test_a_job_with_one_bucket_gains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All gradients in one bucket: nothing overlaps, which any other strategy does better."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(to_toml(NETWORK))
+    job = "--workload small.toml --runtime allreduce --set buffer_bytes=100000000"
+    bench = f"bench {job} --bandwidth 60mbit --iterations 8 --rounds 1 --record"
+    assert run_cli(bench.split()) == 0
+    (run,) = Path("runs").iterdir()
+
+    result = optimized(run, "--budget-s 5 --pass runtime,tensor-fusion --trials 1 --out tried")
+    assert {each["pass"] for each in result["decisions"]} <= {"runtime", "tensor-fusion"}
+    assert "measured" not in result
+    tried = read_strategy_file(Path("tried/trials/trial-1.json"))
+    assert read_strategy_file(Path(result["strategy"])) == tried
+
+    # A pass that another package brings along takes part, and its strategy is the one that runs.
+    install(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    result = optimized(run, "--budget-s 5 --pass quarters --apply --rounds 1 --out out")
+    (decision,) = result["decisions"]
+    assert decision["pass"] == "quarters"
+    assert decision["what"] == "four buckets"
+    assert result["measured"]["optimised_ns"] > 0
+    used = read_strategy_file(Path(result["strategy"]))
+    assert len(used.strategy.buckets) == 4
+    ran = sorted(Path("out/runs").glob("*-optimised/strategy.json"))
+    assert [read_strategy_file(path).strategy for path in ran] == [used.strategy]
+
+    # The page tells of the same, and the traces are beside it.
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("optimization.html", "before.json", "after.json"):
+        assert [line for line in lines if line.endswith(f"out/{name}")], name
+    data = Page(Path("out/optimization.html").read_text(encoding="utf-8")).data
+    assert data["predicted_ns"] == result["predicted_ns"]
+    assert data["measured"]["optimised_ns"] == result["measured"]["optimised_ns"]
+    for name in ("before.json", "after.json"):
+        trace = read_trace(Path("out") / name)
+        assert broken_rules(trace) == []
+        buckets = {event["name"] for event in trace["traceEvents"] if event["ph"] == "X"}
+        assert ("bucket 3" in buckets) == (name == "after.json")
+
+    # Where nothing can be written, that is said before the search.
+    Path("file").touch()
+    assert run_cli(["optimize", str(run), "--out", "file/out"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "file/out" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--budget-s", "0"], "--budget-s 0.0: must be a number of seconds above 0"),
+        (["--trials", "-1"], "--trials -1: must be at least 0"),
+        (["--rounds", "0"], "--rounds 0: must be at least 1"),
+        (
+            ["--pass", "magic"],
+            "pass 'magic': choose of bf16, compile, owners, placement, policy, recompute",
+        ),
+        ([], "there is no such run directory"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["optimize", str(tmp_path / "run"), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("byteprophet: error: ")
+    assert said in line

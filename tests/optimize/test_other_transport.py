@@ -1,0 +1,108 @@
+"""Jobs are moved to the other transport: a script of BytePS to none of its servers, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_jobs import random_job, with_runtime
+
+from byteprophet.cli.main import run_cli
+from byteprophet.job import Job
+from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, OURS
+from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import Measured
+from byteprophet.network import why_not_permitted
+from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.other_transport import why_not
+from byteprophet.optimize.outcome import corrections_of, outcome_of
+from byteprophet.optimize.passes.runtime import Runtime
+from byteprophet.optimize.recorded import used_by
+from byteprophet.optimize.resume import Resume
+from byteprophet.optimize.search import search
+from byteprophet.replay.predict import kind_of
+from byteprophet.workload import to_toml
+
+from ..measure.test_servers import a_job
+from .test_optimize import NETWORK
+
+
+def measured(job: Job, times: float) -> Measured:
+    """``job``, whose iterations took ``times`` as long as its replay says."""
+    times_ns = np.rint(times * kind_of(job).iterations_ns(job)).astype(np.int64)
+    starts_ns = np.tile(np.append(0, np.cumsum(times_ns)), (job.workers, 1))
+    return Measured(job, starts_ns)
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_the_search_compares_measured_times_of_both(served: bool, tmp_path: Path) -> None:
+    """The other transport is as much faster as it was measured, whatever its replays say."""
+    jobs = a_job("fifo"), with_runtime(random_job(3, 8), DEAR_PLANNED, 0)
+    recorded, other = jobs if served else reversed(jobs)
+    one_ns, other_ns = (
+        float(np.median(kind_of(job).iterations_ns(job))) for job in (recorded, other)
+    )
+    runs = measured(recorded, 1.25), measured(other, 0.5 * one_ns / other_ns)
+    runtime = Runtime()
+    runtime.learn_other(other)
+    evaluator = Evaluator(corrections=corrections_of(*runs))
+    found = search(recorded, [runtime], budget_s=5.0, evaluator=evaluator)
+    outcome = outcome_of(runs[0], found, other=runs[1])
+    best = outcome.job
+    assert (best.policy is None) == served
+    assert outcome.predicted_ns <= 0.5 / 1.25 * 1.02 * outcome.baseline_ns
+    low_ns, high_ns = outcome.interval_ns
+    assert low_ns <= outcome.predicted_ns <= high_ns
+    if best.strategy == other.strategy and best.policy == other.policy:
+        assert outcome.predicted_ns == pytest.approx(0.5 / 1.25 * outcome.baseline_ns, rel=0.05)
+    used = used_by(best, recorded)
+    assert used == outcome.used
+    assert used.servers == (0 if served else other.servers)
+    Resume(tmp_path).keep(found.best, recorded)
+    left = Resume(tmp_path).left([recorded, other], [runtime])
+    assert left is not None
+    assert left.move.job.strategy == found.best.job.strategy
+    assert Resume(tmp_path).left([recorded], [Runtime()]) is None
+
+
+def test_what_cannot_be_moved(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        'workers = 2\nservers = 1\nscheduler = "fifo"\npartition_bytes = 1048576\n'
+    )
+    run, served = Run(tmp_path), a_job("fifo")
+    assert why_not(run, served) is None
+    stock = replace(served, policy=replace(served.push_policy, name="stock"))
+    assert "stock does not tell" in str(why_not(run, stock))
+    ranks = with_runtime(random_job(3, 8), DEAR_PLANNED, 0)
+    many = replace(ranks, times=ranks.times.of_workers(3), cluster=ranks.cluster.with_workers(3))
+    assert "more than two workers" in str(why_not(run, many))
+    assert "a script of ddp" in str(why_not(run, with_runtime(ranks, "ddp", 1 << 20)))
+
+
+@pytest.mark.job
+@pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+@pytest.mark.parametrize(("runtime", "trials"), [(BYTEPS, 2), ("dear", 1)])
+def test_a_real_job_runs_under_the_other_transport(
+    runtime: str, trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best two of a job with one policy are of three runtimes without servers, or it."""
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(to_toml(NETWORK))
+    job = "--workload small.toml --bandwidth 60mbit --iterations 8 --rounds 1 --record"
+    how = "--schedulers fifo" if runtime == BYTEPS else f"--runtime {runtime}"
+    assert run_cli(f"bench {job} {how}".split()) == 0
+    (run,) = Path("runs").iterdir()
+    options = f"--budget-s 2 --pass runtime --trials {trials} --out out --json result.json"
+    assert run_cli(f"optimize {run} {options}".split()) == 0
+    other = Path("out/other-transport") / Path("out/other-transport/run").read_text().strip()
+    assert any((other / "logs").glob("server*")) == (runtime != BYTEPS)
+    tried = [read_strategy_file(path) for path in sorted(Path("out/trials").glob("*.json"))]
+    assert len(tried) == trials
+    assert any(each.strategy.runtime in OURS for each in tried) or runtime != BYTEPS
+    assert all(each.servers == int(runtime != BYTEPS) for each in tried if each.policy)
+    result = json.loads(Path("result.json").read_text())
+    assert result["bound_ns"] > 0

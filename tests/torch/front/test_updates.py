@@ -1,0 +1,61 @@
+"""The updater alone: what becomes of the others when one update fails."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from byteprophet.torch.front.slots import Slot, Transfer
+from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.sync.alone import Alone
+from byteprophet.torch.tensors import pending
+from byteprophet.torch.tensors.own_streams import Events
+
+ELEMENTS = 100_000  # so many are updated in a call of their own
+
+
+class WaitsForAll(Alone):
+    """Shards of two parameters travel together: the first one waits for the second."""
+
+    def all_gather(self, parameter: str, tensor: Tensor, *, done: Any) -> None:
+        assert parameter == "first"
+
+
+class FailsAtTheSecond:
+    second: Tensor
+    before: Events = MappingProxyType({})
+
+    def apply(self, group: int, updates: list[Any]) -> None:
+        if updates[0][0] is self.second:
+            raise MemoryError("no room for it")
+
+
+def test_a_failure_is_told_to_who_waits_for_another_of_its_group() -> None:
+    updater = Updater("updater", WaitsForAll(), timeout_s=20)
+    slots, transfers = [], []
+    for index, name in enumerate(("first", "second")):
+        parameter = nn.Parameter(torch.zeros(ELEMENTS))
+        slot = Slot(name, parameter, index, 1)
+        gradient = torch.zeros(ELEMENTS)
+        slot.transfer = Transfer(
+            slot, gradient, gradient, None, in_place=True, shard=slice(0, ELEMENTS // 2)
+        )
+        updater.arrive(slot.transfer, None)
+        slots.append(slot)
+        transfers.append(slot.transfer)
+    plan: Any = FailsAtTheSecond()
+    plan.second = slots[1].parameter
+    updater.hand_over(transfers, plan, [0, 0], keep=None)
+    try:
+        for _ in range(2):  # whoever comes later is told, too
+            with pytest.raises(RuntimeError, match=r"'second' could not be .*: no room for it"):
+                updater.wait_updated(slots)
+    finally:
+        for slot in slots:
+            pending.unmark(slot.parameter)
+        updater.close()
+        updater.join(5)

@@ -1,0 +1,198 @@
+"""Models that run regions: the same names, copies and hooks, and the same results."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import byteprophet.torch as bps
+from byteprophet.errors import UserError
+from byteprophet.job import Bucket, Model, Parameter, Strategy
+from byteprophet.job.strategy import Region
+from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
+from byteprophet.torch.regions.install import install
+
+from .models import Tower
+
+RECOMPUTED = Region(("blocks.1", "blocks.2", "blocks.3"), recomputed=True)
+COMPILED = Region(("blocks.0", "blocks.1"), compiled=True)
+
+
+def tower() -> Tower:
+    torch.manual_seed(0)
+    return Tower()
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    """Of one training pass."""
+    model.zero_grad()
+    model(torch.linspace(-1, 1, 24).view(3, 8)).square().mean().backward()
+    return [
+        parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None
+    ]
+
+
+def assert_equal(one: list[Tensor], other: list[Tensor]) -> None:
+    assert len(one) == len(other) > 0
+    for left, right in zip(one, other, strict=True):
+        assert torch.equal(left, right)
+
+
+def test_recomputed_regions_have_the_same_gradients() -> None:
+    plain, changed = tower(), tower()
+    names = list(changed.state_dict())
+    install(changed, Strategy(regions=(RECOMPUTED,)), "s.json")
+    for _ in range(2):
+        assert_equal(gradients(changed), gradients(plain))
+    assert list(changed.state_dict()) == names
+    data = torch.randn(2, 8)
+    with torch.no_grad():
+        assert torch.equal(changed(data), plain(data))
+    changed.eval()
+    assert torch.equal(changed(data), plain(data))
+
+
+def test_compiled_regions_are_used_and_close(capfd: pytest.CaptureFixture[str]) -> None:
+    plain, changed = tower(), tower()
+    install(
+        changed,
+        Strategy(
+            regions=(
+                COMPILED,
+                Region(("blocks.3",), compiled=True),
+            )
+        ),
+        "s.json",
+    )
+    for left, right in zip(gradients(changed), gradients(plain), strict=True):
+        torch.testing.assert_close(left, right)
+    assert "not compiled" not in capfd.readouterr().err
+
+
+def test_autocast_returns_single_precision() -> None:
+    plain, changed = tower(), tower()
+    install(changed, Strategy(autocast=True), "s.json")
+    for _ in range(2):
+        seen = gradients(changed)
+        for left, right in zip(seen, gradients(plain), strict=True):
+            assert left.dtype == torch.float32
+            torch.testing.assert_close(left, right, rtol=0.2, atol=0.05)
+    assert not all(map(torch.equal, seen, gradients(plain)))
+    data = torch.randn(2, 8)
+    assert changed(data).dtype == torch.float32
+    with torch.no_grad():
+        assert torch.equal(changed(data), plain(data))
+
+
+@pytest.mark.parametrize("made", [copy.deepcopy, "pickled"])
+def test_a_copy_has_its_own_forward(made: Callable[[nn.Module], nn.Module] | str) -> None:
+    model = tower()
+    install(model, Strategy(regions=(RECOMPUTED,)), "s.json")
+    before = gradients(model)
+    if callable(made):
+        copied = made(model)
+    else:
+        saved = io.BytesIO()
+        torch.save(model, saved)
+        saved.seek(0)
+        copied = torch.load(saved, weights_only=False)
+    assert_equal(gradients(copied), before)
+    with torch.no_grad():
+        for parameter in copied.parameters():
+            parameter.zero_()
+        assert not copied(torch.randn(2, 8)).any()
+    assert_equal(gradients(model), before)
+
+
+class Skipping(Tower):
+    """Leaves out a block, or changes what it gets, when it is told to."""
+
+    skip = shift = False
+
+    def forward(self, data: Tensor) -> Tensor:
+        data = self.first(data)
+        for number, block in enumerate(self.blocks):
+            if self.skip and number == 2:
+                continue
+            data = block(data + 1 if self.shift and number == 2 else data, self.scale)
+        output: Tensor = self.last(data)
+        return output
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("shift", "'blocks.2' ran in a region with 'blocks.1', but its input is not what"),
+        ("skip", "'blocks.3' ran in a region with 'blocks.1', but its input is not what"),
+    ],
+)
+def test_a_pass_that_calls_modules_otherwise_is_an_error(change: str, said: str) -> None:
+    model = Skipping()
+    install(model, Strategy(regions=(RECOMPUTED,)), "s.json")
+    gradients(model)
+    setattr(model, change, True)
+    with pytest.raises(RuntimeError, match=said):
+        gradients(model)
+
+
+def test_a_pass_that_never_calls_a_module_is_an_error() -> None:
+    model = tower()
+    install(model, Strategy(regions=(Region(("blocks.2", "blocks.3"), recomputed=True),)), "s.json")
+    gradients(model)
+    del model.blocks[3]
+    with pytest.raises(RuntimeError, match=r"ran 'blocks\.3' in a region .* but never"):
+        gradients(model)
+
+
+class Breaking(nn.Module):
+    """Its value decides what it does, which torch cannot compile as one graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, data: Tensor) -> Tensor:
+        output: Tensor = self.layer(data)
+        return output if output.sum().item() > 0 else -output
+
+
+def test_what_cannot_be_compiled_stays_eager_and_says_why(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    model = nn.Sequential(Breaking(), Breaking())
+    plain = copy.deepcopy(model)
+    install(model, Strategy(regions=(Region(("0", "1"), compiled=True),)), "s.json")
+    data = torch.randn(2, 4)
+    for _ in range(2):
+        assert torch.equal(model(data), plain(data))
+    assert capfd.readouterr().err.count("warning: the region of 0, 1 is not compiled: ") == 1
+
+
+def test_a_script_can_apply_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "strategy.json"
+    used = Used(
+        Model((Parameter("w", 4),)),
+        Strategy("dear", (Bucket(("w",), 0, 1),), regions=(RECOMPUTED,)),
+        since=0,
+    )
+    write_strategy(path, used)
+    assert read_strategy_file(path) == used
+    model = tower()
+    bps.apply(model, path)
+    assert_equal(gradients(model), gradients(tower()))
+    assert "forward" in vars(model.blocks[1])
+    with pytest.raises(UserError, match=r"another model: there is no module 'blocks\.1' in Linear"):
+        bps.apply(nn.Linear(2, 2), path)
+
+
+def test_a_model_that_the_script_compiles_is_refused() -> None:
+    model = tower()
+    model.blocks[0].compile()
+    with pytest.raises(UserError, match="the script compiles Tower itself"):
+        install(model, Strategy(regions=(RECOMPUTED,)), "s.json")

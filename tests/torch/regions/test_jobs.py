@@ -1,0 +1,102 @@
+"""Jobs whose models run regions: they train to the same bits as they must, and tell their costs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
+from byteprophet.job.region_costs import read_region_costs
+from byteprophet.job.strategy import BF16, BYTEPS, COMPILED, EAGER, Region
+from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.launcher import JobSpec, run_job
+from byteprophet.runtime_settings import REGION_COSTS, REGION_MODES
+
+WORKER = Path(__file__).with_name("regions_worker.py")
+BLOCKS = [
+    Parameter(f"{block}.layers.{layer}.{kind}", size)
+    for block in range(4)
+    for layer, kind, size in (
+        (0, "weight", 2048),
+        (0, "bias", 128),
+        (2, "weight", 2048),
+        (2, "bias", 64),
+    )
+]
+MODEL = Model((*BLOCKS, Parameter("4.weight", 128), Parameter("4.bias", 8)))
+REGIONS = {
+    "compiled": (Region(("0", "1"), compiled=True), Region(("3", "4"), compiled=True)),
+    "recomputed": (Region(("1", "2"), recomputed=True),),
+}
+
+
+def strategy_of(sync: str, regions: tuple[Region, ...]) -> Used:
+    """Two buckets, or servers."""
+    if sync == BYTEPS:
+        strategy = Strategy(partition_bytes=65536, regions=regions)
+        return Used(MODEL, strategy, 0, Policy("prophet", {}))
+    buckets = Bucket(MODEL.names[8:], 0, 1, True), Bucket(MODEL.names[:8], 1, 0, True)
+    return Used(MODEL, Strategy(sync, buckets, regions=regions), 0)
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("sync", ["dear", BYTEPS])
+def test_overlap_changes_nothing(tmp_path: Path, sync: str) -> None:
+    """Recomputed regions train to the bits of the plain model, compiled ones with any overlap."""
+    for name, regions in REGIONS.items():
+        write_strategy(tmp_path / f"{name}.json", strategy_of(sync, regions))
+    spec = JobSpec(
+        command=(sys.executable, str(WORKER), str(tmp_path), sync),
+        run_directory=tmp_path / "run",
+        servers=int(sync == BYTEPS),
+        partition_bytes=65536 if sync == BYTEPS else None,
+        timeout_s=200.0,
+    )
+    said: list[str] = []
+    run_job(spec, lambda role, line: said.append(line)).check()
+    assert not any("not compiled" in line for line in said)
+    first, second = ((tmp_path / f"rank-{rank}.txt").read_text() for rank in (0, 1))
+    assert first == second
+    digests: dict[str, set[str]] = {}
+    for line in first.splitlines():
+        name, digest = line.split()
+        digests.setdefault(name, set()).add(digest)
+    assert {name: len(each) for name, each in digests.items()} == {
+        "none": 1,
+        "compiled": 1,
+        "recomputed": 1,
+    }
+    assert digests["recomputed"] == digests["none"]
+
+
+@pytest.mark.job
+def test_a_script_measures_its_regions(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    spec = JobSpec(
+        command=(sys.executable, str(WORKER), str(tmp_path), "dear"),
+        run_directory=tmp_path / "run",
+        workers=1,
+        servers=0,
+        environment={REGION_COSTS: str(path), REGION_MODES: f"{COMPILED},{BF16}"},
+        timeout_s=200.0,
+    )
+    said: list[str] = []
+    run_job(spec, lambda role, line: said.append(line)).check()
+    costs = read_region_costs(path)
+    whole, units = costs.chains
+    assert whole == (("",),)
+    assert units == (("0",), ("1",), ("2",), ("3",), ("4",))
+    assert costs.regions[("",)].parameters == MODEL.names
+    assert costs.regions[("1",)].parameters == MODEL.names[4:8]
+    for region in costs.regions.values():
+        assert set(region.modes) == {EAGER, COMPILED, BF16}
+        for cost in region.modes.values():
+            assert 0 < cost.forward_ns < 10**9
+            assert max(cost.ready_ns) <= cost.backward_ns < 10**9
+    # Equal structures are measured once. The first block's input needs no gradient.
+    assert costs.regions[("1",)].modes == costs.regions[("3",)].modes
+    assert costs.regions[("1",)].modes != costs.regions[("0",)].modes
+    assert len([line for line in said if line.startswith("regions: ")]) < len(costs.regions)
+    assert not (tmp_path / "rank-0.txt").exists()

@@ -1,0 +1,135 @@
+"""DistributedDataParallel in plain scripts: recorded, and given the buckets of a strategy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from byteprophet.cli.main import run_cli
+from byteprophet.job import Bucket, Model, Parameter, Strategy
+from byteprophet.job.strategy_file import Used, read_strategy, write_strategy
+from byteprophet.torch.recording.ddp_buckets import why_fixed
+from byteprophet.torch.retuning.given_ddp_strategy import limits_mb
+
+SCRIPT = Path(__file__).with_name("ddp_script.py")
+SIZES_BYTES = {
+    "0.weight": 480,
+    "0.bias": 80,
+    "2.weight": 1600,
+    "2.bias": 80,
+    "4.weight": 160,
+    "4.bias": 8,
+}
+NAMES = [*SIZES_BYTES]
+
+
+def used(buckets: list[list[str]], runtime: str = "ddp") -> Used:
+    return Used(
+        Model(tuple(Parameter(name, size) for name, size in SIZES_BYTES.items())),
+        Strategy(
+            runtime,
+            tuple(Bucket(tuple(names), place, place) for place, names in enumerate(buckets)),
+        ),
+        since=0,
+    )
+
+
+GIVEN = used([["4.bias"], ["4.weight", "2.bias", "2.weight"], ["0.bias", "0.weight"]])
+
+
+def ran(folder: Path, options: list[str], ways: list[str]) -> tuple[Path, list[dict[str, Any]]]:
+    """The directory of a run of the script, and what its ranks wrote."""
+    before = {*Path("runs").glob("*")}
+    script = [sys.executable, str(SCRIPT), str(folder), *ways]
+    assert run_cli(["run", "--servers", "0", *options, "--", *script]) == 0
+    (run,) = {*Path("runs").glob("*")} - before
+    return run, [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.job
+def test_a_plain_script_is_recorded_and_given_other_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, plain = ran(tmp_path, ["--record"], [])
+    recorded = read_strategy(run)
+    assert recorded is not None
+    assert not recorded.strategy.fixed
+    (bucket,) = recorded.strategy.buckets  # smaller than DistributedDataParallel's first bucket
+    assert [NAMES.index(name) for name in bucket.parameters] == plain[0]["plain"]["buckets"][0]
+    assert {p.name: p.size_bytes for p in recorded.model.parameters} == SIZES_BYTES
+    assert run_cli(["optimize", str(run), "--budget-s", "1"]) == 0
+    capfd.readouterr()
+    assert run_cli(["optimize", str(run), "--allow", "compile"]) == 2
+    assert "pass 'compile': " in capfd.readouterr().err
+
+    fixed = replace(recorded, strategy=replace(recorded.strategy, fixed="static_graph=True"))
+    write_strategy(run / "strategy.json", fixed)
+    assert run_cli(["optimize", str(run)]) == 2
+    assert capfd.readouterr().err == (
+        f"byteprophet: error: {run}: its buckets cannot be changed: static_graph=True\n"
+    )
+
+    write_strategy(tmp_path / "given.json", GIVEN)
+    write_strategy(tmp_path / "late.json", used([["0.bias", "4.bias"], [*NAMES[2:5], "0.weight"]]))
+    write_strategy(tmp_path / "runtime.json", used([NAMES], "dear"))
+    autocast = replace(GIVEN.strategy, autocast=True)
+    write_strategy(tmp_path / "autocast.json", replace(GIVEN, strategy=autocast))
+    write_strategy(tmp_path / "other.json", used([NAMES[1:]]))
+    write_strategy(tmp_path / "unequal-0.json", GIVEN)
+    write_strategy(tmp_path / "unequal-1.json", used([NAMES]))
+    ways = ["static_graph", "find_unused_parameters", "late", "runtime", "autocast", "other"]
+    ways.append("unequal")
+    run, given = ran(tmp_path, ["--record", "--strategy", "given.json"], ways)
+    again = read_strategy(run)
+    assert again is not None
+    assert again.strategy.buckets == tuple(
+        replace(bucket, parameters=names)
+        for bucket, names in zip(
+            GIVEN.strategy.buckets,
+            (("4.bias",), ("4.weight", "2.bias", "2.weight"), ("0.bias", "0.weight")),
+            strict=True,
+        )
+    )
+    for rank in (0, 1):
+        assert given[rank]["plain"]["parameters"] == plain[0]["plain"]["parameters"]
+        assert given[rank]["late"]["parameters"] == plain[0]["plain"]["parameters"]
+        assert {way for way in ways if given[rank][way] == 2} == {*ways} - {"late"}
+    said = capfd.readouterr().out
+    for line in (
+        "given.json: the buckets of DistributedDataParallel cannot be given: static_graph=True",
+        "cannot be given: find_unused_parameters=True never rebuilds its buckets",
+        "runtime.json: runtime 'dear' is for DistributedOptimizer",
+        "autocast.json: only DistributedOptimizer changes a model",
+        "other.json is the strategy of another model: parameter '0.weight' of this model is in "
+        "none of its buckets",
+        "unequal-1.json: ranks differ: option 1 is strategy=",
+    ):
+        assert f"byteprophet: error: {tmp_path}" in said
+        assert line in said
+    assert "warning" not in said.partition("error")[0]
+    assert f"byteprophet: warning: {tmp_path}/late.json: DistributedDataParallel made" in said
+
+
+def test_the_limit_of_a_bucket_is_its_size() -> None:
+    assert [round(limit * 2**20) for limit in limits_mb(GIVEN)] == [8, 1840, 560]
+
+
+def test_models_whose_buckets_cannot_be_given() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    assert why_fixed(model, False, False) == ""
+    assert why_fixed(model, True, False).startswith("static_graph=True")
+    model[1].to(torch.bfloat16)
+    several = "parameters of several types (torch.bfloat16, torch.float32)"
+    assert why_fixed(model, False, False).startswith(several)
+    model[1].requires_grad_(False)
+    assert why_fixed(model, False, False) == ""
+    model.append(nn.EmbeddingBag(3, 2, sparse=True))
+    assert why_fixed(model, False, False) == "the sparse gradient of '2' has a bucket to itself"

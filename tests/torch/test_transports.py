@@ -1,0 +1,85 @@
+"""Scripts run under strategies of the other transport: with servers or without."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
+from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.launcher import JobSpec, run_job
+from byteprophet.launcher.given_strategy import with_strategy
+
+WORKER = Path(__file__).with_name("transport_worker.py")
+MODEL = Model(
+    tuple(
+        Parameter(name, 4 * elements)
+        for name, elements in (
+            ("0.weight", 1024),
+            ("0.bias", 64),
+            ("2.weight", 2048),
+            ("2.bias", 32),
+            ("3.weight", 128),
+            ("3.bias", 4),
+        )
+    )
+)
+SERVED = Used(MODEL, Strategy(partition_bytes=65536), 0, Policy("prophet", {}), servers=1)
+
+
+def without_servers(runtime: str) -> Used:
+    """Two buckets."""
+    sharded = runtime != "allreduce"
+    buckets = Bucket(MODEL.names[2:], 0, 1, sharded), Bucket(MODEL.names[:2], 1, 0, sharded)
+    return Used(MODEL, Strategy(runtime, buckets), 0)
+
+
+def trained(directory: Path, kind: str, used: Used | None, servers: int) -> list[list[str]]:
+    """What both ranks of a job said, started with ``servers`` if no strategy is ``used``."""
+    directory.mkdir()
+    spec = JobSpec(
+        command=(sys.executable, str(WORKER), str(directory), kind),
+        run_directory=directory / "run",
+        servers=servers,
+        timeout_s=200.0,
+    )
+    if used is not None:
+        write_strategy(directory / "strategy.json", used)
+        spec = with_strategy(spec, used, directory / "strategy.json")
+    run_job(spec).check()
+    return [(directory / f"rank-{rank}.txt").read_text().splitlines() for rank in (0, 1)]
+
+
+@pytest.mark.job
+def test_a_script_of_byteps_trains_the_same_without_servers(tmp_path: Path) -> None:
+    first, second = trained(tmp_path / "servers", "byteprophet", None, 1)
+    assert first == second
+    said = ["2 0 of 1", "metric 0: 0.5", "metric 1: 10.5", "metric 2: 20.5", "count 7"]
+    assert first[:5] == said
+    for kind, runtime in (("byteprophet", "dear"), ("upstream", "allreduce")):
+        moved = trained(tmp_path / kind, kind, without_servers(runtime), 1)
+        assert moved == [first, first]
+        assert not list((tmp_path / kind / "run" / "logs").glob("server*"))
+
+
+@pytest.mark.job
+def test_a_script_without_servers_trains_the_same_with_them(tmp_path: Path) -> None:
+    first, second = trained(tmp_path / "ranks", "dear", None, 0)
+    assert first == second
+    assert trained(tmp_path / "servers", "dear", SERVED, 0) == [first, first]
+    assert list((tmp_path / "servers" / "run" / "logs").glob("server*"))
+
+
+@pytest.mark.job
+def test_a_script_of_byteps_needs_a_strategy_without_servers(tmp_path: Path) -> None:
+    spec = JobSpec(
+        command=(sys.executable, str(WORKER), str(tmp_path), "byteprophet"),
+        run_directory=tmp_path / "run",
+        servers=0,
+        timeout_s=100.0,
+    )
+    failed = run_job(spec).failed
+    assert failed is not None
+    assert "sync='byteps': this job has no servers: give sync='dear-planned'" in failed
