@@ -107,8 +107,10 @@ bench-native: build
 	$(BIN)/cmake --build build/benchmarks --target prophet_benchmarks
 	build/benchmarks/benchmarks/prophet_benchmarks
 
+# A shared machine may starve a real job. Up to three tests in all are run once more, and named with what they said.
 test-python: build
-	$(BIN)/python -m pytest --durations=30 -n $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest --durations=30 -n $(TEST_PROCESSES) --dist loadfile \
+	  --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
 test-mxnet:
 	@if $(MXNET_POSSIBLE); then \
