@@ -37,6 +37,7 @@ COMMANDS = (
     "timeline",
     "replay",
     "optimize",
+    "strategy",
     "report",
     "network",
     "control",

@@ -16,19 +16,13 @@ from typing import Any
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.job import Job
-from byteprophet.job.strategy import BF16, BYTEPS
-from byteprophet.job.strategy_file import (
-    Used,
-    check_servers,
-    read_strategy_file,
-    strategy_path,
-    write_strategy,
-)
+from byteprophet.job.strategy import BF16
+from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import Computing
 from byteprophet.optimize.search import Candidate, Decision, Left
-from byteprophet.replay.all_reduce import with_strategy
+from byteprophet.replay.under import under
 from byteprophet.whole_files import make_directory, write_whole
 
 SCHEMA = 1
@@ -52,10 +46,10 @@ class Resume:
                 continue
             try:
                 used = read_strategy_file(path)
-                under = [_under(job, used, passes) for job in jobs]
+                fitting = [_under(job, used, passes) for job in jobs]
             except UserError:
                 continue  # it is of another version, or damaged: search without it
-            for found in filter(None, under):
+            for found in filter(None, fitting):
                 return Left(Move("as an earlier search left it", found), self._decisions(used))
         return None
 
@@ -92,11 +86,8 @@ class Resume:
 
 
 def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
+    """``job`` under the strategy of an earlier search; None if it does not fit."""
     strategy = used.strategy
-    if used.model.names != job.model.names or used.model.sizes_bytes != job.model.sizes_bytes:
-        return None
-    if (strategy.runtime == BYTEPS) != (job.strategy.runtime == BYTEPS):
-        return None
     if strategy.changes_model:
         used_words = {word for each in strategy.regions for word in each.mode().split("-")}
         if strategy.autocast:
@@ -110,19 +101,10 @@ def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
         if changed is None:
             return None
         job = changed
-    if strategy.runtime != BYTEPS:
-        return with_strategy(job, strategy)
-    if used.policy is None or job.policy is None:
+    try:
+        return under(job, used, "earlier search")
+    except UserError:
         return None
-    check_servers("earlier search", strategy, job.servers)
-    ready_times = job.policy.ready_times
-    return replace(
-        job,
-        policy=replace(used.policy, ready_times=ready_times),
-        strategy=replace(
-            job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
-        ),
-    )
 
 
 def _decision(row: dict[str, Any]) -> Decision:

@@ -37,12 +37,11 @@ class Placement:
         """Balanced by bytes: the largest partition first, and in forward order."""
         if not _can_place(job):
             return
-        parts = partitions_of_job(job)
-        largest_first = np.argsort(-parts.size_bytes, kind="stable").tolist()
-        in_order = range(len(parts.size_bytes))
+        sizes_bytes = partitions_of_job(job).size_bytes
+        largest_first = np.argsort(-sizes_bytes, kind="stable").tolist()
+        in_order = range(len(sizes_bytes))
         for what, order in (("largest first", largest_first), ("in forward order", in_order)):
-            servers = balanced(parts.size_bytes.tolist(), rates_of(job), order)
-            yield Move(f"servers balanced by bytes, {what}", _placed(job, parts, servers))
+            yield Move(f"servers balanced by bytes, {what}", placed_by_load(job, order))
 
     def moves(self, job: Job, hints: Hints) -> Iterator[Move]:
         """For each tensor on the critical path: other servers, all servers, another's servers."""
@@ -73,6 +72,12 @@ class Placement:
                     f"{name} and {other_name} exchange servers",
                     _with_servers(changed, other_name, now),
                 )
+
+
+def placed_by_load(job: Job, order: Sequence[int]) -> Job:
+    """``job`` with its partitions placed, in ``order``, each where it would be summed first."""
+    parts = partitions_of_job(job)
+    return _placed(job, parts, balanced(parts.size_bytes.tolist(), rates_of(job), order))
 
 
 def rates_of(job: Job) -> list[float]:

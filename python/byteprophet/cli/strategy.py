@@ -1,0 +1,203 @@
+"""``byteprophet strategy``: makes, shows, explains, compares, checks and runs strategy files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from byteprophet.errors import UserError
+from byteprophet.job.strategy_file import (
+    Used,
+    check_servers,
+    read_strategy_file,
+    strategy_path,
+    write_strategy,
+)
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
+from byteprophet.optimize.recorded import used_by
+from byteprophet.replay.under import under
+from byteprophet.report.console import facts_table, table_console
+from byteprophet.strategy.builders import BUILDERS, build
+from byteprophet.strategy.explanation import Explanation, explain
+from byteprophet.strategy.ways import differences, facts, ways
+
+_HELP = "Make, show, explain, compare, check and run strategies (docs/strategies.md)."
+_FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
+_RUN = typer.Argument(metavar="RUN", help="A recorded run.")
+_BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
+_MAKE_HELP = f"""Make a known strategy for a recorded job.
+
+{_BUILDERS}
+
+Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    group = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode=None)
+    group.command("make", help=_MAKE_HELP)(make)
+    for command in (show, explain_file, diff, check):
+        name = "explain" if command is explain_file else command.__name__
+        group.command(name)(command)
+    group.command(
+        "run", context_settings={"allow_extra_args": True, "allow_interspersed_args": False}
+    )(run)
+    app.add_typer(group, name="strategy")
+
+
+def make(
+    builder: Annotated[str, typer.Argument(help="The kind of strategy.")],
+    recorded: Annotated[Path, _RUN],
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("strategy.json"),
+) -> int:
+    """See _MAKE_HELP."""
+    measured = measure_run(Run(recorded))
+    job = build(builder, measured.job)
+    write_strategy(out, used_by(job, measured.job))
+    console = table_console()
+    console.print(_explained(job.title, explain(measured, job)))
+    console.print(f"saved: {out}", soft_wrap=True)
+    return 0
+
+
+def show(file: Annotated[Path, _FILE]) -> int:
+    """Show how each parameter becomes the same on all ranks.
+
+    Example: byteprophet strategy show optimized/20261126T014735Z-dear/strategy.json
+    """
+    used = _read(file)
+    console = table_console()
+    console.print(f"{file}: {used.digest}", soft_wrap=True)
+    table = facts_table("")
+    for name, text in facts(used).items():
+        table.add_row(name, "", text)
+    console.print(table)
+    each = Table(box=None, pad_edge=False)
+    for name, justify in (("parameter", "left"), ("bytes", "right"), ("way", "left")):
+        each.add_column(name, justify=justify)  # type: ignore[arg-type]
+    sizes = used.model.sizes_bytes
+    for (name, way), size_bytes in zip(ways(used).items(), sizes, strict=True):
+        each.add_row(name, str(size_bytes), way)
+    console.print(each)
+    return 0
+
+
+def explain_file(
+    file: Annotated[Path, _FILE],
+    recorded: Annotated[Path, _RUN],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Predict a recorded job under a strategy: its time, its bound, each link's load, what limits.
+
+    Example: byteprophet strategy explain even.json runs/20261126T014735Z-prophet
+    """
+    used = _read(file)
+    measured = measure_run(Run(recorded))
+    job = under(measured.job, used, str(file))
+    found = explain(measured, job)
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=1))
+    else:
+        table_console().print(_explained(job.title, found))
+    return 0
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(help="A strategy file, or a run directory.")],
+    second: Annotated[Path, typer.Argument(help="Another one.")],
+) -> int:
+    """Show what differs between two strategies. The exit status is 1 if anything does.
+
+    Example: byteprophet strategy diff runs/20261126T014735Z-dear optimized/strategy.json
+    """
+    found = differences(_read(first), _read(second))
+    console = table_console()
+    if not found:
+        console.print("They are equal.")
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for name in ("", str(first), str(second)):
+        table.add_column(name, overflow="fold")
+    for each in found:
+        table.add_row(each.what, each.first, each.second)
+    console.print(table)
+    return 1
+
+
+def check(
+    file: Annotated[Path, _FILE],
+    recorded: Annotated[
+        Path | None, typer.Option("--run", metavar="RUN", help="A recorded run that it must fit.")
+    ] = None,
+    servers: Annotated[
+        int | None, typer.Option(help="How many servers the job is going to have.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="How many workers the job is going to have.")
+    ] = None,
+) -> int:
+    """Check a strategy: that it is whole, and fits a recorded job or a cluster.
+
+    Example: byteprophet strategy check even.json --servers 2
+    """
+    used = _read(file)
+    owners = used.strategy.owners
+    if servers is not None:
+        if used.policy is None and servers:
+            raise UserError(f"--servers {servers}: {file} is for a job without servers")
+        if used.policy is not None:
+            check_servers(str(file), used.strategy, servers)
+    if workers is not None and owners and len(owners) != workers:
+        raise UserError(f"{file}: it has owners' weights for {len(owners)} ranks, not {workers}")
+    if recorded is not None:
+        under(measure_run(Run(recorded)).job, used, str(file))
+    table_console().print(f"{file}: {used.digest}, {len(used.model)} parameters", soft_wrap=True)
+    return 0
+
+
+def run(context: typer.Context, file: Annotated[Path, _FILE]) -> int:
+    """Run a job under a strategy: byteprophet run --strategy FILE, with the same options.
+
+    Example: byteprophet strategy run even.json --workers 2 --servers 2 -- python train.py
+    """
+    from byteprophet.cli.main import run_cli
+
+    return run_cli(["run", "--strategy", str(_file(file)), *context.args])
+
+
+def _file(path: Path) -> Path:
+    return strategy_path(path) if path.is_dir() else path
+
+
+def _read(path: Path) -> Used:
+    file = _file(path)
+    if not file.exists():
+        raise UserError(f"{file}: there is no such file")
+    return read_strategy_file(file)
+
+
+def _explained(title: str, found: Explanation) -> Table:
+    table = facts_table(f"{title}: an iteration")
+    unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
+    table.add_row("predicted", _ms(found.iteration_ns), unsure)
+    gap = 1 - found.bound_ns / found.iteration_ns
+    table.add_row("bound", _ms(found.bound_ns), f"{gap:.1%} below what is predicted")
+    table.add_row("computation", _ms(found.compute_ns), "of the slowest worker")
+    for load in found.loads:
+        share = f"{load.busy_ns / found.iteration_ns:.0%} of the time" if load.busy_ns else ""
+        busy = _ms(load.busy_ns) if load.busy_ns else "no limit"
+        table.add_row(load.link, busy, f"{load.size_bytes / 1e6:.1f} MB  {share}")
+    table.add_row("limit", "", found.limit)
+    parts = ", ".join(f"{part} {share:.0%}" for part, share in found.path.items() if share >= 0.005)
+    table.add_row("critical path", "", parts)
+    return table
+
+
+def _ms(time_ns: int) -> str:
+    return f"{time_ns / 1e6:.1f} ms"

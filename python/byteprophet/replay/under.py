@@ -1,0 +1,75 @@
+"""A recorded job under a strategy from a file, ready to be replayed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from byteprophet.errors import UserError
+from byteprophet.job import Job, Model
+from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy_file import Used, check_servers
+from byteprophet.replay.all_reduce import with_strategy
+
+
+def under(job: Job, used: Used, path: str) -> Job:
+    """``job`` under the strategy ``used``, which ``path`` names in messages.
+
+    Raises ``UserError`` if only one of the two has servers, if the strategy is for another model
+    (the first difference is named), if it names a server that the job has not, or if the model
+    would compute otherwise than in ``job``.
+    """
+    strategy, served = used.strategy, job.strategy.runtime == BYTEPS
+    if served != (strategy.runtime == BYTEPS):
+        there, here = ("no servers", "servers") if served else ("servers", "no servers")
+        raise UserError(
+            f"{path}: its runtime {strategy.runtime!r} has {there}, and the recorded job has "
+            f"{here}: the links that it would use were not measured"
+        )
+    difference = first_difference(used.model, job.model)
+    if difference:
+        raise UserError(f"{path} is the strategy of another model: {difference}")
+    computes = strategy.regions, strategy.autocast
+    if computes != (job.strategy.regions, job.strategy.autocast):
+        raise UserError(
+            f"{path}: the model computes otherwise than in the recorded job (regions, autocast), "
+            "and how long that takes was not measured"
+        )
+    if not served:
+        _check_owners(path, used, job)
+        return with_strategy(job, strategy)
+    if used.policy is None:
+        raise UserError(f"{path}: a job with servers has a policy, and this strategy has none")
+    check_servers(path, strategy, job.servers)
+    return replace(
+        job,
+        policy=replace(used.policy, ready_times=job.push_policy.ready_times),
+        strategy=replace(
+            job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
+        ),
+    )
+
+
+def first_difference(model: Model, recorded: Model) -> str:
+    """Where ``model`` differs from the ``recorded`` one; "" if it does not."""
+    sizes = dict(zip(recorded.names, recorded.sizes_bytes, strict=True))
+    for name, size_bytes in zip(model.names, model.sizes_bytes, strict=True):
+        if name not in sizes:
+            return f"parameter {name!r} is not in the recorded one"
+        if sizes[name] != size_bytes:
+            return f"parameter {name!r} has {size_bytes} bytes, and {sizes[name]} in the recorded"
+    missing = next((name for name in recorded.names if name not in model.places), None)
+    if missing is not None:
+        return f"it has no parameter {missing!r}"
+    if model.names != recorded.names:
+        pairs = zip(model.names, recorded.names, strict=True)
+        mine, other = next((mine, other) for mine, other in pairs if mine != other)
+        return f"it needs {mine!r} where the recorded one needs {other!r}"
+    return ""
+
+
+def _check_owners(path: str, used: Used, job: Job) -> None:
+    owners = used.strategy.owners
+    if owners and len(owners) != job.workers:
+        raise UserError(
+            f"{path}: it has owners' weights for {len(owners)} ranks, and the job has {job.workers}"
+        )

@@ -1,0 +1,96 @@
+"""How each parameter becomes the same on all ranks under a strategy, as one line of text.
+
+``byteprophet strategy show`` prints these lines, and ``diff`` those that differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy_file import Used
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``what``: a parameter, or a member of the strategy. "" stands for nothing."""
+
+    what: str
+    first: str
+    second: str
+
+
+def facts(used: Used) -> dict[str, str]:
+    """What holds for all parameters, by the names of the file's members."""
+    strategy, policy = used.strategy, used.policy
+    found = {"runtime": strategy.runtime}
+    if policy is not None:
+        settings = ", ".join(f"{name}={value}" for name, value in sorted(policy.settings.items()))
+        found["policy"] = f"{policy.name} ({settings})" if settings else policy.name
+        found["partition_bytes"] = str(strategy.partition_bytes)
+    if used.servers:
+        found["servers"] = str(used.servers)
+    if strategy.buckets:
+        found["buckets"] = str(len(strategy.buckets))
+    if strategy.owners:
+        found["owners"] = ", ".join(map(str, strategy.owners))
+    if strategy.regions:
+        regions = (f"{'+'.join(each.modules)} {each.mode()}" for each in strategy.regions)
+        found["regions"] = "; ".join(regions)
+    if strategy.autocast:
+        found["autocast"] = "bf16"
+    if strategy.fixed:
+        found["fixed"] = strategy.fixed
+    return found
+
+
+def ways(used: Used) -> dict[str, str]:
+    """The way of each parameter, by its name, in the order of the forward pass."""
+    model, strategy = used.model, used.strategy
+    if strategy.runtime == BYTEPS:
+        keys = {each.tensor: each for each in strategy.keys}
+        found = {}
+        for name in model.names:
+            own = keys.get(name)
+            size_bytes = strategy.partition_bytes
+            servers = "by hash"
+            if own is not None:
+                size_bytes = own.partition_bytes or size_bytes
+                servers = ", ".join(map(str, own.servers)) or servers
+            found[name] = f"partitions of {size_bytes} bytes, servers {servers}"
+        return found
+    sizes = dict(zip(model.names, model.sizes_bytes, strict=True))
+    bucketed = {}
+    for bucket in strategy.buckets:
+        size_bytes = sum(sizes[name] for name in bucket.parameters)
+        count = len(bucket.parameters)
+        held = f"{count} parameters" if count > 1 else "1 parameter"
+        place = f"reduced {_th(bucket.reduce_place)}, gathered {_th(bucket.gather_place)}"
+        kind = "updated by its owners" if bucket.sharded else "updated by all"
+        text = f"bucket of {held}, {size_bytes} bytes, {place}, {kind}"
+        bucketed.update(dict.fromkeys(bucket.parameters, text))
+    return {name: bucketed.get(name, "not exchanged") for name in model.names}
+
+
+def differences(first: Used, second: Used) -> list[Difference]:
+    """What differs, the members of the whole strategy before those of single parameters."""
+    found = []
+    for describe in (facts, _sizes, ways):
+        mine, other = describe(first), describe(second)
+        names = [*mine, *(name for name in other if name not in mine)]
+        found += [
+            Difference(name, mine.get(name, ""), other.get(name, ""))
+            for name in names
+            if mine.get(name) != other.get(name)
+        ]
+    return found
+
+
+def _sizes(used: Used) -> dict[str, str]:
+    sizes = zip(used.model.names, used.model.sizes_bytes, strict=True)
+    return {name: f"{size_bytes} bytes" for name, size_bytes in sizes}
+
+
+def _th(place: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{'th' if place % 100 in (11, 12, 13) else ending}"

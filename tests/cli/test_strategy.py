@@ -1,0 +1,73 @@
+"""``byteprophet strategy``: what it prints, its exit statuses, and what it hands to ``run``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from byteprophet.cli.main import run_cli
+from byteprophet.job.strategy_file import write_strategy
+from byteprophet.optimize.recorded import used_by
+from byteprophet.strategy.builders import build
+
+from ..strategy.jobs import mesh_job, served_job
+
+RATE_BPS = 400_000_000
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A directory with strategies of small jobs."""
+    mesh = mesh_job([RATE_BPS, RATE_BPS, RATE_BPS // 2])
+    served = served_job([RATE_BPS] * 2, [RATE_BPS] * 2)
+    for name, job in (("dear", mesh), ("owners", mesh), ("partitioned-ps", served)):
+        write_strategy(tmp_path / f"{name}.json", used_by(build(name, job), job))
+    return tmp_path
+
+
+def test_a_strategy_is_shown_and_compared(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["strategy", "show", str(files / "owners.json")]) == 0
+    shown = capsys.readouterr().out
+    assert "1, 1, 0" in shown
+    assert "layer.0" in shown
+    same = [str(files / "dear.json")] * 2
+    assert run_cli(["strategy", "diff", *same]) == 0
+    assert "They are equal." in capsys.readouterr().out
+    assert run_cli(["strategy", "diff", str(files / "dear.json"), str(files / "owners.json")]) == 1
+    assert "owners" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["check", "none.json"], "none.json: there is no such file"),
+        (["check", "owners.json", "--workers", "4"], "weights for 3 ranks, not 4"),
+        (["check", "owners.json", "--servers", "2"], "for a job without servers"),
+        (["check", "partitioned-ps.json", "--servers", "1"], "the job has 1 server(s)"),
+        (["check", "damaged.json"], "damaged.json: schema: must be 1"),
+        (["run", "partitioned-ps.json", "--servers", "0", "--", "true"], "it needs servers"),
+        (["run", "none.json", "--", "true"], "none.json"),
+        (["make", "dear", "no-run"], "no-run"),
+    ],
+)
+def test_what_is_refused(
+    files: Path,
+    arguments: list[str],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (files / "damaged.json").write_text(json.dumps({"schema": 7}))
+    monkeypatch.chdir(files)
+    assert run_cli(["strategy", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_what_fits_is_said_with_its_digest(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = files / "partitioned-ps.json"
+    assert run_cli(["strategy", "check", str(file), "--servers", "2"]) == 0
+    assert "6 parameters" in capsys.readouterr().out

@@ -1,0 +1,64 @@
+"""Two strategies compared: what differs, member by member and parameter by parameter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from byteprophet.job.strategy_file import Used
+from byteprophet.optimize.recorded import used_by
+from byteprophet.strategy.builders import build
+from byteprophet.strategy.ways import differences, facts, ways
+
+from .jobs import NAMES, mesh_job, served_job
+
+RATE_BPS = 400_000_000
+
+
+def mesh(name: str) -> Used:
+    job = mesh_job([RATE_BPS, RATE_BPS, RATE_BPS // 2])
+    return used_by(build(name, job), job)
+
+
+def served(name: str) -> Used:
+    job = served_job([RATE_BPS] * 2, [RATE_BPS] * 2)
+    return used_by(build(name, job), job)
+
+
+def test_a_strategy_does_not_differ_from_itself() -> None:
+    for used in (mesh("dear"), mesh("owners"), served("partitioned-ps")):
+        assert differences(used, used) == []
+        assert list(ways(used)) == list(NAMES)
+
+
+def test_what_differs_is_named() -> None:
+    first, second = mesh("dear-planned"), mesh("owners")
+    found = {each.what: each for each in differences(first, second)}
+    assert found["owners"].second == "1, 1, 0"
+    moved = served("ps-balanced")
+    keys = {each.tensor: each for each in moved.strategy.keys}
+    other = tuple(
+        replace(each, servers=(1 - each.servers[0],)) if each.tensor == "large" else each
+        for each in moved.strategy.keys
+    )
+    changed = replace(moved, strategy=replace(moved.strategy, keys=other))
+    (only,) = differences(moved, changed)
+    assert only.what == "large"
+    assert only.first.endswith(f"servers {keys['large'].servers[0]}")
+    assert only.second.endswith(f"servers {1 - keys['large'].servers[0]}")
+
+
+def test_a_bucket_that_is_cut_changes_its_members_only() -> None:
+    used = mesh("allreduce")
+    largest = max(used.strategy.buckets, key=lambda bucket: len(bucket.parameters))
+    rest = tuple(bucket for bucket in used.strategy.buckets if bucket != largest)
+    first, *others = largest.parameters
+    parts = (replace(largest, parameters=(first,)), replace(largest, parameters=tuple(others)))
+    cut = replace(used, strategy=replace(used.strategy, buckets=(*rest, *parts)))
+    changed = [each.what for each in differences(used, cut)]
+    assert len(largest.parameters) > 1
+    assert sorted(changed) == sorted(["buckets", *largest.parameters])
+
+
+def test_facts_say_which_runtime_and_policy() -> None:
+    assert facts(mesh("dear"))["runtime"] == "dear"
+    assert facts(served("ps"))["policy"].startswith("fifo")
