@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from byteprophet import schedulers
 from byteprophet.bench.runtimes import BYTEPS, runtime_of
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Host, Job, Policy, Strategy
 from byteprophet.job.owners import Owners
+from byteprophet.job.strategy import OURS
+from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.network import Step, payload_bps
 from byteprophet.paced.collective_settings import settles_after
 from byteprophet.paced.worker_config import IDLE_S
@@ -36,6 +39,8 @@ class Case:
     ``owners``: how much each rank owns under our collective runtimes; None: equally much.
     ``runtime``: see ``runtimes.py``. A collective one has no servers and no scheduler, and
     ``settings`` are its own; ``all_reduce_case`` makes such a case.
+    ``strategy``: a file that says what workers are told beyond that; ``strategy_case`` makes such a
+    case, whose other members agree with the file.
     """
 
     workload: str
@@ -52,10 +57,13 @@ class Case:
     tune_iterations: int = 0
     runtime: str = BYTEPS
     owners: Owners | None = None
+    strategy: Path | None = None
 
     @property
     def name(self) -> str:
-        """The scheduler, or the runtime if it has no scheduler."""
+        """The strategy's file, else the scheduler, or the runtime if it has no scheduler."""
+        if self.strategy is not None:
+            return self.strategy.stem
         return self.runtime if runtime_of(self.runtime).collective else self.scheduler
 
     @property
@@ -122,6 +130,35 @@ def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Ca
         partition_bytes=None,
         settings=settings,
         tune_iterations=0,
+    )
+
+
+def strategy_case(case: Case, path: Path) -> Case:
+    """``case`` under the strategy in the file ``path``.
+
+    Raises ``UserError`` if the file is damaged, or if its runtime cannot be given a strategy.
+    """
+    used = read_strategy_file(path)
+    strategy, policy = used.strategy, used.policy
+    if strategy.runtime not in (BYTEPS, *OURS):
+        able = ", ".join((BYTEPS, *OURS))
+        raise UserError(f"{path}: runtime {strategy.runtime!r}: paced jobs can be given {able}")
+    if policy is None:
+        owners = Owners.of(strategy.owners, case.workers)
+        return replace(
+            all_reduce_case(case, strategy.runtime, {}),
+            owners=None if owners.are_equal else owners,
+            strategy=path,
+        )
+    return replace(
+        case,
+        scheduler=policy.name,
+        settings={
+            name: value for name, value in policy.settings.items() if name != schedulers.PARTITION
+        },
+        partition_bytes=strategy.partition_bytes,
+        servers=used.servers or case.servers,
+        strategy=path,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ from byteprophet.bench.result import read_results, summarize
 from byteprophet.bench.runtimes import runtime_of
 from byteprophet.errors import UserError
 from byteprophet.job.owners import text_of
+from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.launcher import JobResult, JobSpec, check_job, make_run_directory, run_job
+from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
 from byteprophet.paced.worker_config import WorkerConfig, WorkerResult
-from byteprophet.runtime_settings import OWNERS
+from byteprophet.runtime_settings import OWNERS, STRATEGY
 from byteprophet.schedulers import PLANNED
 from byteprophet.tune.request import VARIABLE
 from byteprophet.whole_files import write_whole
@@ -105,7 +107,7 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
     wire_s = 0.0 if slowest_bps is None else workload.size_bytes * 16 / slowest_bps
     runtime = runtime_of(case.runtime)
     iteration_s = (workload.forward_ns + workload.backward_ns) / 1e9 + wire_s
-    return JobSpec(
+    spec = JobSpec(
         command=(
             sys.executable,
             "-m",
@@ -127,11 +129,18 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         forks=True,
         timeout_s=_START_S + _SLOWDOWN * (plan.updates + case.tune_iterations) * iteration_s,
     )
+    if case.strategy is None:
+        return spec
+    used = read_strategy_file(case.strategy)
+    controller = plan.controller and case.scheduler in PLANNED
+    # Paced workers choose their module by the runtime, so they need no help of the launcher's.
+    return replace(with_strategy(spec, used, case.strategy), controller=controller, ranks=False)
 
 
 def _environment(case: Case, plan: Plan) -> dict[str, str]:
-    # Always set both, because the caller's values do not suit all schedulers.
+    # Always set all, because the caller's values do not suit all schedulers.
     return {
+        STRATEGY: "",
         **case.environment,
         OWNERS: text_of(case.weights),
         VARIABLE: "" if case.tuning is None else str(case.tuning),

@@ -155,6 +155,7 @@ def summarize(
         "workers": case.workers,
         "servers": case.servers,
         "owners": list(case.weights) or None,
+        "strategy": None if case.strategy is None else str(case.strategy),
         "partition_bytes": max(worker.partition_bytes for worker in workers) or partition_bytes,
         "settings": {
             **settings,

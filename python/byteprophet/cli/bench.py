@@ -12,7 +12,7 @@ import typer
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, describe_machine, run_bench
-from byteprophet.bench.case import all_reduce_case, warmup_of
+from byteprophet.bench.case import all_reduce_case, strategy_case, warmup_of
 from byteprophet.bench.grid import built_in_grids
 from byteprophet.bench.grid_phases import PHASES
 from byteprophet.bench.runtimes import BYTEPS, RUNTIMES, runtime_of
@@ -36,6 +36,7 @@ _DEFAULT_SCHEDULERS = "stock,fifo,p3,bytescheduler,prophet"
 _OF_A_WORKLOAD = (
     "workload",
     "runtime",
+    "strategies",
     "bandwidth",
     "step",
     "workers",
@@ -69,6 +70,9 @@ Example: byteprophet bench --workload resnet50 --runtime byteps,ddp,dear-planned
 Example: byteprophet bench --workload resnet50 --runtime ddp,dear-planned --workers 4 \
 --worker-bandwidth 3=500mbit --owners equal --owners auto
 
+Example: byteprophet bench --workload resnet50 --strategies prophet,dear-planned,mine.json \
+--workers 4 --servers 2
+
 Example: byteprophet bench --grid default --phase base
 """
 
@@ -100,6 +104,13 @@ def bench(
             " Schedulers and servers belong to byteps."
         ),
     ] = BYTEPS,
+    strategies: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of --schedulers and --runtime: schedulers, runtimes and strategy files,"
+            " separated by commas."
+        ),
+    ] = None,
     step: Annotated[
         list[str] | None,
         typer.Option(
@@ -187,12 +198,28 @@ def bench(
     refuse_given(context, _OF_A_GRID, "needs --grid")
     if workload is None:
         raise UserError("give --workload or --grid, e.g. --workload resnet50")
-    runtimes = split(runtime, "--runtime")
+    files: list[Path] = []
+    if strategies is not None:
+        refuse_given(context, ("schedulers_", "runtime"), "is what --strategies says")
+        named = split(strategies, "--strategies")
+        schedulers_ = ",".join(name for name in named if name in schedulers.names) or None
+        runtimes = [name for name in named if name in RUNTIMES and name != BYTEPS]
+        files = [Path(name) for name in named if name not in (*schedulers.names, *RUNTIMES)]
+        missing = next((each for each in files if not each.exists()), None)
+        if missing is not None:
+            raise UserError(
+                f"--strategies {missing}: there is no such file, scheduler "
+                f"({', '.join(schedulers.names)}) or runtime ({', '.join(RUNTIMES)})"
+            )
+        runtimes += [BYTEPS] * (schedulers_ is not None)
+    else:
+        runtimes = split(runtime, "--runtime")
     collective = [name for name in runtimes if runtime_of(name).collective]
     if BYTEPS in runtimes:
         names = split(schedulers_ or _DEFAULT_SCHEDULERS, "--schedulers")
     else:
-        refuse_given(context, _OF_BYTEPS, f"belongs to --runtime {BYTEPS}")
+        if not files:
+            refuse_given(context, _OF_BYTEPS, f"belongs to --runtime {BYTEPS}")
         names = []
     rates_bps = [parse_rate(text, "--bandwidth") for text in split(bandwidth, "--bandwidth")]
     steps = tuple(parse_step(text) for text in step or [])
@@ -233,6 +260,7 @@ def bench(
             if name in OURS
             for each in owned
         ]
+        cases += [strategy_case(case, file) for file in files]
     # Without a limit, hosts of their own are still the better likeness, but not a must.
     limited = any(steps) or any(case.slowest_bps is not None for case in cases)
     namespaces = limited or why_not_permitted() is None

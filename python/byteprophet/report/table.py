@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -12,7 +13,9 @@ from byteprophet.network import format_rate
 
 
 def _name(result: Mapping[str, Any]) -> str:
-    """The scheduler, or the runtime that has none, and its owners if they are not equal."""
+    """The strategy's file; or the scheduler, or the runtime that has none, and unequal owners."""
+    if result.get("strategy"):
+        return Path(result["strategy"]).stem
     name: str = result["scheduler"] or result["runtime"]
     if result.get("owners"):
         name += f", owners {','.join(map(str, result['owners']))}"
@@ -32,7 +35,7 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
     title = f"{first['workload']}: {first['workers']} workers, {servers} server(s), {kind}"
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
     table.add_column("link")
-    table.add_column("scheduler", min_width=len("dear-planned"))
+    table.add_column("scheduler", min_width=len("dear-planned"), overflow="fold")
     for name in ("partition", "iteration ms", "p10-p90", "samples/s", "vs stock", "x bound"):
         table.add_column(name, justify="right")
     for name in ("worker cpu", "idle cpu"):

@@ -1,0 +1,63 @@
+"""Strategy files in a bench: they are used, end with equal parameters, or are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from byteprophet.bench import Case, Plan, run_bench
+from byteprophet.bench.case import all_reduce_case, job_of, strategy_case
+from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
+from byteprophet.job.strategy_file import Used, read_strategy, read_strategy_file, write_strategy
+from byteprophet.network import why_not_permitted
+from byteprophet.strategy.builders import build
+
+from .test_execute import mixed_workload, write
+
+
+def saved(case: Case, builder: str, path: Path) -> Path:
+    """The file of a known strategy for the paced job of ``case``."""
+    job = job_of(case, mixed_workload())
+    write_strategy(path, Used(job.model, build(builder, job).strategy, 0))
+    return path
+
+
+@pytest.mark.job
+def test_jobs_use_their_strategies_and_end_alike(tmp_path: Path) -> None:
+    base = all_reduce_case(
+        Case(write(mixed_workload(), tmp_path), "prophet", None, workers=3),
+        "allreduce",
+        {"buffer_bytes": 1_000_000},
+    )
+    cases = [base] + [
+        strategy_case(base, saved(base, builder, tmp_path / f"{builder}.json"))
+        for builder in ("dear-planned", "dear")
+    ]
+    plan = Plan(tuple(cases), iterations=3, rounds=1)
+    rows = run_bench(plan, tmp_path / "runs", why_not_permitted() is None, print)
+    assert len({row["parameters_sha256"] for row in rows}) == 1
+    assert [row["strategy"] for row in rows] == [None, *(str(each.strategy) for each in cases[1:])]
+    for row, case in zip(rows[1:], cases[1:], strict=True):
+        used = read_strategy(Path(row["run"]))
+        assert used is not None
+        assert case.strategy is not None
+        given = read_strategy_file(case.strategy)
+        assert used.strategy.runtime == given.strategy.runtime == row["runtime"]
+        assert used.strategy.buckets == given.strategy.buckets
+
+
+def test_what_cannot_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workload = write(mixed_workload(), tmp_path)
+    case = all_reduce_case(Case(workload, "prophet", None), "ddp", {})
+    path = saved(case, "ddp", tmp_path / "ddp.json")
+    with pytest.raises(UserError, match="runtime 'ddp': paced jobs can be given byteps, allreduce"):
+        strategy_case(case, path)
+    common = ["bench", "--workload", str(workload)]
+    for given, says in (
+        (["--strategies", "prophet,nothing.json"], "nothing.json: there is no such file"),
+        (["--strategies", "prophet", "--runtime", "ddp"], "is what --strategies says"),
+    ):
+        assert run_cli([*common, *given]) == 2
+        assert says in capsys.readouterr().err
