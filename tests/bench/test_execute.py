@@ -16,6 +16,7 @@ from byteprophet.network import why_not_permitted
 from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.paced.check import expected_parameters, parameters_sha256
 from byteprophet.workload import Tensor, Workload, to_toml
+from byteprophet.workload.run_config import read_run_config
 
 RATE_BPS = None if why_not_permitted() else 400_000_000
 
@@ -59,10 +60,16 @@ def test_several_servers_and_three_workers_of_which_one_is_slow(tmp_path: Path) 
     workload = mixed_workload()
     case = Case(write(workload, tmp_path), "prophet", RATE_BPS, workers=3, servers=2)
     if RATE_BPS is not None:
-        case = replace(case, worker_bandwidth_bps={1: RATE_BPS // 4})
+        case = replace(
+            case,
+            worker_bandwidth_bps={1: RATE_BPS // 4},
+            server_bandwidth_bps={0: RATE_BPS, 1: RATE_BPS * 2},
+        )
     plan = Plan((case,), iterations=3, rounds=1)
     (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
     if RATE_BPS is not None:
+        config = read_run_config(Path(row["run"]))
+        assert config["server_bandwidth_bps"] == row["server_bandwidth_bps"]
         assert row["worker_bandwidth_bps"] == {"1": RATE_BPS // 4}
         # The one link alone takes this long for all bytes.
         assert row["bound_ns"] > workload.size_bytes * 8e9 / (RATE_BPS // 4)

@@ -32,8 +32,9 @@ class Case:
 
     ``workload`` is a built-in name or a path. ``bandwidth_bps`` is the rate of each worker's link
     per direction (None: not limited), and ``steps`` change it during the run. A worker whose index
-    is in ``worker_bandwidth_bps`` has that rate instead. ``settings`` and ``partition_bytes``
-    override the scheduler's own. ``environment`` is added to that of all roles.
+    is in ``worker_bandwidth_bps`` has that rate instead. ``server_bandwidth_bps`` limits servers'
+    links, by index. ``settings`` and ``partition_bytes`` override the scheduler's own.
+    ``environment`` is added to that of all roles.
     ``tune_iterations``, 0 or at least 100: after warm-up, the scheduler tunes all settings that it
     can and that are not given, within this number of iterations; then the measured ones begin.
     ``owners``: how much each rank owns under our collective runtimes; None: equally much.
@@ -57,6 +58,7 @@ class Case:
     tune_iterations: int = 0
     runtime: str = BYTEPS
     owners: Owners | None = None
+    server_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     strategy: Path | None = None
 
     @property
@@ -106,18 +108,23 @@ class Case:
 
 def job_of(case: Case, workload: Workload) -> Job:
     """The job that ``case`` runs, on links with their configured rates."""
-    rates_bps = [payload_bps(rate_bps) or 0 for rate_bps in case.rates_bps]
+    served_bps = [case.server_bandwidth_bps.get(server) for server in range(case.servers)]
     collective = runtime_of(case.runtime).collective
     return Job(
         model_of(workload),
         times_of(workload, case.workers),
         Cluster(
-            tuple(Host(rate, rate) for rate in rates_bps),
-            () if collective else (Host(),) * case.servers,
+            tuple(map(_host, case.rates_bps)),
+            () if collective else tuple(map(_host, served_bps)),
         ),
         Strategy(case.runtime, owners=case.weights),
         None if collective else Policy(case.scheduler, case.settings),
     )
+
+
+def _host(rate_bps: int | None) -> Host:
+    payload = payload_bps(rate_bps) or 0
+    return Host(payload, payload)
 
 
 def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Case:
@@ -127,6 +134,7 @@ def all_reduce_case(case: Case, runtime: str, settings: Mapping[str, int]) -> Ca
         runtime=runtime,
         scheduler=schedulers.DEFAULT,
         servers=0,
+        server_bandwidth_bps={},
         partition_bytes=None,
         settings=settings,
         tune_iterations=0,

@@ -102,7 +102,8 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
 
 
 def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool) -> JobSpec:
-    rates_bps = [case.slowest_bps, *(step.rate_bps for step in case.steps)]
+    steps_bps = (step.rate_bps for step in case.steps)
+    rates_bps = [case.slowest_bps, *case.server_bandwidth_bps.values(), *steps_bps]
     slowest_bps = min((rate for rate in rates_bps if rate is not None), default=None)
     wire_s = 0.0 if slowest_bps is None else workload.size_bytes * 16 / slowest_bps
     runtime = runtime_of(case.runtime)
@@ -122,6 +123,7 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         partition_bytes=case.partition_bytes,
         bandwidth_bps=case.bandwidth_bps,
         worker_bandwidth_bps=case.worker_bandwidth_bps,
+        server_bandwidth_bps=case.server_bandwidth_bps,
         steps=case.steps,
         environment=_environment(case, plan),
         namespaces=namespaces,

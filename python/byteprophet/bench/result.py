@@ -126,6 +126,10 @@ def wire_fields(workers: Sequence[WorkerResult]) -> dict[str, int]:
     return {"sent_bytes": round(sent), "received_bytes": round(received)}
 
 
+def _by_index(rates_bps: Mapping[int, int]) -> dict[str, int]:
+    return {str(index): rate_bps for index, rate_bps in sorted(rates_bps.items())}
+
+
 def summarize(
     case: Case, plan: Plan, workload: Workload, jobs: Sequence[tuple[Path, Sequence[WorkerResult]]]
 ) -> dict[str, Any]:
@@ -149,9 +153,8 @@ def summarize(
         "scheduler": case.scheduler if collective is None else None,
         "bandwidth_bps": case.bandwidth_bps,
         "steps": [str(step) for step in case.steps],
-        "worker_bandwidth_bps": {
-            str(index): rate_bps for index, rate_bps in sorted(case.worker_bandwidth_bps.items())
-        },
+        "worker_bandwidth_bps": _by_index(case.worker_bandwidth_bps),
+        "server_bandwidth_bps": _by_index(case.server_bandwidth_bps),
         "workers": case.workers,
         "servers": case.servers,
         "owners": list(case.weights) or None,

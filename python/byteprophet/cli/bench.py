@@ -45,6 +45,7 @@ _OF_A_WORKLOAD = (
     "partition_bytes",
     "compute_ns",
     "worker_bandwidth",
+    "server_bandwidth",
     "owners",
     "settings",
     "controller",
@@ -52,7 +53,7 @@ _OF_A_WORKLOAD = (
     "tune",
     "runs",
 )
-_OF_BYTEPS = ("schedulers_", "servers", "partition_bytes", "controller", "tune")
+_OF_BYTEPS = ("schedulers_", "servers", "server_bandwidth", "partition_bytes", "controller", "tune")
 _OF_A_GRID = ("slowed", "phase", "out", "report")
 
 _HELP = f"""Compare schedulers on a paced workload: timed compute, real bytes through BytePS.
@@ -137,6 +138,13 @@ def bench(
         typer.Option(
             metavar="WORKER=RATE",
             help="Rate of one worker's link instead, e.g. 1=100mbit; repeatable.",
+        ),
+    ] = None,
+    server_bandwidth: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVER=RATE",
+            help="Rate of one server's link, which is not limited otherwise; repeatable.",
         ),
     ] = None,
     owners: Annotated[
@@ -247,6 +255,7 @@ def bench(
             settings=chosen,
             steps=steps,
             worker_bandwidth_bps=worker_bandwidth_bps,
+            server_bandwidth_bps=parse_rates(server_bandwidth or [], "server"),
         )
         cases += [
             replace(case, scheduler=name, tune_iterations=tune if name in SPACES else 0)
@@ -262,7 +271,9 @@ def bench(
         ]
         cases += [strategy_case(case, file) for file in files]
     # Without a limit, hosts of their own are still the better likeness, but not a must.
-    limited = any(steps) or any(case.slowest_bps is not None for case in cases)
+    limited = any(steps) or any(
+        case.slowest_bps is not None or case.server_bandwidth_bps for case in cases
+    )
     namespaces = limited or why_not_permitted() is None
     plan = Plan(
         tuple(cases),
