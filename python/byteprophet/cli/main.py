@@ -32,6 +32,7 @@ from byteprophet.errors import JobFailed, UserError, one_line
 
 COMMANDS = (
     "run",
+    "role",
     "bench",
     "profile",
     "timeline",

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
+
+from byteprophet.errors import JobFailed, warn
 
 
 def tell(text: str) -> None:
@@ -19,3 +23,23 @@ def write_no_more(output: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, output.fileno())
     os.close(nowhere)
+
+
+def echo_to(logs: Path, output: TextIO | None = None) -> Callable[[str, str], None]:
+    """Shows roles' lines on ``output`` (None: standard output). ``logs`` has them in any case.
+
+    It raises ``JobFailed`` if nobody reads any more.
+    """
+    shown = sys.stdout if output is None else output
+
+    def echo(role: str, line: str) -> None:
+        try:
+            print(f"[{role}] {line}", file=shown, flush=True)
+        except BrokenPipeError:
+            write_no_more(shown)
+            raise JobFailed("stopped, because nobody reads the output any more") from None
+        except OSError as error:
+            write_no_more(shown)
+            warn(f"the output cannot be written: {error.strerror}; the job goes on, see {logs}")
+
+    return echo

@@ -12,7 +12,7 @@ import typer
 
 from byteprophet import schedulers
 from byteprophet.cli.given import is_given, refuse_given
-from byteprophet.cli.output import tell, write_no_more
+from byteprophet.cli.output import echo_to, tell
 from byteprophet.cli.owners import OWNERS_HELP, parse_owners
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import whole_number
@@ -266,18 +266,7 @@ def run(
     tell(f"run {spec.run_directory}")
     output = sys.stderr if as_json else sys.stdout
 
-    def echo(role: str, line: str) -> None:
-        try:
-            print(f"[{role}] {line}", file=output, flush=True)
-        except BrokenPipeError:
-            write_no_more(output)
-            raise JobFailed("stopped, because nobody reads the output any more") from None
-        except OSError as error:
-            write_no_more(output)
-            logs = spec.run_directory / "logs"
-            warn(f"the output cannot be written: {error.strerror}; the job goes on, see {logs}")
-
-    result = run_job(spec, echo)
+    result = run_job(spec, echo_to(spec.run_directory / "logs", output))
     late = [row for row in read_steps(spec.run_directory) if row["done_ns"] is None]
     if late:
         warn(f"the job ended before {len(late)} step(s)")

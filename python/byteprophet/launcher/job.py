@@ -61,10 +61,15 @@ def run_job(spec: JobSpec, echo: Echo | None = None) -> JobResult:
     with 128 plus the signal's number. summary.json is written unless ``UserError`` is raised or a
     second signal comes.
     """
+    return run_resolved(resolve_job(spec), echo)
+
+
+def run_resolved(job: ResolvedJob, echo: Echo | None = None) -> JobResult:
+    """Runs a job, or a role of one, as ``run_job`` does."""
+    spec = job.spec
     if not _one_job.acquire(blocking=False):
         raise RuntimeError("run_job: this process already runs a job")
     try:
-        job = resolve_job(spec)
         rundir.prepare(
             spec,
             {"port": job.port, "partition_bytes": job.partition_bytes, "settings": job.settings},
@@ -74,7 +79,7 @@ def run_job(spec: JobSpec, echo: Echo | None = None) -> JobResult:
             result = _run(job, signals, echo)
             interrupted = signals.received
         status = "interrupted" if interrupted else "failed" if result.failed else "done"
-        result = rundir.write_summary(spec.run_directory, status, result)
+        result = rundir.write_summary(spec.run_directory / job.summary, status, result)
     finally:
         _one_job.release()
     if interrupted == signal.SIGINT:
@@ -95,10 +100,11 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
                 )
             )
         )
-        # BytePS names its shared memory after the root port and the worker. A host in namespaces
-        # has its own /dev/shm, which disappears with it.
-        shared = () if spec.namespaces else (f"BytePS_*_{job.port}_*_*",)
-        leftovers = Leftovers(str(spec.run_directory.absolute()), str(temporary), shared)
+        # A host in namespaces has its own /dev/shm, which disappears with it.
+        shared = () if spec.namespaces else job.shared_memory
+        own = () if job.is_whole else tuple(name.name for name in job.names)
+        run = str(spec.run_directory.absolute())
+        leftovers = Leftovers(run, str(temporary), shared, own)
         descendants = stack.enter_context(Descendants())
         descendants.spared.add(stack.enter_context(Caretaker(leftovers)).pid)
         stack.callback(descendants.reap_orphans)

@@ -27,11 +27,15 @@ _KILL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Leftovers:
-    """The resources of one job. ``shared_memory`` are glob patterns in /dev/shm."""
+    """The resources of one job. ``shared_memory`` are glob patterns in /dev/shm.
+
+    ``roles``: only these roles' processes belong to them; none: those of all roles.
+    """
 
     run_directory: str
     temporary_directory: str
     shared_memory: tuple[str, ...]
+    roles: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The object as JSON, for the caretaker's command line."""
@@ -58,11 +62,19 @@ def marked_processes(run_directory: str, role: str | None = None) -> list[int]:
     return found
 
 
+def _processes(leftovers: Leftovers) -> list[int]:
+    if not leftovers.roles:
+        return marked_processes(leftovers.run_directory)
+    return [
+        pid for role in leftovers.roles for pid in marked_processes(leftovers.run_directory, role)
+    ]
+
+
 def sweep(leftovers: Leftovers) -> None:
     """Kills the job's processes, then removes its shared memory and its temporary directory."""
     deadline = time.monotonic() + _KILL_TIMEOUT_S
     # Repeats until none is found: a process may start another one while the list is made.
-    while (found := marked_processes(leftovers.run_directory)) and time.monotonic() < deadline:
+    while (found := _processes(leftovers)) and time.monotonic() < deadline:
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -76,7 +88,8 @@ def sweep(leftovers: Leftovers) -> None:
 
 def _main() -> None:
     fields = json.loads(sys.argv[1])
-    fields["shared_memory"] = tuple(fields["shared_memory"])
+    for name in ("shared_memory", "roles"):
+        fields[name] = tuple(fields[name])
     sys.stdin.buffer.read()
     sweep(Leftovers(**fields))
 

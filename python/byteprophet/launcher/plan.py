@@ -41,7 +41,12 @@ _NAMESPACE_RANKS_PORT = 9002
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """A job that can be started. Without namespaces, all roles have ``address``."""
+    """A job that can be started, or a role of one.
+
+    Without namespaces, all roles in ``names`` have ``address``. ``root`` is the address of the
+    scheduler role, or of rank 0 in a job without servers. ``controller_keys``: a directory; "": new
+    keys are made.
+    """
 
     spec: JobSpec
     names: tuple[RoleName, ...]
@@ -54,6 +59,29 @@ class ResolvedJob:
     controller_port: int | None  # None: there is no controller
     ranks_port: int | None  # where rank 0 listens in a job with servers; None: there are no ranks
     forks: bool  # workers are forked if that is equivalent to a start
+    root: str
+    controller_keys: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether ``names`` has all roles of the job."""
+        return self.names == tuple(_role_names(self.spec))
+
+    @property
+    def summary(self) -> str:
+        """The name of the file with the result. Other roles may write beside it."""
+        if self.is_whole:
+            return "summary.json"
+        first = self.names[0]
+        return f"summary-{first.name.partition('.')[0]}.json"
+
+    @property
+    def shared_memory(self) -> tuple[str, ...]:
+        """Patterns of the names of BytePS' shared memory: it has the root's port and the worker."""
+        if self.is_whole:
+            return (f"BytePS_*_{self.port}_*_*",)
+        workers = dict.fromkeys(name.index for name in self.names if name.kind == "worker")
+        return tuple(f"BytePS_*_{self.port}_{index}_*" for index in workers)
 
     def host_specs(self) -> list[HostSpec]:
         """The hosts, the scheduler's (or rank 0's) first. Its link is not limited."""
@@ -78,18 +106,7 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
 
     Raises ``UserError`` if the job cannot be started.
     """
-    environment = base_environment(os.environ, spec.environment)
-    check_spec(spec, environment)
-    silence_s = dead_after_s(environment)
-    settings: dict[str, int] = {}
-    partition_bytes = None
-    if not spec.all_reduce:
-        settings, partition_bytes = schedulers.resolve(
-            spec.scheduler, spec.settings, spec.partition_bytes
-        )
-        parse_request(environment.get(VARIABLE, ""), spec.scheduler, settings)
-    elif environment.get(VARIABLE):
-        raise UserError(f"{VARIABLE}: without servers there is no BytePS, and nothing to tune")
+    environment = _checked_environment(spec)
     address = interface_address(spec.interface)
     if spec.namespaces:
         reason = why_not_permitted()
@@ -108,20 +125,58 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
         ranks_port = _NAMESPACE_RANKS_PORT if spec.namespaces else port
         while ranks_port in (port, controller_port):
             ranks_port = root_port(None, address)
-    names = tuple(_role_names(spec))
+    return _resolved(spec, environment, address, address, port, controller_port, ranks_port)
+
+
+def resolve_on_hosts(
+    spec: JobSpec, address: str, root: str, port: int, controller_port: int | None
+) -> ResolvedJob:
+    """A job on several hosts, of which this one has ``address``. ``port``: the root's.
+
+    Raises ``UserError`` if the job cannot be started.
+    """
+    environment = _checked_environment(spec)
+    return _resolved(spec, environment, address, root, port, controller_port, None)
+
+
+def _resolved(
+    spec: JobSpec,
+    environment: dict[str, str],
+    address: str,
+    root: str,
+    port: int,
+    controller_port: int | None,
+    ranks_port: int | None,
+) -> ResolvedJob:
+    settings: dict[str, int] = {}
+    partition_bytes = None
+    if not spec.all_reduce:
+        settings, partition_bytes = schedulers.resolve(
+            spec.scheduler, spec.settings, spec.partition_bytes
+        )
+        parse_request(environment.get(VARIABLE, ""), spec.scheduler, settings)
+    elif environment.get(VARIABLE):
+        raise UserError(f"{VARIABLE}: without servers there is no BytePS, and nothing to tune")
     return ResolvedJob(
         spec,
-        names,
+        tuple(_role_names(spec)),
         environment,
         settings,
         partition_bytes,
         address,
         port,
-        silence_s,
+        dead_after_s(environment),
         controller_port,
         ranks_port,
         forks_wanted(os.environ, spec.forks),
+        root,
     )
+
+
+def _checked_environment(spec: JobSpec) -> dict[str, str]:
+    environment = base_environment(os.environ, spec.environment)
+    check_spec(spec, environment)
+    return environment
 
 
 def _role_names(spec: JobSpec) -> Iterator[RoleName]:
@@ -145,11 +200,12 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
     """
     spec = job.spec
     run_directory = spec.run_directory.absolute()
-    root_address = job.address if hosts is None else hosts[0].address
-    controller, keys = None, temporary / "keys"
+    root_address = job.root if hosts is None else hosts[0].address
+    controller, keys = None, Path(job.controller_keys or temporary / "keys")
     if job.controller_port is not None:
         controller = f"tcp://{root_address}:{job.controller_port}"
-        make_keys(keys)
+        if not job.controller_keys:
+            make_keys(keys)
     commands = {
         "scheduler": spec.roles.scheduler,
         "server": spec.roles.server,

@@ -75,15 +75,15 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
     write_whole(spec.run_directory / "config.toml", text)
 
 
-def write_summary(run_directory: Path, status: str, result: JobResult) -> JobResult:
-    """Writes summary.json. ``status`` is done, failed, or interrupted.
+def write_summary(path: Path, status: str, result: JobResult) -> JobResult:
+    """Writes summary.json, which is at ``path``. ``status`` is done, failed, or interrupted.
 
     Returns ``result``. If the file cannot be written, the returned result has ``failed``; a job
     that had already failed keeps its cause.
     """
     summary = {"schema": SCHEMA, "status": status, **dataclasses.asdict(result)}
     try:
-        write_whole(run_directory / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_whole(path, json.dumps(summary, indent=2) + "\n")
     except NotWritten as error:
         if result.failed is None:
             return dataclasses.replace(

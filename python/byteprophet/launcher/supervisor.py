@@ -10,7 +10,7 @@ when the starting thread ends.
 As a consequence, a slow receiver of the lines (``echo``) delays everything.
 
 The controller is an attendant: the job can do without it. If it ends, there is a warning, and the
-job goes on.
+job goes on. Only where it is the one role of a host, it is waited for like others.
 """
 
 from __future__ import annotations
@@ -55,13 +55,18 @@ class Supervisor:
         self._selector.register(signals.wake_fd, selectors.EVENT_READ)
 
     def run(self, plans: Sequence[RolePlan], timeout_s: float) -> str | None:
-        """Starts the roles and waits for the job's end. Returns None, or one line if it failed."""
+        """Starts the roles and waits for the end of the workers, or of all if there are none.
+
+        Returns None, or one line if the job failed.
+        """
         deadline_s = time.monotonic() + timeout_s
         for plan in plans:
-            if plan.kind == "controller":
+            if plan.kind == "controller" and len(plans) > 1:
                 self._attendants.append(Attendant(plan))
             else:
                 self._roles.append(self._start(plan))
+        # A host of servers only waits for these.
+        awaited = [role for role in self._roles if role.plan.kind == "worker"] or self._roles
         while True:
             self._pump()
             self._attend()
@@ -70,8 +75,7 @@ class Supervisor:
             verdict = self._failed()
             if verdict is not None:
                 return verdict
-            workers = [role for role in self._roles if role.plan.kind == "worker"]
-            if all(role.exit_status == 0 for role in workers):
+            if all(role.exit_status == 0 for role in awaited):
                 self._wait_for(self._roles, self._limits.farewell_s)
                 return None
             if time.monotonic() > deadline_s:

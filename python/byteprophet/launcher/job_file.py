@@ -1,0 +1,137 @@
+"""Job files: all that a role must know of its job, on whichever host it starts.
+
+``byteprophet role`` reads one. Every host has the same file, so no role is told anything else but
+its kind and its number. The file holds no secret. docs/formats.md describes it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import parse_table, read_text
+from byteprophet.launcher.spec import WEEK_S, JobSpec
+from byteprophet.schedulers import DEFAULT
+
+SCHEMA = 1
+_FIELDS = {
+    "schema", "root", "command", "workers", "servers", "local_ranks", "scheduler", "settings",
+    "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "controller",
+    "controller_keys",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a role listens. ``host`` is an IPv4 address."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Address:
+        """Parse ``"10.0.0.1:9000"``; ``UserError`` names the field ``name``."""
+        host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+        try:
+            ipaddress.IPv4Address(host)
+            number = int(port)
+        except ValueError:
+            number = 0
+        if not 0 < number < 65536:
+            raise UserError(f"{name} {value!r}: use an IPv4 address and a port: 10.0.0.1:9000")
+        return cls(host, number)
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job on several hosts.
+
+    Attributes:
+        spec: the job, as ``byteprophet run`` would start it on one machine.
+        root: where the scheduler role listens, or rank 0 of a job without servers.
+        controller: where the job's controller listens; None: there is none.
+        controller_keys: the directory with its keys, on every host of a worker.
+    """
+
+    spec: JobSpec
+    root: Address
+    controller: Address | None
+    controller_keys: str
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Read ``path``. Raises ``UserError``, which names the file and the field that is wrong."""
+    table = parse_table(read_text(path), str(path))
+    try:
+        return _job(table)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _job(table: dict[str, Any]) -> JobFile:
+    if table.get("schema") != SCHEMA:
+        raise UserError(f"schema: must be {SCHEMA}")
+    unknown = sorted(set(table) - _FIELDS)
+    if unknown:
+        raise UserError(f"{unknown[0]}: there is no such field; there are {', '.join(_FIELDS)}")
+    command = table.get("command")
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise UserError("command: must be a list of words")
+    timeout_s = table.get("timeout_s", WEEK_S)
+    if type(timeout_s) not in (int, float):
+        raise UserError(f"timeout_s {timeout_s!r}: must be a number of seconds")
+    partition_bytes = table.get("partition_bytes")
+    spec = JobSpec(
+        command=tuple(command),
+        run_directory=Path(_text(table, "run_directory", "runs/job")),
+        workers=_whole(table, "workers", 1),
+        servers=_whole(table, "servers", 0),
+        local_ranks=_whole({"local_ranks": 1, **table}, "local_ranks", 1),
+        scheduler=_text(table, "scheduler", DEFAULT),
+        settings=_settings(table.get("settings", {})),
+        partition_bytes=None if partition_bytes is None else _whole(table, "partition_bytes", 1),
+        environment=_environment(table.get("environment", {})),
+        directory=Path(_text(table, "directory", ".")),
+        timeout_s=float(timeout_s),
+        controller="controller" in table,
+    )
+    controller = table.get("controller")
+    keys = _text(table, "controller_keys", "")
+    if (controller is None) != (not keys):
+        raise UserError("controller and controller_keys: give both, or none")
+    return JobFile(
+        spec,
+        Address.parse("root", table.get("root")),
+        None if controller is None else Address.parse("controller", controller),
+        keys,
+    )
+
+
+def _whole(table: Mapping[str, Any], name: str, least: int) -> int:
+    value = table.get(name)
+    if type(value) is not int or value < least:
+        raise UserError(f"{name} {value!r}: must be a whole number from {least} on")
+    return value
+
+
+def _text(table: Mapping[str, Any], name: str, usual: str) -> str:
+    value = table.get(name, usual)
+    if not isinstance(value, str):
+        raise UserError(f"{name} {value!r}: must be text")
+    return value
+
+
+def _settings(table: object) -> dict[str, int]:
+    if not isinstance(table, dict):
+        raise UserError("settings: must be a table")
+    return {name: _whole(table, name, -(1 << 62)) for name in table}
+
+
+def _environment(table: object) -> dict[str, str]:
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+        raise UserError("environment: must be a table of texts")
+    return dict(table)

@@ -1,0 +1,82 @@
+"""One role of a job on this host, as a job file describes it.
+
+A role's address is that of the interface through which this host reaches the job's root, or of the
+interface that the user names. What ``job.py`` does for all roles of a job happens here for one: its
+output is logged and shown, processes that it starts end with it, and so does it with this process.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+
+import psutil
+
+from byteprophet.errors import UserError
+from byteprophet.launcher.checks import LOOPBACK_INTERFACE, interface_address
+from byteprophet.launcher.environment import RoleName
+from byteprophet.launcher.job import run_resolved
+from byteprophet.launcher.job_file import Address, JobFile
+from byteprophet.launcher.plan import ResolvedJob, resolve_on_hosts
+from byteprophet.launcher.spec import Echo, JobResult
+
+KINDS = ("scheduler", "server", "worker", "rank", "controller")
+
+
+def run_role(
+    job: JobFile, kind: str, index: int, interface: str | None, echo: Echo | None = None
+) -> JobResult:
+    """Run role ``index`` of ``kind`` to its end, and return its result.
+
+    ``interface`` is None if the route to the root decides. Raises ``UserError`` if the job has no
+    such role, or if this host cannot reach the root. Signals are handled as by ``run_job``.
+    """
+    return run_resolved(resolve_role(job, kind, index, interface), echo)
+
+
+def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> ResolvedJob:
+    """What ``run_role`` starts. Raises ``UserError`` as it does, and starts nothing."""
+    spec = job.spec
+    wanted = "worker" if kind == "rank" else kind
+    if kind == "rank" and spec.servers:
+        raise UserError("rank: a job with servers has workers; use worker")
+    if interface is None:
+        address = _route_to(job.root)
+        interface = _interface_of(address)
+    else:
+        address = interface_address(interface)
+    spec = replace(spec, interface=interface)
+    controller = None if job.controller is None else job.controller.port
+    resolved = resolve_on_hosts(spec, address, job.root.host, job.root.port, controller)
+    names = tuple(name for name in resolved.names if (name.kind, name.index) == (wanted, index))
+    if not names:
+        raise UserError(f"{kind} {index}: the job has {_counts(resolved.names)}")
+    return replace(resolved, names=names, controller_keys=job.controller_keys)
+
+
+def _counts(names: tuple[RoleName, ...]) -> str:
+    """The roles of a job, as "1 scheduler, 2 workers"."""
+    kinds = list(dict.fromkeys(name.kind for name in names))
+    counts = {kind: len({name.index for name in names if name.kind == kind}) for kind in kinds}
+    return ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items())
+
+
+def _route_to(root: Address) -> str:
+    """The address from which this host would send to ``root``. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((root.host, root.port))
+        except OSError as error:
+            raise UserError(
+                f"root {root.host}: this host has no route to it ({error.strerror}): name an "
+                "interface with --interface"
+            ) from None
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def _interface_of(address: str) -> str:
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(each.address == address for each in addresses):
+            return name
+    return LOOPBACK_INTERFACE

@@ -1,0 +1,130 @@
+"""Roles of one job, each started on its own as on a host of its own: here, they share loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.launcher.checks import LOOPBACK, root_port
+from byteprophet.launcher.job_file import read_job_file
+from byteprophet.launcher.leftovers import marked_processes
+from byteprophet.launcher.one_role import resolve_role
+
+WORKER = """
+import os, pathlib, sys, torch
+import byteprophet.torch as bps
+bps.init()
+value = torch.full((1000,), float(bps.rank() + 1))
+for step in range(int(sys.argv[1])):
+    total = bps.push_pull(value, average=False, name="value")
+    pathlib.Path(f"step-{bps.rank()}").touch()
+print("total", total[0].item(), "of", bps.size())
+bps.shutdown()
+"""
+PEER_LOST_S = 45.0
+
+
+def write(path: Path, **fields: object) -> Path:
+    job = {
+        "schema": 1,
+        "root": f"{LOOPBACK}:{root_port(None, LOOPBACK)}",
+        "command": [sys.executable, "-c", WORKER, "3"],
+        "workers": 2,
+        "servers": 1,
+        "directory": str(path),
+        "run_directory": str(path / "run"),
+        **fields,
+    }
+    file = path / "job.toml"
+    file.write_text(tomli_w.dumps({name: value for name, value in job.items() if value != ""}))
+    return file
+
+
+def start(job: Path, kind: str, index: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "byteprophet", "role", kind, "--job", job, "--index", str(index)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=job.parent,
+    )
+
+
+ROLES = (("worker", 1), ("server", 0), ("scheduler", 0), ("worker", 0))
+
+
+@pytest.mark.job
+def test_roles_find_each_other_in_any_order(tmp_path: Path) -> None:
+    job = write(tmp_path)
+    roles = {f"{kind}-{index}": start(job, kind, index) for kind, index in ROLES}
+    said = {name: role.communicate(timeout=120)[0] for name, role in roles.items()}
+    assert {name: role.returncode for name, role in roles.items()} == dict.fromkeys(roles, 0), said
+    assert "[worker-0] total 3.0 of 2" in said["worker-0"]
+    assert "[worker-1] total 3.0 of 2" in said["worker-1"]
+    for name in ("worker-0", "worker-1", "server-0", "scheduler"):
+        assert read_json(tmp_path / "run" / f"summary-{name}.json")["status"] == "done"
+    assert not marked_processes(str(tmp_path / "run"))
+
+
+@pytest.mark.job
+def test_a_killed_role_is_named_by_the_others(tmp_path: Path) -> None:
+    job = write(tmp_path, command=[sys.executable, "-c", WORKER, "1000000"])
+    roles = {f"{kind}-{index}": start(job, kind, index) for kind, index in ROLES}
+    deadline_s = time.monotonic() + 120
+    while not all((tmp_path / f"step-{rank}").exists() for rank in (0, 1)):
+        assert time.monotonic() < deadline_s
+        assert all(role.poll() is None for role in roles.values())
+        time.sleep(0.1)
+    (pid,) = marked_processes(str(tmp_path / "run"), "worker-1")
+    os.kill(pid, signal.SIGKILL)
+    said = {name: role.communicate(timeout=PEER_LOST_S)[0] for name, role in roles.items()}
+    assert roles["worker-1"].returncode == 1
+    assert "worker-1 was killed by signal 9" in said["worker-1"]
+    assert roles["worker-0"].returncode == 1
+    assert "worker-1" in said["worker-0"].splitlines()[-1]
+    assert not marked_processes(str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"schema": 2}, "job.toml: schema: must be 1"),
+        ({"root": "somewhere"}, "root 'somewhere': use an IPv4 address and a port"),
+        ({"root": "10.0.0.1:70000"}, "use an IPv4 address and a port"),
+        ({"workers": 0}, "workers 0: must be a whole number from 1 on"),
+        ({"command": "true"}, "command: must be a list of words"),
+        ({"workerss": 2}, "workerss: there is no such field; there are"),
+        ({"environment": {"A": 1}}, "environment: must be a table of texts"),
+        ({"controller": "10.0.0.1:7000"}, "controller and controller_keys: give both, or none"),
+    ],
+)
+def test_a_bad_job_file_is_refused(fields: dict[str, object], says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=says):
+        read_job_file(write(tmp_path, **fields))
+
+
+def test_roles_that_the_job_has_not_are_refused(tmp_path: Path) -> None:
+    job = read_job_file(write(tmp_path))
+    with pytest.raises(UserError, match="server 1: the job has 1 scheduler, 1 server, 2 workers"):
+        resolve_role(job, "server", 1, None)
+    with pytest.raises(UserError, match="rank: a job with servers has workers; use worker"):
+        resolve_role(job, "rank", 0, None)
+    with pytest.raises(UserError, match="interface 'eth99': there are"):
+        resolve_role(job, "worker", 0, "eth99")
+
+
+def test_a_role_takes_the_interface_that_leads_to_the_root(tmp_path: Path) -> None:
+    job = read_job_file(write(tmp_path, servers=0, local_ranks=2))
+    resolved = resolve_role(job, "rank", 1, None)
+    assert (resolved.address, resolved.spec.interface) == (LOOPBACK, "lo")
+    assert [name.name for name in resolved.names] == ["worker-1.0", "worker-1.1"]
+    assert resolved.summary == "summary-worker-1.json"
