@@ -131,13 +131,13 @@ def test_who_waits_says_for_whom(tmp_path: Path) -> None:
     nobody, port = root_port(None, LOOPBACK), root_port(None, LOOPBACK)
     lonely = start(SERVE, **job(nobody, BYTEPROPHET_START_TIMEOUT_S="11"), DMLC_ROLE="server")
     roles = [
-        start(SERVE, **job(port, BYTEPROPHET_START_TIMEOUT_S="40"), DMLC_ROLE=role)
+        start(SERVE, **job(port, BYTEPROPHET_START_TIMEOUT_S="120"), DMLC_ROLE=role)
         for role in ("scheduler", "server")
     ]
     worker = start(
         (sys.executable, "-c", _SEND),
         tmp_path / "sockets",
-        **job(port, BYTEPROPHET_START_TIMEOUT_S="40", DMLC_WORKER_ID="1", DMLC_ROLE="worker"),
+        **job(port, BYTEPROPHET_START_TIMEOUT_S="120", DMLC_WORKER_ID="1", DMLC_ROLE="worker"),
     )
     try:
         warning, error = ours(lonely)
@@ -153,7 +153,7 @@ def test_who_waits_says_for_whom(tmp_path: Path) -> None:
         assert said == (
             f"byteprophet: warning: worker-1 ({LOOPBACK}) waits for all to register: "
             f"1 of 2 workers and 1 of 1 servers did (server ({LOOPBACK}), worker-1 ({LOOPBACK})); "
-            "gives up after 40 s\n"
+            "gives up after 120 s\n"
         )
     finally:
         for process in (lonely, worker, *roles):

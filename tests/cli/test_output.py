@@ -39,7 +39,7 @@ def test_a_full_disk_is_one_line(
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
@@ -56,7 +56,7 @@ def test_who_reads_no_more_is_told_nothing(arguments: tuple[str, ...], tmp_path:
             stdout=write,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
     finally:
@@ -69,7 +69,7 @@ def test_no_output_at_all_is_no_error(tmp_path: Path) -> None:
         ["sh", "-c", '"$@" >&-', "sh", *command(("workload", "resnet50"), tmp_path)],
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -85,7 +85,7 @@ def test_a_job_goes_on_where_its_output_is_not_kept(error_too: bool, tmp_path: P
             stdout=full,
             stderr=full if error_too else subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
     assert done.returncode == 0

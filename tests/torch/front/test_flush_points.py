@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -46,10 +47,20 @@ def gradients_under_way(network: Any, optimizer: Any) -> Iterator[None]:
     """Within it, gradients arrive only after the reader under test has had time to go wrong."""
     optimizer.finish()
     network.hold(lambda name: name.startswith("Gradient"))
-    timer = threading.Timer(0.2, network.release)
-    timer.start()
+    before = len(network.submitted)
+    parameters = sum(len(group["params"]) for group in optimizer.param_groups)
+
+    def release() -> None:
+        deadline_s = time.monotonic() + 30
+        while len(network.submitted) < before + parameters and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        network.release()
+
+    releasing = threading.Thread(target=release)
+    releasing.start()
     yield
-    timer.join()
+    releasing.join()
 
 
 def advance(jobs: list[Job], iterations: range) -> None:
@@ -218,14 +229,18 @@ def test_a_scaler_that_is_off_waits_for_nothing(jobs: list[Job], network: Any) -
 
 def test_the_process_group_goes_after_the_updates(jobs: list[Job], network: Any) -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    model, optimizer = jobs[0]
-    advance([(model, optimizer)], range(2))
-    with gradients_under_way(network, optimizer):
-        advance([(model, optimizer)], range(2, 3))
-        assert optimizer._front.updater.outstanding
-        dist.destroy_process_group()
-        assert not optimizer._front.updater.outstanding
-    assert not dist.is_initialized()
+    try:
+        model, optimizer = jobs[0]
+        advance([(model, optimizer)], range(2))
+        with gradients_under_way(network, optimizer):
+            advance([(model, optimizer)], range(2, 3))
+            assert optimizer._front.updater.outstanding
+            dist.destroy_process_group()
+            assert not optimizer._front.updater.outstanding
+        assert not dist.is_initialized()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 @contextmanager
