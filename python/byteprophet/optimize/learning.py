@@ -11,6 +11,7 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
+from byteprophet.optimize.gradient_changes import ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
 from byteprophet.optimize.region_costs import measure_region_costs, modes_of
@@ -83,6 +84,8 @@ def _why_not(each: Pass, run: Run, jobs: Sequence[Job], budget_bytes: int | None
     """Why a pass cannot take part; None if it can."""
     if isinstance(each, OnlyWithLimit) and budget_bytes is None:
         return "it only pays with --memory-budget"
+    if isinstance(each, ChangesGradients) and budget_bytes is not None:
+        return "what memory its gradients take is not known, and --memory-budget limits it"
     if isinstance(each, NeedsRegionCosts):
         if not jobs:
             return _fused(run)

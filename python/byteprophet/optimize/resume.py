@@ -24,6 +24,7 @@ from byteprophet.job.strategy_file import (
     strategy_path,
     write_strategy,
 )
+from byteprophet.optimize.gradient_changes import with_changes_of
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import Computing
@@ -110,6 +111,12 @@ def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
         if changed is None:
             return None
         job = changed
+    casting = with_changes_of(
+        job, strategy.reduce_dtype, strategy.accumulation, [each.name for each in passes]
+    )
+    if casting is None:
+        return None
+    job = casting
     if strategy.runtime != BYTEPS:
         return with_strategy(job, strategy)
     if used.policy is None or job.policy is None:

@@ -68,6 +68,7 @@ class Gradients:
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Take over more parameters. Every rank must call this with the same names."""
         named_parameters = list(named_parameters)
+        self._sender.accept(named_parameters)
         known = [(slot.name, slot.parameter) for slot in self.slots.values()]
         self._synchroniser.declare_parameters([*known, *named_parameters])
         names = []

@@ -9,6 +9,7 @@ updates never take it.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.front import other_synchronisers
+from byteprophet.torch.front.cast import Cast
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.unsharding import Unsharding
 from byteprophet.torch.front.updates import Updater
@@ -49,6 +51,11 @@ class Sender:
         self._streams = own_streams.OwnStreams()
         self._begin = threading.Lock()
         self._between_iterations = True
+
+    def accept(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        """Raise ``UserError`` if gradients of these parameters cannot be sent as they are to be."""
+        if isinstance(self._compression, Cast):
+            self._compression.check(named)
 
     def submit(self, slot: Slot) -> Transfer:
         """Send the current gradient of ``slot``, or zeros if it has none."""
