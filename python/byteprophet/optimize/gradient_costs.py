@@ -1,8 +1,8 @@
 """What casting and keeping gradients takes on this host, per byte, measured once per process.
 
-One thread works, as in a rank whose cores are busy with other ranks, on tensors that are larger
-than most caches, as a model's gradients are together. The lower quartile of many rounds leaves out what
-other processes did meanwhile. torch is imported only if a pass asks.
+One thread works, as in a rank whose cores are busy with other ranks. It goes through more memory
+than most caches hold, tensor by tensor, as a job does with its gradients. The lower quartile of
+many rounds leaves out what other processes did meanwhile. torch is imported only if a pass asks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from byteprophet.job.strategy import BF16
 from byteprophet.order_statistics import quantile
 
-_ELEMENTS = 1 << 24
+_ELEMENTS, _TENSORS = 1 << 18, 64
 _ROUNDS = 15
 _QUARTILE = 0.25
 
@@ -26,13 +26,14 @@ def cast_ns_per_byte(reduce_dtype: str) -> float:
     """Casting float32 to ``reduce_dtype``, or back: the mean of both."""
     import torch
 
-    gradient = torch.ones(_ELEMENTS)
+    gradients = torch.ones(_TENSORS, _ELEMENTS)
     small = torch.bfloat16 if reduce_dtype == BF16 else torch.float16
 
     def both() -> None:
-        gradient.copy_(gradient.to(small))
+        for gradient in gradients:
+            gradient.copy_(gradient.to(small))
 
-    return _lowest_ns(both) / 2 / gradient.nbytes
+    return _lowest_ns(both) / 2 / gradients.nbytes
 
 
 @functools.cache
@@ -40,8 +41,13 @@ def keep_ns_per_byte() -> float:
     """Adding a gradient of float32 to another."""
     import torch
 
-    kept, gradient = torch.zeros(_ELEMENTS), torch.ones(_ELEMENTS)
-    return _lowest_ns(lambda: kept.add_(gradient)) / gradient.nbytes
+    kept, gradients = torch.ones(2, _TENSORS, _ELEMENTS)
+
+    def add() -> None:
+        for one, other in zip(kept, gradients, strict=True):
+            one.add_(other)
+
+    return _lowest_ns(add) / int(gradients.nbytes)
 
 
 def _lowest_ns(work: Callable[[], object]) -> float:

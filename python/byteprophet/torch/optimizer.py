@@ -87,6 +87,7 @@ def distribute(
     synchroniser: Synchroniser,
     settings: RuntimeSettings,
     between: BetweenSteps | None = None,
+    accumulation: int = 1,
 ) -> Optimizer:
     """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``."""
     base = type(optimizer)
@@ -107,7 +108,14 @@ def distribute(
     for other in live_fronts():
         other.release(parameters)
     front = Front(
-        base, compression, backward_passes_per_step, synchroniser, settings, separable, between
+        base,
+        compression,
+        backward_passes_per_step,
+        synchroniser,
+        settings,
+        separable,
+        between,
+        accumulation,
     )
     front.manage(named)
     stopping.register(front)
@@ -252,6 +260,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         synchroniser=synchroniser,
         settings=settings,
         between=between_steps(sync, synchroniser, settings, fusion, given),
+        accumulation=changes.accumulation,
     )
     if settings.region_costs:
         from byteprophet.torch.regions.probe import measure_and_end
