@@ -9,7 +9,8 @@ are late by as much. It casts the average back before its update.
 
 Accumulation: of N steps, only the last exchanges gradients. So an iteration here is N of the
 script's steps: a first forward pass that waits for updates, N - 1 backward and forward passes that
-wait for nothing, and a last backward pass.
+wait for nothing, and a last backward pass. The passes in between take what they took in the N - 1
+recorded iterations that follow. So what is late on one rank in one step evens out over N of them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def _accumulated(times: Times, steps: int, keep_ns: Int64Array) -> Times:
     backward_ns = np.maximum(times.backward_ns, times.ready_ns.max(axis=2))
     step_ns = times.forward_ns.sum(axis=2) + backward_ns + keep_ns.sum()
     forward_ns = times.forward_ns.copy()
-    forward_ns[..., -1] += (steps - 1) * step_ns
+    for later in range(1, steps):
+        forward_ns[..., -1] += np.roll(step_ns, -later, axis=1)
     return replace(times, forward_ns=forward_ns, passes=steps)
 
 
