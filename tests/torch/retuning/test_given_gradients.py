@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from byteprophet import schedulers
+from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
 from byteprophet.job.strategy_file import Used, read_given, write_strategy
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.observe import recording
+from byteprophet.timeline.read_events import load_run
+from byteprophet.timeline.tables import Kind
+from byteprophet.torch import Compression
+from byteprophet.torch.front.cast import Cast, changes_of, compression_of
+from byteprophet.torch.optimizer import Uncompressed
+from byteprophet.torch.sync import compressed
 
 WORKER = Path(__file__).with_name("gradients_worker.py")
 STEPS = 12
@@ -87,6 +96,73 @@ def test_without_servers_the_bits_are_those_of_plain_code(tmp_path: Path) -> Non
     assert exchanges == {
         "plain": 12, "bf16": 12, "sharded-fp16": 12, "four": 3, "clipped": 6, "both": 4
     }  # fmt: skip
+
+
+@pytest.mark.job
+def test_distributed_data_parallel_casts_as_the_hook_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = {"0.weight": 480, "0.bias": 80, "2.weight": 1600, "2.bias": 80}
+    sizes |= {"4.weight": 160, "4.bias": 8}
+    names = [*reversed(sizes)]
+    buckets = (Bucket(tuple(names[:3]), 0, 0), Bucket(tuple(names[3:]), 1, 1))
+    model = Model(tuple(Parameter(name, size) for name, size in sizes.items()))
+    write_strategy(
+        tmp_path / "given.json", Used(model, Strategy("ddp", buckets, reduce_dtype="bf16"), 0)
+    )
+    options = ["--servers", "0", "--record", "--strategy", "given.json"]
+    script = str(WORKER.with_name("ddp_gradients_script.py"))
+    assert run_cli(["run", *options, "--", sys.executable, script, str(tmp_path)]) == 0
+    for rank in (0, 1):
+        results = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert results["torch"] == results["by hand"]
+    (run,) = (tmp_path / "runs").iterdir()
+    job = measure_run(Run(run)).job
+    assert job.strategy.reduce_dtype == "bf16"
+    assert not job.strategy.reduce_fixed
+    assert job.model.size_bytes == 2 * sum(job.wire_bytes) == sum(sizes.values())
+    for events in load_run(run):
+        rows = events.rows[events.rows["kind"] == Kind.COLLECTIVE]
+        last = rows[rows["iteration"] == rows["iteration"].max()]
+        assert last["size_bytes"].sum() == sum(job.wire_bytes)
+
+
+def parameters(dtype: torch.dtype = torch.float32) -> list[tuple[str, torch.Tensor]]:
+    return [("a", torch.zeros(3)), ("b", torch.zeros(2, dtype=dtype))]
+
+
+def test_what_cannot_be_cast_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = among_ranks("allreduce", reduce_dtype="fp16")
+    for own in (Uncompressed, Compression.none, Compression.fp16):
+        cast = compression_of(given, own, "FILE")
+        assert isinstance(cast, Cast)
+        cast.check(parameters())
+        with pytest.raises(UserError, match=r"FILE: .* as fp16, but parameter 'b' is of torch.bfl"):
+            cast.check(parameters(torch.bfloat16))
+    bf16 = among_ranks("allreduce", reduce_dtype="bf16")
+    with pytest.raises(UserError, match="as bf16, but the script compresses them itself, with FP"):
+        compression_of(bf16, Compression.fp16, "FILE")
+    assert compression_of(None, Compression.fp16, "") is Compression.fp16
+    monkeypatch.setattr(compressed, "names", {"Gradient.a"})
+    with pytest.raises(UserError, match="the script compresses the gradient of 'a' itself"):
+        cast.check(parameters())
+
+
+def test_what_is_recorded_tells_what_the_script_does_itself() -> None:
+    class Other(Compression.fp16):  # type: ignore[misc, name-defined]
+        pass
+
+    tensors = [tensor for _, tensor in parameters()]
+    mixed = [tensor for _, tensor in parameters(torch.float64)]
+    given = among_ranks("allreduce", reduce_dtype="bf16", accumulation=2)
+    assert changes_of(None, Uncompressed, tensors) == Strategy()
+    assert changes_of(None, Compression.fp16, tensors) == Strategy(reduce_dtype="fp16")
+    assert changes_of(None, Other, tensors).reduce_fixed.endswith("itself, with Other")
+    assert (
+        changes_of(None, Uncompressed, mixed).reduce_fixed == "it has parameters of torch.float64"
+    )
+    assert changes_of(given, Uncompressed, tensors) == Strategy(reduce_dtype="bf16", accumulation=2)
 
 
 @pytest.mark.job
