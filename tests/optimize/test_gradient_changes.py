@@ -79,6 +79,17 @@ def test_what_a_script_does_itself_is_not_done_twice() -> None:
     assert kind_of(accumulated).iterations_ns(accumulated).min() > 0  # it can be replayed
 
 
+def test_reasons_are_told() -> None:
+    bf16, fp16, accumulation = ALL
+    job = random_job(3, 5)
+    assert [each.why_not(job) for each in ALL] == [None] * 3
+    assert bf16.why_not(job_of(RATE_BPS)) == "BytePS does not send gradients as bf16"
+    compressed = replace(job, strategy=replace(job.strategy, reduce_fixed="it compresses"))
+    assert fp16.why_not(compressed) == "it compresses"
+    ddp = replace(job, strategy=strategy_for(job, "ddp"))
+    assert "under the runtime ddp, gradients cannot be" in str(accumulation.why_not(ddp))
+
+
 def test_moves_lead_back() -> None:
     bf16, _, accumulation = ALL
     job = random_job(3, 5)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from byteprophet import schedulers
 from byteprophet.job import Job
+from byteprophet.job.strategy import BYTEPS
 from byteprophet.job.strategy_file import able_dtypes, may_accumulate
 from byteprophet.optimize.gradient_costs import cast_ns_per_byte, keep_ns_per_byte
 
@@ -18,10 +20,12 @@ ACCUMULATION = "accumulation"
 """The name of the pass that accumulates gradients."""
 
 
-class ChangesGradients:
-    """A base of passes that change gradients. What memory their jobs take is not known."""
+@runtime_checkable
+class ChangesGradients(Protocol):
+    """A pass that changes gradients. What memory its jobs take is not known."""
 
-    name: str
+    def why_not(self, job: Job) -> str | None:
+        """Why the gradients of ``job`` cannot be changed so; None if they can."""
 
 
 def cast_pass(reduce_dtype: str) -> str:
@@ -29,17 +33,16 @@ def cast_pass(reduce_dtype: str) -> str:
     return f"{reduce_dtype}-gradients"
 
 
-def may_cast(job: Job, reduce_dtype: str) -> bool:
-    """Whether the job's gradients, which travel as they are, could travel in ``reduce_dtype``.
-
-    ``stock`` uses BytePS' own optimizer, which knows no strategies.
-    """
+def why_not_cast(job: Job, reduce_dtype: str) -> str | None:
+    """Why the job's gradients could not travel in ``reduce_dtype``; None if they could."""
     strategy = job.strategy
-    return (
-        reduce_dtype in able_dtypes(strategy.runtime)
-        and not (strategy.reduce_dtype or strategy.reduce_fixed or strategy.fixed)
-        and not _is_stock(job)
-    )
+    if reduce_dtype not in able_dtypes(strategy.runtime):
+        if strategy.runtime == BYTEPS:
+            return f"BytePS does not send gradients as {reduce_dtype}"
+        return f"the runtime {strategy.runtime} takes no strategy"
+    if strategy.reduce_dtype:
+        return f"its gradients travel as {strategy.reduce_dtype}"
+    return strategy.reduce_fixed or strategy.fixed or _why_not_told(job)
 
 
 def was_cast_by_pass(job: Job, reduce_dtype: str) -> bool:
@@ -48,9 +51,13 @@ def was_cast_by_pass(job: Job, reduce_dtype: str) -> bool:
     return casts and job.strategy.reduce_dtype == reduce_dtype
 
 
-def may_accumulate_steps(job: Job) -> bool:
-    """Whether the job, which was recorded without accumulation, could have it."""
-    return may_accumulate(job.strategy.runtime) and job.times.passes == 1 and not _is_stock(job)
+def why_not_accumulate(job: Job) -> str | None:
+    """Why the job, as it was recorded, could not accumulate steps; None if it could."""
+    if not may_accumulate(job.strategy.runtime):
+        return f"under the runtime {job.strategy.runtime}, gradients cannot be accumulated"
+    if job.times.passes > 1:
+        return f"it was recorded with {job.times.passes} accumulated steps"
+    return _why_not_told(job)
 
 
 def with_reduce_dtype(job: Job, reduce_dtype: str) -> Job:
@@ -83,15 +90,17 @@ def with_changes_of(
     ``leave``: names of passes.
     """
     if reduce_dtype != job.strategy.reduce_dtype:
-        if cast_pass(reduce_dtype) not in leave or not may_cast(job, reduce_dtype):
+        if cast_pass(reduce_dtype) not in leave or why_not_cast(job, reduce_dtype):
             return None
         job = with_reduce_dtype(job, reduce_dtype)
     if accumulation != job.strategy.accumulation:
-        if ACCUMULATION not in leave or not may_accumulate_steps(job):
+        if ACCUMULATION not in leave or why_not_accumulate(job):
             return None
         job = with_accumulation(job, accumulation)
     return job
 
 
-def _is_stock(job: Job) -> bool:
-    return job.policy is not None and job.policy.name == schedulers.STOCK
+def _why_not_told(job: Job) -> str | None:
+    if job.policy is not None and job.policy.name == schedulers.STOCK:
+        return f"{schedulers.STOCK} uses BytePS' own optimizer, which takes no strategy"
+    return None

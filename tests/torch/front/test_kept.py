@@ -222,3 +222,17 @@ def test_ranks_that_may_have_changed_begin_anew(
         accumulate(plain, iteration)
     step_plain(plain, other)
     assert_equal(model, plain)
+
+
+def test_clipping_of_optimizers_that_differ_is_refused(attach: Attach, network: Any) -> None:
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    optimizers = [
+        attach(sgd(one), network, accumulation=2),
+        attach(sgd(other), network, named=[(f"other.{n}", p) for n, p in other.named_parameters()]),
+    ]
+    for model in (one, other):
+        model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(RuntimeError, match="clip_grad_norm_.. got gradients of several optimiz"):
+        clip_grad_norm_([*one.parameters(), *other.parameters()], 0.1)
+    for optimizer in optimizers:
+        optimizer.step()

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from byteprophet.job import Job
 from byteprophet.optimize.gradient_changes import (
     ACCUMULATION,
-    ChangesGradients,
-    may_accumulate_steps,
+    why_not_accumulate,
     with_accumulation,
 )
 from byteprophet.optimize.moves import Effect, Hints, Move
@@ -20,16 +19,20 @@ from byteprophet.optimize.moves import Effect, Hints, Move
 _STEPS = (1, 2, 4, 8)
 
 
-class Accumulation(ChangesGradients):
+class Accumulation:
     """Offers to exchange gradients in every second, fourth or eighth step only."""
 
     name = ACCUMULATION
     effect = Effect.LOSSY
     why = "Gradients of several steps travel once, so that most steps wait for nothing."
 
+    def why_not(self, job: Job) -> str | None:
+        """Why steps of ``job`` cannot be accumulated; None if they can."""
+        return why_not_accumulate(job)
+
     def starts(self, job: Job) -> Iterator[Move]:
         """All numbers of steps."""
-        if may_accumulate_steps(job):
+        if self.why_not(job) is None:
             for steps in _STEPS:
                 if steps != job.strategy.accumulation:
                     yield _move(job, steps)
@@ -37,7 +40,7 @@ class Accumulation(ChangesGradients):
     def moves(self, job: Job, hints: Hints) -> Iterator[Move]:
         """The next larger and the next smaller number."""
         now = job.strategy.accumulation
-        if may_accumulate_steps(job) and now in _STEPS:
+        if self.why_not(job) is None and now in _STEPS:
             place = _STEPS.index(now)
             for steps in (*_STEPS[place + 1 : place + 2], *_STEPS[max(0, place - 1) : place]):
                 yield _move(job, steps)

@@ -13,24 +13,27 @@ from collections.abc import Iterator
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16, FP16
 from byteprophet.optimize.gradient_changes import (
-    ChangesGradients,
     cast_pass,
-    may_cast,
     was_cast_by_pass,
+    why_not_cast,
     with_reduce_dtype,
 )
 from byteprophet.optimize.moves import Effect, Hints, Move
 
 
-class _HalfGradients(ChangesGradients):
+class _HalfGradients:
     """Turns the smaller type on, and off again."""
 
     effect = Effect.LOSSY
     reduce_dtype: str
 
+    def why_not(self, job: Job) -> str | None:
+        """Why gradients of ``job`` cannot travel in the smaller type; None if they can."""
+        return why_not_cast(job, self.reduce_dtype)
+
     def starts(self, job: Job) -> Iterator[Move]:
         """Gradients in the smaller type."""
-        if may_cast(job, self.reduce_dtype):
+        if self.why_not(job) is None:
             yield Move(
                 f"gradients as {self.reduce_dtype}", with_reduce_dtype(job, self.reduce_dtype)
             )

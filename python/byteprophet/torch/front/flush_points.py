@@ -124,7 +124,13 @@ def _clipping(
     @functools.wraps(function)
     def flushed(parameters: Tensor | Iterable[Tensor], *args: Any, **kwargs: Any) -> Any:
         known = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        if any(front.keeps and front.manages(known) for front in live_fronts()):
+        keeping = {front.keeps for front in live_fronts() if front.manages(known)}
+        if len(keeping) > 1:
+            raise RuntimeError(
+                f"byteprophet: {function.__name__}() got gradients of several optimizers, of which "
+                "only some exchange them in this step: call it for each optimizer"
+            )
+        if True in keeping:
             return unclipped(known, *args, **kwargs)
         for front in live_fronts():
             if front.shards_all(known):
