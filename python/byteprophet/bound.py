@@ -28,17 +28,25 @@ import numpy as np
 
 from byteprophet import _core
 from byteprophet.job import Job
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.strategy import BYTEPS
 from byteprophet.job.times import Int64Array
 
 
 def bound_ns(job: Job) -> int:
-    """The shortest iteration of the slowest worker, at the medians of its times."""
-    if job.strategy.runtime == BYTEPS:
-        return _served_ns(job)
+    """The shortest iteration of the slowest worker, at the medians of its times.
+
+    If gradients are accumulated, it is the time of one of the steps.
+    """
+    job = as_executed(job)
+    all_steps_ns = _served_ns(job) if job.strategy.runtime == BYTEPS else _among_ranks_ns(job)
+    return all_steps_ns // job.strategy.accumulation
+
+
+def _among_ranks_ns(job: Job) -> int:
     medians = [job.times.medians(worker) for worker in range(job.workers)]
     return all_reduce_bound_ns(
-        job.model.sizes_bytes,
+        job.wire_bytes,
         np.array([np.minimum(ready_ns, end_ns) for _, ready_ns, end_ns, _ in medians]),
         np.array([forward_ns for forward_ns, _, _, _ in medians]),
         [backward_ns for _, _, backward_ns, _ in medians],
@@ -56,7 +64,7 @@ def _served_ns(job: Job) -> int:
         forward_ns, ready_ns, backward_ns, _ = job.times.medians(worker)
         bounds_ns.append(
             _core.iteration_bound_ns(
-                job.model.sizes_bytes,
+                job.wire_bytes,
                 np.minimum(ready_ns, backward_ns).tolist(),
                 forward_ns.tolist(),
                 backward_ns=backward_ns,

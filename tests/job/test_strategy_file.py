@@ -35,12 +35,15 @@ SERVED = Used(
 )
 KEYS = (Keys("b", 4096), Keys("a", 0, (1,)), Keys("c", 8192, (2, 0)))
 PLACED = replace(SERVED, strategy=replace(SERVED.strategy, keys=KEYS))
+CAST = replace(BUCKETED, strategy=replace(BUCKETED.strategy, reduce_dtype="bf16", accumulation=4))
+SERVED_CAST = replace(SERVED, strategy=replace(SERVED.strategy, reduce_dtype="fp16"))
+FIXED = replace(SERVED, strategy=replace(SERVED.strategy, reduce_fixed="why", accumulation=2))
 
 
 @pytest.mark.parametrize(
     "used",
-    [BUCKETED, OWNED, SERVED, PLACED],
-    ids=["buckets", "owners", "servers", "keys"],
+    [BUCKETED, OWNED, SERVED, PLACED, CAST, SERVED_CAST, FIXED],
+    ids=["buckets", "owners", "servers", "keys", "cast", "served-cast", "fixed"],
 )
 def test_what_is_written_is_read(used: Used, tmp_path: Path) -> None:
     write_strategy(tmp_path / "strategy.json", used)
@@ -57,6 +60,9 @@ def test_digests_tell_strategies_apart_and_not_when_they_were_used() -> None:
         OWNED,
         SERVED,
         PLACED,
+        CAST,
+        replace(CAST, strategy=replace(CAST.strategy, accumulation=2)),
+        SERVED_CAST,
         replace(PLACED, strategy=replace(PLACED.strategy, keys=KEYS[:2])),
         replace(SERVED, policy=Policy("fifo", {})),
     ]
@@ -124,6 +130,28 @@ def test_wrong_keys_are_named(keys: dict[str, Any], said: str, tmp_path: Path) -
     write_strategy(path, BUCKETED)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"keys": data["keys"][:1]}))
     with pytest.raises(UserError, match="keys: only a job with servers has any"):
+        read_strategy_file(path)
+
+
+@pytest.mark.parametrize(
+    ("used", "change", "said"),
+    [
+        (BUCKETED, {"reduce_dtype": "int8"}, "under 'dear' it must be one of bf16, fp16, or left"),
+        (SERVED, {"reduce_dtype": "bf16"}, "'bf16': under 'byteps' it must be one of fp16, or"),
+        (BUCKETED, {"runtime": "fsdp2", "reduce_dtype": "bf16"}, "'fsdp2' it must be left out"),
+        (BUCKETED, {"reduce_fixed": 1}, "reduce_fixed must be text"),
+        (BUCKETED, {"accumulation": 0}, "accumulation: must be an integer from 1 to 1024"),
+        (BUCKETED, {"accumulation": True}, "accumulation: must be an integer from 1 to 1024"),
+        (BUCKETED, {"runtime": "ddp", "accumulation": 2}, "accumulation: 'ddp' has none; byteps, "),
+    ],
+)
+def test_wrong_changes_of_gradients_are_named(
+    used: Used, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "strategy.json"
+    write_strategy(path, used)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=said):
         read_strategy_file(path)
 
 

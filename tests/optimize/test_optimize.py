@@ -105,7 +105,7 @@ def test_a_job_with_one_bucket_gains(
         (["--rounds", "0"], "--rounds 0: must be at least 1"),
         (
             ["--pass", "magic"],
-            "pass 'magic': choose of bf16, compile, owners, placement, policy, recompute",
+            "pass 'magic': choose of accumulation, bf16, bf16-gradients, compile, fp16-gradients, ",
         ),
         ([], "there is no such run directory"),
     ],

@@ -40,7 +40,12 @@ def test_what_does_not_fit_is_refused() -> None:
         (
             mesh,
             replace(of_mesh, strategy=replace(mesh.strategy, regions=(Region(("in",), True),))),
-            "computes otherwise than in the recorded job",
+            "regions differs from the recorded job",
+        ),
+        (
+            mesh,
+            replace(of_mesh, strategy=replace(mesh.strategy, reduce_dtype="bf16")),
+            "reduce_dtype differs from the recorded job",
         ),
     ):
         with pytest.raises(UserError, match=says):

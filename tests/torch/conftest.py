@@ -212,6 +212,7 @@ def attach(
     model: torch.nn.Module | None = None,
     fusion_bytes: int = 0,
     compressed: Collection[str] = (),
+    accumulation: int = 1,
 ) -> Any:
     member: Any = network.rank(rank)
     if fusion_bytes:
@@ -225,6 +226,7 @@ def attach(
         separable=separable,
         synchroniser=member,
         settings=RuntimeSettings(overlap=overlap, timeout_s=timeout_s),
+        accumulation=accumulation,
     )
 
 

@@ -19,6 +19,7 @@ from byteprophet.allreduce.order import RUNTIMES, dear
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Job, Strategy
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.strategy import DDP, DEAR, DEAR_PLANNED, FSDP2, OURS, WFBP
 
 MESSAGE_NS = 100_000
@@ -38,14 +39,17 @@ _UNKNOWN_BPS = 10**15  # a link so fast that only messages cost
 
 
 def timing_of(job: Job, message_cost_ns: int = MESSAGE_NS) -> Timing:
-    """The timing of ``job`` that the planner uses."""
+    """The timing of ``job`` that the planner uses. Sizes are those on the wire."""
+    job = as_executed(job)
     worker = int(np.argmax(np.median(job.times.backward_ns, axis=1)))
     forward_ns, ready_ns, _, _ = job.times.medians(worker)
     rates_bps = [host.slower_bps or _UNKNOWN_BPS for host in job.cluster.workers]
     link = Link.of_ranks(rates_bps, message_cost_ns, job.strategy.owners)
     parameters = tuple(
-        Parameter(each.name, max(1, each.size_bytes), int(ready), int(forward))
-        for each, ready, forward in zip(job.model.parameters, ready_ns, forward_ns, strict=True)
+        Parameter(name, max(1, size_bytes), int(ready), int(forward))
+        for name, size_bytes, ready, forward in zip(
+            job.model.names, job.wire_bytes, ready_ns, forward_ns, strict=True
+        )
     )
     return Timing(parameters, int(ready_ns.max()), link)
 
@@ -56,6 +60,8 @@ def strategy_for(job: Job, runtime: str, bucket_bytes: int = 0) -> Strategy:
     Buckets have ``bucket_bytes``, or, if that is 0, are planned by the runtime. DDP and FSDP2 do
     not plan; they use 1 MiB. Raises ``UserError`` if the runtime is unknown.
     """
+    if bucket_bytes or runtime in (DDP, FSDP2):  # limits are for gradients in their own type
+        job = replace(job, strategy=replace(job.strategy, reduce_dtype=""))
     if runtime == WFBP:
         timing = timing_of(job, WFBP_MESSAGE_NS)
         groups = fixed_size(timing, bucket_bytes) if bucket_bytes else merged_gradient(timing)

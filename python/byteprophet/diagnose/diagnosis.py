@@ -91,10 +91,15 @@ def diagnose(source: Run) -> Diagnosis:
         stragglers=stragglers(run),
         gradients=[gradients(run, worker, found) for worker in range(len(run.workers))],
         facts=facts(source.directory, run, paced),
-        bound_ns=prediction.bound_ns if prediction else paced_bound_ns(run, paced),
+        bound_ns=_all_steps_ns(prediction) if prediction else paced_bound_ns(run, paced),
         prediction=prediction,
         not_predicted=not_predicted,
     )
+
+
+def _all_steps_ns(prediction: Prediction) -> int:
+    """The bound of a recorded iteration, which has all steps that share an update."""
+    return prediction.bound_ns * prediction.job.strategy.accumulation
 
 
 def _prediction(source: Run, run: Recorded) -> tuple[Prediction | None, str]:

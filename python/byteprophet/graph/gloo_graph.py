@@ -25,6 +25,7 @@ from byteprophet.graph.builder import GraphBuilder
 from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, Graph, Int64Array
 from byteprophet.job import Job
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.strategy import FSDP2
 
 # Strict priority with a limited number in flight, which is how gloo's threads take collectives.
@@ -67,7 +68,7 @@ def chunk_bytes(bucket_bytes: int, ranks: int) -> Int64Array:
 
 def build(job: Job) -> GlooGraph:
     """Build the graph of ``job``, which runs under DDP, WFBP or FSDP2."""
-    return _Build(job).run()
+    return _Build(as_executed(job)).run()
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class _Build:
 
     def _collectives(self) -> list[_Collective]:
         """The collectives, in the order in which ranks start them."""
-        sizes = np.array(self.job.model.sizes_bytes)
+        sizes = np.array(self.job.wire_bytes)
         bucket_bytes = [int(sizes[members].sum()) for members in self.members]
         numbered = [*enumerate(bucket_bytes)]
         if not self.fsdp:

@@ -13,7 +13,8 @@
   frames of all other ranks have arrived and this rank's own gradients are ready.
 - If a bucket is not sharded, its gradients are all-gathered as soon as its shards are averaged, and
   every rank updates all its parameters after ``step()``. If it is sharded, its parameters are
-  all-gathered after each rank has updated its shard.
+  all-gathered after each rank has updated its shard. Gradients travel in the type that the strategy
+  says, parameters in their own.
 - A layer of the next forward pass waits only for its own parameters.
 """
 
@@ -29,6 +30,7 @@ from byteprophet.graph.builder import GraphBuilder
 from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, Graph, Int64Array
 from byteprophet.job import Job
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.owners import Owners
 
 FRAME_BYTES = 256 << 10  # native/exchange looks for more urgent data after each frame
@@ -66,7 +68,7 @@ class MeshGraph:
 
 def build(job: Job) -> MeshGraph:
     """Build the graph of ``job``, which has buckets."""
-    return _Build(job).run()
+    return _Build(as_executed(job)).run()
 
 
 class _Frames(NamedTuple):
@@ -128,13 +130,10 @@ class _Build:
         self.reduce_place = np.array([number[bucket.reduce_place] for bucket in buckets])
         self.gather_place = np.array([number[bucket.gather_place] for bucket in buckets])
         self.places = len(places)
-        sizes = np.array(job.model.sizes_bytes)
-        owners = Owners.of(job.strategy.owners, ranks)
-        self.shard_bytes = np.array(  # (B, W)
-            [owners.sizes(int(sizes[members].sum())) for members in self.members]
-        )
-        self.scatter = self._frames(by_sender=False)
-        self.gather = self._frames(by_sender=True)
+        gradients, sizes = np.array(job.wire_bytes), np.array(job.model.sizes_bytes)
+        gathered = np.where(self.sharded[self.bucket], sizes[self.member], gradients[self.member])
+        self.scatter = self._frames(self._shard_bytes(gradients[self.member]), by_sender=False)
+        self.gather = self._frames(self._shard_bytes(gathered), by_sender=True)
         shape = (ranks, job.iterations)
         self.blocks = {
             **{name: np.zeros(shape, np.int64) for name in ("begin", "end")},
@@ -153,8 +152,15 @@ class _Build:
             self._finish(iteration, steps)
         return MeshGraph(self.graph.freeze(), **self.blocks)
 
-    def _frames(self, *, by_sender: bool) -> _Frames:
-        """The frames with which each rank sends shards to each other rank.
+    def _shard_bytes(self, size_bytes: Int64Array) -> Int64Array:
+        """The sizes of all ranks' shards (B, W) of buckets with members of ``size_bytes``."""
+        owners = Owners.of(self.job.strategy.owners, self.job.workers)
+        bucket_bytes = np.zeros(len(self.members), np.int64)
+        np.add.at(bucket_bytes, self.bucket, size_bytes)
+        return np.array([owners.sizes(each) for each in bucket_bytes.tolist()])
+
+    def _frames(self, shard_bytes: Int64Array, *, by_sender: bool) -> _Frames:
+        """The frames with which each rank sends shards (B, W) to each other rank.
 
         With ``by_sender``, these are the sender's own shards (all-gather), otherwise the receiver's
         (reduce-scatter).
@@ -164,7 +170,7 @@ class _Build:
         bucket = np.repeat(np.arange(len(self.members)), len(pairs))
         sender = np.tile([s for s, _ in pairs], len(self.members)).astype(np.int64)
         receiver = np.tile([r for _, r in pairs], len(self.members)).astype(np.int64)
-        message_bytes = self.shard_bytes[bucket, sender if by_sender else receiver]
+        message_bytes = shard_bytes[bucket, sender if by_sender else receiver]
         bucket, sender, receiver, message_bytes = (
             each[message_bytes > 0] for each in (bucket, sender, receiver, message_bytes)
         )

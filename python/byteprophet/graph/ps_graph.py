@@ -37,6 +37,7 @@ from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, Graph, Int64Array
 from byteprophet.graph.ps_devices import PsDevices
 from byteprophet.job import Job
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.partitions import Partitions, partitions_of_job
 from byteprophet.schedulers import STOCK
 
@@ -88,7 +89,7 @@ class PsGraph:
 
 def build(job: Job) -> PsGraph:
     """Build the graph of ``job``. Raises ``UserError`` if the job is invalid or too large."""
-    return _Build(job).run()
+    return _Build(as_executed(job)).run()
 
 
 def _check_extent(job: Job, partitions: int) -> None:

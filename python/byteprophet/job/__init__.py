@@ -7,6 +7,9 @@
     Policy    the scheduler in front of pushes, with its settings
     Job       all five
 
+``as_executed.py`` turns a job's times into those under its strategy, which casts and keeps
+gradients.
+
 A job may be measured (``measure/``), read from a workload, or assumed. Changing one is asking
 "what if". Nothing here computes anything, and nothing here imports another room.
 """

@@ -42,6 +42,10 @@ class Costs:
 
     ``delay_ns``: one way, from the end of a message to when its receiver goes on.
     ``message_cost_ns``: time of the sender's link, per message with bytes.
+    ``cast_ns_per_byte``: what a worker takes to cast a gradient to the type in which it travels,
+    and again to cast the average back, if the job's times do not have that already.
+    ``keep_ns_per_byte``: what it takes to add a gradient to one that is kept, likewise. Both are
+    per byte of the gradient in its own type.
 
     Without servers. ``collectives_at_once``: gloo's threads in PyTorch, each of which works on one
     collective. ``host_ns_per_byte``: what a byte takes beside its time on the link, since hosts add
@@ -61,6 +65,8 @@ class Costs:
 
     delay_ns: int = 0
     message_cost_ns: int = 0
+    cast_ns_per_byte: float = 0.0
+    keep_ns_per_byte: float = 0.0
     collectives_at_once: int = 2
     host_ns_per_byte: float = 0.0
     start_lag_ns: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from byteprophet.job.cluster import Cluster
 from byteprophet.job.model import Model
@@ -44,6 +45,14 @@ class Job:
         if self.policy is None:
             raise ValueError(f"runtime {self.strategy.runtime!r} has no push policy")
         return self.policy
+
+    @cached_property
+    def wire_bytes(self) -> tuple[int, ...]:
+        """The sizes in which the gradients travel, in forward order."""
+        sizes_bytes = self.model.sizes_bytes
+        if not self.strategy.reduce_dtype:
+            return sizes_bytes
+        return tuple(size_bytes // 2 for size_bytes in sizes_bytes)
 
     @property
     def workers(self) -> int:

@@ -11,8 +11,8 @@ from functools import cached_property
 class Parameter:
     """One parameter tensor.
 
-    ``size_bytes`` is the size of its gradient on the wire, uncompressed. ``layer`` names the module
-    that owns it; "" where that is not known.
+    ``size_bytes`` is the size of its gradient in its own type (``Job.wire_bytes``: on the wire).
+    ``layer`` names the module that owns it; "" where that is not known.
     """
 
     name: str

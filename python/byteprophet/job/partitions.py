@@ -39,7 +39,7 @@ class Partitions:
 
 
 def partitions_of_job(job: Job) -> Partitions:
-    """The partitions of a job with servers, as its strategy cuts and places them.
+    """The partitions of a job with servers, as its strategy cuts and places them on the wire.
 
     Raises ``UserError`` where ``partitions_of`` does.
     """
@@ -47,7 +47,7 @@ def partitions_of_job(job: Job) -> Partitions:
     keys = {each.tensor: each for each in strategy.keys}
     own = [(place, keys[name]) for place, name in enumerate(job.model.names) if name in keys]
     return partitions_of(
-        job.model.sizes_bytes,
+        job.wire_bytes,
         strategy.partition_bytes,
         job.servers,
         strategy.numbers,

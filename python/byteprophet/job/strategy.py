@@ -62,6 +62,10 @@ class Region:
 
 EAGER, COMPILED, RECOMPUTED, BF16 = "eager", "compiled", "recomputed", "bf16"
 
+FP16 = "fp16"
+REDUCE_DTYPES = (BF16, FP16)
+"""Types in which gradients of type float32 may travel. Both take half as many bytes."""
+
 
 @dataclass(frozen=True)
 class Strategy:
@@ -77,6 +81,12 @@ class Strategy:
     ``regions``: modules that run as one; all others run as the script calls them. ``autocast``: the
     model computes in bfloat16 where torch's autocast says so. ``fixed`` says why the runtime could
     not be given other buckets; "" if it could.
+
+    ``reduce_dtype``: gradients of float32 travel, and are summed, in this type, one of
+    ``REDUCE_DTYPES``; parameters and updates keep theirs. "": gradients travel as they are.
+    ``reduce_fixed`` says why they could not be given another type; "" if they could.
+    ``accumulation``: of so many calls of ``step()``, only the last exchanges gradients and updates,
+    by the mean of the gradients of all of them.
     """
 
     runtime: str = BYTEPS
@@ -89,13 +99,21 @@ class Strategy:
     autocast: bool = False
     fixed: str = ""
     owners: tuple[int, ...] = ()
+    reduce_dtype: str = ""
+    reduce_fixed: str = ""
+    accumulation: int = 1
 
     @property
     def is_told_to_workers(self) -> bool:
         """Whether a job with servers must know more of it than its policy and partition size."""
-        return self.changes_model or bool(self.keys)
+        return self.changes_model or self.changes_gradients or bool(self.keys)
 
     @property
     def changes_model(self) -> bool:
         """Whether the model computes otherwise than the script says."""
         return bool(self.regions) or self.autocast
+
+    @property
+    def changes_gradients(self) -> bool:
+        """Whether updates are made by other gradients than those that the script computes."""
+        return bool(self.reduce_dtype) or self.accumulation > 1

@@ -23,8 +23,10 @@ from byteprophet.job.strategy import (
     BF16,
     BYTEPS,
     DDP,
+    FP16,
     FSDP2,
     OURS,
+    REDUCE_DTYPES,
     WFBP,
     Bucket,
     Keys,
@@ -37,6 +39,7 @@ from byteprophet.whole_files import write_whole
 SCHEMA = 1
 _RUNTIMES = (BYTEPS, DDP, WFBP, FSDP2, *OURS)
 _MOST = 1 << 50
+MOST_ACCUMULATION = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,12 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["fixed"] = strategy.fixed
     if strategy.owners:
         data["owners"] = list(strategy.owners)
+    if strategy.reduce_dtype:
+        data["reduce_dtype"] = strategy.reduce_dtype
+    if strategy.reduce_fixed:
+        data["reduce_fixed"] = strategy.reduce_fixed
+    if strategy.accumulation > 1:
+        data["accumulation"] = strategy.accumulation
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
     if policy is not None:
@@ -120,6 +129,30 @@ def read_strategy_file(path: Path) -> Used:
         return _used(read_json(path))
     except (ValueError, UserError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def read_given(run_directory: Path) -> Used | None:
+    """The strategy that a job with servers was given, if it changes gradients; None: none such.
+
+    ``UserError`` names the file and the field that is wrong.
+    """
+    path = strategy_path(run_directory)
+    return read_strategy_file(path) if path.exists() else None
+
+
+def able_dtypes(runtime: str) -> tuple[str, ...]:
+    """The types in which gradients may travel under ``runtime``.
+
+    BytePS sends bfloat16 as float32. FSDP2 and WFBP take no strategies.
+    """
+    if runtime == BYTEPS:
+        return (FP16,)
+    return REDUCE_DTYPES if runtime in (DDP, *OURS) else ()
+
+
+def may_accumulate(runtime: str) -> bool:
+    """Whether a strategy may accumulate gradients under ``runtime``."""
+    return runtime in (BYTEPS, *OURS)
 
 
 def check_servers(path: str, strategy: Strategy, servers: int) -> None:
@@ -171,6 +204,8 @@ def _used(data: Any) -> Used:
         raise ValueError(f"autocast: must be {BF16!r}, or left out")
     autocast = "autocast" in data
     owners = _owners(data, runtime)
+    reduce_dtype, accumulation = _reduce_dtype(data, runtime), _accumulation(data, runtime)
+    reduce_fixed = _text({"reduce_fixed": "", **data}, "strategy", "reduce_fixed")
     keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
     named = [each.tensor for each in keys]
     if len(set(named)) != len(named) or not set(named) <= set(model.names):
@@ -187,13 +222,22 @@ def _used(data: Any) -> Used:
             autocast=autocast,
             fixed=fixed,
             owners=owners,
+            reduce_dtype=reduce_dtype,
+            reduce_fixed=reduce_fixed,
+            accumulation=accumulation,
         )
         return Used(model, strategy, since)
     if buckets:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
     strategy = Strategy(
-        partition_bytes=partition_bytes, keys=keys, regions=regions, autocast=autocast
+        partition_bytes=partition_bytes,
+        keys=keys,
+        regions=regions,
+        autocast=autocast,
+        reduce_dtype=reduce_dtype,
+        reduce_fixed=reduce_fixed,
+        accumulation=accumulation,
     )
     servers = _count({"servers": 0, **data}, "strategy", "servers")
     return Used(model, strategy, since, _policy(data), servers)
@@ -207,6 +251,27 @@ def _owners(data: dict[str, Any], runtime: str) -> tuple[int, ...]:
         raise ValueError(f"owners: {runtime!r} has none; {', '.join(OURS)} have")
     check_weights(tuple(owners))
     return tuple(owners)
+
+
+def _reduce_dtype(data: dict[str, Any], runtime: str) -> str:
+    if "reduce_dtype" not in data:
+        return ""
+    able = able_dtypes(runtime)
+    if data["reduce_dtype"] not in able:
+        choice = f"must be one of {', '.join(able)}, or left out" if able else "must be left out"
+        raise ValueError(
+            f"reduce_dtype {str(data['reduce_dtype'])[:40]!r}: under {runtime!r} it {choice}"
+        )
+    return str(data["reduce_dtype"])
+
+
+def _accumulation(data: dict[str, Any], runtime: str) -> int:
+    steps = data.get("accumulation", 1)
+    if type(steps) is not int or not 1 <= steps <= MOST_ACCUMULATION:
+        raise ValueError(f"accumulation: must be an integer from 1 to {MOST_ACCUMULATION}")
+    if steps > 1 and not may_accumulate(runtime):
+        raise ValueError(f"accumulation: {runtime!r} has none; {', '.join((BYTEPS, *OURS))} have")
+    return steps
 
 
 def _keys(row: dict[str, Any]) -> Keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,18 @@ class Times:
     next one. ``ready_ns`` (W, I, P): when the gradient of p is complete, from the start of the
     backward pass. ``backward_ns`` (W, I): from there to the start of the next iteration.
     ``update_ns`` (W, I, P): the optimizer's update of p, or of this worker's shard of p.
+
+    ``passes``: how many forward and backward passes an iteration has. ``ready_ns`` and
+    ``backward_ns`` are those of the last one. All that lies between the first forward pass and the
+    last backward pass is part of the ``forward_ns`` of the last parameter, because the first
+    forward pass alone waits for updates.
     """
 
     forward_ns: Int64Array
     ready_ns: Int64Array
     backward_ns: Int64Array
     update_ns: Int64Array
+    passes: int = 1
 
     def __post_init__(self) -> None:
         shape = self.forward_ns.shape
@@ -80,9 +86,10 @@ class Times:
         return forward_ns, ready_ns, int(np.median(self.backward_ns[worker])), update_ns
 
     def _each(self, change: Callable[[Int64Array], Int64Array]) -> Times:
-        return Times(
-            change(self.forward_ns),
-            change(self.ready_ns),
-            change(self.backward_ns),
-            change(self.update_ns),
+        return replace(
+            self,
+            forward_ns=change(self.forward_ns),
+            ready_ns=change(self.ready_ns),
+            backward_ns=change(self.backward_ns),
+            update_ns=change(self.update_ns),
         )

@@ -56,7 +56,8 @@ def measure_collectives(
     start_lag_ns, update_lag_ns = _lags_ns(spans, operations, numbers, used)
     costs = replace(cluster.costs, start_lag_ns=start_lag_ns, update_lag_ns=update_lag_ns)
     cluster = replace(cluster, costs=costs)
-    job = Job(used.model, times_of(computed), cluster, used.strategy)
+    times = times_of(computed, used.strategy.accumulation)
+    job = Job(used.model, times, cluster, used.strategy)
     return job, stacked(computed, "start_ns")
 
 

@@ -2,7 +2,8 @@
 
 forward   from the end of the previous layer to the end of this one, without waits; the script's own
           work between two layers counts as part of the second one. A layer's time belongs to the
-          last of its parameters, because the layer runs once all of them are there
+          last of its parameters, because the layer runs once all of them are there. What happens
+          between the first backward pass and the last belongs to the last parameter (``Times``)
 ready     from the end of the forward pass to the end of the parameter's BACKWARD
 backward  from the end of the forward pass to the start of the next iteration, without waits
 update    the parameter's UPDATE, by the updater's thread
@@ -54,8 +55,12 @@ class Computation:
         times_ns = [since_ns, *forward["end_ns"].tolist(), end_ns]
         *forward_ns, self.backward_ns[at] = self._waits.worked_ns(times_ns)
         since_ns = times_ns[-2]
-        for name, each_ns in zip(forward["name"].tolist(), forward_ns, strict=True):
-            self.forward_ns[at, max(0, self._layer[name])] += each_ns
+        ends_ns, first_ns = forward["end_ns"].tolist(), first_gradient_ns(spans)
+        for name, until_ns, each_ns in zip(
+            forward["name"].tolist(), ends_ns, forward_ns, strict=True
+        ):
+            place = max(0, self._layer[name]) if until_ns <= first_ns else -1
+            self.forward_ns[at, place] += each_ns
         self._take_gradients(at, spans, since_ns)
         updates = spans[spans["kind"] == Kind.UPDATE]
         took_ns = updates["end_ns"] - updates["begin_ns"]
@@ -83,6 +88,12 @@ class Computation:
             if size_bytes:
                 self.ready_ns[at, together] = max(0, end_ns - since_ns)
                 together.clear()
+
+
+def first_gradient_ns(spans: Rows) -> int:
+    """When the first gradient of an iteration was there. What runs later needs no update."""
+    ends_ns = spans["end_ns"][spans["kind"] == Kind.BACKWARD]
+    return int(ends_ns.min(initial=_LATEST_NS))
 
 
 class Waits:
@@ -138,11 +149,12 @@ def stacked(computations: Sequence[Computation], name: str) -> Int64Array:
     return np.stack([getattr(computation, name) for computation in computations])
 
 
-def times_of(computations: Sequence[Computation]) -> Times:
-    """The times of a job whose workers computed so."""
+def times_of(computations: Sequence[Computation], passes: int = 1) -> Times:
+    """The times of a job whose workers computed so, with ``passes`` passes in an iteration."""
     return Times(
         forward_ns=stacked(computations, "forward_ns"),
         ready_ns=stacked(computations, "ready_ns"),
         backward_ns=stacked(computations, "backward_ns"),
         update_ns=stacked(computations, "update_ns"),
+        passes=passes,
     )

@@ -27,7 +27,7 @@ def measure_parameters(run: Run, job: Job) -> tuple[Model, Times]:
     if not numbers:
         raise run.refusal(UserError("no iteration was recorded completely"))
     names = [name for tensor in job.model.names for name in run.fused.of(tensor)]
-    sizes_bytes = _sizes_bytes(spans[0])
+    sizes_bytes = gradient_sizes_bytes(spans[0])
     unknown = [name for name in names if name not in sizes_bytes]
     if unknown:
         raise run.refusal(UserError(f"has no size of the gradient of {unknown[0]!r}"))
@@ -36,7 +36,8 @@ def measure_parameters(run: Run, job: Job) -> tuple[Model, Times]:
     return Model(tuple(Parameter(name, sizes_bytes[name]) for name in names)), times_of(computed)
 
 
-def _sizes_bytes(spans: Events) -> dict[str, int]:
+def gradient_sizes_bytes(spans: Events) -> dict[str, int]:
+    """The sizes of a worker's gradients in their own type, by parameter."""
     rows = spans.rows[spans.rows["kind"] == Kind.BACKWARD]
     sized = rows[rows["size_bytes"] > 0][["name", "size_bytes"]].tolist()
     return {spans.names[name]: size_bytes for name, size_bytes in sized}

@@ -30,8 +30,9 @@ from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.times import Int64Array
-from byteprophet.measure.computation import Waits
+from byteprophet.measure.computation import Waits, first_gradient_ns
 from byteprophet.measure.network import measure_network
+from byteprophet.measure.parameters import gradient_sizes_bytes
 from byteprophet.measure.run import Run
 from byteprophet.measure.settings import Told, read_told
 from byteprophet.measure.tensors import (
@@ -52,6 +53,8 @@ from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 class Measured:
     """A measured job. ``start_ns``: starts of iterations, shape (workers, iterations + 1).
 
+    If the job accumulates gradients, an iteration is as many of the script's steps.
+
     ``settled_from``: 0-based index of the first iteration that ran with the settings of ``job``.
     """
 
@@ -61,9 +64,9 @@ class Measured:
 
     @property
     def iteration_ns(self) -> Int64Array:
-        """The slowest worker's time of each iteration, shape (iterations,)."""
+        """The slowest worker's time of a step in each iteration, shape (iterations,)."""
         slowest: Int64Array = np.diff(self.start_ns, axis=1).max(axis=0)
-        return slowest
+        return slowest // self.job.strategy.accumulation
 
 
 def measure_run(run: Run) -> Measured:
@@ -79,7 +82,12 @@ def measure_run(run: Run) -> Measured:
             used = read_strategy(run.directory)
             measured = Measured(*measure_all_reduce(events, config, used))
         else:
-            measured = measure(events, config, read_told(run.directory), run.fused)
+            from byteprophet.job.strategy_file import read_given
+
+            given = read_given(run.directory)
+            strategy = Strategy() if given is None else given.strategy
+            told = read_told(run.directory)
+            measured = measure(events, config, told, run.fused, strategy)
     except UserError as error:
         raise run.refusal(error) from None
     warn_of_clocks(run.aligned)
@@ -91,11 +99,13 @@ def measure(
     config: Mapping[str, Any],
     told: Told | None = None,
     fused: Fused = ALONE,
+    given: Strategy = Strategy(),  # noqa: B008 (it is frozen)
 ) -> Measured:
     """Measure the job that recorded the events ``recorded``.
 
     ``config`` is the content of the run's ``config.toml``. ``told`` are settings and ready times
-    that the policy received during the run. ``fused`` says which gradients shared buffers.
+    that the policy received during the run. ``fused`` says which gradients shared buffers, and
+    ``given`` how the optimizer changed them.
     """
     told = told or Told()
     local_ranks = config.get("local_ranks", 1)
@@ -128,7 +138,9 @@ def measure(
         ready_ns=np.stack([worker.ready_ns for worker in workers]),
         backward_ns=np.stack([worker.backward_ns for worker in workers]),
         update_ns=np.stack([worker.update_ns for worker in workers]),
+        passes=given.accumulation,
     )
+    own_bytes, reduce_fixed = _own_sizes(tensors, spans[0], given.reduce_dtype)
     partition_bytes = tensors.partition_bytes or config["partition_bytes"]
     settings = {**config["settings"], **told.settings}
     if told.settings:
@@ -143,15 +155,43 @@ def measure(
         if name in told.ready
     )
     job = Job(
-        Model(tuple(map(Parameter, tensors.names, tensors.size_bytes))),
+        Model(tuple(map(Parameter, tensors.names, own_bytes))),
         times,
         measure_network(recorded, config["servers"], limits_bps, server_limits_bps(config)),
-        Strategy(partition_bytes=partition_bytes, numbers=tensors.numbers, keys=tensors.keys),
+        Strategy(
+            partition_bytes=partition_bytes,
+            numbers=tensors.numbers,
+            keys=tensors.keys,
+            reduce_dtype=given.reduce_dtype,
+            reduce_fixed=reduce_fixed,
+            accumulation=given.accumulation,
+        ),
         Policy(config["scheduler"], {**settings, PARTITION: partition_bytes}, ready_times),
     )
     starts_ns = np.stack([worker.start_ns for worker in workers])
     settled_from = max(tensors.settled_from, told.settled_from)
     return Measured(job, starts_ns, min(settled_from, iterations - 1))
+
+
+def _own_sizes(tensors: Tensors, spans: Events, reduce_dtype: str) -> tuple[tuple[int, ...], str]:
+    """The sizes of gradients in their own type, and why they cannot be given another type.
+
+    The recorded transfers have the sizes in which gradients travelled, and the spans those of
+    parameters. A script may compress gradients itself, which only their difference shows.
+    """
+    sent_bytes = tensors.size_bytes
+    if reduce_dtype:
+        return tuple(2 * size_bytes for size_bytes in sent_bytes), ""
+    known = gradient_sizes_bytes(spans)
+    for name, held, size_bytes in zip(tensors.names, tensors.parameters, sent_bytes, strict=True):
+        if not known.keys() >= set(held):
+            return sent_bytes, f"the size of {name!r} was not recorded"
+        own_bytes = sum(known[each] for each in held)
+        if own_bytes != size_bytes:
+            return sent_bytes, (
+                f"the gradient of {name!r} has {own_bytes} bytes and travels in {size_bytes}"
+            )
+    return sent_bytes, ""
 
 
 def _iterations(spans: Rows) -> int:
@@ -205,8 +245,12 @@ class _Worker:
         forward = spans[spans["kind"] == Kind.FORWARD]
         times_ns = [since_ns, *forward["end_ns"].tolist()]
         forward_ns = self._waits.worked_ns(times_ns)
-        for name, each_ns in zip(forward["name"].tolist(), forward_ns, strict=True):
-            self.forward_ns[iteration, self._tensor_of[name]] += each_ns
+        first_ns = first_gradient_ns(spans)
+        for name, until_ns, each_ns in zip(
+            forward["name"].tolist(), times_ns[1:], forward_ns, strict=True
+        ):
+            place = self._tensor_of[name] if until_ns <= first_ns else -1
+            self.forward_ns[iteration, place] += each_ns
         since_ns = times_ns[-1]
         if self._barrier:
             ends_ns = self._wait_ends_ns

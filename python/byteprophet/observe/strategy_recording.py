@@ -1,13 +1,15 @@
 """Writes the buckets that a job without servers uses to a file (``job/strategy_file.py``).
 
-Rank 0 does so in a job with a run directory whenever the buckets change: a few times per job. If
-the file cannot be written, it warns once and training continues.
+Rank 0 does so in a job with a run directory whenever the buckets change: a few times per job. In a
+job with servers, it writes the strategy that the job was given, if that changes gradients. If the
+file cannot be written, it warns once and training continues.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from byteprophet.job import Model, Parameter, Strategy
@@ -38,3 +40,11 @@ def record_strategy(
     used = Used(model, strategy, since)
     with _or_else.instead():
         write_strategy(strategy_path(Path(run), optimizer), used)
+
+
+def record_given(used: Used, rank: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Records, on rank 0 of a job with servers, that its optimizer was given a strategy."""
+    run = environment.get(RUN)
+    if run and rank == 0:
+        with _or_else.instead():
+            write_strategy(strategy_path(Path(run)), replace(used, since=1))

@@ -5,6 +5,7 @@ moves.py      a pass, and the moves that it offers
 passes/       the passes of the house
 keys.py       changes of the keys of single gradients
 region_costs.py   has the script measure what regions of its model cost
+gradient_changes.py, gradient_costs.py   gradients in a smaller type, or kept for several steps
 regions.py    how long a job computes with regions
 evaluate.py   how long an iteration of a changed job takes, and what its time goes to
 critical_path.py  what it consists of

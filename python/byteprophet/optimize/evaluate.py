@@ -106,7 +106,8 @@ class Evaluator:
             return Evaluation(int(np.median(played.iterations_ns[warmup:])), hints)
         mesh = mesh_graph.build(job)
         replayed = replay(mesh.graph)
-        times_ns = ReplayedJob(replayed, mesh.begin, mesh.end).iterations_ns
+        steps = job.strategy.accumulation
+        times_ns = ReplayedJob(replayed, mesh.begin, mesh.end, steps).iterations_ns
         return Evaluation(int(np.median(times_ns[warmup:])), _hints(job, mesh, replayed))
 
 

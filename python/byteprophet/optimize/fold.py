@@ -64,6 +64,7 @@ def _times(times: Times) -> Times:
         ready_ns=both(times.ready_ns.max(axis=0), times.ready_ns),
         backward_ns=both(times.backward_ns.max(axis=0), times.backward_ns),
         update_ns=both(times.update_ns[last, iterations], times.update_ns),
+        passes=times.passes,
     )
 
 
@@ -82,7 +83,7 @@ def _mesh(job: Job, hosts: tuple[Host, ...]) -> Cluster:
 
 def _frames(job: Job, ranks: int) -> int:
     """How many frames of all buckets a connection carries, in one half."""
-    sizes = dict(zip(job.model.names, job.model.sizes_bytes, strict=True))
+    sizes = dict(zip(job.model.names, job.wire_bytes, strict=True))
     shards = [sum(map(sizes.__getitem__, b.parameters)) // ranks for b in job.strategy.buckets]
     return sum(max(1, -(-shard // FRAME_BYTES)) for shard in shards)
 

@@ -11,6 +11,7 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
+from byteprophet.optimize.gradient_changes import ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
 from byteprophet.optimize.region_costs import measure_region_costs, modes_of
@@ -47,13 +48,13 @@ def learn(
     """
     passes = list(passes)
     for each in passes:
-        why = _why_not(each, run, jobs, budget_bytes)
+        why = _why_not(each, run, job, jobs, budget_bytes)
         if why is None:
             continue
         if asked:
             raise UserError(f"--pass {each.name}: {why}")
         say(f"without {each.name}: {why}")
-    passes = [each for each in passes if _why_not(each, run, jobs, budget_bytes) is None]
+    passes = [each for each in passes if _why_not(each, run, job, jobs, budget_bytes) is None]
     learning = [each for each in passes if isinstance(each, NeedsRegionCosts)]
     if budget_bytes is None and not learning:
         return Learned(passes, None, None)
@@ -79,10 +80,17 @@ def learn(
     return Learned(passes, costs, limit)
 
 
-def _why_not(each: Pass, run: Run, jobs: Sequence[Job], budget_bytes: int | None) -> str | None:
+def _why_not(
+    each: Pass, run: Run, job: Job, jobs: Sequence[Job], budget_bytes: int | None
+) -> str | None:
     """Why a pass cannot take part; None if it can."""
     if isinstance(each, OnlyWithLimit) and budget_bytes is None:
         return "it only pays with --memory-budget"
+    if isinstance(each, ChangesGradients):
+        if budget_bytes is not None:
+            return "what memory its gradients take is not known, and --memory-budget limits it"
+        reasons = [each.why_not(known) for known in (job, *jobs)]
+        return None if None in reasons else reasons[0]
     if isinstance(each, NeedsRegionCosts):
         if not jobs:
             return _fused(run)

@@ -51,6 +51,7 @@ class MemoryLimit(Computing):
             and not {each.modules for each in strategy.regions} - {*self._memory.units}
             and not any(each.compiled for each in strategy.regions)
             and not strategy.autocast
+            and not strategy.changes_gradients
         )
 
     def peak_bytes(self, job: Job) -> int:

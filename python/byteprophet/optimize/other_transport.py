@@ -53,6 +53,8 @@ def why_not(run: Run, job: Job) -> str | None:
     """Why the job of ``run`` cannot be moved to the other transport; None if it can."""
     if job.strategy.runtime not in (BYTEPS, *OURS):
         return f"a script of {job.strategy.runtime} stays without servers, and without our runtimes"
+    if job.strategy.changes_gradients:
+        return "its gradients are cast or accumulated, which its transport decides"
     if run.config["local_ranks"] > 1:
         return "its workers have several local ranks"
     if job.policy is not None and job.policy.name == schedulers.STOCK:

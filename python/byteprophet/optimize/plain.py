@@ -103,6 +103,8 @@ def _job(job: Job) -> dict[str, Any]:
             for region in job.strategy.regions
         ],
         "autocast": job.strategy.autocast,
+        "reduce_dtype": job.strategy.reduce_dtype or None,
+        "accumulation": job.strategy.accumulation,
     }
 
 

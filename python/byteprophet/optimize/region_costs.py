@@ -57,8 +57,10 @@ def measure_region_costs(
     memory_path = directory.resolve() / "region-memory.json"
     spec = spec_of_run(config, directory)
     used = spec.environment.get(STRATEGY, "")
-    if used and read_strategy_file(Path(used)).strategy.changes_model:
-        raise UserError(f"this run's model computes as {used} says: optimise the run it came from")
+    if used:
+        strategy = read_strategy_file(Path(used)).strategy
+        if strategy.changes_model or strategy.changes_gradients:
+            raise UserError(f"this run trains as {used} says: optimise the run it came from")
     environment = {
         **spec.environment,
         recording.VARIABLE: "0",

@@ -51,7 +51,7 @@ def times_with(times: Times, model: Model, strategy: Strategy, costs: RegionCost
         ready_ns = np.where(ready_ns >= end_ns, ready_ns - saved_ns, ready_ns)
         ready_ns[..., each.places] = begin_ns + np.rint(took_ns * each.ready).astype(np.int64)
         backward_ns -= saved_ns[..., 0]
-    return Times(forward_ns, ready_ns, backward_ns, times.update_ns)
+    return replace(times, forward_ns=forward_ns, ready_ns=ready_ns, backward_ns=backward_ns)
 
 
 def compile_ns(strategy: Strategy, costs: RegionCosts) -> int:
@@ -106,7 +106,7 @@ class Computing:
             if cost is None or region.mode(strategy.autocast) not in cost.modes:
                 return None
         plain = self._plain.get(job.policy is not None)
-        if plain is None:
+        if plain is None or plain.passes > 1:  # regions of several passes cannot be told apart
             return None
         times = times_with(plain, job.model, strategy, self.costs)
         # The runtime decides who updates what.

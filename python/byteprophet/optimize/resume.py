@@ -18,6 +18,7 @@ from byteprophet.input_files import read_json
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
+from byteprophet.optimize.gradient_changes import with_changes_of
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import Computing
@@ -101,8 +102,13 @@ def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
         if changed is None:
             return None
         job = changed
+    casting = with_changes_of(
+        job, strategy.reduce_dtype, strategy.accumulation, [each.name for each in passes]
+    )
+    if casting is None:
+        return None
     try:
-        return under(job, used, "earlier search")
+        return under(casting, used, "earlier search")
     except UserError:
         return None
 

@@ -52,7 +52,7 @@ class SerialLink:
         synced_ns, free_ns = [0] * len(ready_ns), 0
         for place in sorted(range(len(ready_ns)), key=ready_ns.__getitem__):
             names = job.strategy.buckets[place].parameters
-            size_bytes = sum(model.sizes_bytes[model.places[name]] for name in names)
+            size_bytes = sum(job.wire_bytes[model.places[name]] for name in names)
             free_ns = max(free_ns, ready_ns[place]) + link.sync_ns(size_bytes)
             synced_ns[place] = free_ns
         return replace(link, synced_ns=tuple(synced_ns))

@@ -12,6 +12,7 @@ from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.errors import UserError
 from byteprophet.graph import gloo_graph, mesh_graph
 from byteprophet.job import Job, Strategy
+from byteprophet.job.as_executed import as_executed
 from byteprophet.job.owners import Owners
 from byteprophet.job.strategy import DDP, OURS, WFBP
 from byteprophet.network import payload_bps
@@ -55,13 +56,23 @@ def change(job: Job, changes: Changes) -> Job:
 
 
 def with_strategy(job: Job, strategy: Strategy) -> Job:
-    """Return ``job`` with the buckets of ``strategy``; its model computes as it did.
+    """Return ``job`` with the buckets of ``strategy``; it computes and changes gradients as before.
 
     The times of updates are scaled by the size of the shard that each rank updates.
     """
-    was = job.strategy
-    strategy = replace(strategy, regions=was.regions, autocast=was.autocast)
-    return _with_updates(replace(job, strategy=strategy), job)
+    return _with_updates(replace(job, strategy=_bucketed(job.strategy, strategy)), job)
+
+
+def _bucketed(was: Strategy, buckets: Strategy) -> Strategy:
+    """``was`` with the runtime and the buckets of another strategy."""
+    return replace(
+        buckets,
+        regions=was.regions,
+        autocast=was.autocast,
+        reduce_dtype=was.reduce_dtype,
+        reduce_fixed=was.reduce_fixed,
+        accumulation=was.accumulation,
+    )
 
 
 def _strategy(job: Job, changes: Changes) -> Strategy:
@@ -82,7 +93,7 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
     )
     if runtime == was and changes.bucket_bytes is None and not replans:
         return job.strategy
-    return strategy_for(job, runtime, bucket_bytes)
+    return _bucketed(job.strategy, strategy_for(job, runtime, bucket_bytes))
 
 
 def _with_updates(job: Job, was: Job) -> Job:
@@ -115,13 +126,14 @@ def replay_job(job: Job) -> ReplayedJob:
     """Build the graph of ``job`` and replay it."""
     if job.strategy.runtime in OURS:
         mesh = mesh_graph.build(job)
-        return ReplayedJob(replay(mesh.graph), mesh.begin, mesh.end)
+        return ReplayedJob(replay(mesh.graph), mesh.begin, mesh.end, job.strategy.accumulation)
     gloo = gloo_graph.build(job)
-    return ReplayedJob(replay(gloo.graph), gloo.begin, gloo.update)
+    return ReplayedJob(replay(gloo.graph), gloo.begin, gloo.update, job.strategy.accumulation)
 
 
 def daydream_ns(job: Job) -> int:
     """The iteration time if every bucket had the link to itself."""
+    job = as_executed(job)
     layerwise = job.strategy.runtime in OURS
     members = [[job.model.places[name] for name in b.parameters] for b in job.strategy.buckets]
     slowest_ns = 0.0
@@ -130,9 +142,11 @@ def daydream_ns(job: Job) -> int:
         forward_ns, ready_ns, _, update_ns = job.times.medians(rank)
         rate_bps = host.slowed_by(job.cluster.costs.host_ns_per_byte).slower_bps
         there_ns = np.zeros(len(job.model))
-        for places in members:
-            size_bytes = sum(job.model.sizes_bytes[place] for place in places)
-            moved = float(1 + (job.workers - 2) * share) * size_bytes
+        for places, bucket in zip(members, job.strategy.buckets, strict=True):
+            reduced = gathered = sum(job.wire_bytes[place] for place in places)
+            if bucket.sharded:  # the all-gather carries parameters
+                gathered = sum(job.model.sizes_bytes[place] for place in places)
+            moved = float(1 + (job.workers - 2) * share) * (reduced + gathered) / 2
             travel_ns = moved * 8e9 / rate_bps if rate_bps else 0.0
             there_ns[places] = float(ready_ns[places].max()) + travel_ns
         if layerwise:
@@ -142,7 +156,7 @@ def daydream_ns(job: Job) -> int:
         else:
             end_ns = float(forward_ns.sum()) + float(there_ns.max()) + float(update_ns.sum())
         slowest_ns = max(slowest_ns, end_ns)
-    return round(slowest_ns)
+    return round(slowest_ns / job.strategy.accumulation)
 
 
 def assumptions(job: Job) -> dict[str, Any]:
@@ -158,6 +172,8 @@ def assumptions(job: Job) -> dict[str, Any]:
         "bucket_bytes": [
             sum(sizes[name] for name in bucket.parameters) for bucket in job.strategy.buckets
         ],
+        "reduce_dtype": job.strategy.reduce_dtype or None,
+        "accumulation": job.strategy.accumulation,
         "collectives_at_once": costs.collectives_at_once,
         "owners": list(job.strategy.owners) or None,
         "payload_bps": [host.slower_bps or None for host in job.cluster.workers],

@@ -14,17 +14,22 @@ from byteprophet.replay.what_if import Changes
 
 @dataclass(frozen=True, eq=False)
 class ReplayedJob:
-    """A job's replayed graph. ``begin``, ``end``: operations, shape (workers, iterations)."""
+    """A job's replayed graph. ``begin``, ``end``: operations, shape (workers, iterations).
+
+    ``steps``: how many of the script's steps an iteration of the graph is, because the job
+    accumulates gradients.
+    """
 
     replayed: Replayed
     begin: Int64Array
     end: Int64Array
+    steps: int = 1
 
     @property
     def iterations_ns(self) -> Int64Array:
-        """The iteration times of the slowest worker, shape (iterations,)."""
+        """The times of a step of the slowest worker, shape (iterations,)."""
         times_ns = self.replayed.end_ns[self.end] - self.replayed.start_ns[self.begin]
-        slowest: Int64Array = times_ns.max(axis=0)
+        slowest: Int64Array = times_ns.max(axis=0) // self.steps
         return slowest
 
 

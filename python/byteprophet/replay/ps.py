@@ -11,6 +11,7 @@ from byteprophet import _core, schedulers
 from byteprophet.errors import UserError
 from byteprophet.graph.ps_graph import build
 from byteprophet.job import Host, Job, Policy, Strategy
+from byteprophet.job.as_executed import as_executed
 from byteprophet.network import payload_bps
 from byteprophet.order_statistics import median
 from byteprophet.replay.engine import replay
@@ -56,7 +57,8 @@ def change(job: Job, changes: Changes) -> Job:
 def replay_job(job: Job) -> ReplayedJob:
     """Build the graph of ``job`` and replay it."""
     built = build(job)
-    return ReplayedJob(replay(built.graph), built.begin, built.backward[..., -1])
+    end, steps = built.backward[..., -1], job.strategy.accumulation
+    return ReplayedJob(replay(built.graph), built.begin, end, steps)
 
 
 def daydream_ns(job: Job) -> int:
@@ -64,17 +66,17 @@ def daydream_ns(job: Job) -> int:
 
     A tensor then takes twice its size divided by the bandwidth.
     """
-    slowest_ns = 0
+    job, slowest_ns = as_executed(job), 0
     for worker in range(job.workers):
         forward_ns, ready_ns, backward_ns, _ = job.times.medians(worker)
         rate_bps = job.cluster.workers[worker].slower_bps
-        travel_ns = np.array(job.model.sizes_bytes) * 16e9 / rate_bps if rate_bps else 0 * ready_ns
+        travel_ns = np.array(job.wire_bytes) * 16e9 / rate_bps if rate_bps else 0 * ready_ns
         there_ns = ready_ns + travel_ns
         end_ns = float(backward_ns)
         for tensor_there_ns, layer_ns in zip(there_ns, forward_ns, strict=True):
             end_ns = max(end_ns, float(tensor_there_ns)) + float(layer_ns)
         slowest_ns = max(slowest_ns, round(end_ns))
-    return slowest_ns
+    return slowest_ns // job.strategy.accumulation
 
 
 def assumptions(job: Job) -> dict[str, Any]:
@@ -84,6 +86,8 @@ def assumptions(job: Job) -> dict[str, Any]:
         "scheduler": policy.name,
         "settings": dict(policy.settings),
         "partition_bytes": job.strategy.partition_bytes,
+        "reduce_dtype": job.strategy.reduce_dtype or None,
+        "accumulation": job.strategy.accumulation,
         "workers": job.workers,
         "servers": job.servers,
         "iterations": job.iterations,

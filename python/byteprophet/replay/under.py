@@ -10,12 +10,15 @@ from byteprophet.job.strategy import BYTEPS
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.replay.all_reduce import with_strategy
 
+_MEASURED = ("regions", "autocast", "reduce_dtype", "accumulation")
+"""What a strategy says of the workers' computation. ``byteprophet optimize`` measures its cost."""
+
 
 def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
     Raises ``UserError`` if only one of the two has servers, if the strategy is for another model
-    (the first difference is named), if it names a server that the job has not, or if the model
+    (the first difference is named), if it names a server that the job has not, or if workers
     would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
@@ -28,12 +31,12 @@ def under(job: Job, used: Used, path: str) -> Job:
     difference = first_difference(used.model, job.model)
     if difference:
         raise UserError(f"{path} is the strategy of another model: {difference}")
-    computes = strategy.regions, strategy.autocast
-    if computes != (job.strategy.regions, job.strategy.autocast):
-        raise UserError(
-            f"{path}: the model computes otherwise than in the recorded job (regions, autocast), "
-            "and how long that takes was not measured"
-        )
+    for name in _MEASURED:
+        if getattr(strategy, name) != getattr(job.strategy, name):
+            raise UserError(
+                f"{path}: {name} differs from the recorded job, and how long its workers "
+                "would compute was not measured"
+            )
     if not served:
         _check_owners(path, used, job)
         return with_strategy(job, strategy)

@@ -39,6 +39,10 @@ def facts(used: Used) -> dict[str, str]:
         found["regions"] = "; ".join(regions)
     if strategy.autocast:
         found["autocast"] = "bf16"
+    if strategy.reduce_dtype:
+        found["reduce_dtype"] = strategy.reduce_dtype
+    if strategy.accumulation > 1:
+        found["accumulation"] = str(strategy.accumulation)
     if strategy.fixed:
         found["fixed"] = strategy.fixed
     return found

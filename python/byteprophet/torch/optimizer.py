@@ -18,9 +18,11 @@ from torch.optim import Optimizer
 
 from byteprophet.job.owners import parse_weights
 from byteprophet.job.strategy import BYTEPS
+from byteprophet.observe.strategy_recording import record_given
 from byteprophet.runtime_settings import OWNERS, RuntimeSettings
 from byteprophet.torch import collectives, lifecycle
 from byteprophet.torch.front import other_synchronisers, stopping
+from byteprophet.torch.front.cast import changes_of, compression_of, fuses
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.optimizer_class import Distributed, distributed_class
 from byteprophet.torch.front.view_step import is_elementwise, needs_closure
@@ -51,11 +53,6 @@ class Uncompressed:
     def decompress(tensor: Tensor, _context: None) -> Tensor:
         """Return ``tensor`` itself."""
         return tensor
-
-
-def _is_none(compression: Any) -> bool:
-    """Whether ``compression`` is none, ours or BytePS'."""
-    return getattr(compression, "__name__", "") in (Uncompressed.__name__, "NoneCompressor")
 
 
 def is_settled(optimizer: Any) -> bool:
@@ -90,6 +87,7 @@ def distribute(
     synchroniser: Synchroniser,
     settings: RuntimeSettings,
     between: BetweenSteps | None = None,
+    accumulation: int = 1,
 ) -> Optimizer:
     """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``."""
     base = type(optimizer)
@@ -110,7 +108,14 @@ def distribute(
     for other in live_fronts():
         other.release(parameters)
     front = Front(
-        base, compression, backward_passes_per_step, synchroniser, settings, separable, between
+        base,
+        compression,
+        backward_passes_per_step,
+        synchroniser,
+        settings,
+        separable,
+        between,
+        accumulation,
     )
     front.manage(named)
     stopping.register(front)
@@ -173,6 +178,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             per bucket.
         strategy: the path of a strategy file (docs/formats.md), which replaces ``sync``, ``fusion``
             and ``owners``; with servers, it also says where gradients go, and in which partitions.
+            It may cast gradients while they travel, in place of ``compression``, and accumulate
+            them over several steps (docs/optimizer.md).
             The job must have been started with or without servers, as the strategy needs. The
             default is ``BYTEPROPHET_STRATEGY``.
         owners: without servers, how much of each gradient every rank sums and, if sharded, updates:
@@ -185,7 +192,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
 
     Raises:
         ValueError: the optimizer needs a closure, names are bad, or ``sync`` is unknown.
-        UserError: ``strategy`` or ``owners`` do not fit the job.
+        UserError: ``strategy`` or ``owners`` do not fit the job, or the script compresses
+            gradients that ``strategy`` casts.
         RuntimeError: another synchroniser (DistributedDataParallel, FSDP, DeepSpeed, Horovod,
             upstream BytePS) handles the same gradients. The first forward or backward may raise
             this, too.
@@ -220,6 +228,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         "compression": getattr(compression, "__name__", type(compression).__name__),
         "backward_passes_per_step": backward_passes_per_step,
     }
+    changes = changes_of(given, compression, parameters)
+    compression = compression_of(given, compression, settings.strategy)
     device_type = parameters[0].device.type if parameters else "cpu"
     synchroniser = make_synchroniser(
         sync,
@@ -228,15 +238,18 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         settings.timeout_s,
         options,
         device_type,
-        settings.fusion_bytes if _is_none(compression) else 0,
+        settings.fusion_bytes if fuses(compression) else 0,
         given,
         settings.strategy,
         weights,
+        changes,
     )
     if synchroniser.size == 1:
         settings = replace(settings, overlap=False)  # nothing is sent
     if sync != BYTEPS:
         lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
+    if given is not None and changes.changes_gradients and sync == BYTEPS:
+        record_given(given, synchroniser.rank)
     distributed: Any = distribute(
         optimizer,
         named_parameters,
@@ -247,6 +260,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         synchroniser=synchroniser,
         settings=settings,
         between=between_steps(sync, synchroniser, settings, fusion, given),
+        accumulation=changes.accumulation,
     )
     if settings.region_costs:
         from byteprophet.torch.regions.probe import measure_and_end

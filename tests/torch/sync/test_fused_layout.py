@@ -14,7 +14,8 @@ LIMIT = 40_000
 
 
 def small(elements: int, dtype: torch.dtype = torch.float32) -> Small:
-    return Small.of(torch.empty(elements, dtype=dtype))
+    gradient = torch.empty(elements, dtype=dtype)
+    return Small.of(gradient, gradient.nbytes)
 
 
 def most(before: int, size: int, whole: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from byteprophet.torch.front.cast import Cast
+from byteprophet.torch.optimizer import Uncompressed
+from byteprophet.torch.sync import fused_synchroniser
 from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
 
 LIMIT = 1 << 20
@@ -112,6 +116,30 @@ def test_later_iterations_send_fewer_messages(network: Any, attach: Attach) -> N
         counts.append(len(gradients(network, since)))
     assert counts[0] == len([p for p in model.parameters() if p.requires_grad])
     assert counts[1] == counts[2] == 2  # the first buffer is small
+
+
+def test_gradients_that_are_cast_share_the_same_buffers(make_network: Any, attach: Attach) -> None:
+    """The limit is for parameters, so half as many bytes do not fill a buffer with more of them."""
+
+    def places(compression: Any) -> dict[str, int]:
+        """The places of shared buffers, by member, in a job of its own."""
+        fused_synchroniser._used.clear()
+        model = make()
+        ours = attach(
+            adam(model), make_network(), model=model, fusion_bytes=3000, compression=compression
+        )
+        for iteration in range(2):
+            ours.zero_grad()
+            loss_of(model, iteration).backward()
+            ours.step()
+        ours.finish()
+        shared = ours._front.synchroniser._buffer_of
+        return {name: buffer.place for name, buffer in shared.items()}
+
+    plain = places(Uncompressed)
+    gc.collect()  # the first model's parameters have their names to themselves while they live
+    assert places(Cast("fp16", "FILE")) == plain
+    assert len(plain) > len(set(plain.values())) > 0
 
 
 def test_the_most_urgent_member_gives_the_priority(network: Any, attach: Attach) -> None:

@@ -64,7 +64,7 @@ class TensorPartition:
 
     def _of_one(self, job: Job, place: int, symmetric: bool) -> Iterator[Move]:
         """Sizes of the gradient at ``place``, which change how often it is cut."""
-        size_bytes = job.model.sizes_bytes[place]
+        size_bytes = job.wire_bytes[place]
         name = job.model.names[place]
         own = {each.tensor: each.partition_bytes for each in job.strategy.keys}
         now = own.get(name, 0) or job.strategy.partition_bytes

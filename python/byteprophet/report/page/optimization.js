@@ -52,6 +52,12 @@ function timesPicture(data) {
     data.gains ? html("p", { class: "soft" }, `The thin lines are the predicted interval.${measured ? " Beside the measured bar it starts from the recorded job of the same rounds, so that a faster or slower machine does not count." : ""}`) : null];
 }
 
+// In which type a job's gradients travel, and how often.
+function changed(job) {
+  const type = job.reduce_dtype ? `travel as ${job.reduce_dtype}` : "travel in their own type";
+  return job.accumulation > 1 ? `${type}, once in ${job.accumulation} steps` : `${type}, in every step`;
+}
+
 function facts(data) {
   const rates = [...new Set(data.link_bps)].map((bps) => (bps ? mbit(bps) : "not limited"));
   const rows = [
@@ -59,6 +65,7 @@ function facts(data) {
     ["optimised job", data.gains ? data.after.title : "none"],
     ["model", `${data.parameters} parameters, ${bytes(data.model_bytes)} of gradients`],
     ["link of each worker, payload", rates.join("; ")],
+    ["gradients", data.gains && changed(data.before) !== changed(data.after) ? `${changed(data.before)}; after: ${changed(data.after)}` : changed(data.before)],
     ["recorded iterations", String(data.iterations)],
     ["replays of the search", String(data.replays)],
   ];

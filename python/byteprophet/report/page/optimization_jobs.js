@@ -10,6 +10,7 @@ function timelinePanel(data) {
   const ends = Object.entries(timeline.ends).map(([role, end]) => `${role} ${ms(end * timeline.unit_ns)} (${timeline.roles[role]})`);
   return [
     html("p", { class: "soft" }, `One replayed iteration of the slowest worker, the same one before and after, on the same axis. Dashed lines: where it ends, ${ends.join(", ")}. What is sent at its begin belongs to the iteration before.`),
+    sides(data).map(([title, job]) => (job.accumulation > 1 ? html("p", null, `${title}, it has ${job.accumulation} of the script's steps, of which only the last exchanges gradients. All other times on this page are of one step.`) : null)),
     legend(timeline.kinds.map((kind) => [kind === "pull" ? "answer" : kind, colour(kind)])),
     timelineChart(timeline, marks),
     html("p", { class: "soft" }, "before.json and after.json, beside this page, have the last iterations of all roles; open them in Perfetto."),

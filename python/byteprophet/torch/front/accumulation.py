@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 
+from byteprophet.torch.front.kept import Kept
 from byteprophet.torch.front.slots import Slot
 from byteprophet.torch.front.unsharding import Unsharding
 from byteprophet.torch.front.weakly import weakly
@@ -24,6 +25,7 @@ class Accumulation:
         complete: called with the slot of each gradient that is complete; held weakly.
         unsharding: unshards a gradient before a backward pass adds to it. None if gradients are
             never sharded.
+        kept: says whether the next step keeps gradients; then none is complete.
     """
 
     def __init__(
@@ -32,11 +34,13 @@ class Accumulation:
         passes: int,
         complete: weakref.WeakMethod[Callable[[Slot], object]],
         unsharding: Unsharding | None,
+        kept: Kept,
     ) -> None:
         self._slots = slots
         self.passes = passes
         self._complete = complete
         self._unsharding = unsharding
+        self._kept = kept
         self.held = False  # while True, backward passes add to gradients but complete none
 
     def set_passes(self, passes: int) -> None:
@@ -55,12 +59,16 @@ class Accumulation:
         return any(slot.passes_left < self.passes for slot in self._slots.values())
 
     def participants(self) -> list[Slot]:
-        """The slots that take part in a step: all except frozen ones without a gradient."""
+        """The slots that take part in a step: all except frozen ones without a gradient.
+
+        A gradient that was kept counts.
+        """
         slots = []
         for slot in self._slots.values():
             if slot.parameter.requires_grad and not slot.hooks:
                 self.hook(slot)
-            if slot.parameter.requires_grad or slot.parameter.grad is not None:
+            has_gradient = slot.parameter.grad is not None or slot.kept is not None
+            if slot.parameter.requires_grad or has_gradient:
                 slots.append(slot)
         return slots
 
@@ -88,10 +96,16 @@ class Accumulation:
                 f"{self.passes} time(s) before step(): raise backward_passes_per_step to "
                 "accumulate gradients locally"
             )
+        if self._kept.holds(slot):
+            raise RuntimeError(
+                f"byteprophet: the gradient of '{slot.name}' was added to after synchronize(), and "
+                f"holds the mean of {self._kept.steps} accumulated steps: call synchronize() after "
+                "the last backward"
+            )
         if process_layers.installed:
             process_layers.gradient_ready(slot.name, slot.parameter.nbytes)
         slot.averaged = False
-        if self.held:
+        if self.held or self._kept.keeps:
             return
         slot.passes_left -= 1
         complete = self._complete()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from byteprophet.torch.live_fronts import LiveFront
 from byteprophet.torch.sync.agreement import Collection
@@ -80,6 +80,22 @@ def by_norm(
         for part in parts:
             part.mul_(coefficient.to(part.device))
     return total
+
+
+def norm_of(
+    parameters: Sequence[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """The norm of this rank's gradients, which stay as they are."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    return nn.utils.get_total_norm(gradients, norm_type, error_if_nonfinite, foreach)
+
+
+def nothing_of(*_arguments: Any, **_options: Any) -> None:
+    """Gradients stay as they are."""
 
 
 def _as_real(tensor: Tensor) -> Tensor:

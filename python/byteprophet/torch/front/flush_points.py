@@ -4,6 +4,7 @@ Any access to a parameter or gradient in flight waits (``tensors/pending.py``). 
 in two cases. First, a script may read an alias that it made earlier, such as a ``state_dict`` that
 it took at the start and saves now. Second, some functions need all gradients at once: clipping must
 include the average even on a rank that has no gradient of its own (``clipping.py`` clips shards).
+If the next step keeps gradients, nothing is clipped: their mean is, in the step that exchanges it.
 While one of our optimizers is alive, the functions in the tables below first complete its updates
 and then run as usual. They are wrapped in torch itself, and in every module that has imported them
 by name. This happens once per process, when the first such optimizer is made. So training scripts
@@ -43,6 +44,11 @@ _CHANGE_GRADIENTS: dict[str, Callable[..., Any]] = {
     "clip_grad_norm_": clipping.by_norm,
     "clip_grad_value_": clipping.by_value,
 }
+# What they return of gradients that are not to be clipped.
+_UNCLIPPED: dict[str, Callable[..., Any]] = {
+    "clip_grad_norm_": clipping.norm_of,
+    "clip_grad_value_": clipping.nothing_of,
+}
 # These read the gradients of the optimizer in their first argument.
 _READ_GRADIENTS_OF_OPTIMIZER = ("unscale_", "step")
 
@@ -74,7 +80,7 @@ def install() -> None:
     _replace(destroy, _finally_after(finish_all, destroy))
     for name, of_shards in _CHANGE_GRADIENTS.items():
         function = getattr(nn.utils, name)
-        _replace(function, _clipping(function, of_shards))
+        _replace(function, _clipping(function, of_shards, _UNCLIPPED[name]))
     for name in _READ_GRADIENTS_OF_OPTIMIZER:
         setattr(GradScaler, name, _scaling(getattr(GradScaler, name)))
     nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
@@ -112,10 +118,20 @@ def _finally_after(before: Callable[[], None], function: Callable[..., Any]) -> 
     return flushed
 
 
-def _clipping(function: Callable[..., Any], of_shards: Callable[..., Any]) -> Callable[..., Any]:
+def _clipping(
+    function: Callable[..., Any], of_shards: Callable[..., Any], unclipped: Callable[..., Any]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def flushed(parameters: Tensor | Iterable[Tensor], *args: Any, **kwargs: Any) -> Any:
         known = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        keeping = {front.keeps for front in live_fronts() if front.manages(known)}
+        if len(keeping) > 1:
+            raise RuntimeError(
+                f"byteprophet: {function.__name__}() got gradients of several optimizers, of which "
+                "only some exchange them in this step: call it for each optimizer"
+            )
+        if True in keeping:
+            return unclipped(known, *args, **kwargs)
         for front in live_fronts():
             if front.shards_all(known):
                 return of_shards(front, known, function, *args, **kwargs)
@@ -129,7 +145,12 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def flushed(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if scaler.is_enabled():
-            parameters = (p for group in optimizer.param_groups for p in group["params"])
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            if any(front.accumulates and front.manages(parameters) for front in live_fronts()):
+                raise RuntimeError(
+                    "byteprophet: GradScaler cannot be used with a strategy that accumulates "
+                    "gradients: kept gradients have the scales of their own steps"
+                )
             average_gradients(parameters, function)
         return function(scaler, optimizer, *args, **kwargs)
 

@@ -12,6 +12,9 @@ shard of the parameters, every step is handed to the updater, and a step that mu
 the updates. In this mode, ``synchronize()`` unshards gradients, so all ranks must call it or none.
 If ``step()`` has pre hooks, it calls ``synchronize()`` itself.
 
+A strategy may let only one in N steps exchange and update. The others only keep gradients
+(``kept.py``): nothing is sent, nothing waits, and ``synchronize()`` does nothing.
+
 Threads: everything here runs in the training thread; ``_before_forward`` also runs where replicas
 of the model run, if there are any.
 """
@@ -54,7 +57,7 @@ class Front:
 
     The front keeps no reference to the optimizer: ``step()`` and other methods receive it. ``base``
     is the optimizer's original class. ``separable`` means the same as in ``DistributedOptimizer``.
-    ``between_steps`` is told of every step.
+    ``between_steps`` is told of every step that updates: one in ``accumulation``.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Front:
         settings: RuntimeSettings,
         separable: bool | None = None,
         between_steps: BetweenSteps | None = None,
+        accumulation: int = 1,
     ) -> None:
         self._base = base
         self._between_steps = between_steps
@@ -80,8 +84,9 @@ class Front:
             f"byteprophet-updater-{self.serial}", synchroniser, settings.timeout_s
         )
         self.gradients = Gradients(
-            synchroniser, self.updater, compression, passes, settings.timeout_s
+            synchroniser, self.updater, compression, passes, settings.timeout_s, accumulation
         )
+        self._kept = self.gradients.kept
         self._order = ForwardOrder(self.gradients.slots)
         self._agreement = OrderAgreement(self.gradients.slots, self._order, synchroniser)
         self._others: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # other synchronisers
@@ -131,11 +136,16 @@ class Front:
         With ``send=False`` (``skip_synchronize``), gradients that were not submitted are used as
         they are. With ``barrier=True``, all updates are finished when this returns.
         """
+        if self._kept.keeps:
+            self._kept.keep(self.gradients.participants())
+            return
         self.settle_state(optimizer)
         self._steps += 1
         self._order.settle()
         groups = self._groups(optimizer)
         slots = [slot for slot in self.gradients.participants() if slot in groups]
+        if not send:
+            self._kept.merge_unsent(slots)
         barrier = barrier or not send or not self._may_overlap(optimizer, slots)
         if barrier and not self.synchroniser.shards:
             self.gradients.collect(slots, send)
@@ -155,8 +165,11 @@ class Front:
     def synchronize(self, call: Call = SYNCHRONIZE) -> None:
         """Wait until every parameter's ``grad`` is the average over all ranks.
 
-        ``call`` names the script's call, for error messages.
+        ``call`` names the script's call, for error messages. Does nothing if the next step keeps
+        gradients.
         """
+        if self._kept.keeps:
+            return
         self.finish()
         self.gradients.collect(self.gradients.participants(), call=call)
 
@@ -180,6 +193,16 @@ class Front:
         """See ``Gradients``."""
         self.finish()
         return self.gradients.averages(parameters)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether some steps keep gradients."""
+        return self._kept.steps > 1
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the next step keeps gradients."""
+        return self._kept.keeps
 
     @property
     def timeout_s(self) -> float:
@@ -213,6 +236,7 @@ class Front:
     def agree_again(self) -> None:
         """Agree on rank 0's order again at the next step, because the ranks may have changed."""
         self._agreement.reached = False
+        self._kept.restart()
         self.synchroniser.resumed()
         if self._between_steps is not None:
             self._between_steps.restart()
@@ -233,6 +257,7 @@ class Front:
         self.finish()
         self.synchroniser.flush(())
         self.gradients.wait_unclaimed()
+        self._kept.warn_unused("no update will use them")
         if self._between_steps is not None:
             self._between_steps.drain()
 

@@ -24,6 +24,7 @@ from byteprophet.job.owners import Owners
 from byteprophet.tensor_names import gradient_name, parameter_name
 from byteprophet.torch.front.accumulation import Accumulation
 from byteprophet.torch.front.averages import Averages
+from byteprophet.torch.front.kept import Kept
 from byteprophet.torch.front.sender import Sender
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.unsharding import Unsharding
@@ -38,7 +39,8 @@ _UNCLAIMED_S = 10.0  # how long the end of a job waits for gradients that no ste
 class Gradients:
     """The gradients of an optimizer; ``slots`` holds its parameters, by ``id`` of the parameter.
 
-    ``compression`` is described in ``Sender``, ``passes`` in ``Accumulation``.
+    ``compression`` is described in ``Sender``, ``passes`` in ``Accumulation``, and ``steps`` in
+    ``Kept``.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class Gradients:
         compression: Any,
         passes: int,
         timeout_s: float,
+        steps: int = 1,
     ) -> None:
         self.slots: dict[int, Slot] = {}
+        self.kept = Kept(self.slots, steps)
         self._synchroniser = synchroniser
         self._updater = updater
         self._indices = itertools.count()
@@ -59,8 +63,9 @@ class Gradients:
             passes,
             weakref.WeakMethod(self.submit),
             self.unsharding if synchroniser.shards else None,
+            self.kept,
         )
-        self._sender = Sender(synchroniser, updater, self.unsharding, compression)
+        self._sender = Sender(synchroniser, updater, self.unsharding, compression, self.kept)
         self._averages = Averages(
             synchroniser, updater, self.accumulation, self._sender, self.unsharding
         )
@@ -68,6 +73,7 @@ class Gradients:
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Take over more parameters. Every rank must call this with the same names."""
         named_parameters = list(named_parameters)
+        self._sender.accept(named_parameters)
         known = [(slot.name, slot.parameter) for slot in self.slots.values()]
         self._synchroniser.declare_parameters([*known, *named_parameters])
         names = []
@@ -153,6 +159,7 @@ class Gradients:
         for slot in slots:
             slot.averaged = False
             self.accumulation.restart(slot)
+        self.kept.used()
         self._sender.end_iteration()
 
     def zero(
@@ -170,6 +177,7 @@ class Gradients:
             self._averages.submit_all(self.participants())
         for slot in slots:
             self.unsharding.drop(slot)
+            slot.merged = None
             transfer = slot.transfer
             if slot.update_outstanding:
                 # If the transfer is gone by now, the update is over, and `zero` may clear it.

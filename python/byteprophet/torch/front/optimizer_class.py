@@ -21,6 +21,7 @@ from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.tensors.compiling import stays_eager
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
+_NOT_SAVED = "a state that is saved now is without them"
 _SAVED = Call("pickled or copied the optimizer", "state")
 _HOOKED = Call("called step() with a hook before it")
 
@@ -132,13 +133,18 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         )
 
     def state_dict(self: Any) -> dict[str, Any]:
-        """The whole state after all updates. If it is sharded, all ranks must call this."""
+        """The whole state after all updates. If it is sharded, all ranks must call this.
+
+        It has no gradients of steps that have updated nothing.
+        """
+        self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
         with sharded_state.whole(self, self._front.gradients):
             return base.state_dict(self)
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that ``state_dict()`` returned, after all updates are finished."""
+        self._front.gradients.kept.refuse("load_state_dict() was called")
         self._front.settle_state(self)
         base.load_state_dict(self, state_dict)
         sharded_state.narrow(self, self._front.gradients)
@@ -148,6 +154,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
 
         If ranks own unequal shards, it also has their weights.
         """
+        self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
         state: dict[str, Any] = base.state_dict(self)
         owners = self._front.gradients.owners
@@ -160,6 +167,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
 
         The owners may have had other weights in that job.
         """
+        self._front.gradients.kept.refuse("load_sharded_state_dict() was called")
         self._front.settle_state(self)
         weights = state_dict.get(sharded_state.OWNERS, ())
         before = self.state, self.param_groups
@@ -184,6 +192,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
 
         If the state is sharded, all ranks must call this.
         """
+        self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
         with sharded_state.whole(self, self._front.gradients, _SAVED):
             # This is the constructor of protocol 1. Newer protocols require the object's own class.

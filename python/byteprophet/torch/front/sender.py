@@ -9,6 +9,7 @@ updates never take it.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.front import other_synchronisers
+from byteprophet.torch.front.cast import Cast
+from byteprophet.torch.front.kept import Kept, refuse_unusable
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.unsharding import Unsharding
 from byteprophet.torch.front.updates import Updater
@@ -32,7 +35,7 @@ class Sender:
 
     The first gradient after ``end_iteration`` begins a new iteration. ``compression`` has the
     methods ``compress(tensor)``, which returns a tensor and a context, and
-    ``decompress(tensor, context)``.
+    ``decompress(tensor, context)``. ``kept``: has what is sent besides.
     """
 
     def __init__(
@@ -41,14 +44,21 @@ class Sender:
         updater: Updater,
         unsharding: Unsharding,
         compression: Any,
+        kept: Kept,
     ) -> None:
         self._synchroniser = synchroniser
         self._unsharding = unsharding
         self._updater = updater
         self._compression = compression
+        self._kept = kept
         self._streams = own_streams.OwnStreams()
         self._begin = threading.Lock()
         self._between_iterations = True
+
+    def accept(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        """Raise ``UserError`` if gradients of these parameters cannot be sent as they are to be."""
+        if isinstance(self._compression, Cast):
+            self._compression.check(named)
 
     def submit(self, slot: Slot) -> Transfer:
         """Send the current gradient of ``slot``, or zeros if it has none."""
@@ -97,19 +107,18 @@ class Sender:
         gradient = slot.parameter.grad
         if gradient is None:
             gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
-        if gradient.is_sparse or gradient.requires_grad:
-            kind = "sparse" if gradient.is_sparse else "itself differentiable (create_graph=True)"
-            raise RuntimeError(
-                f"byteprophet: the gradient of '{slot.name}' is {kind} and cannot be exchanged"
-            )
+        refuse_unusable(slot.name, gradient)
         if gradient.is_conj() or gradient.is_neg():  # its memory does not hold its values
             gradient = slot.parameter.grad = gradient.resolve_conj().resolve_neg()
+        self._kept.merge(slot, gradient)
         return gradient
 
     def _transfer(self, slot: Slot, gradient: Tensor) -> Transfer:
         shard = self._synchroniser.shard(slot.name)
         if shard is not None:
             gradient = slot.parameter.grad = arranged(gradient, slot.parameter)
+            if slot.merged is not None:
+                slot.merged = gradient
         wire, context = self._compression.compress(gradient)
         wire = wire.contiguous() if shard is None else arranged(wire, slot.parameter)
         # detach() makes an unmarked alias, so that the synchroniser does not wait for itself.

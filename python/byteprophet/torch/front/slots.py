@@ -64,6 +64,8 @@ class Slot:
         sent: a gradient of this parameter was sent before.
         partial: a gradient that ``step()`` has used, and that holds the average in this rank's
             shard only. The training thread clears it when the gradient is cleared or unsharded.
+        kept: the sum of the gradients of steps that have updated nothing (``kept.py``).
+        merged: the gradient to which ``kept`` was added, until ``step()`` has used it.
         updated: set unless an update is outstanding.
         gradient_text: the name of the gradient in messages.
         parameter_text: the name of the parameter in messages.
@@ -79,6 +81,8 @@ class Slot:
     averaged: bool = False
     sent: bool = False
     partial: Tensor | None = None
+    kept: Tensor | None = None
+    merged: Tensor | None = None
     updated: threading.Event = field(default_factory=threading.Event)
     hooks: list[RemovableHandle] = field(default_factory=list)
     gradient_text: str = field(init=False)

@@ -37,6 +37,16 @@ class LiveFront(Protocol):
         ...
 
     @property
+    def accumulates(self) -> bool:
+        """Whether some steps keep gradients, and only one in several exchanges and updates."""
+        ...
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the next step keeps gradients."""
+        ...
+
+    @property
     def unclaimed(self) -> bool:
         """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated."""
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -56,4 +57,12 @@ def why_fixed(module: nn.Module, static_graph: bool, find_unused_parameters: boo
     for name, each in module.named_modules():
         if isinstance(each, nn.Embedding | nn.EmbeddingBag) and each.sparse:
             return f"the sparse gradient of {name!r} has a bucket to itself"
+    return ""
+
+
+def why_not_cast(module: nn.Module) -> str:
+    """Why the gradients of ``module`` cannot travel in another type; "" if they can."""
+    for name, parameter in reduced_parameters(module).items():
+        if parameter.dtype != torch.float32:
+            return f"parameter {name!r} is of {parameter.dtype}, not of torch.float32"
     return ""

@@ -6,9 +6,11 @@ it was queued). The wait from the last bucket of an iteration to the end of the 
 span, too. Once buckets were rebuilt, rank 0 saves which gradients each one has, in strategy.json.
 
 A model can have only one hook, which cannot be removed. So ours stays, and only reduces while
-nobody records. With ``gradient_as_bucket_view``, the first iteration may differ in the last bit if
-the number of ranks is not a power of two. The reason is that DistributedDataParallel multiplies by
-the reciprocal in its first iteration, and divides in all others.
+nobody records. If a strategy casts gradients, the same hook does it (``reduce_in``), with the
+operations of torch's ``bf16_compress_hook`` and ``fp16_compress_hook``. With
+``gradient_as_bucket_view``, the first iteration may differ in the last bit if the number of ranks
+is not a power of two. The reason is that DistributedDataParallel multiplies by the reciprocal in
+its first iteration, and divides in all others.
 
 Threads: the hook runs in autograd's threads. All-reduces end in threads of the process group.
 
@@ -33,7 +35,12 @@ from byteprophet.job.strategy import DDP
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.strategy_recording import RUN, record_strategy
 from byteprophet.timeline.tables import Kind
-from byteprophet.torch.recording.ddp_buckets import reduced_parameters, why_fixed
+from byteprophet.torch.recording.ddp_buckets import (
+    reduced_parameters,
+    why_fixed,
+    why_not_cast,
+)
+from byteprophet.torch.tensors.reduce_dtypes import REDUCE_DTYPES
 
 
 class Buckets:
@@ -54,6 +61,7 @@ class Buckets:
         self.group: Any = model.process_group
         self.size = distributed.get_world_size(self.group)
         self.divides = bool(model.gradient_as_bucket_view)
+        self.reduce_dtype = ""  # the type in which gradients travel; "": their own
         self.in_flight = 0  # collectives; the lock guards this and the next two
         self.waits_since_ns = 0  # 0 until the last bucket of the iteration is complete
         self.waiting: Any = None  # the thread that submitted the last bucket
@@ -61,6 +69,18 @@ class Buckets:
 
 
 _known: "weakref.WeakKeyDictionary[DistributedDataParallel, Buckets]" = weakref.WeakKeyDictionary()
+
+
+def reduce_in(model: DistributedDataParallel, reduce_dtype: str) -> None:
+    """Let gradients of ``model``, all of float32, travel in another type. Nobody records yet.
+
+    Raises ``RuntimeError`` if the model has another hook already.
+    """
+    buckets = Buckets(model, {}, os.environ)
+    buckets.reduce_dtype = reduce_dtype
+    buckets.unsaved = None
+    model.register_comm_hook(buckets, reduce_bucket)
+    _known[model] = buckets
 
 
 def attach(
@@ -75,8 +95,12 @@ def attach(
     buckets are saved; None: in the job's run directory.
     """
     buckets = _known.get(model)
-    if buckets is None:
-        environment = os.environ if run_directory is None else {RUN: str(run_directory)}
+    environment = os.environ if run_directory is None else {RUN: str(run_directory)}
+    if buckets is not None and not buckets.names:  # made by ``reduce_in``
+        buckets.names, buckets.environment = names, environment
+        if distributed.get_rank() == 0:
+            buckets.unsaved = []
+    elif buckets is None:
         buckets = Buckets(model, names, environment)
         try:
             model.register_comm_hook(buckets, reduce_bucket)
@@ -104,7 +128,10 @@ def reduce_bucket(
 ) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket over all ranks, as DistributedDataParallel does without a hook."""
     log, gradients = state.log, bucket.buffer()
-    if state.divides:
+    sent = gradients
+    if state.reduce_dtype:
+        sent = gradients.to(REDUCE_DTYPES[state.reduce_dtype]).div_(state.size)
+    elif state.divides:
         gradients.div_(state.size)
     else:
         gradients.mul_(1.0 / state.size)
@@ -114,7 +141,7 @@ def reduce_bucket(
         if bucket.is_last():
             _save_rebuilt(state, iteration)
     begin_ns = 0 if log is None else log.clock()
-    work = distributed.all_reduce(gradients, group=state.group, async_op=True)
+    work = distributed.all_reduce(sent, group=state.group, async_op=True)
     with state.lock:
         state.in_flight += 1
         if bucket.is_last():
@@ -134,7 +161,7 @@ def reduce_bucket(
                 begin_ns,
                 now_ns,
                 iteration=iteration,
-                size_bytes=gradients.nbytes,
+                size_bytes=sent.nbytes,
                 lane=log.lane(("bucket", index)),
             )
             if since_ns:
@@ -143,7 +170,7 @@ def reduce_bucket(
                     Kind.WAIT, "all gradients", since_ns, now_ns, iteration=iteration, lane=lane
                 )
         result: torch.Tensor = future.value()[0]
-        return result
+        return result if sent is gradients else gradients.copy_(result)
 
     done: torch.futures.Future[torch.Tensor] = work.get_future().then(reduced)
     return done
@@ -171,6 +198,8 @@ def _save_rebuilt(state: Buckets, iteration: int) -> None:
         tuple(buckets),
         model.bucket_bytes_cap,
         fixed=why_fixed(model.module, model.static_graph, model.find_unused_parameters),
+        reduce_dtype=state.reduce_dtype,
+        reduce_fixed=why_not_cast(model.module),
     )
     sizes = {names[id(each)]: each.nbytes for each in reduced_parameters(model.module).values()}
     record_strategy(strategy, sizes, iteration, environment=state.environment)

@@ -30,7 +30,9 @@ from byteprophet.torch.recording.ddp_buckets import (
     rebuilt_buckets,
     reduced_parameters,
     why_fixed,
+    why_not_cast,
 )
+from byteprophet.torch.recording.ddp_spans import reduce_in
 from byteprophet.torch.recording.stopwatch import is_training_forward
 from byteprophet.torch.retuning.given_strategy import check_model
 from byteprophet.torch.sync import same_start
@@ -78,6 +80,10 @@ def construct_with(
     )
     if fixed:
         raise UserError(f"{path}: the buckets of DistributedDataParallel cannot be given: {fixed}")
+    reduce_dtype = used.strategy.reduce_dtype
+    not_cast = why_not_cast(module) if reduce_dtype else ""
+    if not_cast:
+        raise UserError(f"{path}: gradients are to travel as {reduce_dtype}, but {not_cast}")
     parameters = reduced_parameters(module)
     check_model(path, used, {name: each.nbytes for name, each in parameters.items()})
     mesh = bound.arguments.get("device_mesh")
@@ -86,6 +92,8 @@ def construct_with(
     bound.arguments.pop("bucket_cap_mb", None)
     bound.arguments[_LIMITS] = limits_mb(used)
     plain(*bound.args, **bound.kwargs)
+    if reduce_dtype:
+        reduce_in(model, reduce_dtype)
     if distributed.get_rank(group) == 0:
         _Check(model, used, path)
 

@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
@@ -49,7 +50,8 @@ class CollectiveSynchroniser:
     """There is one per optimizer. ``Synchroniser`` describes most of the methods.
 
     ``mode`` is the optimizer's ``sync`` option. ``options`` are other options of the optimizer that
-    must be equal on all ranks, and so must ``owners``.
+    must be equal on all ranks, and so must ``owners``. ``changes`` says how the front changes
+    gradients, and is recorded with the buckets.
     """
 
     bucketed = True
@@ -63,7 +65,9 @@ class CollectiveSynchroniser:
         timeout_s: float,
         options: Mapping[str, object],
         owners: Owners,
+        changes: job.Strategy,
     ) -> None:
+        self._changes = changes
         self.mode = mode
         self.owners = owners
         self.bucketing = Bucketing(mode, shardable, fusion)
@@ -325,7 +329,13 @@ class CollectiveSynchroniser:
             )
             fixed_bytes = 0 if self._planned else self.bucketing.buffer_bytes
             record_strategy(
-                job.Strategy(self.mode, tuple(buckets), fixed_bytes, owners=self.owners.unequal),
+                replace(
+                    self._changes,
+                    runtime=self.mode,
+                    buckets=tuple(buckets),
+                    bucket_bytes=fixed_bytes,
+                    owners=self.owners.unequal,
+                ),
                 {name: self.bucketing.sizes[name].size_bytes for name in self.bucketing.needed},
                 since=self._operations.iteration + 1,
                 optimizer=self._number,

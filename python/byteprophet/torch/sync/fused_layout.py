@@ -21,7 +21,11 @@ _EDGE_BYTES = 16 << 10  # the first and the last buffer: a millisecond on a link
 
 @dataclass(frozen=True)
 class Small:
-    """A gradient that may be fused, as it is sent. It keeps no tensor alive."""
+    """A gradient that may be fused, as it is sent. It keeps no tensor alive.
+
+    ``size_bytes`` is the parameter's. A gradient that was cast travels in less, and shares the same
+    buffer as without.
+    """
 
     shape: torch.Size
     size_bytes: int
@@ -29,9 +33,9 @@ class Small:
     device: torch.device
 
     @classmethod
-    def of(cls, gradient: Tensor) -> Small:
-        """Describe ``gradient``."""
-        return cls(gradient.shape, gradient.nbytes, gradient.dtype, gradient.device)
+    def of(cls, gradient: Tensor, size_bytes: int) -> Small:
+        """Describe ``gradient``, whose parameter has ``size_bytes``."""
+        return cls(gradient.shape, size_bytes, gradient.dtype, gradient.device)
 
     @property
     def kind(self) -> tuple[torch.dtype, torch.device]:

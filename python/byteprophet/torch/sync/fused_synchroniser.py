@@ -139,7 +139,7 @@ class FusedSynchroniser(Unsharded):
         if buffer is None:
             if not self._decided:
                 self._submitted.add(parameter)
-                self._sent[parameter] = Small.of(gradient)
+                self._sent[parameter] = Small.of(gradient, self._sizes_bytes[parameter])
             self._base.submit_gradient(parameter, gradient, priority=priority, done=done)
             return
         with self._lock:

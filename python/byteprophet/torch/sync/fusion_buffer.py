@@ -42,7 +42,8 @@ class FusionBuffer:
         if (gradient.shape, gradient.dtype) != (expected.shape, expected.dtype):
             raise RuntimeError(
                 f"byteprophet: the gradient of '{member}' was {_text(expected)} and is now "
-                f"{_text(Small.of(gradient))}: make a new DistributedOptimizer after such a change"
+                f"{_text(Small.of(gradient, expected.size_bytes))}: make a new "
+                "DistributedOptimizer after such a change"
             )
         self._submitted[member] = gradient, done, own_streams.events([gradient])
         return len(self._submitted) == len(self._members)

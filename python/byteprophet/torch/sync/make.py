@@ -8,6 +8,7 @@ from torch import distributed
 
 from byteprophet.errors import UserError
 from byteprophet.job.owners import Owners, text_of
+from byteprophet.job.strategy import Strategy
 from byteprophet.job.strategy_file import Used
 from byteprophet.torch.sync.alone import Alone
 from byteprophet.torch.sync.bucketing import NEAR_LAYER, PLANNED, TUNED
@@ -27,6 +28,7 @@ def make_synchroniser(
     given: Used | None = None,
     path: str = "",
     owners: tuple[int, ...] = (),
+    changes: Strategy = Strategy(),  # noqa: B008 (it is frozen)
 ) -> Synchroniser:
     """Make the synchroniser called ``name``.
 
@@ -41,6 +43,7 @@ def make_synchroniser(
         given: with servers, the optimizer's strategy.
         path: the file of that strategy.
         owners: without servers, how much each rank owns, as weights; none: equally much.
+        changes: without servers, how the front changes gradients; it is recorded.
 
     Raises:
         UserError: ``owners`` do not fit the job.
@@ -51,7 +54,9 @@ def make_synchroniser(
             raise UserError(f"owners {text_of(owners)}: with servers, ranks own nothing")
         return _make_fused(fusion_bytes, timeout_s, given, path)
     if name in SYNCHRONISERS:
-        return _make_collective(name, elementwise, fusion, timeout_s, options, device_type, owners)
+        return _make_collective(
+            name, elementwise, fusion, timeout_s, options, device_type, owners, changes
+        )
     raise ValueError(
         f"sync={name!r}: there is no such synchroniser; have {', '.join(SYNCHRONISERS)}"
     )
@@ -79,6 +84,7 @@ def _make_collective(
     options: Mapping[str, object],
     device_type: str,
     weights: tuple[int, ...],
+    changes: Strategy,
 ) -> Synchroniser:
     """Make a synchroniser of the ranks of torch.distributed's default group.
 
@@ -101,7 +107,9 @@ def _make_collective(
     from byteprophet.torch.sync.process_exchange import process_exchange
 
     exchange = process_exchange(device_type, timeout_s)
-    return CollectiveSynchroniser(exchange, mode, shardable, fusion, timeout_s, options, owners)
+    return CollectiveSynchroniser(
+        exchange, mode, shardable, fusion, timeout_s, options, owners, changes
+    )
 
 
 def _check_transport(owners: Owners, device_type: str) -> None:
