@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from small_jobs import random_job
+from small_jobs import region_costs_of as costs_of
 
 from byteprophet.job import Job
-from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts, Unit
-from byteprophet.job.strategy import COMPILED, EAGER, Region
+from byteprophet.job.region_costs import RegionCosts
+from byteprophet.job.strategy import Region
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.moves import Hints, NeedsRegionCosts
 from byteprophet.optimize.passes.compile import Compile
@@ -20,27 +20,6 @@ from byteprophet.optimize.regions import times_with
 from byteprophet.optimize.search import search
 
 UNITS = 5
-
-
-def costs_of(job: Job, seed: int) -> RegionCosts:
-    """Each parameter is a module's; what a region saves grows with its length, by lot."""
-    lot = random.Random(seed)
-    units: list[Unit] = [(name.removesuffix(".weight"),) for name in job.model.names]
-    regions = {}
-    for first, last in itertools.combinations(range(len(units) + 1), 2):
-        names = job.model.names[first:last]
-        saved = lot.uniform(-0.05, 0.15) + 0.03 * (last - first)
-        compiled = round(1e6 * (1 - saved)) * (last - first)
-        eager_ready_ns = tuple(1_000_000 * n for n in range(last - first, 0, -1))
-        regions[sum(units[first:last], ())] = RegionCost(
-            names,
-            {
-                EAGER: ModeCost(500_000 * len(names), 1_000_000 * len(names), eager_ready_ns),
-                COMPILED: ModeCost(compiled // 2, compiled, (compiled,) * len(names), 10**9),
-            },
-            {},
-        )
-    return RegionCosts((tuple(units),), regions)
 
 
 def learned(job: Job, costs: RegionCosts) -> Compile:

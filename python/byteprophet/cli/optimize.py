@@ -123,17 +123,15 @@ def optimize(
     make_directory(directory)
     resume = Resume(directory)
     jobs, corrections, other = [measured.job], None, None
-    by_parameter = [] if recorded.fused.parameters else [measured.job]
+    runs = [(recorded, measured.job)]
     if trials:
         other = measure_other(recorded, measured.job, chosen, directory / "other-transport", say)
     if other is not None:
         jobs.append(other.measured.job)
-        by_parameter += [] if other.fused else [other.measured.job]
+        runs.append((other.run, other.measured.job))
         corrections = corrections_of(measured, other.measured)
     learned = learn(
-        recorded,
-        measured.job,
-        by_parameter,
+        runs,
         chosen,
         asked=passes is not None,
         budget_bytes=budget_bytes,

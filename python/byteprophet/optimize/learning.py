@@ -11,6 +11,7 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
+from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
 from byteprophet.optimize.recorded import why_unchangeable
@@ -19,7 +20,6 @@ from byteprophet.optimize.region_costs import (
     measure_region_costs,
     modes_of,
 )
-from byteprophet.runtime_settings import FUSION_BYTES
 
 MEASURES = "--would-add"
 """The option that measures what passes need that the user has not allowed."""
@@ -39,9 +39,7 @@ class Learned:
 
 
 def learn(
-    run: Run,
-    job: Job,
-    jobs: Sequence[Job],
+    recorded: Sequence[tuple[Run, Job]],
     passes: Sequence[Pass],
     *,
     asked: bool,
@@ -51,30 +49,30 @@ def learn(
     others: Sequence[Pass] = (),
     measures: bool = False,
 ) -> Learned:
-    """Measure what ``passes`` must know of ``job``, which ``run`` recorded, and tell them.
+    """Measure what ``passes`` must know of a recorded job, and tell them.
 
-    ``jobs``: this job and what it is under the other transport, as far as it is known when the
-    gradient of each parameter was ready there.
-    ``asked``: the user named the passes, so that none may be left out. ``budget_bytes``: of memory
-    on a rank; None: no limit. ``directory``: where measurements are kept. ``others``: passes that
-    the user has not allowed. They are told what is in ``directory`` already, and with ``measures``
-    what they need is measured, too. Raises ``UserError``, also if no mix of recomputed modules
-    fits.
+    Args:
+        recorded: the run and its job; then the same under the other transport, if it ran there.
+        passes: those that may take part.
+        asked: the user named the passes, so that none may be left out.
+        budget_bytes: of memory on a rank; None: no limit.
+        directory: where measurements are kept.
+        say: is told of progress.
+        others: passes that the user has not allowed. They are told what was measured before.
+        measures: measure what ``others`` need, too.
+
+    Raises:
+        UserError: a pass that was asked for cannot take part, a measurement failed, or no mix of
+            recomputed modules fits the budget.
     """
-    passes = list(passes)
-    for each in passes:
-        why = _why_not(each, run, jobs, budget_bytes)
-        if why is None:
-            continue
+    jobs = _Jobs(recorded, budget_bytes)
+    left_out = {each.name: why for each in passes if (why := jobs.why_not(each)) is not None}
+    for name, why in left_out.items():
         if asked:
-            raise UserError(f"--pass {each.name}: {why}")
-        say(f"without {each.name}: {why}")
-    passes = [each for each in passes if _why_not(each, run, jobs, budget_bytes) is None]
-    left_out: dict[str, str] = {}
-    for each in others:
-        why = why_unchangeable(run, job, each) or _why_not(each, run, jobs, budget_bytes)
-        if why is not None:
-            left_out[each.name] = why
+            raise UserError(f"--pass {name}: {why}")
+        say(f"without {name}: {why}")
+    passes = [each for each in passes if each.name not in left_out]
+    left_out = {each.name: why for each in others if (why := jobs.why_not(each)) is not None}
     learning = [each for each in passes if isinstance(each, NeedsRegionCosts)]
     words = {word for each in learning for word in each.words}
     wanted = [
@@ -82,66 +80,79 @@ def learn(
         for each in others
         if isinstance(each, NeedsRegionCosts) and each.name not in left_out
     ]
-    modes = modes_of(words | (MemoryLimit.words if budget_bytes is not None else set()))
+    modes = modes_of(words if budget_bytes is None else words | MemoryLimit.words)
     if measures:
-        modes = [*dict.fromkeys([*modes, *(mode for _, those in wanted for mode in those)])]
-    costs, limit = None, None
+        modes = [*dict.fromkeys([*modes, *(mode for _, needed in wanted for mode in needed)])]
+    costs = limit = None
     if modes:
-        costs, limit = _measured(run, job, jobs, modes, budget_bytes, directory, say)
-    for each in learning:
-        assert costs is not None
-        for known in jobs:
-            each.learn(known, costs)
-    for other, those in wanted:
-        found = known_region_costs(directory, those, [n for one in jobs for n in one.model.names])
-        if found is None:
+        costs, limit = jobs.measured(modes, directory, say)
+        for each in learning:
+            jobs.tell(each, costs)
+    for other, needed in wanted:
+        known = known_region_costs(directory, needed, jobs.names)
+        if known is None:
             left_out[other.name] = f"what its regions cost was not measured: {MEASURES} measures it"
-            continue
-        for known in jobs:
-            other.learn(known, found)
+        else:
+            jobs.tell(other, known)
     return Learned(passes, costs if learning or limit else None, limit, left_out)
 
 
-def _measured(
-    run: Run,
-    job: Job,
-    jobs: Sequence[Job],
-    modes: Sequence[str],
-    budget_bytes: int | None,
-    directory: Path,
-    say: Callable[[str], None],
-) -> tuple[RegionCosts, MemoryLimit | None]:
-    """What regions cost in ``modes``, and the limit of memory if there is a budget."""
-    if budget_bytes is not None and run.fused.parameters:
-        raise UserError(f"--memory-budget: {_fused(run)}")
-    costs, memory = measure_region_costs(
-        run.config, modes, directory, say, memory=budget_bytes is not None
-    )
-    if budget_bytes is None:
-        return costs, None
-    assert memory is not None
-    limit = MemoryLimit(memory, budget_bytes)
-    for known in jobs:
-        limit.learn(known, costs)
-    if not limit.fits(job) and limit.repaired(job) is None:
-        raise UserError(limit.why_not(job))
-    return costs, limit
+class _Jobs:
+    """What is known of the recorded jobs, parameter by parameter.
 
+    ``budget_bytes``: of memory; None: no limit.
+    """
 
-def _why_not(each: Pass, run: Run, jobs: Sequence[Job], budget_bytes: int | None) -> str | None:
-    """Why a pass cannot take part; None if it can."""
-    if isinstance(each, OnlyWithLimit) and budget_bytes is None:
-        return "it only pays with --memory-budget"
-    if isinstance(each, NeedsRegionCosts):
-        if not jobs:
-            return _fused(run)
-        if budget_bytes is not None and each.words & {COMPILED, BF16}:
-            return "what memory its regions take is not known, and --memory-budget limits it"
-    return None
+    def __init__(self, recorded: Sequence[tuple[Run, Job]], budget_bytes: int | None) -> None:
+        self._run, self._job = recorded[0]
+        self._budget_bytes = budget_bytes
+        self._known: list[ByParameter] = []
+        self._unknown = ""  # why it is not known when each gradient was ready
+        for run, job in recorded:
+            self._measure(run, job)
 
+    def _measure(self, run: Run, job: Job) -> None:
+        try:
+            self._known.append(ByParameter.measured(run, job))
+        except UserError as error:
+            self._unknown = self._unknown or str(error)
 
-def _fused(run: Run) -> str:
-    return (
-        f"{run.directory}: gradients shared buffers, so it is not known when each one was ready; "
-        f"record the job with {FUSION_BYTES}=0"
-    )
+    @property
+    def names(self) -> list[str]:
+        """Of all parameters."""
+        return [name for known in self._known for name in known.model.names]
+
+    def why_not(self, each: Pass) -> str | None:
+        """Why a pass cannot take part; None if it can."""
+        if isinstance(each, OnlyWithLimit) and self._budget_bytes is None:
+            return "it only pays with --memory-budget"
+        if isinstance(each, NeedsRegionCosts):
+            if not self._known:
+                return self._unknown
+            if self._budget_bytes is not None and each.words & {COMPILED, BF16}:
+                return "what memory its regions take is not known, and --memory-budget limits it"
+        return why_unchangeable(self._run, self._job, each)
+
+    def tell(self, each: NeedsRegionCosts, costs: RegionCosts) -> None:
+        """Tell a pass, or a limit, what regions cost."""
+        for known in self._known:
+            each.learn(known.job, costs, known)
+
+    def measured(
+        self, modes: Sequence[str], directory: Path, say: Callable[[str], None]
+    ) -> tuple[RegionCosts, MemoryLimit | None]:
+        """What regions cost in ``modes``, and the limit of memory if there is one."""
+        limited = self._budget_bytes is not None
+        if limited and not self._known:
+            raise UserError(f"--memory-budget: {self._unknown}")
+        costs, memory = measure_region_costs(
+            self._run.config, modes, directory, say, memory=limited
+        )
+        if self._budget_bytes is None:
+            return costs, None
+        assert memory is not None
+        limit = MemoryLimit(memory, self._budget_bytes)
+        self.tell(limit, costs)
+        if not limit.fits(self._job) and limit.repaired(self._job) is None:
+            raise UserError(limit.why_not(self._job))
+        return costs, limit

@@ -24,9 +24,9 @@ from byteprophet.job.strategy_file import (
     strategy_path,
     write_strategy,
 )
+from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.recorded import used_by
-from byteprophet.optimize.regions import Computing
 from byteprophet.optimize.search import Candidate, Decision, Left
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.whole_files import make_directory, write_whole
