@@ -150,7 +150,7 @@ def tally_jobs(seeds: Iterable[int]) -> Jobs:
         for move in by.moves(job, was.hints):
             gain = 1 - evaluate(move.job).iteration_ns / was.iteration_ns
             gains.append(gain > _SAME)
-            name = f"gain expected by {move.theorem}" if move.theorem else "no gain expected"
+            name = f"gain expected by {move.theorem}" if move.theorem else "no gain is sure"
             wrong = -gain if move.theorem else gain
             said = partial("seed {}: {}: {:+.2%}".format, seed, move.what, gain)
             tally = found.tallies.setdefault(f"jobs, {name}", Tally())
@@ -196,7 +196,7 @@ def main(arguments: Sequence[str]) -> None:
     }
     jobs = tally_jobs(range(options.seed, options.seed + options.jobs))
     table = Table("theorem", "held", "wrong", "worst", title="fusing neighbours", box=None)
-    for name, each in (*tallies.items(), *jobs.tallies.items()):
+    for name, each in sorted({**tallies, **jobs.tallies}.items()):
         worst = f"{each.worst:.2%}" if each.wrong else ""
         table.add_row(name, str(each.held), str(each.wrong), worst)
     table_console().print(table)

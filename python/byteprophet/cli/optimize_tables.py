@@ -32,6 +32,10 @@ def outcome_table(outcome: Outcome) -> Table:
         table.add_row("compiling", took, f"paid back after {outcome.pays_after} iterations")
     for decision in outcome.decisions:
         table.add_row(decision.by, f"{-decision.gain_ns / 1e6:+.1f} ms", decision.what)
+    for reason in outcome.reasons:
+        if reason.theorem:
+            gain = f"{-reason.gain_ns / 1e6:+.1f} ms"
+            table.add_row(reason.theorem, gain, reason.text)
     return table
 
 

@@ -59,6 +59,7 @@ def plain(
             }
             for each in outcome.decisions
         ],
+        "reasons": [each.as_json() for each in outcome.reasons],
         "compile_ns": outcome.compile_ns,
         "pays_after": outcome.pays_after if outcome.compile_ns else None,
         "memory": None if outcome.memory is None else asdict(outcome.memory),

@@ -23,6 +23,7 @@ from byteprophet.job.times import Int64Array
 from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.moves import Hints
 from byteprophet.optimize.serial_backward import SerialBackward
+from byteprophet.optimize.serial_link import ROUNDING_NS
 from byteprophet.optimize.theorems import (
     BOTH,
     OPERATION_FUSION,
@@ -103,7 +104,7 @@ class RegionChanges:
         holds = fuses_gradients_of_fused_operations(
             sync_first_ns=sum(first),
             sync_second_ns=last,
-            sync_fused_ns=link.sync_ns(self._size_bytes(merged)),
+            sync_fused_ns=link.sync_ns(self._size_bytes(merged)) - ROUNDING_NS * len(shared),
         )
         apart, one = self._serial(after, self._buckets), self._serial(after, buckets)
         gain_ns = expected.gain_ns + apart.done_ns - one.done_ns

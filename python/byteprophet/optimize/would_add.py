@@ -14,6 +14,7 @@ from typing import Any
 
 from byteprophet.job import Job
 from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.explanation import by_pass
 from byteprophet.optimize.moves import Effect, Pass
 from byteprophet.optimize.search import Decision, Limit, search
 
@@ -28,7 +29,7 @@ class Addition:
     """What a pass that is not allowed would add.
 
     ``ratio``: how many times as fast the best job would be; 1: the pass adds nothing; None: it was
-    not looked at, and ``why_not`` says why. ``decisions``: those that led there, of all passes.
+    not looked at, and ``why_not`` says why. ``decisions``: what each pass did to get there.
     """
 
     name: str
@@ -101,7 +102,7 @@ def would_add(
             limit=limit,
             evaluator=Evaluator(corrections=corrections),
         )
-        decisions = found.best.decisions
+        decisions = by_pass(found.best.decisions)
         ratio = 1.0
         if any(decision.by == each.name for decision in decisions):
             ratio = whole(best).iteration_ns / whole(found.best.job).iteration_ns
