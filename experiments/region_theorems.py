@@ -75,7 +75,8 @@ def tally_chains(seeds: Iterable[int], *, bare: bool) -> dict[str, Tally]:
             for name, later in _claims(
                 chain, first, last, both - fused.compute[first], moved - was
             ):
-                said = partial(_said, chain, f"operations {first} to {last} as one", was, moved)
+                one = f"operations {first} to {last} as one take {fused.compute[first]}"
+                said = partial(_said, chain, one, was, moved)
                 tallies.setdefault(name, Tally()).add(later, was, said)
             _tally_buckets(tallies, fused, first, moved)
     return tallies
