@@ -11,7 +11,7 @@ gradient on the critical path. That only puts moves in an order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,39 +77,51 @@ class RegionChanges:
         return Expected(gain_ns, OPERATION_FUSION if pays else "")
 
     def together(
-        self, strategy: Strategy, names: Sequence[str], expected: Expected
+        self, strategy: Strategy, regions: Iterable[Sequence[str]], expected: Expected
     ) -> tuple[Groups, Expected] | None:
-        """The buckets in which all gradients of a new region share one, and what to expect then.
+        """The buckets in which all gradients of a region share one, and what to expect then.
 
-        ``expected``: of the change of regions alone. None if they share one already. Gradients that
-        share a bucket with others that are complete later stay where they are.
+        ``regions``: the parameters of new regions. ``expected``: of the change of regions alone.
+        None if they share buckets already. Gradients that share a bucket with others that are
+        complete later stay where they are.
         """
         after = self._computing.medians(self._job, strategy)
-        begin_ns, end_ns = self._span(after, names)
-        ready_ns = self._ready_ns(after, self._buckets)
-        shared = [n for n, each in enumerate(ready_ns) if begin_ns < each <= end_ns]
-        if len(shared) < 2:
+        buckets, holds = self._buckets, True
+        for names in regions:
+            begin_ns, end_ns = self._span(after, names)
+            ready_ns = self._ready_ns(after, buckets)
+            shared = [
+                bucket
+                for bucket, each_ns in zip(buckets, ready_ns, strict=True)
+                if begin_ns < each_ns <= end_ns
+            ]
+            if len(shared) > 1:
+                merged = sorted(place for bucket in shared for place in bucket)
+                holds = holds and self._may_share(shared, merged)
+                at = buckets.index(shared[0])
+                buckets = [bucket for bucket in buckets if bucket not in shared]
+                buckets.insert(at, merged)
+        if len(buckets) == len(self._buckets):
             return None
-        merged = sorted(place for n in shared for place in self._buckets[n])
-        buckets = [
-            merged if n == shared[0] else members
-            for n, members in enumerate(self._buckets)
-            if n == shared[0] or n not in shared
-        ]
         groups = tuple(map(tuple, buckets))
         link = self._hints.link
         if link is None:
             return groups, Expected(expected.gain_ns)
-        *first, last = (link.sync_ns(self._size_bytes(self._buckets[n])) for n in shared)
-        holds = fuses_gradients_of_fused_operations(
-            sync_first_ns=sum(first),
-            sync_second_ns=last,
-            sync_fused_ns=link.sync_ns(self._size_bytes(merged)) - ROUNDING_NS * len(shared),
-        )
         apart, one = self._serial(after, self._buckets), self._serial(after, buckets)
         gain_ns = expected.gain_ns + apart.done_ns - one.done_ns
-        pays = holds and gain_ns > link.unsure_ns
-        return groups, Expected(gain_ns, BOTH if pays else "")
+        return groups, Expected(gain_ns, BOTH if holds and gain_ns > link.unsure_ns else "")
+
+    def _may_share(self, buckets: Sequence[Sequence[int]], merged: Sequence[int]) -> bool:
+        """Whether Theorem 3 holds for these buckets."""
+        link = self._hints.link
+        if link is None:
+            return False
+        *first, last = (link.sync_ns(self._size_bytes(bucket)) for bucket in buckets)
+        return fuses_gradients_of_fused_operations(
+            sync_first_ns=sum(first),
+            sync_second_ns=last,
+            sync_fused_ns=link.sync_ns(self._size_bytes(merged)) - ROUNDING_NS * len(buckets),
+        )
 
     def _span(self, times: Times, names: Sequence[str]) -> tuple[int, int]:
         """When the backward pass begins and ends with the parameters ``names``."""

@@ -23,7 +23,7 @@ from byteprophet.job.region_costs import Unit
 from byteprophet.job.strategy import COMPILED, OURS, Region
 from byteprophet.optimize.computing import Computing, in_regions
 from byteprophet.optimize.moves import Effect, Hints, Move
-from byteprophet.optimize.region_changes import RegionChanges
+from byteprophet.optimize.region_changes import Expected, RegionChanges
 from byteprophet.replay.all_reduce import with_strategy
 
 _Chain = Sequence[Unit]
@@ -59,9 +59,17 @@ class Compile(Computing):
                     for first in range(0, len(chain), length)
                     if (region := self._region(chain[first : first + length])) is not None
                 ]
-                changed = self.with_regions(job, regions) if regions else None
-                if changed is not None:
-                    yield Move(_title(chain, length), changed)
+                strategy = in_regions(job.strategy, regions)
+                if not regions or not self.can_make(job, strategy):
+                    continue
+                yield Move(_title(chain, length), _Made(self, job, strategy))
+                if job.strategy.runtime in OURS:
+                    names = [self.costs.regions[region.modules].parameters for region in regions]
+                    changes = RegionChanges(self, job, Hints())
+                    together = changes.together(strategy, names, Expected(0))
+                    if together is not None:
+                        made = _Made(self, job, strategy, together[0])
+                        yield Move(f"{_title(chain, length)}, with a bucket for each", made)
 
     def moves(self, job: Job, hints: Hints) -> Iterator[Move]:
         """Every change of one region of a chain, or of two that follow each other."""
@@ -79,12 +87,12 @@ class Compile(Computing):
             found.append((expected.gain_ns, move))
             together = None
             if change.fuses and job.strategy.runtime in OURS:
-                together = changes.together(strategy, names, expected)
+                together = changes.together(strategy, [names], expected)
             if together is not None:
                 groups, expected = together
-                made = _Made(self, job, strategy, groups)
+                with_bucket = _Made(self, job, strategy, groups)
                 what = f"{change.what}, with one bucket"
-                found.append((expected.gain_ns, Move(what, made, expected.theorem)))
+                found.append((expected.gain_ns, Move(what, with_bucket, expected.theorem)))
         found.sort(key=lambda each: -each[0])
         yield from (move for _, move in found)
 
