@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from small_jobs import random_job, region_costs_of
 
-from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.region_costs import write_region_costs
 from byteprophet.job.strategy_file import Used
@@ -151,11 +150,12 @@ def test_without_costs_of_this_model_it_is_not_looked_at(
     assert [*found.left_out] == ["compile"]
 
 
-def test_a_damaged_file_of_costs_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_of_costs_is_a_reason(tmp_path: Path) -> None:
     (tmp_path / "regions").mkdir()
     (tmp_path / "regions" / "region-costs.json").write_text("{}")
-    with pytest.raises(UserError, match=r"region-costs\.json: does not hold the costs of regions"):
-        learned(random_job(3, 6), tmp_path, [Compile()])
+    found = learned(random_job(3, 6), tmp_path, [Compile(), Idle()])
+    assert "region-costs.json: does not hold the costs of regions" in found.left_out["compile"]
+    assert "idle" not in found.left_out
 
 
 def test_scripts_of_ddp_are_left_as_they_are(tmp_path: Path) -> None:

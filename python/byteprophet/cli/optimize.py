@@ -164,6 +164,11 @@ def optimize(
         learned.limit,
         None if other is None else other.measured,
     )
+    applied, saved = None, None
+    if outcome.gains:
+        saved = strategy_path(directory)
+        write_strategy(saved, outcome.used)
+    resume.end()
     additions = would_add(
         outcome.job,
         chosen,
@@ -175,11 +180,6 @@ def optimize(
         corrections=corrections,
         say=say,
     )
-    applied, saved = None, None
-    if outcome.gains:
-        saved = strategy_path(directory)
-        write_strategy(saved, outcome.used)
-    resume.end()
     console = table_console()
     console.print(outcome_table(outcome))
     if saved is None:

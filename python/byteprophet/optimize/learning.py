@@ -89,12 +89,24 @@ def learn(
         for each in learning:
             jobs.tell(each, costs)
     for other, needed in wanted:
-        known = known_region_costs(directory, needed, jobs.names)
-        if known is None:
-            left_out[other.name] = f"what its regions cost was not measured: {MEASURES} measures it"
-        else:
-            jobs.tell(other, known)
+        why = _told(jobs, other, directory, needed)
+        if why is not None:
+            left_out[other.name] = why
     return Learned(passes, costs if learning or limit else None, limit, left_out)
+
+
+def _told(
+    jobs: _Jobs, other: NeedsRegionCosts, directory: Path, needed: Sequence[str]
+) -> str | None:
+    """Tell a pass that is not allowed what was measured; why not, if nothing was that it needs."""
+    try:
+        known = known_region_costs(directory, needed, jobs.names)
+    except UserError as error:
+        return str(error)
+    if known is None:
+        return f"what its regions cost was not measured: {MEASURES} measures it"
+    jobs.tell(other, known)
+    return None
 
 
 class _Jobs:
