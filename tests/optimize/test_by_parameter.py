@@ -108,6 +108,7 @@ def test_a_region_that_would_change_buffers_is_refused(
     known = shared()
     assert known.keeps_buffers([region], found) == kept
     assert known.keeps_buffers([Region(("b",), recomputed=True)], found)  # its calls are seen
+    assert not known.keeps_buffers([Region(("b", "c"), recomputed=True)], found)
     assert ByParameter.alone(known.job).keeps_buffers([region], found)
     computing = Computing()
     computing.learn(known.job, found, known)

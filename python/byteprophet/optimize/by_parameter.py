@@ -98,13 +98,14 @@ class ByParameter:
         """Whether gradients would share the same buffers if the model ran in ``regions``."""
         if not self.shares:
             return True
+        units = {unit for chain in costs.chains for unit in chain}
         region_of: dict[str, Sequence[str]] = {}
         for region in regions:
             if region.compiled:
-                names = [
-                    n for n in costs.regions[region.modules].parameters if n in self.model.places
-                ]
-                region_of |= dict.fromkeys(names, names)
+                names = [*self._places(region, costs)]
+                region_of.update(dict.fromkeys(names, names))
+            elif len(region.modules) > 1 and region.modules not in units:
+                return False  # what its modules own themselves is needed when the first one runs
         order: dict[str, None] = {}
         for name in self.model.names:
             order.update(dict.fromkeys(region_of.get(name, (name,))))
@@ -118,13 +119,10 @@ class ByParameter:
         layers = self._layers()
         at_once = layers.copy()
         for region in strategy.regions:
-            if region.compiled:
-                names = costs.regions[region.modules].parameters
-                last = max(
-                    (self.model.places[n] for n in names if n in self.model.places), default=-1
-                )
-                if last >= 0:
-                    at_once[last] = self.tensor_of[last]
+            places = self._places(region, costs)
+            if region.compiled and places:  # it needs the last of its parameters, too
+                last = max(places.values())
+                at_once[last] = self.tensor_of[last]
         was, recorded = self.times, self.job.times
         forward_ns = self._summed(after.forward_ns, at_once) - self._summed(was.forward_ns, layers)
         ready_ns = self._latest(after.ready_ns) - self._latest(was.ready_ns)
