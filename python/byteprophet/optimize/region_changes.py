@@ -59,7 +59,7 @@ class RegionChanges:
 
         Args:
             strategy: the strategy after the change.
-            names: the parameters of the modules that change.
+            names: the parameters of the modules that change, at least one.
             fuses: they become one region; otherwise they were one.
         """
         was, after = self._was, self._computing.medians(self._job, strategy)
@@ -87,7 +87,7 @@ class RegionChanges:
         """
         after = self._computing.medians(self._job, strategy)
         buckets, holds = self._buckets, True
-        for names in regions:
+        for names in filter(None, regions):
             begin_ns, end_ns = self._span(after, names)
             ready_ns = self._ready_ns(after, buckets)
             shared = [
@@ -125,7 +125,7 @@ class RegionChanges:
 
     def _span(self, times: Times, names: Sequence[str]) -> tuple[int, int]:
         """When the backward pass begins and ends with the parameters ``names``."""
-        places = [self._places[name] for name in names if name in self._places]
+        places = [self._places[name] for name in names]
         ready_ns = times.ready_ns[0, 0]
         end_ns = int(ready_ns[places].max())
         begin_ns = int(ready_ns[max(places) + 1 :].max(initial=0))

@@ -64,7 +64,7 @@ class Compile(Computing):
                     continue
                 yield Move(_title(chain, length), _Made(self, job, strategy))
                 if job.strategy.runtime in OURS:
-                    names = [self.costs.regions[region.modules].parameters for region in regions]
+                    names = [self._parameters(job, region.modules) for region in regions]
                     changes = RegionChanges(self, job, Hints())
                     together = changes.together(strategy, names, Expected(0))
                     if together is not None:
@@ -73,13 +73,13 @@ class Compile(Computing):
 
     def moves(self, job: Job, hints: Hints) -> Iterator[Move]:
         """Every change of one region of a chain, or of two that follow each other."""
-        if self.plain(job) is None:
+        if not self.can_make(job, job.strategy):
             return
         changes = RegionChanges(self, job, hints)
         found: list[tuple[int, Move]] = []
         for change in self._changes(job):
             strategy = in_regions(job.strategy, change.regions)
-            names = self._parameters(change.run)
+            names = self._parameters(job, _modules(change.run))
             if not names or not self.can_make(job, strategy):
                 continue
             expected = changes.expected(strategy, names, fuses=change.fuses)
@@ -139,10 +139,12 @@ class Compile(Computing):
         if len(made) == len(parts):
             yield _Change(what, run, (*others, *made), fuses=len(parts) == 1)
 
-    def _parameters(self, run: _Chain) -> list[str]:
-        """Those of the units; a unit that was not measured alone is not changed alone either."""
-        whole = self.costs.regions.get(_modules(run))
-        return [*whole.parameters] if whole is not None else []
+    def _parameters(self, job: Job, modules: Unit) -> list[str]:
+        """The parameters of a run of modules that have gradients in ``job``, if it was measured."""
+        cost, plain = self.costs.regions.get(modules), self.plain(job)
+        if cost is None or plain is None:
+            return []
+        return [name for name in cost.parameters if name in plain.model.places]
 
     def _region(self, units: _Chain) -> Region | None:
         """``units`` as a compiled region, if that was measured, and is faster alone."""
