@@ -13,7 +13,7 @@ Theorem 3 sends the buckets that a fused operation completes as one.
 *Jobs* are whole jobs under ``allreduce``, with random costs of regions, in random regions and
 buckets. Every move that the pass offers is replayed, as the search does. Their end is an iteration,
 and differences below 0.05% count as none. Then the script prints how many moves the search must
-replay until one helps: in the order of the pass, and in any order. Takes five minutes.
+replay until one helps: in the order of the pass, and in any order. Takes a minute.
 """
 
 from __future__ import annotations
