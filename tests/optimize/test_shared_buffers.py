@@ -11,8 +11,10 @@ import pytest
 from small_jobs import region_costs_of
 
 from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
 from byteprophet.job.region_costs import write_region_costs
 from byteprophet.job.strategy import Region
+from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.network import why_not_permitted
@@ -42,6 +44,9 @@ def test_regions_of_a_job_whose_gradients_share_buffers(
     assert known.model.names == tuple(each.name for each in NETWORK.tensors)
     assert known.model.size_bytes == recorded.model.size_bytes
     assert known.times.ready_ns.shape[:2] == recorded.times.ready_ns.shape[:2]
+
+    with pytest.raises(UserError, match="no iteration was recorded completely"):
+        measure_parameters(run, recorded, range(1, 1000))
 
     # A buffer was handed over soon after its last gradient was complete, in all iterations.
     ends = [*known.starts[1:], len(known.model)]
