@@ -107,7 +107,7 @@ function additions(data) {
   return [
     html("h3", null, "What other passes would add"),
     html("p", { class: "soft" }, "These passes change the parameters that training ends with, so they are used only if you allow them. For each of them alone, the search went on from the best job: so many times as fast would that be, by replay."),
-    table([["pass"], ["its effect", "text"], ["would be as fast"], ["by", "text wide"], ["to allow it", "text"]], data.would_add.map((row) => [
+    table([["pass"], ["its effect", "text"], ["times as fast"], ["by", "text wide"], ["to allow it", "text"]], data.would_add.map((row) => [
       row.pass, row.effect, adds(row), how(row), html("code", null, row.allowed_by)])),
   ];
 }
