@@ -31,11 +31,9 @@ class Reason:
         moves = f"{self.moves} move{'' if self.moves == 1 else 's'}"
         if not self.theorem:
             return f"{moves} that no theorem expected to pay"
-        if not self.tested.replayed:  # an earlier search made them
-            return f"{moves} that it expected to pay"
         return (
-            f"{moves} that it expected to pay; of all {self.tested.replayed} such moves that were "
-            f"replayed, {self.tested.paid} did"
+            f"{moves} that it expected to pay; {self.tested.paid} of {self.tested.replayed} such "
+            "moves paid when they were replayed"
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -248,6 +248,8 @@ class _Search:
         was_ns = sum(each.gain_ns for each in left.decisions)
         decisions = _rescaled(left.decisions, was_ns, start.iteration_ns - made.iteration_ns)
         made = replace(made, decisions=decisions)
+        for each in left.decisions:
+            self._count(each.theorem, each.gain_ns > 0)
         self._keep(made)
         return [made]
 
@@ -302,12 +304,16 @@ class _Search:
         """The candidate after a move within the limit; the best so far is kept."""
         known = self._evaluate.replays
         made = self._changed(before, by, move)
-        if move.theorem and self._evaluate.replays > known:
-            paid = made.iteration_ns < before.iteration_ns
-            was = self._tested.get(move.theorem, Checked(0, 0))
-            self._tested[move.theorem] = Checked(was.replayed + 1, was.paid + paid)
+        if self._evaluate.replays > known:
+            self._count(move.theorem, made.iteration_ns < before.iteration_ns)
         self._keep(made)
         return made
+
+    def _count(self, theorem: str, paid: bool) -> None:
+        """Count a replayed move that ``theorem`` expected to pay, if there was one."""
+        if theorem:
+            was = self._tested.get(theorem, Checked(0, 0))
+            self._tested[theorem] = Checked(was.replayed + 1, was.paid + paid)
 
     def _changed(self, before: Candidate, by: str, move: Move) -> Candidate:
         iteration_ns = self._evaluate(move.job).iteration_ns
