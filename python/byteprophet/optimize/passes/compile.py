@@ -63,7 +63,7 @@ class Compile(Computing):
                 if not regions or not self.can_make(job, strategy):
                     continue
                 yield Move(_title(chain, length), _Made(self, job, strategy))
-                if job.strategy.runtime in OURS:
+                if job.strategy.runtime in OURS and self.can_make(job, job.strategy):
                     names = [self._parameters(job, region.modules) for region in regions]
                     changes = RegionChanges(self, job, Hints())
                     together = changes.together(strategy, names, Expected(0))
