@@ -1,14 +1,16 @@
-"""Small jobs without servers, drawn by lot."""
+"""Small jobs without servers, drawn by lot, and what regions of their models cost."""
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
 
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
-from byteprophet.job.strategy import OURS
+from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts, Unit
+from byteprophet.job.strategy import COMPILED, EAGER, OURS
 
 
 def random_job(seed: int, parameters: int, ranks: int = 2) -> Job:
@@ -40,3 +42,24 @@ def random_job(seed: int, parameters: int, ranks: int = 2) -> Job:
 def with_runtime(job: Job, runtime: str, bucket_bytes: int) -> Job:
     """``job`` under a runtime of ours, in buckets of so many bytes."""
     return Job(job.model, job.times, job.cluster, strategy_for(job, runtime, bucket_bytes))
+
+
+def region_costs_of(job: Job, seed: int) -> RegionCosts:
+    """Each parameter is a module's; what a region saves grows with its length, by lot."""
+    lot = random.Random(seed)
+    units: list[Unit] = [(name.removesuffix(".weight"),) for name in job.model.names]
+    regions = {}
+    for first, last in itertools.combinations(range(len(units) + 1), 2):
+        names = job.model.names[first:last]
+        saved = lot.uniform(-0.05, 0.15) + 0.03 * (last - first)
+        compiled = round(1e6 * (1 - saved)) * (last - first)
+        eager_ready_ns = tuple(1_000_000 * n for n in range(last - first, 0, -1))
+        regions[sum(units[first:last], ())] = RegionCost(
+            names,
+            {
+                EAGER: ModeCost(500_000 * len(names), 1_000_000 * len(names), eager_ready_ns),
+                COMPILED: ModeCost(compiled // 2, compiled, (compiled,) * len(names), 10**9),
+            },
+            {},
+        )
+    return RegionCosts((tuple(units),), regions)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.job import Bucket, Cluster, Host, Job, Model, Parameter, Strategy, Times
+from byteprophet.job import Bucket, Cluster, Host, Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts
 from byteprophet.job.region_memory import ParameterMemory, Phases, RegionMemory
 from byteprophet.job.strategy import EAGER, RECOMPUTED, Region
+from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.passes.recompute import Recompute
@@ -74,6 +75,38 @@ def limited(seed: int, budget_bytes: int) -> tuple[Job, MemoryLimit, RegionCosts
     limit = MemoryLimit(memory, budget_bytes)
     limit.learn(job, costs)
     return job, limit, costs
+
+
+def test_buffers_that_gradients_share_are_memory_too() -> None:
+    """With servers, the two gradients in the middle travel in a buffer, which lives on."""
+    alone, memory, costs = made(3)
+    cluster = Cluster(alone.cluster.workers, alone.cluster.workers[:1])
+    alone = replace(
+        alone,
+        strategy=Strategy(partition_bytes=65536),
+        policy=Policy("fifo", {}),
+        cluster=cluster,
+    )
+    members = (NAMES[:1], NAMES[1:3], NAMES[3:])
+    texts = (NAMES[0], "block1.weight and 1 more", NAMES[3])
+    model = Model(tuple(map(Parameter, texts, (4000, 8000, 4000))))
+    first = np.array([0, 1, 3])
+    times = Times(
+        np.add.reduceat(alone.times.forward_ns, first, axis=2),
+        np.maximum.reduceat(alone.times.ready_ns, first, axis=2),
+        alone.times.backward_ns,
+        alone.times.update_ns[..., first],
+    )
+    shared = replace(alone, model=model, times=times)
+
+    def peak_bytes(job: Job, parameters: ByParameter) -> int:
+        limit = MemoryLimit(memory, 10**9)
+        limit.learn(job, costs, parameters)
+        return limit.peak_bytes(with_mix(job, (0, 1, 0, 1)))
+
+    was = peak_bytes(alone, ByParameter.alone(alone))
+    now = peak_bytes(shared, ByParameter.sharing(shared, members, MODEL, alone.times))
+    assert now - was == 8000
 
 
 @pytest.mark.parametrize("seed", range(20))

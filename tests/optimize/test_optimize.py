@@ -107,6 +107,7 @@ def test_a_job_with_one_bucket_gains(
             ["--pass", "magic"],
             "pass 'magic': choose of accumulation, bf16, bf16-gradients, compile, fp16-gradients, ",
         ),
+        (["--would-add", "--pass", "runtime"], "--would-add: looks at all passes"),
         ([], "there is no such run directory"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_jobs import random_job
+from small_jobs import random_job, region_costs_of
 
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
@@ -18,7 +18,7 @@ from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.rounds import Rounds
 from byteprophet.optimize.search import Candidate, search
 
-from .test_compile import costs_of, learned
+from .test_compile import learned
 
 PASSES = (Runtime(), TensorFusion())
 
@@ -66,7 +66,7 @@ def test_the_result_of_another_job_or_without_leave_is_left_alone(tmp_path: Path
     compiled = replace(job.strategy, regions=(Region(("p0", "p1"), compiled=True),))
     write_strategy(path, Used(job.model, compiled, 0))
     assert Resume(tmp_path).left([job], PASSES) is None
-    left = Resume(tmp_path).left([job], [learned(job, costs_of(job, 3))])
+    left = Resume(tmp_path).left([job], [learned(job, region_costs_of(job, 3))])
     assert left is not None
     assert left.move.job.strategy == compiled
     path.write_text("{")

@@ -16,7 +16,7 @@ from byteprophet.job import Bucket, Cluster, Host, Job, Policy, Strategy
 from byteprophet.job.strategy import DDP, OURS
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.moves import Effect, Hints
-from byteprophet.optimize.passes import load_passes
+from byteprophet.optimize.passes import load_passes, not_allowed
 from byteprophet.optimize.passes.policy import Policy as PolicyPass
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
@@ -193,3 +193,9 @@ def test_passes_are_found_by_their_entry_points() -> None:
     ]
     assert all(each.effect is Effect.EXACT for each in load_passes(None, ()))
     assert [each.name for each in load_passes(["runtime"], ())] == ["runtime"]
+
+
+def test_passes_that_change_results_are_not_allowed_by_themselves() -> None:
+    assert {"bf16", "compile"} <= {each.name for each in not_allowed(())}
+    assert "compile" not in {each.name for each in not_allowed(["compile"])}
+    assert all(each.effect is not Effect.EXACT for each in not_allowed(()))

@@ -15,22 +15,26 @@ from byteprophet.optimize.lanes import one_iteration
 from byteprophet.optimize.moves import Effect, Pass
 from byteprophet.optimize.outcome import Outcome
 from byteprophet.optimize.plain import plain
-from byteprophet.optimize.search import Candidate
+from byteprophet.optimize.search import Candidate, Decision
 from byteprophet.optimize.trials import Trial
+from byteprophet.optimize.would_add import Addition
 from byteprophet.report.page import write_optimization
 
 from ..optimize.outcomes import no_better, with_servers, without_servers
 from .test_page import EVIL, Page, slices
 
 Found = tuple[Outcome, tuple[Pass, ...]]
-NOT_USED = {"compile": Effect.ROUNDING}
+ADDITIONS = [
+    Addition("bf16", Effect.LOSSY, None, why_not="what its regions cost was not measured"),
+    Addition("compile", Effect.ROUNDING, 1.5, (Decision("compile", "compile 0+1", 9_000_000),)),
+]
 
 
 def write(path: Path, found: Found, name: str = "run", applied: Applied | None = None) -> Path:
     """The page of an outcome, with all that a page can have if ``applied`` is given."""
     outcome, passes = found
     trials = [Trial(Candidate(outcome.job, outcome.predicted_ns), 0.5)] if applied else []
-    data = plain(name, outcome, passes, NOT_USED, trials, applied)
+    data = plain(name, outcome, passes, ADDITIONS, trials, applied)
     before, after = (one_iteration(one, outcome.typical) for one in (outcome.before, outcome.after))
     write_optimization(path, data, before, after)
     return path
@@ -68,9 +72,16 @@ def test_what_the_page_must_say(tmp_path: Path) -> None:
         assert order == sorted(order)
         assert sum(bucket["size_bytes"] for bucket in buckets) == job.model.size_bytes
     assert len(data["before"]["buckets"]) == 1
-    assert data["not_used"] == [
-        {"pass": "compile", "effect": "other rounding", "allowed_by": "--allow compile"}
+    assert [(each["pass"], each["ratio"]) for each in data["would_add"]] == [
+        ("bf16", None),
+        ("compile", 1.5),
     ]
+    assert data["would_add"][0]["why_not"] == "what its regions cost was not measured"
+    assert data["would_add"][1]["allowed_by"] == "--allow compile"
+    assert data["would_add"][1]["decisions"][0]["what"] == "compile 0+1"
+    assert sum(each["moves"] for each in data["reasons"]) >= len(data["decisions"])
+    total = sum(each["gain_ns"] for each in data["reasons"])
+    assert total == sum(each["gain_ns"] for each in data["decisions"])
     assert data["trials"] == [{"what": outcome.job.title, "ratio": 0.5, "chosen": True}]
     assert [row["baseline_ns"] for row in data["measured"]["rounds"]] == [outcome.baseline_ns] * 2
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from byteprophet.cli.lists import split
+from byteprophet.cli.optimize_tables import applied_table, outcome_table
 from byteprophet.cli.sizes import parse_size
 from byteprophet.errors import UserError
 from byteprophet.job.strategy_file import strategy_path, write_strategy
 from byteprophet.measure.run import Run
-from byteprophet.optimize.apply import BASELINE, OPTIMISED, Applied, apply
+from byteprophet.optimize.apply import OPTIMISED, apply
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.lanes import last_iterations, one_iteration
 from byteprophet.optimize.learning import learn
@@ -28,7 +27,8 @@ from byteprophet.optimize.recorded import measure_changeable
 from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.search import Candidate, search
 from byteprophet.optimize.trials import Trial, try_candidates
-from byteprophet.report.console import facts_table, progress_of, table_console
+from byteprophet.optimize.would_add import SHARE, would_add
+from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
 from byteprophet.timeline.perfetto_lanes import write_lanes
 from byteprophet.whole_files import make_directory, write_whole
@@ -40,15 +40,15 @@ _HELP = """Find a faster strategy for a recorded job.
 
 The run must have been recorded (--record). The search replays it with other buckets, runtimes,
 policies, partition sizes and servers. With --allow compile, it also measures compiled regions of
-the model and uses them. With --memory-budget, it uses only what fits, and recomputes modules if it
-must. It says what the best strategy would gain, and saves it as strategy.json, which byteprophet
-run --strategy applies. With --apply, the recorded command runs again, without and with the strategy
-in turn, and what was predicted stands beside what was measured. With --trials, the command first
-runs once under the other transport (with servers in place of none, or without any); the best
-candidates of several runtimes or policies run once each, and the job decides. The same command goes
-on where an earlier one was stopped. Beside the strategy it writes optimization.html, a page that
-explains all of this and needs no network, and before.json and after.json, which show the two
-replayed jobs in https://ui.perfetto.dev.
+the model and uses them; without, it says what they would add. With --memory-budget, it uses only
+what fits, and recomputes modules if it must. It says what the best strategy would gain, and saves
+it as strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
+runs again, without and with the strategy in turn, and what was predicted stands beside what was
+measured. With --trials, the command first runs once under the other transport (with servers in
+place of none, or without any); the best candidates of several runtimes or policies run once each,
+and the job decides. The same command goes on where an earlier one was stopped. Beside the strategy
+it writes optimization.html, a page that explains all of this and needs no network, and before.json
+and after.json, which show the two replayed jobs in https://ui.perfetto.dev.
 
 Example: byteprophet optimize runs/20261126T014735Z-dear
 
@@ -84,6 +84,10 @@ def optimize(
     out: Annotated[
         Path | None, typer.Option(help="Where all files are saved; default: in optimized/.")
     ] = None,
+    would: Annotated[
+        bool,
+        typer.Option("--would-add", help="Measure what passes would add that are not allowed."),
+    ] = False,
     applies: Annotated[
         bool, typer.Option("--apply", help="Run the recorded command without and with it.")
     ] = False,
@@ -102,6 +106,9 @@ def optimize(
     budget_bytes = None if memory_budget is None else parse_size(memory_budget, "--memory-budget")
     allowed = split(allow, "--allow") if allow else []
     chosen = load_passes(None if passes is None else split(passes, "--pass"), allowed)
+    if would and passes is not None:
+        raise UserError("--would-add: looks at all passes: leave --pass out")
+    others = not_allowed(allowed) if passes is None else []
     if budget_bytes is None and passes is None:
         chosen = [each for each in chosen if not isinstance(each, OnlyWithLimit)]
     recorded = Run(run)
@@ -115,34 +122,35 @@ def optimize(
     directory = out or Path("optimized") / run.resolve().name
     make_directory(directory)
     resume = Resume(directory)
-    jobs, evaluator, other = [measured.job], None, None
-    by_parameter = [] if recorded.fused.parameters else [measured.job]
+    jobs, corrections, other = [measured.job], None, None
+    runs = [(recorded, measured.job)]
     if trials:
         other = measure_other(recorded, measured.job, chosen, directory / "other-transport", say)
     if other is not None:
         jobs.append(other.measured.job)
-        by_parameter += [] if other.fused else [other.measured.job]
-        evaluator = Evaluator(corrections=corrections_of(measured, other.measured))
+        runs.append((other.run, other.measured.job))
+        corrections = corrections_of(measured, other.measured)
     learned = learn(
-        recorded,
-        measured.job,
-        by_parameter,
+        runs,
         chosen,
         asked=passes is not None,
         budget_bytes=budget_bytes,
         directory=directory / "regions",
         say=say,
+        others=others,
+        measures=would,
     )
     chosen = learned.passes
+    share = SHARE if any(each.name not in learned.left_out for each in others) else 0.0
     found = search(
         measured.job,
         chosen,
-        budget_s=budget_s,
+        budget_s=(1 - share) * budget_s,
         seed=seed,
         left=resume.left(jobs, chosen),
         limit=learned.limit,
         progress=progress,
-        evaluator=evaluator,
+        evaluator=Evaluator(corrections=corrections),
     )
     tried: list[Trial] = []
     if trials:
@@ -161,8 +169,19 @@ def optimize(
         saved = strategy_path(directory)
         write_strategy(saved, outcome.used)
     resume.end()
+    additions = would_add(
+        outcome.job,
+        chosen,
+        others,
+        learned.left_out,
+        budget_s=share * budget_s,
+        seed=seed,
+        limit=learned.limit,
+        corrections=corrections,
+        say=say,
+    )
     console = table_console()
-    console.print(_table(outcome))
+    console.print(outcome_table(outcome))
     if saved is None:
         console.print("Nothing better was found: the job stays as it was recorded.")
     else:
@@ -171,19 +190,19 @@ def optimize(
             strategies = {OPTIMISED: (outcome.used, saved)}
             kept = directory / "rounds.json"
             applied = apply(recorded.config, strategies, directory / "runs", rounds, say, kept)
-            console.print(_applied(outcome, applied))
+            console.print(applied_table(outcome, applied))
     if not trials and moves_transport(recorded, measured.job, chosen):
         there = "without servers" if measured.job.servers else "with servers"
         console.print(f"not looked at without --trials: the job {there}")
-    not_used = not_allowed(allowed) if passes is None else {}
+    for each in additions:
+        console.print(each.text, soft_wrap=True)
     name = run.resolve().name
-    _write(directory, outcome, plain(name, outcome, chosen, not_used, tried, applied))
+    _write(directory, outcome, plain(name, outcome, chosen, additions, tried, applied))
     for what, file in (("page", PAGE), ("trace before", BEFORE), ("trace after", AFTER)):
         console.print(f"{what}: {directory / file}", soft_wrap=True)
-    for name, effect in not_used.items():
-        console.print(f"not used without --allow {name}: {effect.value}")
     if json_file is not None:
         data: dict[str, Any] = outcome.as_json(None if saved is None else str(saved), allowed)
+        data["would_add"] = [each.as_json() for each in additions]
         if tried:
             data["trials"] = [each.as_json(found.start.iteration_ns) for each in tried]
         if applied is not None:
@@ -199,49 +218,3 @@ def _write(directory: Path, outcome: Outcome, data: dict[str, Any]) -> None:
         write_lanes(directory / name, last_iterations(played))
     before, after = (one_iteration(played, outcome.typical) for played in both)
     write_optimization(directory / PAGE, data, before, after)
-
-
-def _table(outcome: Outcome) -> Table:
-    table = facts_table("an iteration")
-    low_ns, high_ns = outcome.interval_ns
-    table.add_row("recorded", _ms(outcome.baseline_ns), f"replay {outcome.replay_error:+.1%}")
-    within = f"{low_ns / 1e6:.1f} to {high_ns / 1e6:.1f} nine times in ten"
-    table.add_row("predicted", _ms(outcome.predicted_ns), within)
-    below = 1 - outcome.bound_ns / outcome.predicted_ns
-    table.add_row("bound", _ms(outcome.bound_ns), f"{below:.1%} below what is predicted")
-    table.add_row("critical path", "before", _shares(outcome.path_before))
-    if outcome.gains:
-        table.add_row("", "after", _shares(outcome.path_after))
-    if outcome.memory is not None:
-        was = "not known" if outcome.memory.baseline is None else _mb(outcome.memory.baseline)
-        limit = f"recorded: {was}; budget: {_mb(outcome.memory.budget)}"
-        table.add_row("memory", _mb(outcome.memory.predicted), limit)
-    if outcome.compile_ns:
-        took = f"{outcome.compile_ns / 1e9:.0f} s"
-        table.add_row("compiling", took, f"paid back after {outcome.pays_after} iterations")
-    for decision in outcome.decisions:
-        table.add_row(decision.by, f"{-decision.gain_ns / 1e6:+.1f} ms", decision.what)
-    return table
-
-
-def _applied(outcome: Outcome, applied: Applied) -> Table:
-    was_ns, is_ns = applied.median_ns(BASELINE), applied.median_ns(OPTIMISED)
-    held = "held" if outcome.holds(was_ns, is_ns) else "did not hold"
-    table = facts_table(f"measured in {applied.rounds} round(s)")
-    table.add_row("as recorded", _ms(was_ns), "")
-    table.add_row("optimised", _ms(is_ns), f"{was_ns / is_ns:.3f} times as fast")
-    predicted = outcome.baseline_ns / outcome.predicted_ns
-    table.add_row("predicted", "", f"{predicted:.3f} times as fast; the interval {held}")
-    return table
-
-
-def _shares(parts: Mapping[str, float]) -> str:
-    return ", ".join(f"{part} {share:.0%}" for part, share in parts.items() if share >= 0.005)
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:.1f} ms"
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB"

@@ -6,6 +6,8 @@ worker name parameters, and tell when each gradient was ready, as in a job witho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Times
 from byteprophet.measure.computation import Computation, times_of
@@ -15,16 +17,20 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind
 
 
-def measure_parameters(run: Run, job: Job) -> tuple[Model, Times]:
+def measure_parameters(
+    run: Run, job: Job, numbers: Sequence[int] | None = None
+) -> tuple[Model, Times]:
     """The parameters of ``job``, which ``run`` recorded, and their times.
 
-    The times cover the iterations that all workers recorded completely since gradients share the
-    last buffers. Raises ``UserError`` if the sizes of some parameters were not recorded.
+    The times cover the iterations ``numbers``, or, without them, those that all workers recorded
+    completely since gradients share the last buffers. Raises ``UserError`` if one of ``numbers`` is
+    not complete, or if the sizes of some parameters were not recorded.
     """
     spans = by_rank(run.aligned.events, SPANS, range(job.workers))
     common = set.intersection(*(set(whole_iterations(events.rows).tolist()) for events in spans))
-    numbers = sorted(number for number in common if number >= run.fused.since)
-    if not numbers:
+    if numbers is None:
+        numbers = sorted(number for number in common if number >= run.fused.since)
+    if not numbers or not common.issuperset(numbers):
         raise run.refusal(UserError("no iteration was recorded completely"))
     names = [name for tensor in job.model.names for name in run.fused.of(tensor)]
     sizes_bytes = gradient_sizes_bytes(spans[0])

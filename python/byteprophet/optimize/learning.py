@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from byteprophet.errors import UserError
@@ -11,96 +11,167 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
+from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
-from byteprophet.optimize.region_costs import measure_region_costs, modes_of
-from byteprophet.runtime_settings import FUSION_BYTES
+from byteprophet.optimize.recorded import why_unchangeable
+from byteprophet.optimize.region_costs import (
+    known_region_costs,
+    measure_region_costs,
+    modes_of,
+)
+
+MEASURES = "--would-add"
+"""The option that measures what passes need that the user has not allowed."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """``passes``: those that take part. ``costs``: of regions, if these or the limit need them."""
+    """``passes``: those that take part. ``costs``: of regions, if these or the limit need them.
+
+    ``left_out``: why passes that the user has not allowed cannot be looked at, by their names.
+    """
 
     passes: list[Pass]
     costs: RegionCosts | None
     limit: MemoryLimit | None
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def learn(
-    run: Run,
-    job: Job,
-    jobs: Sequence[Job],
+    recorded: Sequence[tuple[Run, Job]],
     passes: Sequence[Pass],
     *,
     asked: bool,
     budget_bytes: int | None,
     directory: Path,
     say: Callable[[str], None],
+    others: Sequence[Pass] = (),
+    measures: bool = False,
 ) -> Learned:
-    """Measure what ``passes`` must know of ``job``, which ``run`` recorded, and tell them.
+    """Measure what ``passes`` must know of a recorded job, and tell them.
 
-    ``jobs``: this job and what it is under the other transport, as far as it is known when the
-    gradient of each parameter was ready there.
-    ``asked``: the user named the passes, so that none may be left out. ``budget_bytes``: of memory
-    on a rank; None: no limit. ``directory``: where measurements are kept. Raises ``UserError``,
-    also if no mix of recomputed modules fits.
+    Args:
+        recorded: the run and its job; then the same under the other transport, if it ran there.
+        passes: those that may take part.
+        asked: the user named the passes, so that none may be left out.
+        budget_bytes: of memory on a rank; None: no limit.
+        directory: where measurements are kept.
+        say: is told of progress.
+        others: passes that the user has not allowed. They are told what was measured before.
+        measures: measure what ``others`` need, too.
+
+    Raises:
+        UserError: a pass that was asked for cannot take part, a measurement failed, or no mix of
+            recomputed modules fits the budget.
     """
-    passes = list(passes)
-    for each in passes:
-        why = _why_not(each, run, job, jobs, budget_bytes)
-        if why is None:
-            continue
+    jobs = _Jobs(recorded, budget_bytes)
+    left_out = {each.name: why for each in passes if (why := jobs.why_not(each)) is not None}
+    for name, why in left_out.items():
         if asked:
-            raise UserError(f"--pass {each.name}: {why}")
-        say(f"without {each.name}: {why}")
-    passes = [each for each in passes if _why_not(each, run, job, jobs, budget_bytes) is None]
+            raise UserError(f"--pass {name}: {why}")
+        say(f"without {name}: {why}")
+    passes = [each for each in passes if each.name not in left_out]
+    left_out = {each.name: why for each in others if (why := jobs.why_not(each)) is not None}
     learning = [each for each in passes if isinstance(each, NeedsRegionCosts)]
-    if budget_bytes is None and not learning:
-        return Learned(passes, None, None)
     words = {word for each in learning for word in each.words}
-    if budget_bytes is not None:
-        if run.fused.parameters:
-            raise UserError(f"--memory-budget: {_fused(run)}")
-        words |= MemoryLimit.words
-    costs, memory = measure_region_costs(
-        run.config, modes_of(words), directory, say, memory=budget_bytes is not None
-    )
-    limit = None
-    if budget_bytes is not None:
-        assert memory is not None
-        limit = MemoryLimit(memory, budget_bytes)
-        for known in jobs:
-            limit.learn(known, costs)
-        if not limit.fits(job) and limit.repaired(job) is None:
-            raise UserError(limit.why_not(job))
-    for each in learning:
-        for known in jobs:
-            each.learn(known, costs)
-    return Learned(passes, costs, limit)
+    wanted = [
+        (each, modes_of(words | each.words))
+        for each in others
+        if isinstance(each, NeedsRegionCosts) and each.name not in left_out
+    ]
+    modes = modes_of(words if budget_bytes is None else words | MemoryLimit.words)
+    if measures:
+        modes = [*dict.fromkeys([*modes, *(mode for _, needed in wanted for mode in needed)])]
+    costs = limit = None
+    if modes:
+        costs, limit = jobs.measured(modes, directory, say)
+        for each in learning:
+            jobs.tell(each, costs)
+    for other, needed in wanted:
+        why = _told(jobs, other, directory, needed)
+        if why is not None:
+            left_out[other.name] = why
+    return Learned(passes, costs if learning or limit else None, limit, left_out)
 
 
-def _why_not(
-    each: Pass, run: Run, job: Job, jobs: Sequence[Job], budget_bytes: int | None
+def _told(
+    jobs: _Jobs, other: NeedsRegionCosts, directory: Path, needed: Sequence[str]
 ) -> str | None:
-    """Why a pass cannot take part; None if it can."""
-    if isinstance(each, OnlyWithLimit) and budget_bytes is None:
-        return "it only pays with --memory-budget"
-    if isinstance(each, ChangesGradients):
-        if budget_bytes is not None:
-            return "what memory its gradients take is not known, and --memory-budget limits it"
-        reasons = [each.why_not(known) for known in (job, *jobs)]
-        return None if None in reasons else reasons[0]
-    if isinstance(each, NeedsRegionCosts):
-        if not jobs:
-            return _fused(run)
-        if budget_bytes is not None and each.words & {COMPILED, BF16}:
-            return "what memory its regions take is not known, and --memory-budget limits it"
+    """Tell a pass that is not allowed what was measured; why not, if nothing was that it needs."""
+    try:
+        known = known_region_costs(directory, needed, jobs.names)
+    except UserError as error:
+        return str(error)
+    if known is None:
+        return f"what its regions cost was not measured: {MEASURES} measures it"
+    jobs.tell(other, known)
     return None
 
 
-def _fused(run: Run) -> str:
-    return (
-        f"{run.directory}: gradients shared buffers, so it is not known when each one was ready; "
-        f"record the job with {FUSION_BYTES}=0"
-    )
+class _Jobs:
+    """What is known of the recorded jobs, parameter by parameter.
+
+    ``budget_bytes``: of memory; None: no limit.
+    """
+
+    def __init__(self, recorded: Sequence[tuple[Run, Job]], budget_bytes: int | None) -> None:
+        self._run, self._job = recorded[0]
+        self._recorded = [job for _, job in recorded]
+        self._budget_bytes = budget_bytes
+        self._known: list[ByParameter] = []
+        self._unknown = ""  # why it is not known when each gradient was ready
+        for run, job in recorded:
+            self._measure(run, job)
+
+    def _measure(self, run: Run, job: Job) -> None:
+        try:
+            self._known.append(ByParameter.measured(run, job))
+        except UserError as error:
+            self._unknown = self._unknown or str(error)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all parameters."""
+        return [name for known in self._known for name in known.model.names]
+
+    def why_not(self, each: Pass) -> str | None:
+        """Why a pass cannot take part; None if it can."""
+        if isinstance(each, OnlyWithLimit) and self._budget_bytes is None:
+            return "it only pays with --memory-budget"
+        if isinstance(each, ChangesGradients):
+            if self._budget_bytes is not None:
+                return "what memory its gradients take is not known, and --memory-budget limits it"
+            reasons = [each.why_not(known) for known in self._recorded]
+            return None if None in reasons else reasons[0]
+        if isinstance(each, NeedsRegionCosts):
+            if not self._known:
+                return self._unknown
+            if self._budget_bytes is not None and each.words & {COMPILED, BF16}:
+                return "what memory its regions take is not known, and --memory-budget limits it"
+        return why_unchangeable(self._run, self._job, each)
+
+    def tell(self, each: NeedsRegionCosts, costs: RegionCosts) -> None:
+        """Tell a pass, or a limit, what regions cost."""
+        for known in self._known:
+            each.learn(known.job, costs, known)
+
+    def measured(
+        self, modes: Sequence[str], directory: Path, say: Callable[[str], None]
+    ) -> tuple[RegionCosts, MemoryLimit | None]:
+        """What regions cost in ``modes``, and the limit of memory if there is one."""
+        limited = self._budget_bytes is not None
+        if limited and not self._known:
+            raise UserError(f"--memory-budget: {self._unknown}")
+        costs, memory = measure_region_costs(
+            self._run.config, modes, directory, say, memory=limited
+        )
+        if self._budget_bytes is None:
+            return costs, None
+        assert memory is not None
+        limit = MemoryLimit(memory, self._budget_bytes)
+        self.tell(limit, costs)
+        if not limit.fits(self._job) and limit.repaired(self._job) is None:
+            raise UserError(limit.why_not(self._job))
+        return costs, limit

@@ -19,8 +19,10 @@ from byteprophet.job.strategy import BYTEPS, OURS, RECOMPUTED, Region
 from byteprophet.job.times import Int64Array
 from byteprophet.memory.cheapest import all_mixes, cheapest
 from byteprophet.memory.on_rank import on_rank
+from byteprophet.optimize.by_parameter import ByParameter
+from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.moves import Move
-from byteprophet.optimize.regions import Computing, recompute_ns
+from byteprophet.optimize.regions import recompute_ns
 from byteprophet.schedulers import STOCK
 
 
@@ -35,9 +37,9 @@ class MemoryLimit(Computing):
         self.budget_bytes = budget_bytes
         self._repaired: dict[Hashable, Move | None] = {}
 
-    def learn(self, job: Job, costs: RegionCosts) -> None:
-        """Take the recorded ``job``, and what its regions cost, before anything else."""
-        super().learn(job, costs)
+    def learn(self, job: Job, costs: RegionCosts, parameters: ByParameter | None = None) -> None:
+        """See ``Computing``."""
+        super().learn(job, costs, parameters)
         extra_ns = [recompute_ns(costs, unit) for unit in self._memory.units]
         self._mixes = all_mixes([each > 0 for each in extra_ns])
         self._costs_ns = self._mixes @ np.array(extra_ns, dtype=np.int64)
@@ -116,4 +118,8 @@ class MemoryLimit(Computing):
             ranks - 1,  # no rank's shards are larger
             memory.update_bytes,
         )
-        return memory.phases.peaks(mixes, here.extra_bytes) - here.saved_state_bytes
+        # The memory of shared buffers stays. Their answers come as late as those of all members.
+        plain = self.plain(job)
+        buffers_bytes = 0 if plain is None else plain.buffers_bytes
+        peaks = memory.phases.peaks(mixes, here.extra_bytes)
+        return peaks - here.saved_state_bytes + buffers_bytes

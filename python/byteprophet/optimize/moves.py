@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
+from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.serial_link import SerialLink
 from byteprophet.optimize.view import View
 
@@ -97,5 +98,8 @@ class NeedsRegionCosts(Protocol):
 
     words: frozenset[str]
 
-    def learn(self, job: Job, costs: RegionCosts) -> None:
-        """Take the recorded ``job``, and what its regions cost, before anything else."""
+    def learn(self, job: Job, costs: RegionCosts, parameters: ByParameter | None = None) -> None:
+        """Take the recorded ``job``, and what its regions cost, before anything else.
+
+        ``parameters``: those of the job, if some of their gradients shared buffers.
+        """

@@ -32,13 +32,10 @@ _DONE = "run"  # a file that names the run that was made
 
 @dataclass(frozen=True)
 class Other:
-    """The recorded command under the other transport.
+    """The recorded command under the other transport: its run, and what that measured."""
 
-    ``fused``: gradients shared buffers, so it is not known when each parameter's one was ready.
-    """
-
+    run: Run
     measured: Measured
-    fused: bool
 
 
 @runtime_checkable
@@ -90,7 +87,7 @@ def measure_other(
     for each in passes:
         if isinstance(each, ChangesTransport):
             each.learn_other(measured.job)
-    return Other(measured, bool(other.fused.parameters))
+    return Other(other, measured)
 
 
 def _run_once(run: Run, job: Job, directory: Path, say: Callable[[str], None]) -> Run:

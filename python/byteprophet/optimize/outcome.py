@@ -16,7 +16,6 @@ replays are off by another ratio. The errors of both replays then widen the inte
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,6 +29,7 @@ from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
+from byteprophet.optimize.explanation import Reason, by_pass, reasons_of
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import compile_ns
@@ -60,12 +60,12 @@ class MemoryUse:
 class Outcome:
     """A recorded job and the best one that was found; times are of the slowest worker's iterations.
 
-    ``recorded`` and ``job``: the two. ``before`` and ``after`` are their replays.
-    ``decisions``: one per pass that brought something, the largest first; ``gain_ns`` add up to
-    what the search expects. ``bound_ns``: no schedule of the best job is faster. ``path_before``,
-    ``path_after``: what the critical path consists of, as shares of its time. ``compile_ns``: what
-    compiling the job's regions takes, before it trains. ``memory``: if it was limited.
-    ``typical``: the iteration of both replays that took about the median before.
+    ``recorded`` and ``job``: the two. ``before`` and ``after`` are their replays. ``decisions``:
+    one per pass that brought something, the largest first; ``gain_ns`` add up to what the search
+    expects. ``reasons``: why it made its moves, by theorem. ``bound_ns``: no schedule of the best
+    job is faster. ``path_before``, ``path_after``: what the critical path consists of, as shares of
+    its time. ``compile_ns``: what compiling the job's regions takes, before it trains. ``memory``:
+    if it was limited. ``typical``: the iteration of both replays that took about the median before.
     ``replay_error``: of the recorded job. ``other_error``: of the job under the other transport, if
     the best one is there.
     """
@@ -80,6 +80,7 @@ class Outcome:
     interval_ns: tuple[int, int]
     bound_ns: int
     decisions: tuple[Decision, ...]
+    reasons: tuple[Reason, ...]
     replay_error: float
     replays: int
     path_before: Mapping[str, float]
@@ -142,6 +143,7 @@ class Outcome:
                 }
                 for each in self.decisions
             ],
+            "reasons": [each.as_json() for each in self.reasons],
         }
 
 
@@ -174,9 +176,10 @@ def outcome_of(
     if trial is not None:
         correction = trial.ratio * np.median(before_ns) / np.median(after_ns)
         after_ns = np.rint(after_ns * correction).astype(np.int64)
-    decisions = _by_pass(chosen.decisions)
+    decisions, reasons = by_pass(chosen.decisions), reasons_of(chosen.decisions, found.tested)
     if found.start_fits and np.median(after_ns) > (1 - _LEAST_GAIN) * np.median(before_ns):
-        job, after, after_ns, decisions = measured.job, before, before_ns, ()
+        job, after, after_ns = measured.job, before, before_ns
+        decisions, reasons = (), ()
         other_error = 0.0
     ratio = float(np.median(after_ns) / np.median(before_ns))
     low, high = _ratio_interval(before_ns, after_ns)
@@ -194,6 +197,7 @@ def outcome_of(
         interval_ns=(round(was_ns * (low - unsure)), round(was_ns * (high + unsure))),
         bound_ns=bound_ns(job),
         decisions=decisions,
+        reasons=reasons,
         replay_error=replay_error,
         replays=found.replays,
         path_before=shares(before.replayed),
@@ -246,29 +250,3 @@ def _ratio_interval(before_ns: Int64Array, after_ns: Int64Array) -> tuple[float,
     ratios = np.median(after_ns[also_drawn], axis=1) / np.median(before_ns[drawn], axis=1)
     low, high = np.quantile(ratios, _QUANTILES)
     return float(low), float(high)
-
-
-def _by_pass(decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """A pass's moves as one decision: how many it made, and the last of them."""
-    together: dict[str, list[Decision]] = {}
-    for decision in decisions:
-        together.setdefault(decision.by, []).append(decision)
-    merged = [
-        Decision(
-            by,
-            _together(made),
-            sum(each.gain_ns for each in made),
-            ", ".join(sorted({each.theorem for each in made if each.theorem})),
-        )
-        for by, made in together.items()
-    ]
-    return tuple(sorted(merged, key=lambda each: -each.gain_ns))
-
-
-def _together(made: list[Decision]) -> str:
-    """What a pass's moves changed, and how many of them a theorem expected to pay."""
-    by_theorem = Counter(each.theorem for each in made if each.theorem)
-    if len(made) == 1:
-        return made[0].what + "".join(f" (by {theorem})" for theorem in by_theorem)
-    counts = "".join(f", {count} by {theorem}" for theorem, count in sorted(by_theorem.items()))
-    return f"{len(made)} moves{counts}; the last: {made[-1].what}"

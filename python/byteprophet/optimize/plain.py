@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from byteprophet.job import Job
 from byteprophet.optimize.apply import BASELINE, OPTIMISED, Applied
-from byteprophet.optimize.moves import Effect, Pass
+from byteprophet.optimize.moves import Pass
 from byteprophet.optimize.outcome import Outcome
 from byteprophet.optimize.search import RESUMED
 from byteprophet.optimize.trials import Trial
+from byteprophet.optimize.would_add import Addition
 
 
 def plain(
     name: str,
     outcome: Outcome,
     passes: Iterable[Pass],
-    not_used: Mapping[str, Effect],
+    additions: Sequence[Addition],
     trials: Sequence[Trial],
     applied: Applied | None,
 ) -> dict[str, Any]:
     """Numbers, texts and lists; times in ns, of an iteration of the slowest worker.
 
-    ``name``: of the recorded run. ``passes`` took part in the search; ``not_used`` did not, because
-    they change results.
+    ``name``: of the recorded run. ``passes`` took part in the search. ``additions``: what those
+    would add that did not, because they change results.
     """
     low_ns, high_ns = outcome.interval_ns
     why = {RESUMED: "An earlier search of this run had found this, and this one began with it."}
@@ -58,13 +59,11 @@ def plain(
             }
             for each in outcome.decisions
         ],
+        "reasons": [each.as_json() for each in outcome.reasons],
         "compile_ns": outcome.compile_ns,
         "pays_after": outcome.pays_after if outcome.compile_ns else None,
         "memory": None if outcome.memory is None else asdict(outcome.memory),
-        "not_used": [
-            {"pass": name, "effect": effect.value, "allowed_by": f"--allow {name}"}
-            for name, effect in not_used.items()
-        ],
+        "would_add": [each.as_json() for each in additions],
         "trials": [
             {"what": each.candidate.job.title, "ratio": each.ratio, "chosen": number == 0}
             for number, each in enumerate(trials)

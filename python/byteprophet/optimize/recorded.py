@@ -34,12 +34,20 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     if strategy.fixed:
         raise UserError(f"{run.directory}: its buckets cannot be changed: {strategy.fixed}")
     for each in passes:
-        if isinstance(each, NeedsRegionCosts):
-            raise UserError(
-                f"pass {each.name!r}: {run.directory} uses DistributedDataParallel, and only "
-                "DistributedOptimizer changes a model: leave the pass out"
-            )
+        reason = why_unchangeable(run, measured.job, each)
+        if reason:
+            raise UserError(f"pass {each.name!r}: {reason}: leave the pass out")
     return measured
+
+
+def why_unchangeable(run: Run, job: Job, each: Pass) -> str | None:
+    """Why a pass cannot change the model of ``job``, which ``run`` recorded; None if it can."""
+    if job.strategy.runtime == DDP and isinstance(each, NeedsRegionCosts):
+        return (
+            f"{run.directory} uses DistributedDataParallel, and only DistributedOptimizer changes "
+            "a model"
+        )
+    return None
 
 
 def recorded_again(config: Mapping[str, Any], runs: Path) -> JobSpec:

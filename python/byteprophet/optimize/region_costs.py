@@ -26,6 +26,7 @@ from byteprophet.runtime_settings import REGION_COSTS, REGION_MEMORY, REGION_MOD
 from byteprophet.whole_files import make_directory
 
 _TIMEOUT_S = 1800.0
+_COSTS = "region-costs.json"
 
 
 def modes_of(words: Collection[str]) -> list[str]:
@@ -36,6 +37,23 @@ def modes_of(words: Collection[str]) -> list[str]:
         for compiled, recomputed, autocast in itertools.product(*flags)
     ]
     return [mode for mode in modes if mode != EAGER]
+
+
+def known_region_costs(
+    directory: Path, modes: Sequence[str], names: Collection[str]
+) -> RegionCosts | None:
+    """The costs that an earlier search kept in ``directory``; None if they do not answer.
+
+    They do if each of ``modes`` was measured, or refused, for some region, and all parameters
+    ``names`` are in the model that was measured.
+    """
+    path = directory / _COSTS
+    if not path.exists():
+        return None
+    costs = read_region_costs(path)
+    known = {mode for each in costs.regions.values() for mode in (*each.modes, *each.refused)}
+    parameters = {name for each in costs.regions.values() for name in each.parameters}
+    return costs if known.issuperset(modes) and parameters.issuperset(names) else None
 
 
 def measure_region_costs(
@@ -53,7 +71,7 @@ def measure_region_costs(
     UserError if the script's model cannot be measured, JobFailed if its run fails.
     """
     make_directory(directory)
-    path = directory.resolve() / "region-costs.json"
+    path = directory.resolve() / _COSTS
     memory_path = directory.resolve() / "region-memory.json"
     spec = spec_of_run(config, directory)
     used = spec.environment.get(STRATEGY, "")

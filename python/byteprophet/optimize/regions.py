@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byteprophet.job import Job, Model, Times
+from byteprophet.job import Model, Times
 from byteprophet.job.region_costs import ModeCost, RegionCost, RegionCosts, Unit
 from byteprophet.job.strategy import COMPILED, EAGER, RECOMPUTED, Region, Strategy
 
@@ -79,44 +79,6 @@ def recompute_ns(costs: RegionCosts, unit: Unit) -> int:
     if cost is None or RECOMPUTED not in cost.modes:
         return 0
     return max(1, cost.modes[RECOMPUTED].both_ns - cost.modes[EAGER].both_ns)
-
-
-class Computing:
-    """What a pass that changes how the model computes has learned of the recorded job."""
-
-    words: frozenset[str] = frozenset()
-
-    def __init__(self) -> None:
-        self.costs = RegionCosts((), {})
-        self._plain: dict[bool, Times] = {}  # by whether a job has servers
-
-    def learn(self, job: Job, costs: RegionCosts) -> None:
-        """Take a recorded ``job``, and what its regions cost, before anything else."""
-        self.costs = costs
-        if not job.strategy.changes_model:
-            self._plain[job.policy is not None] = job.times
-
-    def changed(self, job: Job, strategy: Strategy) -> Job | None:
-        """``job`` under ``strategy``; None if nothing is known of how the model would compute."""
-        needed = [*strategy.regions]
-        if strategy.autocast:
-            needed += other_units(strategy.regions, self.costs)
-        for region in needed:
-            cost = self.costs.regions.get(region.modules)
-            if cost is None or region.mode(strategy.autocast) not in cost.modes:
-                return None
-        plain = self._plain.get(job.policy is not None)
-        if plain is None or plain.passes > 1:  # regions of several passes cannot be told apart
-            return None
-        times = times_with(plain, job.model, strategy, self.costs)
-        # The runtime decides who updates what.
-        times = replace(times, update_ns=job.times.update_ns)
-        return replace(job, times=times, strategy=strategy)
-
-    def with_regions(self, job: Job, regions: Iterable[Region]) -> Job | None:
-        """``job`` with these regions; None if what they cost is not known."""
-        ordered = tuple(sorted(regions, key=lambda region: region.modules))
-        return self.changed(job, replace(job.strategy, regions=ordered))
 
 
 class _Placed:

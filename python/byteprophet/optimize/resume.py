@@ -18,10 +18,10 @@ from byteprophet.input_files import read_json
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
+from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.gradient_changes import with_changes_of
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.recorded import used_by
-from byteprophet.optimize.regions import Computing
 from byteprophet.optimize.search import Candidate, Decision, Left
 from byteprophet.replay.under import under
 from byteprophet.whole_files import make_directory, write_whole

@@ -23,8 +23,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from byteprophet.errors import UserError
@@ -75,6 +75,14 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """Of the moves that a theorem expected to pay: how many were replayed, and how many paid."""
+
+    replayed: int
+    paid: int
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A job, what an iteration of it takes in the search, and the moves that led to it."""
 
@@ -97,6 +105,7 @@ class Found:
     families: tuple[Candidate, ...]
     replays: int
     start_fits: bool = True
+    tested: Mapping[str, Checked] = field(default_factory=dict)
 
 
 def family_of(job: Job) -> str:
@@ -176,6 +185,7 @@ class _Search:
         self._stages = stages
         self._progress = progress
         self._families: dict[str, Candidate] = {}
+        self._tested: dict[str, Checked] = {}
         self._most_replays = math.inf
         self._begun_s = time.monotonic()
         self._budget_s = budget_s
@@ -206,7 +216,8 @@ class _Search:
             start = self._confirm(start)
             replays += unfolded.replays
         families = sorted(self._families.values(), key=lambda each: each.iteration_ns)
-        return Found(start, self._best, tuple(families), replays, self._fits(job))
+        fits = self._fits(job)
+        return Found(start, self._best, tuple(families), replays, fits, self._tested)
 
     def _moved(self, job: Job, starts: list[Candidate]) -> Iterator[Candidate]:
         """What passes make of the best start under the other transport than that of ``job``."""
@@ -237,6 +248,8 @@ class _Search:
         was_ns = sum(each.gain_ns for each in left.decisions)
         decisions = _rescaled(left.decisions, was_ns, start.iteration_ns - made.iteration_ns)
         made = replace(made, decisions=decisions)
+        for each in left.decisions:
+            self._count(each.theorem, each.gain_ns > 0)
         self._keep(made)
         return [made]
 
@@ -289,9 +302,18 @@ class _Search:
 
     def _made(self, before: Candidate, by: str, move: Move) -> Candidate:
         """The candidate after a move within the limit; the best so far is kept."""
+        known = self._evaluate.replays
         made = self._changed(before, by, move)
+        if self._evaluate.replays > known:
+            self._count(move.theorem, made.iteration_ns < before.iteration_ns)
         self._keep(made)
         return made
+
+    def _count(self, theorem: str, paid: bool) -> None:
+        """Count a replayed move that ``theorem`` expected to pay, if there was one."""
+        if theorem:
+            was = self._tested.get(theorem, Checked(0, 0))
+            self._tested[theorem] = Checked(was.replayed + 1, was.paid + paid)
 
     def _changed(self, before: Candidate, by: str, move: Move) -> Candidate:
         iteration_ns = self._evaluate(move.job).iteration_ns

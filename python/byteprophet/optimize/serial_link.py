@@ -18,6 +18,9 @@ from byteprophet.graph.mesh_graph import FRAME_BYTES
 from byteprophet.job import Job
 from byteprophet.optimize.theorems import tensor_fusion_gain_ns
 
+ROUNDING_NS = 2
+"""By how much ``sync_ns`` may be off, because both halves are rounded."""
+
 
 @dataclass(frozen=True)
 class SerialLink:

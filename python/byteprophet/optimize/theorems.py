@@ -70,7 +70,21 @@ def fuses_operations(
         link_slack_ns: by how much q(n) may be later without delaying the end of the job.
         compute_slack_ns: by how much all later operations may be later without that.
     """
-    return gain_ns >= -link_slack_ns and saved_ns >= -compute_slack_ns
+    sooner_ns = sooner_by_operation_fusion_ns(
+        gain_ns, saved_ns, link_slack_ns=link_slack_ns, compute_slack_ns=compute_slack_ns
+    )
+    return sooner_ns >= 0
+
+
+def sooner_by_operation_fusion_ns(
+    gain_ns: int, saved_ns: int, *, link_slack_ns: int, compute_slack_ns: int
+) -> int:
+    """How much sooner the job ends if two operations are fused; negative: later.
+
+    Takes what ``fuses_operations`` takes. The job ends with what follows q(n) on the link, or with
+    what follows the later operations. The slacks say how long before its end either is through.
+    """
+    return min(gain_ns + link_slack_ns, saved_ns + compute_slack_ns)
 
 
 def tensor_fusion_gain_ns(

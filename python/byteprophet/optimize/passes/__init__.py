@@ -38,11 +38,8 @@ def _load(entry: EntryPoint) -> Pass:
     return made
 
 
-def not_allowed(allowed: Sequence[str]) -> dict[str, Effect]:
-    """The passes that change results and are not ``allowed``, with what they do."""
+def not_allowed(allowed: Sequence[str]) -> list[Pass]:
+    """The passes that change results and are not ``allowed``, by name."""
     loaded = [_load(entry) for entry in entry_points(group=GROUP)]
-    return {
-        each.name: each.effect
-        for each in sorted(loaded, key=lambda each: each.name)
-        if each.effect is not Effect.EXACT and each.name not in allowed
-    }
+    lossy = [each for each in loaded if each.effect is not Effect.EXACT]
+    return sorted((each for each in lossy if each.name not in allowed), key=lambda each: each.name)

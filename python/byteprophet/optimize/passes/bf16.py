@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from byteprophet.job import Job
 from byteprophet.job.strategy import BF16
+from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.moves import Effect, Hints, Move
-from byteprophet.optimize.regions import Computing
 
 
 class Bf16(Computing):

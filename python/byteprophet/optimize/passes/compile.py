@@ -4,20 +4,42 @@ A compiled region computes faster, but its gradients are complete together, at i
 transfers begin later. A larger region saves more and delays more. Whether small regions gain
 anything at all differs from model to model: torch changes the layouts of tensors at their borders.
 So regions are only made of runs of modules whose cost was measured.
+
+Moves stand in the order of what Theorem 1 expects of them (``region_changes.py``). Where modules
+become a region, the same move is also offered with one bucket for all its gradients, which Theorem
+3 speaks of. A replay decides in any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from byteprophet.job import Job
+from byteprophet.allreduce.groups import Groups
+from byteprophet.allreduce.strategies import strategy_of_groups, timing_of
+from byteprophet.job import Job, Strategy
 from byteprophet.job.region_costs import Unit
-from byteprophet.job.strategy import COMPILED, Region
+from byteprophet.job.strategy import COMPILED, OURS, Region
+from byteprophet.optimize.computing import Computing, in_regions
 from byteprophet.optimize.moves import Effect, Hints, Move
-from byteprophet.optimize.regions import Computing
+from byteprophet.optimize.region_changes import Expected, RegionChanges
+from byteprophet.replay.all_reduce import with_strategy
 
 _Chain = Sequence[Unit]
+
+
+@dataclass(frozen=True)
+class _Change:
+    """``run``: the units that change. ``regions``: all regions after that.
+
+    ``fuses``: the run becomes one region; otherwise it was one.
+    """
+
+    what: str
+    run: _Chain
+    regions: tuple[Region, ...]
+    fuses: bool
 
 
 class Compile(Computing):
@@ -37,22 +59,55 @@ class Compile(Computing):
                     for first in range(0, len(chain), length)
                     if (region := self._region(chain[first : first + length])) is not None
                 ]
-                if regions:
-                    yield from self._move(job, regions, _title(chain, length))
+                strategy = in_regions(job.strategy, regions)
+                if not regions or not self.can_make(job, strategy):
+                    continue
+                yield Move(_title(chain, length), _Made(self, job, strategy))
+                if job.strategy.runtime in OURS and self.can_make(job, job.strategy):
+                    names = [self._parameters(job, region.modules) for region in regions]
+                    changes = RegionChanges(self, job, Hints())
+                    together = changes.together(strategy, names, Expected(0))
+                    if together is not None:
+                        made = _Made(self, job, strategy, together[0])
+                        yield Move(f"{_title(chain, length)}, with a bucket for each", made)
 
     def moves(self, job: Job, hints: Hints) -> Iterator[Move]:
         """Every change of one region of a chain, or of two that follow each other."""
+        if not self.can_make(job, job.strategy):
+            return
+        changes = RegionChanges(self, job, hints)
+        found: list[tuple[int, Move]] = []
+        for change in self._changes(job):
+            strategy = in_regions(job.strategy, change.regions)
+            names = self._parameters(job, _modules(change.run))
+            if not names or not self.can_make(job, strategy):
+                continue
+            expected = changes.expected(strategy, names, fuses=change.fuses)
+            move = Move(change.what, _Made(self, job, strategy), expected.theorem)
+            found.append((expected.gain_ns, move))
+            together = None
+            if change.fuses and job.strategy.runtime in OURS:
+                together = changes.together(strategy, [names], expected)
+            if together is not None:
+                groups, expected = together
+                with_bucket = _Made(self, job, strategy, groups)
+                what = f"{change.what}, with one bucket"
+                found.append((expected.gain_ns, Move(what, with_bucket, expected.theorem)))
+        found.sort(key=lambda each: -each[0])
+        yield from (move for _, move in found)
+
+    def _changes(self, job: Job) -> Iterator[_Change]:
         regions = job.strategy.regions
         for chain in self.costs.chains:
             places = {unit[0]: place for place, unit in enumerate(chain)}
             taken = [region for region in regions if region.modules[0] in places]
             if len(taken) < len(regions):
                 continue  # another chain's regions would overlap with this one's
-            yield from self._moves(job, chain, taken, places)
+            yield from self._changes_of(chain, taken, places)
 
-    def _moves(
-        self, job: Job, chain: _Chain, taken: list[Region], places: dict[str, int]
-    ) -> Iterator[Move]:
+    def _changes_of(
+        self, chain: _Chain, taken: list[Region], places: dict[str, int]
+    ) -> Iterator[_Change]:
         spans = sorted((places[each.modules[0]], _length(chain, each, places)) for each in taken)
         covered = {first + n for first, length in spans for n in range(length)}
         by_first = {places[each.modules[0]]: each for each in taken}
@@ -61,38 +116,39 @@ class Compile(Computing):
         runs.sort()
         for first, length, compiled in runs:
             others = [each for at, each in by_first.items() if at != first]
-            where = "+".join(unit[0] for unit in chain[first : first + length])
+            run = chain[first : first + length]
+            where = "+".join(unit[0] for unit in run)
             if not compiled:
-                yield from self._changed(
-                    job, others, [chain[first : first + 1]], f"compile {where}"
-                )
+                yield from self._changed(f"compile {where}", run, others, [run])
                 continue
-            yield from self._move(job, others, f"do not compile {where}")
+            yield _Change(f"do not compile {where}", run, tuple(others), fuses=False)
             for at in sorted({1, length // 2, length - 1} & set(range(1, length))):
-                parts = [chain[first : first + at], chain[first + at : first + length]]
-                yield from self._changed(job, others, parts, f"split {where} after {at}")
+                parts = [run[:at], run[at:]]
+                yield from self._changed(f"split {where} after {at}", run, others, parts)
         for (first, _, one), (second, further, other) in pairwise(runs):
             if one or other:
                 others = [each for at, each in by_first.items() if at not in (first, second)]
                 both = chain[first : second + further]
                 where = "+".join(unit[0] for unit in both)
-                yield from self._changed(job, others, [both], f"compile {where} as one")
+                yield from self._changed(f"compile {where} as one", both, others, [both])
 
     def _changed(
-        self, job: Job, others: list[Region], parts: Sequence[_Chain], what: str
-    ) -> Iterator[Move]:
-        made = [self._region(part) for part in parts]
-        if None not in made:
-            yield from self._move(job, [*others, *(each for each in made if each)], what)
+        self, what: str, run: _Chain, others: list[Region], parts: Sequence[_Chain]
+    ) -> Iterator[_Change]:
+        made = [region for part in parts if (region := self._region(part)) is not None]
+        if len(made) == len(parts):
+            yield _Change(what, run, (*others, *made), fuses=len(parts) == 1)
 
-    def _move(self, job: Job, regions: Iterable[Region], what: str) -> Iterator[Move]:
-        changed = self.with_regions(job, regions)
-        if changed is not None:
-            yield Move(what, changed)
+    def _parameters(self, job: Job, modules: Unit) -> list[str]:
+        """The parameters of a run of modules that have gradients in ``job``, if it was measured."""
+        cost, plain = self.costs.regions.get(modules), self.plain(job)
+        if cost is None or plain is None:
+            return []
+        return [name for name in cost.parameters if name in plain.model.places]
 
     def _region(self, units: _Chain) -> Region | None:
         """``units`` as a compiled region, if that was measured, and is faster alone."""
-        modules = tuple(path for unit in units for path in unit)
+        modules = _modules(units)
         cost = self.costs.regions.get(modules)
         if cost is None or not cost.parameters:
             return None
@@ -103,6 +159,28 @@ class Compile(Computing):
             if plain is not None and compiled is not None and compiled.both_ns < plain.both_ns:
                 return region
         return None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Makes the changed job when the search wants to see it; ``groups``: its buckets, if new."""
+
+    by: Computing
+    job: Job
+    strategy: Strategy
+    groups: Groups = ()
+
+    def __call__(self) -> Job:
+        changed = self.by.made(self.job, self.strategy)
+        if not self.groups:
+            return changed
+        timing = timing_of(changed)
+        runtime = self.strategy.runtime
+        return with_strategy(changed, strategy_of_groups(timing, runtime, self.groups))
+
+
+def _modules(units: _Chain) -> Unit:
+    return tuple(path for unit in units for path in unit)
 
 
 def _length(chain: _Chain, region: Region, places: dict[str, int]) -> int:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from byteprophet.job import Job
 from byteprophet.job.strategy import RECOMPUTED, Region
+from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.moves import Effect, Hints, Move
-from byteprophet.optimize.regions import Computing, recompute_ns
+from byteprophet.optimize.regions import recompute_ns
 
 
 class Recompute(Computing):

@@ -73,20 +73,49 @@ function facts(data) {
     html("tr", null, html("th", { scope: "row" }, name), html("td", { class: "text wide" }, value))))));
 }
 
+// What each theorem of dPRO expects, in its repaired form (docs/optimizer.md).
+const THEOREMS = {
+  "Theorem 1": "modules become one region: that saves more than it costs that their gradients are complete later",
+  "Theorem 2": "two buckets become one, or one is split, so that the link is through with both earlier",
+  "Theorem 3": "the gradients of one region are complete together, so they share a bucket: one message, not several",
+};
+
 function decisions(data) {
-  const left = data.not_used.map((row) => [row.pass, row.effect, html("code", null, row.allowed_by)]);
-  const without = left.length ? [
-    html("h3", null, "Not used without leave"),
-    html("p", { class: "soft" }, "These passes change the parameters that training ends with, so they are used only if you allow them."),
-    table([["pass"], ["its effect", "text"], ["to allow it", "text"]], left),
-  ] : [];
+  const without = additions(data);
   if (!data.decisions.length) return [missing("Nothing better than the recorded job was found."), ...without];
   const most = largest(data.decisions.map((row) => row.gain_ns), 1);
   return [
     html("p", { class: "soft" }, "What each pass changed, and what that brought in the search, per iteration."),
     table([["pass"], ["brings"], ["", "bars"], ["decision", "text wide"], ["why", "text wide"]], data.decisions.map((row) => [
       row.pass, ms(row.gain_ns), shareBar(Math.max(0, row.gain_ns / most)), row.what, row.why])),
+    ...reasons(data),
     ...without,
+  ];
+}
+
+// The same moves by the theorem that expected them to pay, and how often it was right.
+function reasons(data) {
+  if (!data.reasons.some((row) => row.theorem)) return [];
+  const most = largest(data.reasons.map((row) => row.gain_ns), 1);
+  return [
+    html("h3", null, "By theorem"),
+    html("p", { class: "soft" }, "The moves that led to the result, by what expected them to pay. A replay decided in any case: of all moves that a theorem expected to pay, this many were replayed, and this many paid."),
+    table([["expected by"], ["moves"], ["bring"], ["", "bars"], ["replayed"], ["paid"], ["because", "text wide"]], data.reasons.map((row) => [
+      row.theorem ?? "no theorem", row.moves, ms(row.gain_ns), shareBar(Math.max(0, row.gain_ns / most)),
+      row.replayed ?? "–", row.paid ?? "–", THEOREMS[row.theorem] ?? "the replay said so"])),
+  ];
+}
+
+// What passes would add that the user has not allowed.
+function additions(data) {
+  if (!data.would_add.length) return [];
+  const adds = ({ ratio }) => (ratio === null ? "not known" : ratio === 1 ? "nothing" : `${ratio.toFixed(2)} ×`);
+  const how = (row) => row.why_not ?? row.decisions.filter((one) => one.pass === row.pass).map((one) => one.what).join("; ");
+  return [
+    html("h3", null, "What other passes would add"),
+    html("p", { class: "soft" }, "These passes change the parameters that training ends with, so they are used only if you allow them. For each of them alone, the search went on from the best job: so many times as fast would that be, by replay."),
+    table([["pass"], ["its effect", "text"], ["times as fast"], ["by", "text wide"], ["to allow it", "text"]], data.would_add.map((row) => [
+      row.pass, row.effect, adds(row), how(row), html("code", null, row.allowed_by)])),
   ];
 }
 

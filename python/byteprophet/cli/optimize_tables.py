@@ -1,0 +1,63 @@
+"""What ``byteprophet optimize`` prints: tables about an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from byteprophet.optimize.apply import BASELINE, OPTIMISED, Applied
+from byteprophet.optimize.outcome import Outcome
+from byteprophet.report.console import facts_table
+
+
+def outcome_table(outcome: Outcome) -> Table:
+    """What was recorded, what is predicted and why."""
+    table = facts_table("an iteration")
+    low_ns, high_ns = outcome.interval_ns
+    table.add_row("recorded", _ms(outcome.baseline_ns), f"replay {outcome.replay_error:+.1%}")
+    within = f"{low_ns / 1e6:.1f} to {high_ns / 1e6:.1f} nine times in ten"
+    table.add_row("predicted", _ms(outcome.predicted_ns), within)
+    below = 1 - outcome.bound_ns / outcome.predicted_ns
+    table.add_row("bound", _ms(outcome.bound_ns), f"{below:.1%} below what is predicted")
+    table.add_row("critical path", "before", _shares(outcome.path_before))
+    if outcome.gains:
+        table.add_row("", "after", _shares(outcome.path_after))
+    if outcome.memory is not None:
+        was = "not known" if outcome.memory.baseline is None else _mb(outcome.memory.baseline)
+        limit = f"recorded: {was}; budget: {_mb(outcome.memory.budget)}"
+        table.add_row("memory", _mb(outcome.memory.predicted), limit)
+    if outcome.compile_ns:
+        took = f"{outcome.compile_ns / 1e9:.0f} s"
+        table.add_row("compiling", took, f"paid back after {outcome.pays_after} iterations")
+    for decision in outcome.decisions:
+        table.add_row(decision.by, f"{-decision.gain_ns / 1e6:+.1f} ms", decision.what)
+    for reason in outcome.reasons:
+        if reason.theorem:
+            gain = f"{-reason.gain_ns / 1e6:+.1f} ms"
+            table.add_row(reason.theorem, gain, reason.text)
+    return table
+
+
+def applied_table(outcome: Outcome, applied: Applied) -> Table:
+    """What was measured beside what was predicted."""
+    was_ns, is_ns = applied.median_ns(BASELINE), applied.median_ns(OPTIMISED)
+    held = "held" if outcome.holds(was_ns, is_ns) else "did not hold"
+    table = facts_table(f"measured in {applied.rounds} round(s)")
+    table.add_row("as recorded", _ms(was_ns), "")
+    table.add_row("optimised", _ms(is_ns), f"{was_ns / is_ns:.3f} times as fast")
+    predicted = outcome.baseline_ns / outcome.predicted_ns
+    table.add_row("predicted", "", f"{predicted:.3f} times as fast; the interval {held}")
+    return table
+
+
+def _shares(parts: Mapping[str, float]) -> str:
+    return ", ".join(f"{part} {share:.0%}" for part, share in parts.items() if share >= 0.005)
+
+
+def _ms(time_ns: int) -> str:
+    return f"{time_ns / 1e6:.1f} ms"
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB"
