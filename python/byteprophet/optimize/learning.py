@@ -11,11 +11,13 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import BF16, COMPILED
 from byteprophet.measure.run import Run
-from byteprophet.optimize.gradient_changes import ChangesGradients
+from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
 from byteprophet.optimize.region_costs import measure_region_costs, modes_of
 from byteprophet.runtime_settings import FUSION_BYTES
+
+_OF_A_BENCH = "worker.toml"  # the configuration of its workers, in their run directory
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def _why_not(
     if isinstance(each, ChangesGradients):
         if budget_bytes is not None:
             return "what memory its gradients take is not known, and --memory-budget limits it"
+        if each.name == ACCUMULATION and (run.directory / _OF_A_BENCH).exists():
+            return "the model of a bench counts its own steps: record a training script"
         reasons = [each.why_not(known) for known in (job, *jobs)]
         return None if None in reasons else reasons[0]
     if isinstance(each, NeedsRegionCosts):
