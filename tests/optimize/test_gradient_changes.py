@@ -9,9 +9,12 @@ import pytest
 from small_jobs import random_job
 
 from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
+from byteprophet.measure.run import Run
 from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.learning import learn
 from byteprophet.optimize.moves import Effect, Hints, Pass
 from byteprophet.optimize.passes.accumulation import Accumulation
 from byteprophet.optimize.passes.half_gradients import Bf16Gradients, Fp16Gradients
@@ -141,3 +144,29 @@ def test_an_earlier_search_is_taken_up_with_leave_only(tmp_path: Path) -> None:
     left = Resume(tmp_path).left([job], ALL)
     assert left is not None
     assert left.move.job == with_strategy(both, both.strategy)
+
+
+def test_a_pass_that_cannot_take_part_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    said: list[str] = []
+    job = random_job(3, 5)
+
+    def passes(asked: bool, job: Job = job, budget_bytes: int | None = None) -> list[Pass]:
+        return learn(
+            [(Run(tmp_path), job)],
+            ALL[:1] if asked else ALL,
+            asked=asked,
+            budget_bytes=budget_bytes,
+            directory=tmp_path,
+            say=said.append,
+        ).passes
+
+    assert passes(asked=False) == [*ALL]
+    compressed = replace(job, strategy=replace(job.strategy, reduce_fixed="it compresses"))
+    assert passes(asked=False, job=compressed) == [ALL[2]]
+    assert said == [f"without {name}-gradients: it compresses" for name in ("bf16", "fp16")]
+    with pytest.raises(UserError, match="--pass bf16-gradients: it compresses"):
+        passes(asked=True, job=compressed)
+    with pytest.raises(UserError, match="what memory its gradients take is not known"):
+        passes(asked=True, budget_bytes=1 << 30)
+    (tmp_path / "worker.toml").touch()  # as a bench leaves it
+    assert passes(asked=False) == [*ALL[:2]]
