@@ -39,6 +39,11 @@ from byteprophet.whole_files import write_whole
 SCHEMA = 1
 _RUNTIMES = (BYTEPS, DDP, WFBP, FSDP2, *OURS)
 _MOST = 1 << 50
+_MEMBERS = {
+    "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
+    "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
+    "policy", "servers",
+}  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
 
 
@@ -168,6 +173,9 @@ def check_servers(path: str, strategy: Strategy, servers: int) -> None:
 def _used(data: Any) -> Used:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f"schema: must be {SCHEMA}")
+    unknown = min(data.keys() - _MEMBERS, default=None)
+    if unknown is not None:  # what a later version wrote must not be left out in silence
+        raise ValueError(f"{unknown[:40]}: this version knows no such member")
     runtime = data.get("runtime")
     if runtime not in _RUNTIMES:
         raise ValueError(f"runtime {str(runtime)[:40]!r}: must be one of {', '.join(_RUNTIMES)}")
