@@ -37,6 +37,7 @@ COMMANDS = (
     "timeline",
     "replay",
     "optimize",
+    "simulate",
     "report",
     "network",
     "control",

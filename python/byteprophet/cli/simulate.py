@@ -1,0 +1,116 @@
+"""``byteprophet simulate``: a training job on a cluster that is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from byteprophet.errors import UserError
+from byteprophet.report.console import facts_table, table_console
+from byteprophet.simulate.clusters.description import cluster_names, find_cluster
+from byteprophet.simulate.execute.result import Simulated
+from byteprophet.simulate.execute.simulate import simulate as simulate_job
+from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS, find_model
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.tree.file import read_strategy
+from byteprophet.simulate.tree.one_line import HELP, parse_strategy
+from byteprophet.whole_files import write_whole
+
+_HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
+
+MODEL is one of {", ".join(MODELS)}; or a description like {DESCRIPTION}; or the path of a Hugging
+Face config.json.
+
+--strategy is a line of KEY=VALUE, or the path of a TOML file (docs/simulator.md). Keys:
+{"; ".join(f"{key}: {words}" for key, words in HELP.items())}.
+
+Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --strategy "tp=8 pp=16
+micro_batches=192"
+
+Example: byteprophet simulate llama3-8b --cluster dgx-h100 --gpus 8 --strategy "zero=3
+precision=fsdp2 recompute=full"
+"""
+_GIB = 1 << 30
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command("simulate", help=_HELP)(simulate)
+
+
+def simulate(
+    model: Annotated[str, typer.Argument(help="A model's name, description or config.json.")],
+    cluster: Annotated[
+        str, typer.Option(help=f"{', '.join(cluster_names())}, or the path of a description.")
+    ],
+    gpus: Annotated[int, typer.Option(help="The number of GPUs.")],
+    strategy: Annotated[str, typer.Option(help="A line of KEY=VALUE, or a file.")] = "",
+    sequence: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the figures to this file.")
+    ] = None,
+) -> int:
+    """See _HELP."""
+    if not 1 <= gpus <= 1 << 20:
+        raise UserError(f"--gpus {gpus}: must be from 1 to {1 << 20}")
+    if sequence is not None and not 1 <= sequence <= 1 << 24:
+        raise UserError(f"--sequence {sequence}: must be from 1 to {1 << 24}")
+    if strategy.endswith(".toml"):
+        chosen = read_strategy(Path(strategy), gpus)
+    else:
+        chosen = parse_strategy(strategy, gpus)
+    name, config = find_model(model)
+    made = build(name, config, chosen.samples, sequence)
+    result = simulate_job(made, chosen, find_cluster(cluster))
+    if json_file is not None:
+        write_whole(json_file, json.dumps(result.as_json(), indent=1) + "\n")
+    console = table_console()
+    console.print(_times(result))
+    console.print()
+    console.print(_memory(result))
+    if not result.fits:
+        console.print(
+            f"Out of memory: a GPU has {result.memory_limit_bytes / _GIB:.1f} GiB. Use more tp, pp "
+            "or zero, recompute, or fewer samples per micro-batch."
+        )
+    return 0
+
+
+def _times(result: Simulated) -> Table:
+    model, strategy = result.program.model, result.program.strategy
+    samples = strategy.samples * strategy.micro_batches
+    table = facts_table(
+        f"{model.name} ({model.parameters() / 1e9:.3g} billion parameters) on {result.gpus} GPUs: "
+        "an iteration"
+    )
+    table.add_row("iteration time", _ms(result.iteration_ns), f"{samples} samples")
+    table.add_row("tokens per second", f"{result.tokens_per_s:,.0f}", "")
+    table.add_row("model FLOPs utilisation", f"{result.mfu:.1%}", "of the GPUs' peak")
+    for use, time_ns in result.by_use.items():
+        if time_ns:
+            share = f"{time_ns / result.iteration_ns:.1%}"
+            table.add_row(f"  {use.value}", _ms(time_ns), share)
+    return table
+
+
+def _memory(result: Simulated) -> Table:
+    table = Table(title="Peak memory in GiB", title_justify="left", box=None, pad_edge=False)
+    table.add_column("pipeline rank")
+    names = ("parameters", "gradients", "optimizer_state", "activations", "transient", "reserved")
+    for name in (*names, "total"):
+        table.add_column(name.replace("_", " "), justify="right")
+    ranks = list(enumerate(result.memory))
+    largest = max(ranks, key=lambda item: item[1].total)
+    shown = sorted({ranks[0], largest, ranks[-1]}, key=lambda item: item[0])
+    for rank, memory in shown if len(ranks) > 8 else ranks:
+        row = (getattr(memory, name) / _GIB for name in (*names, "total"))
+        table.add_row(str(rank), *(f"{value:.2f}" for value in row))
+    return table
+
+
+def _ms(time_ns: int) -> str:
+    return f"{time_ns / 1e6:,.1f} ms"

@@ -1,0 +1,280 @@
+"""The graph of one iteration of a program.
+
+Every rank has a GPU, links to its node and to the network, and a connection per stream of
+collectives, as NCCL has. The GPU does the actions of its schedule in order. An action is one
+operation, or several if collectives of data parallelism start or must be complete in between. The
+collectives that operators wait for are a part of their action's time.
+
+Folding: the ranks of one pipeline rank are alike. They do the same at the same time, and have links
+of their own. So one of them stands for all, and the result is the same to the nanosecond. Unfolded
+graphs have all ranks, which meet for each collective, and one operation per block. They are for
+tests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from byteprophet.graph import Graph
+from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.compile.schedules import Act, Action
+from byteprophet.simulate.compile.steps import CollectiveKind
+from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent
+from byteprophet.simulate.costs.collectives import Transfer
+from byteprophet.simulate.execute.operations import Operations, Ports
+from byteprophet.simulate.execute.tables import Tables
+from byteprophet.simulate.operation.mesh import AXES
+
+
+@dataclass
+class RankRecord:
+    """What one rank does, by operations of the graph.
+
+    Attributes:
+        pool: its memory pool of activations.
+        computed: its operations on the GPU, in order, with what their time is spent on.
+        waits: for operations that wait for a transfer: the transfer, and its kind.
+        synchronised: the transfers of gradients that the optimizer waits for, and their kinds.
+        gathered: the transfers of parameters after the optimizer.
+    """
+
+    pool: int
+    computed: list[tuple[int, PassTime]] = field(default_factory=list)
+    waits: dict[int, tuple[int, Spent]] = field(default_factory=dict)
+    synchronised: list[tuple[int, Spent]] = field(default_factory=list)
+    gathered: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """A graph, and for each pipeline rank what its first rank does."""
+
+    graph: Graph
+    ranks: tuple[RankRecord, ...]
+
+
+@dataclass
+class _Rank:
+    """One simulated rank. ``ends``: where each piece of its work ends."""
+
+    gpu: int
+    ports: Ports
+    record: RankRecord
+    last: int = -1
+    ends: list[int] = field(default_factory=list)
+
+
+class _Collective(NamedTuple):
+    """A collective of a bucket. ``when`` distinguishes those of one bucket."""
+
+    stage: int
+    bucket: int
+    kind: CollectiveKind
+    stream: str
+    when: tuple[int, ...]
+
+
+class _Part(NamedTuple):
+    """A rank's part in a collective: what it comes after, and what waits for it; -1: nothing."""
+
+    member: int
+    after: int
+    before: int
+
+
+def build(program: Program, costs: BlockCosts, *, folded: bool = True) -> JobGraph:
+    """The graph of a program's iteration."""
+    return _Build(program, Tables(program, costs, folded=folded), folded).run()
+
+
+class _Build:
+    def __init__(self, program: Program, tables: Tables, folded: bool) -> None:
+        self._program = program
+        self._tables = tables
+        self._strategy = program.strategy
+        self._mesh = mesh = program.strategy.mesh
+        self._folded = folded
+        self._operations = Operations()
+        self._members = 1 if folded else mesh.ranks // mesh.pp
+        self._ranks: list[list[_Rank]] = []
+        self._connections: dict[tuple[object, ...], int] = {}
+        self._first: dict[tuple[int, Action], int] = {}
+        self._last: dict[tuple[int, Action], int] = {}
+        self._parts: dict[_Collective, list[_Part]] = defaultdict(list)
+
+    def run(self) -> JobGraph:
+        for pp_rank, actions in enumerate(self._program.actions):
+            self._ranks.append([self._rank(pp_rank, member) for member in range(self._members)])
+            for member, rank in enumerate(self._ranks[-1]):
+                for action in actions:
+                    self._act(rank, member, action)
+        self._send_activations()
+        if not self._strategy.overlap and self._strategy.zero < 2:
+            self._reduce_late()
+        for collective, parts in self._parts.items():
+            self._add(collective, parts)
+        self._sum_tied()
+        self._optimize()
+        records = tuple(ranks[0].record for ranks in self._ranks)
+        return JobGraph(self._operations.graph(), records)
+
+    def _rank(self, pp_rank: int, member: int) -> _Rank:
+        builder = self._operations.builder
+        name = f"rank {pp_rank}.{member}"
+        ports = self._operations.ports(name, self._tables.costs.collectives)
+        return _Rank(builder.serial(f"{name} GPU"), ports, RankRecord(builder.pool(name)))
+
+    def _act(self, rank: _Rank, member: int, action: Action) -> None:
+        """One entry of the schedule, with the collectives of its buckets."""
+        stage, act, number = action
+        zero, overlap = self._strategy.zero, self._strategy.overlap
+        final = act is (Act.WEIGHT if self._strategy.schedule == "zb1p" else Act.BACKWARD)
+        last = number == self._strategy.micro_batches - 1
+        gathers = zero == 3 and act is not Act.WEIGHT
+        gathers |= zero in (1, 2) and overlap and act is Act.FORWARD and number == 0
+        reduces = final and (zero >= 2 or (last and overlap))
+        first = -1
+        for bucket, passes in self._tables.pieces(stage, act, by_bucket=gathers or reduces):
+            operations = [self._compute(rank, spent) for spent in passes]
+            first = operations[0] if first < 0 else first
+            if gathers:
+                # FSDP gathers the next unit while one computes.
+                after = rank.ends[-2] if zero == 3 and len(rank.ends) >= 2 else -1
+                kind, when = CollectiveKind.ALL_GATHER, (int(act), number)
+                collective = _Collective(stage, bucket, kind, "gather", when)
+                self._parts[collective].append(_Part(member, after, operations[0]))
+            rank.ends.append(rank.last)
+            if reduces:
+                kind = self._tables.reduction
+                collective = _Collective(stage, bucket, kind, "reduce", (number,))
+                self._parts[collective].append(_Part(member, rank.last, -1))
+        self._first[member, action] = first
+        self._last[member, action] = rank.last
+        saved = self._tables.saved_bytes[stage]
+        if act is Act.FORWARD:
+            self._operations.allocate(first, rank.record.pool, saved)
+        elif final:
+            self._operations.free(rank.last, rank.record.pool, saved)
+
+    def _compute(self, rank: _Rank, spent: PassTime) -> int:
+        operation = self._operations.add(spent.time_ns, rank.gpu)
+        if rank.last >= 0:
+            self._operations.depend(rank.last, operation)
+        rank.last = operation
+        rank.record.computed.append((operation, spent))
+        return operation
+
+    def _reduce_late(self) -> None:
+        """Without overlap, gradients travel after the last action."""
+        for stage in range(len(self._program.stages)):
+            for bucket in range(self._tables.buckets(stage)):
+                collective = _Collective(stage, bucket, self._tables.reduction, "reduce", ())
+                for member, rank in enumerate(self._ranks[stage % self._mesh.pp]):
+                    self._parts[collective].append(_Part(member, rank.last, -1))
+
+    def _add(self, collective: _Collective, parts: Sequence[_Part]) -> None:
+        """A collective of all ranks of a stage: one flow per rank, after its group has met."""
+        operations = self._operations
+        ranks = self._ranks[collective.stage % self._mesh.pp]
+        spent = Spent(collective.kind.value)
+        wanted = self._tables.wanted(collective.stage, collective.bucket, collective.kind)
+        for axes, transfer in wanted:
+            for group in self._groups(axes, parts):
+                meeting = operations.add(0) if len(group) > 1 else -1
+                for part in group:
+                    flow = self._flow(ranks[part.member], collective.stream, transfer)
+                    operations.depend(part.after, meeting if meeting >= 0 else flow)
+                    operations.depend(meeting, flow)
+                    operations.depend(flow, part.before)
+                    record = ranks[part.member].record
+                    if part.before >= 0:
+                        record.waits[part.before] = (flow, spent)
+                    else:
+                        record.synchronised.append((flow, spent))
+
+    def _groups(self, axes: tuple[str, ...], parts: Sequence[_Part]) -> list[list[_Part]]:
+        """The parts of each group along ``axes``."""
+        found: dict[tuple[int, ...], list[_Part]] = defaultdict(list)
+        for part in parts:
+            place, fixed = part.member, []
+            for axis in AXES[:-1]:
+                place, at = divmod(place, self._mesh.sizes[axis])
+                if axis not in axes:
+                    fixed.append(at)
+            found[tuple(fixed)].append(part)
+        return list(found.values())
+
+    def _flow(self, rank: _Rank, stream: str, transfer: Transfer) -> int:
+        route = rank.ports.both(transfer)
+        return self._operations.flow(self._connection((stream, *route), route), transfer)
+
+    def _connection(self, key: tuple[object, ...], route: tuple[int, ...]) -> int:
+        if key not in self._connections:
+            name = " ".join(map(str, key))
+            self._connections[key] = self._operations.builder.connection(name, route)
+        return self._connections[key]
+
+    def _send_activations(self) -> None:
+        """Activations go to the next stage, and their gradients back."""
+        stages = self._program.stages
+        for (member, action), first in self._first.items():
+            stage, act, number = action
+            source = stage - 1 if act is Act.FORWARD else stage + 1
+            if act is Act.WEIGHT or not 0 <= source < len(stages):
+                continue
+            size = stages[max(stage, source)].received_bytes
+            here, there = stage % self._mesh.pp, source % self._mesh.pp
+            flow = self._message(there, here, member, size, act.name)
+            self._operations.depend(self._last[member, Action(source, act, number)], flow)
+            self._operations.depend(flow, first)
+            self._ranks[here][member].record.waits[first] = (flow, Spent.SEND)
+
+    def _message(self, source: int, target: int, member: int, size: int, stream: str) -> int:
+        """A transfer between two pipeline ranks."""
+        per_stage = self._mesh.ranks // self._mesh.pp
+        gpus = self._tables.costs.cluster.node.gpus
+        nodes = {(rank * per_stage + member) // gpus for rank in (source, target)}
+        transfer = self._tables.costs.collectives.send(size, between_nodes=len(nodes) > 1)
+        out, _ = self._ranks[source][member].ports.both(transfer)
+        _, into = self._ranks[target][member].ports.both(transfer)
+        device = self._connection((stream, out, into), (out, into))
+        return self._operations.flow(device, transfer)
+
+    def _sum_tied(self) -> None:
+        """The first and the last pipeline rank add up gradients of parameters that they share."""
+        size = self._tables.tied_bytes()
+        last = self._mesh.pp - 1
+        if not size or not last:
+            return
+        for member in range(self._members):
+            ranks = (self._ranks[0][member], self._ranks[last][member])
+            done = [flow for rank in ranks for flow, _ in rank.record.synchronised]
+            for source, target in ((0, last), (last, 0)):
+                flow = self._message(source, target, member, size, "tied")
+                for operation in (*done, ranks[0].last, ranks[1].last):
+                    self._operations.depend(operation, flow)
+                for rank in ranks:
+                    rank.record.synchronised.append((flow, Spent.ALL_REDUCE))
+
+    def _optimize(self) -> None:
+        """The optimizer runs when the norm of all gradients is known; then parameters travel."""
+        operations = self._operations
+        norm = operations.add(0)
+        for rank in (rank for ranks in self._ranks for rank in ranks):
+            for operation in (rank.last, *(flow for flow, _ in rank.record.synchronised)):
+                operations.depend(operation, norm)
+        late = self._strategy.zero in (1, 2) and not self._strategy.overlap
+        for pp_rank, ranks in enumerate(self._ranks):
+            spent = self._tables.optimizer_time(pp_rank)
+            wanted = self._tables.gathered_late(pp_rank) if late else []
+            for rank in ranks:
+                update = operations.add(spent.time_ns, rank.gpu)
+                operations.depend(norm, update)
+                rank.record.computed.append((update, spent))
+                for _, transfer in wanted:
+                    flow = self._flow(rank, "gather", transfer)
+                    operations.depend(update, flow)
+                    rank.record.gathered.append(flow)
