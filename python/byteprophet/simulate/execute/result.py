@@ -131,7 +131,9 @@ def _of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
         now_ns = end_ns[operation]
     for flow, use in sorted(record.synchronised, key=lambda item: end_ns[item[0]]):
         if end_ns[flow] > now_ns:
-            found[use] += end_ns[flow] - now_ns
+            began_ns = max(now_ns, start_ns[flow])
+            found[Spent.BUBBLE] += began_ns - now_ns
+            found[use] += end_ns[flow] - began_ns
             now_ns = end_ns[flow]
     update, spent = record.computed[-1]
     counts.setdefault(id(spent), [spent, 0])[1] += 1
