@@ -56,6 +56,7 @@ class Node:
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step of a ring inside a node.
         base_ns: the latency of starting a collective.
+        own_step: the time in which a ring's rank reads and writes its own part, over that of a step.
         links: pairs of GPUs and the number of NVLinks between them; empty: a switch.
         link_bytes_per_s: of one of these links, one direction.
     """
@@ -65,6 +66,7 @@ class Node:
     efficiency: float
     step_ns: int
     base_ns: int
+    own_step: float = 0.0
     links: tuple[tuple[int, int, int], ...] = ()
     link_bytes_per_s: int = 0
 

@@ -1,7 +1,8 @@
 """The time of collectives: which link limits them, the bytes that cross it, and the latency.
 
 A ring over ``n`` ranks moves ``(n - 1) / n`` of the tensor through each rank for a reduce-scatter
-or all-gather, and twice that for an all-reduce. If ``m`` ranks of the group share a node, an
+or all-gather, and twice that for an all-reduce. Reading and writing a rank's own part takes a part
+of a step more (``own_step``). If ``m`` ranks of the group share a node, an
 ``m``-th of that crosses each rank's part of the node's adapters, because NCCL makes a ring per
 adapter. Ranks of other groups in the node do the same at the same time, so each rank has only its
 own part of them. Between many nodes, an all-reduce may be a tree, which takes fewer steps.
@@ -88,11 +89,11 @@ class CollectiveCosts:
         ranks, nodes, passes = group.ranks, group.nodes, _PASSES[kind]
         if ranks == 1:
             return Transfer(False, 0.0, 0.0)
-        through = passes * (ranks - 1) / ranks * size_bytes
+        through = passes * (ranks - 1 + node.own_step) / ranks * size_bytes
         if kind is CollectiveKind.ALL_TO_ALL:
             # What stays in the node does not cross the network.
             outside = (ranks - group.local) / ranks * size_bytes
-            inside = through - outside
+            inside = (group.local - 1) / ranks * size_bytes
         else:
             outside, inside = (through / group.local if nodes > 1 else 0.0), through
         inside *= self._slowdown(group) if nodes == 1 else 1.0

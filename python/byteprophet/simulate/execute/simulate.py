@@ -5,7 +5,7 @@ from __future__ import annotations
 from byteprophet.errors import UserError
 from byteprophet.replay import replay
 from byteprophet.simulate.clusters.description import Cluster
-from byteprophet.simulate.compile.program import compile_program
+from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.execute.job_graph import build
 from byteprophet.simulate.execute.result import Simulated, by_use, memory_of
@@ -43,7 +43,12 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
             f"than {LARGEST_GRAPH:,} actions"
         )
-    program = compile_program(model, strategy)
+    return simulate_program(compile_program(model, strategy), cluster)
+
+
+def simulate_program(program: Program, cluster: Cluster) -> Simulated:
+    """Predict the time and memory of an iteration of a compiled program."""
+    mesh = program.strategy.mesh
     costs = BlockCosts(cluster, mesh)
     job = build(program, costs)
     replayed = replay(job.graph)
