@@ -38,9 +38,11 @@ def rows(folder: Path, gpu: str) -> list[Row]:
     for gpus in range(2, 9):
         path = folder / "vtrain" / gpu / f"AR_GPU{gpus}_1M_1024M_LUT.csv.gz"
         text = gzip.decompress(read_bytes(path)).decode()
-        for line in list(csv.reader(text.splitlines()))[1:]:
-            if int(line[0]) > 1 << 20:
-                found.append(Row(gpus, int(line[0]), float(line[3])))
+        found += [
+            Row(gpus, int(line[0]), float(line[3]))
+            for line in list(csv.reader(text.splitlines()))[1:]
+            if int(line[0]) > 1 << 20
+        ]
     return found
 
 
@@ -76,8 +78,9 @@ def fit(some: Sequence[Row], name: str) -> list[float]:
         return np.log(predict(some, with_constants(name, values))) - measured
 
     bounds = ([0.3, 0.1, 0.1, 0.0], [1.0, 30.0, 20.0, 1.0])
-    found = least_squares(errors, [0.8, 2.0, 2.0, 0.1], bounds=bounds, diff_step=0.01, loss="soft_l1",
-                          f_scale=0.03)
+    found = least_squares(
+        errors, [0.8, 2.0, 2.0, 0.1], bounds=bounds, diff_step=0.01, loss="soft_l1", f_scale=0.03
+    )
     return [float(value) for value in found.x]
 
 

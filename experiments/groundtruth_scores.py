@@ -1,4 +1,4 @@
-"""Errors of predictions against measurements, and the halves of rows for fitting and for testing."""
+"""Errors of predictions against measurements, and halves of rows for fitting and for testing."""
 
 from __future__ import annotations
 

@@ -42,13 +42,11 @@ def rows(folder: Path) -> list[Row]:
     """The measurements in a folder."""
     path = folder / "vtrain" / "ground_truth_multi.csv"
     lines = read_text(path).lstrip("\ufeff").splitlines()
-    found = []
-    for line, row in zip(lines[1:], csv.DictReader(lines), strict=True):
-        try:
-            found.append(_row(line, row))
-        except (KeyError, ValueError) as error:
-            raise UserError(f"{path}: {line}: not a row of vTrain's table: {error}") from None
-    return found
+    try:
+        pairs = zip(lines[1:], csv.DictReader(lines), strict=True)
+        return [_row(line, row) for line, row in pairs]
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path}: not vTrain's table: {error!r}") from None
 
 
 def _row(line: str, row: Mapping[str, str]) -> Row:
@@ -60,7 +58,7 @@ def _row(line: str, row: Mapping[str, str]) -> Row:
     micro_batches = number("global batch") // (dp * micro_batch)
     strategy = parse_strategy(
         f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} micro_batches={micro_batches} "
-        "recompute=full overlap=0 precision=fp16",
+        "recompute=full overlap=0 precision=fp16 scatter_gather=1",
         tp * pp * dp,
     )
     config = gpt(

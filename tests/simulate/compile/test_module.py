@@ -48,9 +48,7 @@ def test_sequence_parallel_layers_move_the_same_bytes() -> None:
 
 
 def test_recomputation_repeats_the_forward_passs_all_reduces() -> None:
-    assert _bytes(_layer("tp=4 recompute=full", 4)) == {
-        ("all-reduce", ("tp",)): 6 * _HIDDEN_BYTES
-    }
+    assert _bytes(_layer("tp=4 recompute=full", 4)) == {("all-reduce", ("tp",)): 6 * _HIDDEN_BYTES}
 
 
 def test_context_parallel_attention_gathers_keys_and_values() -> None:

@@ -29,7 +29,7 @@ def test_one_rank_stands_for_all_that_are_alike(seed: int) -> None:
     assert one.makespan_ns == all_ranks.makespan_ns
     for few, many in zip(folded.ranks, unfolded.ranks, strict=True):
         assert one.peak_bytes[few.pool] == all_ranks.peak_bytes[many.pool]
-        last, of_all = few.computed[-1][0], many.computed[-1][0]
+        last, of_all = few.computed[-1], many.computed[-1]
         assert one.start_ns[last] == all_ranks.start_ns[of_all]
     if strategy.mesh.ranks > strategy.mesh.pp:
         assert len(unfolded.graph) > len(folded.graph)
@@ -54,7 +54,7 @@ def test_one_pipeline_rank_takes_the_sum_of_its_passes() -> None:
     passes = sum(
         one.time_ns for time in times for one in (time.forward, time.backward, time.weight)
     )
-    optimizer = job.ranks[0].computed[-1][1].time_ns
+    optimizer = job.ranks[0].spent[-1].time_ns
     assert replay(job.graph).makespan_ns == 3 * passes + optimizer
 
 

@@ -33,11 +33,13 @@ class Stage:
         blocks: the blocks.
         received_bytes: what each rank receives from the previous stage per micro-batch, and returns
             the gradient of.
+        gathered_bytes: what tensor-parallel ranks then make of their parts; 0: they have all of it.
         last: collectives after the last block, which complete the model's outputs.
     """
 
     blocks: tuple[Block, ...]
     received_bytes: int
+    gathered_bytes: int = 0
     last: tuple[Step, ...] = ()
 
 
@@ -72,6 +74,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     local_bytes = dict.fromkeys(model.root.inputs, 0)
     blocks: list[Block] = []
     received: list[int] = []
+    entering: list[list[Layout]] = []
     asked: list[int | None] = []
     last: tuple[Step, ...] = ()
     for call in model.blocks:
@@ -79,6 +82,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         inputs = [layouts[name] for name in call.inputs]
         compiled = compiler.compile(call.module, scope, inputs)
         blocks.append(Block(call.name, compiled))
+        entering.append(inputs)
         received.append(sum(local_bytes[name] for name in call.inputs))
         asked.append(scope.stage)
         for name, value in zip(call.outputs, compiled.outputs, strict=True):
@@ -94,7 +98,11 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     for stage in range(strategy.stages):
         here = [at for at, its in enumerate(of_block) if its == stage]
         ends = last if stage == strategy.stages - 1 else ()
-        stages.append(Stage(tuple(blocks[at] for at in here), received[here[0]], ends))
+        size, layouts_there = received[here[0]], entering[here[0]]
+        alike = all(layout.where("tp") is None for layout in layouts_there)
+        parts = mesh.tp if strategy.scatter_gather and alike else 1
+        gathered = size if parts > 1 else 0
+        stages.append(Stage(tuple(blocks[at] for at in here), size // parts, gathered, ends))
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
     return Program(model, strategy, tuple(stages), actions)
 

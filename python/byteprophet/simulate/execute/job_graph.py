@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from byteprophet.graph import Graph
 from byteprophet.simulate.compile.program import Program
@@ -35,14 +37,16 @@ class RankRecord:
 
     Attributes:
         pool: its memory pool of activations.
-        computed: its operations on the GPU, in order, with what their time is spent on.
+        computed: its operations on the GPU, in order; the last one is the optimizer.
+        spent: what the time of each of them is spent on.
         waits: for operations that wait for a transfer: the transfer, and its kind.
         synchronised: the transfers of gradients that the optimizer waits for, and their kinds.
         gathered: the transfers of parameters after the optimizer.
     """
 
     pool: int
-    computed: list[tuple[int, PassTime]] = field(default_factory=list)
+    computed: list[int] = field(default_factory=list)
+    spent: list[PassTime] = field(default_factory=list)
     waits: dict[int, tuple[int, Spent]] = field(default_factory=dict)
     synchronised: list[tuple[int, Spent]] = field(default_factory=list)
     gathered: list[int] = field(default_factory=list)
@@ -101,16 +105,16 @@ class _Build:
         self._members = 1 if folded else mesh.ranks // mesh.pp
         self._ranks: list[list[_Rank]] = []
         self._connections: dict[tuple[object, ...], int] = {}
-        self._first: dict[tuple[int, Action], int] = {}
-        self._last: dict[tuple[int, Action], int] = {}
+        counts = len(program.stages), len(Act), self._strategy.micro_batches
+        self._first = np.full((self._members, *counts), -1)
+        self._last = np.full((self._members, *counts), -1)
         self._parts: dict[_Collective, list[_Part]] = defaultdict(list)
 
     def run(self) -> JobGraph:
         for pp_rank, actions in enumerate(self._program.actions):
             self._ranks.append([self._rank(pp_rank, member) for member in range(self._members)])
             for member, rank in enumerate(self._ranks[-1]):
-                for action in actions:
-                    self._act(rank, member, action)
+                self._act_all(rank, member, actions)
         self._send_activations()
         if not self._strategy.overlap and self._strategy.zero < 2:
             self._reduce_late()
@@ -127,15 +131,67 @@ class _Build:
         ports = self._operations.ports(name, self._tables.costs.collectives)
         return _Rank(builder.serial(f"{name} GPU"), ports, RankRecord(builder.pool(name)))
 
-    def _act(self, rank: _Rank, member: int, action: Action) -> None:
-        """One entry of the schedule, with the collectives of its buckets."""
-        stage, act, number = action
+    def _act_all(self, rank: _Rank, member: int, actions: Sequence[Action]) -> None:
+        """The schedule of a rank. Actions without collectives of buckets are added together."""
+        plain: list[Action] = []
+        for action in actions:
+            gathers, reduces = self._moves(action)
+            if self._folded and not gathers and not reduces:
+                plain.append(action)
+                continue
+            self._act_plain(rank, member, plain)
+            plain = []
+            self._act(rank, member, action, gathers, reduces)
+        self._act_plain(rank, member, plain)
+
+    def _moves(self, action: Action) -> tuple[bool, bool]:
+        """Whether parameters are gathered before an action, and gradients reduced after it."""
+        _, act, number = action
         zero, overlap = self._strategy.zero, self._strategy.overlap
-        final = act is (Act.WEIGHT if self._strategy.schedule == "zb1p" else Act.BACKWARD)
+        gathers = (zero == 3 and act is not Act.WEIGHT) or (
+            zero in (1, 2) and overlap and act is Act.FORWARD and number == 0
+        )
         last = number == self._strategy.micro_batches - 1
-        gathers = zero == 3 and act is not Act.WEIGHT
-        gathers |= zero in (1, 2) and overlap and act is Act.FORWARD and number == 0
-        reduces = final and (zero >= 2 or (last and overlap))
+        return gathers, act is self._final and (zero >= 2 or (last and overlap))
+
+    @property
+    def _final(self) -> Act:
+        """The last action of a micro-batch on a stage."""
+        return Act.WEIGHT if self._strategy.schedule == "zb1p" else Act.BACKWARD
+
+    def _act_plain(self, rank: _Rank, member: int, actions: Sequence[Action]) -> None:
+        """Actions that are one operation each."""
+        if not actions:
+            return
+        spent = [
+            self._tables.pieces(stage, act, by_bucket=False)[0][1][0] for stage, act, _ in actions
+        ]
+        operations = self._operations
+        first = operations.add_many([one.time_ns for one in spent], rank.gpu)
+        numbers = range(first, first + len(actions))
+        operations.depend(rank.last, first)
+        operations.depend_each(numbers[:-1], numbers[1:])
+        rank.last = numbers[-1]
+        rank.record.computed += numbers
+        rank.record.spent += spent
+        for number, action in zip(numbers, actions, strict=True):
+            self._done(rank, member, action, number, number)
+
+    def _done(self, rank: _Rank, member: int, action: Action, first: int, last: int) -> None:
+        """Note where an action begins and ends; activations are kept in between."""
+        stage, act, number = action
+        self._first[member, stage, act, number] = first
+        self._last[member, stage, act, number] = last
+        saved = self._tables.saved_bytes[stage]
+        if act is Act.FORWARD:
+            self._operations.allocate(first, rank.record.pool, saved)
+        elif act is self._final:
+            self._operations.free(last, rank.record.pool, saved)
+
+    def _act(self, rank: _Rank, member: int, action: Action, gathers: bool, reduces: bool) -> None:
+        """One action, with the collectives of its buckets."""
+        stage, act, number = action
+        zero = self._strategy.zero
         first = -1
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=gathers or reduces):
             operations = [self._compute(rank, spent) for spent in passes]
@@ -151,20 +207,15 @@ class _Build:
                 kind = self._tables.reduction
                 collective = _Collective(stage, bucket, kind, "reduce", (number,))
                 self._parts[collective].append(_Part(member, rank.last, -1))
-        self._first[member, action] = first
-        self._last[member, action] = rank.last
-        saved = self._tables.saved_bytes[stage]
-        if act is Act.FORWARD:
-            self._operations.allocate(first, rank.record.pool, saved)
-        elif final:
-            self._operations.free(rank.last, rank.record.pool, saved)
+        self._done(rank, member, action, first, rank.last)
 
     def _compute(self, rank: _Rank, spent: PassTime) -> int:
         operation = self._operations.add(spent.time_ns, rank.gpu)
         if rank.last >= 0:
             self._operations.depend(rank.last, operation)
         rank.last = operation
-        rank.record.computed.append((operation, spent))
+        rank.record.computed.append(operation)
+        rank.record.spent.append(spent)
         return operation
 
     def _reduce_late(self) -> None:
@@ -219,29 +270,38 @@ class _Build:
 
     def _send_activations(self) -> None:
         """Activations go to the next stage, and their gradients back."""
-        stages = self._program.stages
-        for (member, action), first in self._first.items():
-            stage, act, number = action
-            source = stage - 1 if act is Act.FORWARD else stage + 1
-            if act is Act.WEIGHT or not 0 <= source < len(stages):
-                continue
-            size = stages[max(stage, source)].received_bytes
-            here, there = stage % self._mesh.pp, source % self._mesh.pp
-            flow = self._message(there, here, member, size, act.name)
-            self._operations.depend(self._last[member, Action(source, act, number)], flow)
-            self._operations.depend(flow, first)
-            self._ranks[here][member].record.waits[first] = (flow, Spent.SEND)
+        count = self._strategy.micro_batches
+        for later, edge in enumerate(self._program.stages[1:], 1):
+            gathering_ns = self._tables.gathering_ns(edge.gathered_bytes)
+            for act, source, target in (
+                (Act.FORWARD, later - 1, later),
+                (Act.BACKWARD, later, later - 1),
+            ):
+                there, here = source % self._mesh.pp, target % self._mesh.pp
+                for member in range(self._members):
+                    device, transfer = self._message(
+                        there, here, member, edge.received_bytes, act.name
+                    )
+                    transfer = replace(transfer, latency_ns=transfer.latency_ns + gathering_ns)
+                    first = self._operations.flows(device, transfer, count)
+                    flows = range(first, first + count)
+                    waiting = self._first[member, target, act].tolist()
+                    self._operations.depend_each(self._last[member, source, act].tolist(), flows)
+                    self._operations.depend_each(flows, waiting)
+                    record = self._ranks[here][member].record
+                    record.waits.update(zip(waiting, ((at, Spent.SEND) for at in flows)))
 
-    def _message(self, source: int, target: int, member: int, size: int, stream: str) -> int:
-        """A transfer between two pipeline ranks."""
+    def _message(
+        self, source: int, target: int, member: int, size: int, stream: str
+    ) -> tuple[int, Transfer]:
+        """A transfer between two pipeline ranks, and its connection."""
         per_stage = self._mesh.ranks // self._mesh.pp
         gpus = self._tables.costs.cluster.node.gpus
         nodes = {(rank * per_stage + member) // gpus for rank in (source, target)}
         transfer = self._tables.costs.collectives.send(size, between_nodes=len(nodes) > 1)
         out, _ = self._ranks[source][member].ports.both(transfer)
         _, into = self._ranks[target][member].ports.both(transfer)
-        device = self._connection((stream, out, into), (out, into))
-        return self._operations.flow(device, transfer)
+        return self._connection((stream, out, into), (out, into)), transfer
 
     def _sum_tied(self) -> None:
         """The first and the last pipeline rank add up gradients of parameters that they share."""
@@ -253,7 +313,7 @@ class _Build:
             ranks = (self._ranks[0][member], self._ranks[last][member])
             done = [flow for rank in ranks for flow, _ in rank.record.synchronised]
             for source, target in ((0, last), (last, 0)):
-                flow = self._message(source, target, member, size, "tied")
+                flow = self._operations.flow(*self._message(source, target, member, size, "tied"))
                 for operation in (*done, ranks[0].last, ranks[1].last):
                     self._operations.depend(operation, flow)
                 for rank in ranks:
@@ -273,7 +333,8 @@ class _Build:
             for rank in ranks:
                 update = operations.add(spent.time_ns, rank.gpu)
                 operations.depend(norm, update)
-                rank.record.computed.append((update, spent))
+                rank.record.computed.append(update)
+                rank.record.spent.append(spent)
                 for _, transfer in wanted:
                     flow = self._flow(rank, "gather", transfer)
                     operations.depend(update, flow)

@@ -6,6 +6,7 @@ it in units of ``UNIT_BYTES``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -72,7 +73,28 @@ class Operations:
 
     def flow(self, device: int, transfer: Transfer) -> int:
         """Add a transfer on a connection."""
-        return self.add(round(transfer.latency_ns), device, ceil(transfer.size_bytes / UNIT_BYTES))
+        return self.flows(device, transfer, 1)
+
+    def flows(self, device: int, transfer: Transfer, count: int) -> int:
+        """Add equal transfers on a connection, and return the first one's number."""
+        units = ceil(transfer.size_bytes / UNIT_BYTES)
+        return self.add_many([round(transfer.latency_ns)] * count, device, units)
+
+    def add_many(self, durations_ns: list[int], device: int, units: int = 0) -> int:
+        """Add operations on one device, and return the first one's number."""
+        first, count = len(self.duration_ns), len(durations_ns)
+        self.duration_ns += durations_ns
+        self.units += [units] * count
+        self.device += [device] * count
+        self.pool += [NONE] * count
+        self.allocated_bytes += [0] * count
+        self.freed_bytes += [0] * count
+        return first
+
+    def depend_each(self, before: Sequence[int], after: Sequence[int]) -> None:
+        """Make each operation of ``after`` wait for the one at the same place in ``before``."""
+        self.before += before
+        self.after += after
 
     def depend(self, before: int, after: int) -> None:
         """Make ``after`` wait for ``before``, if both are operations (-1: none)."""

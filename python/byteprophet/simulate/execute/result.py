@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from byteprophet.replay import Replayed
 from byteprophet.simulate.compile.program import Program
@@ -114,38 +117,36 @@ def by_use(replayed: Replayed, ranks: Sequence[RankRecord]) -> dict[Spent, int]:
 
 
 def _of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
-    start_ns, end_ns = replayed.start_ns.tolist(), replayed.end_ns.tolist()
+    start_ns, end_ns = replayed.start_ns, replayed.end_ns
     found = dict.fromkeys(Spent, 0)
-    counts: dict[int, list[Any]] = {}
-    now_ns = 0
-    for operation, spent in record.computed[:-1]:
-        counts.setdefault(id(spent), [spent, 0])[1] += 1
-        gap_ns = start_ns[operation] - now_ns
-        if gap_ns > 0:
-            flow, use = record.waits.get(operation, (-1, Spent.BUBBLE))
-            moved_ns = end_ns[flow] - start_ns[flow] if flow >= 0 else 0
-            # A rank that waits for activations waits for its peer first, then for the transfer.
-            waited_ns = min(gap_ns, moved_ns) if use is Spent.SEND else gap_ns
-            found[use] += waited_ns
-            found[Spent.BUBBLE] += gap_ns - waited_ns
-        now_ns = end_ns[operation]
-    for flow, use in sorted(record.synchronised, key=lambda item: end_ns[item[0]]):
+    *computed, update = record.computed
+    ended_ns = end_ns[computed]
+    gaps_ns = start_ns[computed] - np.concatenate(([0], ended_ns[:-1]))
+    for at in np.flatnonzero(gaps_ns).tolist():
+        gap_ns = int(gaps_ns[at])
+        flow, use = record.waits.get(computed[at], (-1, Spent.BUBBLE))
+        moved_ns = int(end_ns[flow] - start_ns[flow]) if flow >= 0 else 0
+        # A rank that waits for activations waits for its peer first, then for the transfer.
+        waited_ns = min(gap_ns, moved_ns) if use is Spent.SEND else gap_ns
+        found[use] += waited_ns
+        found[Spent.BUBBLE] += gap_ns - waited_ns
+    now_ns = int(ended_ns[-1])
+    for flow, use in sorted(record.synchronised, key=lambda item: int(end_ns[item[0]])):
         if end_ns[flow] > now_ns:
-            began_ns = max(now_ns, start_ns[flow])
+            began_ns = max(now_ns, int(start_ns[flow]))
             found[Spent.BUBBLE] += began_ns - now_ns
-            found[use] += end_ns[flow] - began_ns
-            now_ns = end_ns[flow]
-    update, spent = record.computed[-1]
-    counts.setdefault(id(spent), [spent, 0])[1] += 1
-    found[Spent.BUBBLE] += start_ns[update] - now_ns
-    now_ns = end_ns[update]
+            now_ns = int(end_ns[flow])
+            found[use] += now_ns - began_ns
+    found[Spent.BUBBLE] += int(start_ns[update]) - now_ns
+    now_ns = int(end_ns[update])
     for flow in record.gathered:
-        found[Spent.ALL_GATHER] += end_ns[flow] - now_ns
-        now_ns = end_ns[flow]
-    for spent, count in counts.values():
-        for use, time_ns in spent.by_use.items():
-            found[use] += time_ns * count
+        found[Spent.ALL_GATHER] += int(end_ns[flow]) - now_ns
+        now_ns = int(end_ns[flow])
     found[Spent.BUBBLE] += replayed.makespan_ns - now_ns
+    passes = {id(spent): spent for spent in record.spent}
+    for key, count in Counter(map(id, record.spent)).items():
+        for use, time_ns in passes[key].by_use.items():
+            found[use] += time_ns * count
     return found
 
 

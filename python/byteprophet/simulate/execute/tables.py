@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.schedules import Act
-from byteprophet.simulate.compile.steps import CollectiveKind
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Phase
 from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent, total
 from byteprophet.simulate.costs.collectives import Transfer
 from byteprophet.simulate.execute.gradients import Held, buckets, held, merged, transfers
@@ -123,6 +123,13 @@ class Tables:
             alone_ns = transfer.latency_ns + transfer.size_bytes / costs.rate(transfer)
             by_use[Spent.ALL_REDUCE] = round(alone_ns)
         return PassTime(sum(by_use.values()), by_use)
+
+    def gathering_ns(self, size_bytes: int) -> int:
+        """The time in which tensor-parallel ranks gather activations that came in parts."""
+        if not size_bytes:
+            return 0
+        gather = Collective(CollectiveKind.ALL_GATHER, ("tp",), size_bytes, Phase.FORWARD)
+        return round(self.costs.collectives.time_ns(gather))
 
     def tied_bytes(self) -> int:
         """The gradients of parameters that the last pipeline rank shares with the first."""

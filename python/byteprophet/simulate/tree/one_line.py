@@ -28,6 +28,7 @@ HELP = {
     "zero": "0 to 3; default 0",
     "recompute": "none, attention or full; default none",
     "overlap": "0: gradients are sent after the last backward pass; default 1",
+    "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
     "precision": "bf16, fp16 or fsdp2; default bf16",
 }
 _TEXTS = ("schedule", "recompute", "precision")
@@ -68,8 +69,11 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
     )
     rules = (root, *(Rule(pattern, recompute=True) for pattern in _RECOMPUTE[recompute]))
     strategy = Strategy(mesh, rules)
-    overlap = bool(numbers.pop("overlap", 1))
-    return replace(strategy, overlap=overlap, **numbers, **texts)  # type: ignore[arg-type]
+    switches = {
+        "overlap": bool(numbers.pop("overlap", 1)),
+        "scatter_gather": bool(numbers.pop("scatter_gather", 0)),
+    }
+    return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
 
 
 def _parsed(text: str) -> tuple[dict[str, str], dict[str, int]]:

@@ -78,6 +78,9 @@ class Strategy:
             parameters, too, as FSDP does.
         overlap: whether gradients (and with ``zero`` 3, parameters) are sent while others compute.
         precision: a name in ``PRECISIONS``.
+        scatter_gather: whether tensor-parallel ranks that hold the same activations each send a
+            part of them to the next stage, where they are gathered. Megatron-LM did so before it
+            had sequence parallelism.
     """
 
     mesh: Mesh
@@ -89,6 +92,7 @@ class Strategy:
     zero: int = 0
     overlap: bool = True
     precision: str = "bf16"
+    scatter_gather: bool = False
 
     @property
     def stages(self) -> int:
