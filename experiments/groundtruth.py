@@ -8,6 +8,7 @@ are not part of this repository. Sets:
 
 vtrain      iteration times of Megatron-LM's GPT on 64 to 512 A100 (vTrain, MICRO 2024)
 allreduce   nccl-tests' all-reduce on 2 to 8 A100 and on 2 to 8 V100, above 1 MiB (the same source)
+memory      peak memory of Megatron-LM's functional tests on A100, H100 and GB200
 
 Constants are fitted on one half of the rows, and errors are those of the other half, for both
 halves in turn. A hash of the row decides its half. With --fit, constants come from all rows of that
@@ -15,8 +16,8 @@ folder, and errors are those of all rows of FOLDER. All-reduce constants are fit
 only, and the errors of 3 to 7 GPUs are printed as well.
 
 Beside each error stand those of a naive baseline with one fitted constant (FLOPs per second; the
-all-reduce's bus bandwidth), and of the simulator with the constants that it comes with ("as
-shipped"). Takes five minutes.
+all-reduce's bus bandwidth; memory over that of parameters and optimizer), and of the simulator with
+the constants that it comes with ("as shipped"). Takes five minutes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groundtruth_allreduce import score_allreduce
+from groundtruth_memory import score_memory
 from groundtruth_scores import Score
 from groundtruth_vtrain import score_vtrain
 from rich.table import Table
@@ -36,7 +38,7 @@ from byteprophet.errors import UserError
 from byteprophet.report.console import table_console
 from byteprophet.whole_files import write_whole
 
-SETS = {"vtrain": score_vtrain, "allreduce": score_allreduce}
+SETS = {"allreduce": score_allreduce, "memory": score_memory, "vtrain": score_vtrain}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -76,9 +78,8 @@ def _table(scores: Sequence[Score]) -> Table:
             f"{score.naive_mape:.1%}",
             f"{score.shipped_mape:.1%}",
         )
-    for score in scores:
-        if score.constants:
-            table.caption = "\n".join(filter(None, (table.caption, score.constants)))  # type: ignore[arg-type]
+    table.caption = "\n".join(score.constants for score in scores if score.constants)
+    table.caption_justify = "left"
     return table
 
 

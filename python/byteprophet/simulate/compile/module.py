@@ -67,7 +67,8 @@ class Compiled:
         backward: the steps of the backward pass.
         outputs: the module's outputs.
         saved: bytes kept for the backward pass, by tensor and layout.
-        transient_bytes: the most bytes in use during the backward pass besides those.
+        transient_bytes: the most bytes in use during the backward pass besides those: gradients of
+            the inputs and outputs of one operator, and what is recomputed.
         parameters: the parameters.
     """
 
@@ -196,7 +197,7 @@ class _Module:
             whole = operator.elements(access) * access.element_bytes
             self._stored[access.tensor] = layout
             self._values[access.tensor] = Value(layout, whole, size)
-            working += size
+            working += size * access.differentiable
             if access.tensor in operator.saved:
                 self._saved[access.tensor, layout] = size
         for access in operator.inputs:

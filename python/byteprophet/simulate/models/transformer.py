@@ -170,7 +170,7 @@ class _Builder:
         config = self._config
         outputs = [Access(output, HIDDEN)]
         if config.dropout:
-            outputs.append(Access(f"{name}_mask", HIDDEN, 1))
+            outputs.append(Access(f"{name}_mask", HIDDEN, 1, differentiable=False))
         return self._make.memory(
             name,
             [Access(branch, HIDDEN), Access(stem, HIDDEN)],
@@ -237,7 +237,10 @@ class _Builder:
                 make.memory(
                     "dropout",
                     [Access("weights", _SCORES)],
-                    [Access("dropped", _SCORES), Access("dropped_mask", _SCORES, 1)],
+                    [
+                        Access("dropped", _SCORES),
+                        Access("dropped_mask", _SCORES, 1, differentiable=False),
+                    ],
                     saves=["dropped_mask"],
                 )
             )
@@ -339,7 +342,10 @@ class _Builder:
                 make.memory(
                     "loss",
                     [logits],
-                    [Access("probabilities", _LOGITS, 4), Access("loss", ("batch", "sequence"), 4)],
+                    [
+                        Access("probabilities", _LOGITS, 4, differentiable=False),
+                        Access("loss", ("batch", "sequence"), 4),
+                    ],
                     saves=["probabilities"],
                 ),
             ),
