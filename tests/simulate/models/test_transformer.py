@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from byteprophet.simulate.models.catalogue import MODELS
@@ -46,7 +46,7 @@ class _Layer(nn.Module):
         hidden = hidden + self.output(mixed)
         normed = self.norm2(hidden)
         wide = self.up(normed)
-        wide = F.silu(self.gate(normed)) * wide if self.gate else F.gelu(wide)
+        wide = functional.silu(self.gate(normed)) * wide if self.gate else functional.gelu(wide)
         return hidden + self.down(wide)
 
 
@@ -68,7 +68,9 @@ class _Model(nn.Module):
             hidden = hidden + self.positions.weight[: tokens.shape[1]]
         for layer in self.layers:
             hidden = layer(hidden)
-        return F.cross_entropy(self.head(self.norm(hidden)).flatten(0, 1), tokens.flatten())
+        return functional.cross_entropy(
+            self.head(self.norm(hidden)).flatten(0, 1), tokens.flatten()
+        )
 
 
 _GPT = TransformerConfig(3, 64, 4, 4, 256, 500, 32, positions=40)
