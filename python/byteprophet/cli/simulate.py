@@ -14,8 +14,8 @@ from byteprophet.report.console import facts_table, table_console
 from byteprophet.simulate.clusters.description import cluster_names, find_cluster
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
-from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS, find_model
-from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
+from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
 from byteprophet.whole_files import write_whole
@@ -23,7 +23,8 @@ from byteprophet.whole_files import write_whole
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
 MODEL is one of {", ".join(MODELS)}; or a description like {DESCRIPTION}; or the path of a Hugging
-Face config.json.
+Face config.json; or module:function, where the function takes a batch size and returns a
+torch.nn.Module and its inputs.
 
 --strategy is a line of KEY=VALUE, or the path of a TOML file (docs/simulator.md). Keys:
 {"; ".join(f"{key}: {words}" for key, words in HELP.items())}.
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    model: Annotated[str, typer.Argument(help="A model's name, description or config.json.")],
+    model: Annotated[str, typer.Argument(help="A name, a description, a file or a function.")],
     cluster: Annotated[
         str, typer.Option(help=f"{', '.join(cluster_names())}, or the path of a description.")
     ],
@@ -63,9 +64,8 @@ def simulate(
         chosen = read_strategy(Path(strategy), gpus)
     else:
         chosen = parse_strategy(strategy, gpus)
-    name, config = find_model(model)
-    made = build(name, config, chosen.samples, sequence)
-    result = simulate_job(made, chosen, find_cluster(cluster))
+    machines = find_cluster(cluster)
+    result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
     if json_file is not None:
         write_whole(json_file, json.dumps(result.as_json(), indent=1) + "\n")
     console = table_console()
@@ -88,7 +88,8 @@ def _times(result: Simulated) -> Table:
         "an iteration"
     )
     table.add_row("iteration time", _ms(result.iteration_ns), f"{samples} samples")
-    table.add_row("tokens per second", f"{result.tokens_per_s:,.0f}", "")
+    items = "tokens" if model.tokens > 1 else "samples"
+    table.add_row(f"{items} per second", f"{result.tokens_per_s:,.0f}", "")
     table.add_row("model FLOPs utilisation", f"{result.mfu:.1%}", "of the GPUs' peak")
     for use, time_ns in result.by_use.items():
         if time_ns:

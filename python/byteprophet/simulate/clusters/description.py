@@ -56,7 +56,7 @@ class Node:
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step of a ring inside a node.
         base_ns: the latency of starting a collective.
-        own_step: the time in which a ring's rank reads and writes its own part, over that of a step.
+        own_step: the time in which a rank reads and writes its own part, over that of a step.
         links: pairs of GPUs and the number of NVLinks between them; empty: a switch.
         link_bytes_per_s: of one of these links, one direction.
     """

@@ -11,7 +11,7 @@ from byteprophet.simulate.compile.module import Compiled, Compiler
 from byteprophet.simulate.compile.schedules import Action, actions_of
 from byteprophet.simulate.compile.steps import Phase, Step
 from byteprophet.simulate.compile.transform import transform
-from byteprophet.simulate.models.module import Model
+from byteprophet.simulate.models.module import Call, Model
 from byteprophet.simulate.operation.layout import Layout
 from byteprophet.simulate.tree.scope import Scope
 from byteprophet.simulate.tree.strategy import Strategy
@@ -33,12 +33,14 @@ class Stage:
         blocks: the blocks.
         received_bytes: what each rank receives from the previous stage per micro-batch, and returns
             the gradient of.
+        saved_bytes: activations of a micro-batch that are kept for the backward pass.
         gathered_bytes: what tensor-parallel ranks then make of their parts; 0: they have all of it.
         last: collectives after the last block, which complete the model's outputs.
     """
 
     blocks: tuple[Block, ...]
     received_bytes: int
+    saved_bytes: int
     gathered_bytes: int = 0
     last: tuple[Step, ...] = ()
 
@@ -102,9 +104,23 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         alike = all(layout.where("tp") is None for layout in layouts_there)
         parts = mesh.tp if strategy.scatter_gather and alike else 1
         gathered = size if parts > 1 else 0
-        stages.append(Stage(tuple(blocks[at] for at in here), size // parts, gathered, ends))
+        saved: dict[tuple[str, Layout], int] = {}
+        for at in here:
+            saved |= _saved_by(model.blocks[at], blocks[at].compiled)
+        kept = sum(saved.values())
+        stages.append(Stage(tuple(blocks[at] for at in here), size // parts, kept, gathered, ends))
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
     return Program(model, strategy, tuple(stages), actions)
+
+
+def _saved_by(call: Call, compiled: Compiled) -> dict[tuple[str, Layout], int]:
+    """What a block keeps, by names that are unique in the model."""
+    names = dict(zip(call.module.inputs, call.inputs, strict=True))
+    names |= dict(zip(call.module.outputs, call.outputs, strict=True))
+    return {
+        (names.get(tensor, f"{call.name}.{tensor}"), layout): size
+        for (tensor, layout), size in compiled.saved.items()
+    }
 
 
 def _input_layout(root: Scope) -> Layout:
@@ -124,6 +140,7 @@ def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[i
 
     The layers, which are blocks of one module, are divided evenly. If that leaves a remainder, the
     middle stages have one layer more. What is before and after the layers goes to their neighbours.
+    A model with fewer layers than stages is divided by FLOPs.
     """
     blocks = model.blocks
     if any(stage is not None for stage in asked):
@@ -131,6 +148,8 @@ def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[i
     counts = Counter(id(call.module) for call in blocks)
     layer = max(counts, key=lambda module: counts[module])
     layers = counts[layer]
+    if layers < stages <= len(blocks):
+        return _balanced(blocks, stages)
     if layers < stages:
         raise UserError(
             f"strategy: {stages} pipeline stages, but model {model.name} has only {layers} layers"
@@ -144,6 +163,24 @@ def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[i
     for call in blocks:
         seen += id(call.module) == layer
         of_block.append(of_layer[max(0, seen - 1)])
+    return of_block
+
+
+def _balanced(blocks: Sequence[Call], stages: int) -> list[int]:
+    """The stage of each block: the next one begins when a stage has its share of the FLOPs."""
+    work = [sum(one.flops for _, one in call.module.operators()) for call in blocks]
+    of_block: list[int] = []
+    done, stage = 0, 0
+    for at, own in enumerate(work):
+        left = len(blocks) - at
+        if (
+            stage < stages - 1
+            and at > 0
+            and ((done + own / 2) * stages >= (stage + 1) * sum(work) or left <= stages - 1 - stage)
+        ):
+            stage += 1
+        of_block.append(stage)
+        done += own
     return of_block
 
 

@@ -289,7 +289,8 @@ class _Build:
                     self._operations.depend_each(self._last[member, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)
                     record = self._ranks[here][member].record
-                    record.waits.update(zip(waiting, ((at, Spent.SEND) for at in flows)))
+                    sends = ((flow, Spent.SEND) for flow in flows)
+                    record.waits.update(zip(waiting, sends, strict=True))
 
     def _message(
         self, source: int, target: int, member: int, size: int, stream: str

@@ -31,9 +31,7 @@ class Tables:
             [held((stage.blocks[at] for at in group), program.strategy.mesh) for group in groups]
             for stage, groups in zip(program.stages, self._buckets, strict=True)
         ]
-        self.saved_bytes = [
-            sum(block.compiled.saved_bytes for block in stage.blocks) for stage in program.stages
-        ]
+        self.saved_bytes = [stage.saved_bytes for stage in program.stages]
         self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
         self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
 

@@ -18,6 +18,8 @@ from byteprophet.input_files import is_there, read_json
 from byteprophet.simulate.models.transformer import TransformerConfig
 
 _GPT_VOCABULARY = 51200
+FAMILIES = ("gpt", "llama")
+"""Of descriptions."""
 DESCRIPTION = "gpt:layers=24,hidden=2048,heads=16"
 """An example of a description, for messages and help."""
 
@@ -111,13 +113,13 @@ def find_model(text: str) -> tuple[str, TransformerConfig]:
     if text in MODELS:
         return text, MODELS[text]
     family, colon, description = text.partition(":")
-    if colon and family in ("gpt", "llama"):
+    if colon and family in FAMILIES:
         return text, _described(family, description)
     if is_there(text):
         return Path(text).stem, _from_hugging_face(Path(text))
     raise UserError(
         f"model {text}: not built in and no such file: use {', '.join(MODELS)}, a description like "
-        f"{DESCRIPTION}, or the path of a Hugging Face config.json"
+        f"{DESCRIPTION}, a Hugging Face config.json, or module:function (docs/simulator.md)"
     )
 
 
