@@ -10,9 +10,10 @@ import typer
 from rich.table import Table
 
 from byteprophet.errors import UserError
-from byteprophet.report.console import facts_table, table_console
+from byteprophet.report.console import facts_table, progress_of, table_console
 from byteprophet.simulate.clusters.description import cluster_names, find_cluster
 from byteprophet.simulate.execute.result import Simulated
+from byteprophet.simulate.execute.search import Job, pareto, search
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
 from byteprophet.simulate.models.load import load_model
@@ -32,10 +33,18 @@ torch.nn.Module and its inputs.
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --strategy "tp=8 pp=16
 micro_batches=192"
 
+With --batch in place of --strategy, the usual combinations of tp, pp, dp, micro-batch, schedule,
+zero and recompute are searched, on all cores. The fastest that fit into memory are shown, and all
+than which no other is both as fast and as small.
+
+Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1536
+
 Example: byteprophet simulate llama3-8b --cluster dgx-h100 --gpus 8 --strategy "zero=3
 precision=fsdp2 recompute=full"
 """
 _GIB = 1 << 30
+_BEST = 5
+"""Strategies that are shown besides the Pareto front."""
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +60,10 @@ def simulate(
     gpus: Annotated[int, typer.Option(help="The number of GPUs.")],
     strategy: Annotated[str, typer.Option(help="A line of KEY=VALUE, or a file.")] = "",
     sequence: Annotated[int | None, typer.Option(help="Tokens per sample.")] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="Search for strategies with so many samples per iteration."),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
@@ -60,6 +73,10 @@ def simulate(
         raise UserError(f"--gpus {gpus}: must be from 1 to {1 << 20}")
     if sequence is not None and not 1 <= sequence <= 1 << 24:
         raise UserError(f"--sequence {sequence}: must be from 1 to {1 << 24}")
+    if batch is not None:
+        if strategy:
+            raise UserError("--strategy cannot be combined with --batch, which searches for one")
+        return _search(Job(model, cluster, gpus, batch, sequence), json_file)
     if strategy.endswith(".toml"):
         chosen = read_strategy(Path(strategy), gpus)
     else:
@@ -77,6 +94,35 @@ def simulate(
             f"Out of memory: a GPU has {result.memory_limit_bytes / _GIB:.1f} GiB. Use more tp, pp "
             "or zero, recompute, or fewer samples per micro-batch."
         )
+    return 0
+
+
+def _search(job: Job, json_file: Path | None) -> int:
+    if not 1 <= job.batch <= 1 << 24:
+        raise UserError(f"--batch {job.batch}: must be from 1 to {1 << 24}")
+    found = search(job, progress_of("simulate"))
+    front = pareto(found)
+    fitting = [one for one in found if one.fits]
+    if json_file is not None:
+        write_whole(json_file, json.dumps([vars(one) for one in found], indent=1) + "\n")
+    simulated = sum(not one.refused for one in found)
+    table = Table(
+        title=f"{job.model} on {job.gpus} GPUs, {job.batch} samples per iteration: {simulated} "
+        f"strategies simulated, {len(fitting)} fit into memory",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    for name in ("iteration", "MFU", "memory"):
+        table.add_column(name, justify="right")
+    table.add_column("strategy", overflow="fold")
+    for one in sorted({*fitting[:_BEST], *front}, key=lambda one: one.iteration_ns):
+        mark = " *" if one in front else ""
+        memory = f"{one.memory_bytes / _GIB:.1f} GiB"
+        table.add_row(_ms(one.iteration_ns), f"{one.mfu:.1%}", memory, one.strategy + mark)
+    table.caption = "* no other strategy is both as fast and as small"
+    table.caption_justify = "left"
+    table_console().print(table)
     return 0
 
 

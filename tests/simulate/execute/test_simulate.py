@@ -16,7 +16,16 @@ from byteprophet.simulate.operation.mesh import AXES, Mesh
 from byteprophet.simulate.tree.node import Tree
 from byteprophet.simulate.tree.one_line import parse_strategy
 
-_NODES = ("", "layers.*", "layers.3", "layers.*.mlp", "layers.*.attention.core", "head", "nothing")
+_NODES = (
+    "",
+    "layers.*",
+    "layers.3",
+    "layers.*.mlp",
+    "layers.*.attention.core",
+    "head",
+    "layers.9",
+    "nothing",
+)
 _DIMS = ("batch", "sequence", "hidden", "heads", "inner", "vocabulary", "experts", "keys")
 
 
@@ -26,7 +35,7 @@ def _run(model: str, line: str, gpus: int, cluster: str = "dgx-a100") -> Simulat
 
 
 def _random_result(pick: random.Random) -> Simulated:
-    degrees = {axis: pick.choice((1, 1, 2, 3, 4, 8)) for axis in AXES}
+    degrees = {axis: pick.choice((1, 1, 1, 2, 2, 4, 8, 3)) for axis in AXES}
     tree = Tree(Mesh(**degrees))
     if pick.random() < 0.8:
         tree.split("batch", "dp").split(("experts", "batch"), "ep").split("sequence", "cp")
@@ -39,13 +48,14 @@ def _random_result(pick: random.Random) -> Simulated:
             node.recompute()
         else:
             node.map(pick.randrange(4))
+    schedule = pick.choice(("gpipe", "1f1b", "interleaved", "zb1p"))
     tree.schedule(
         pick.choice((1, 2, 4, 8, 12)),
-        pick.choice(("gpipe", "1f1b", "interleaved", "zb1p")),
+        schedule,
         micro_batch=pick.choice((1, 2, 3)),
-        chunks=pick.choice((1, 1, 2)),
+        chunks=2 if schedule == "interleaved" else 1,
     )
-    tree.shard(pick.randrange(4), overlap=pick.random() < 0.5)
+    tree.shard(pick.randrange(4 if degrees["pp"] == 1 else 3), overlap=pick.random() < 0.5)
     name = pick.choice(("gpt2", "llama2-7b", "mixtral-8x7b", "bert-base"))
     strategy = tree.strategy()
     model = build(name, MODELS[name], strategy.samples)
