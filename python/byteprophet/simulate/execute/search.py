@@ -116,7 +116,7 @@ def search(job: Job, say: Callable[[str], None]) -> list[Found]:
     if all(one.refused for one in found):
         reason, _ = Counter(one.refused for one in found).most_common(1)[0]
         raise UserError(f"--batch {job.batch}: no strategy can be simulated: {reason}")
-    return sorted(found, key=lambda one: (bool(one.refused), one.iteration_ns))
+    return sorted(found, key=lambda one: (bool(one.refused), one.iteration_ns, one.memory_bytes))
 
 
 def pareto(found: list[Found]) -> list[Found]:
