@@ -6,9 +6,10 @@
 FOLDER holds the measurements in the files that their sources published, one folder per source. They
 are not part of this repository. Sets:
 
-vtrain      iteration times of Megatron-LM's GPT on 64 to 512 A100 (vTrain, MICRO 2024)
 allreduce   nccl-tests' all-reduce on 2 to 8 A100 and on 2 to 8 V100, above 1 MiB (the same source)
 memory      peak memory of Megatron-LM's functional tests on A100, H100 and GB200
+mlperf      steps of MLPerf training's GPT-3 175B and Llama 3.1 405B on 768 to 10,752 H100
+vtrain      iteration times of Megatron-LM's GPT on 64 to 512 A100 (vTrain, MICRO 2024)
 
 Constants are fitted on one half of the rows, and errors are those of the other half, for both
 halves in turn. A hash of the row decides its half. With --fit, constants come from all rows of that
@@ -29,6 +30,7 @@ from pathlib import Path
 
 from groundtruth_allreduce import score_allreduce
 from groundtruth_memory import score_memory
+from groundtruth_mlperf import score_mlperf
 from groundtruth_scores import Score
 from groundtruth_vtrain import score_vtrain
 from rich.table import Table
@@ -38,7 +40,12 @@ from byteprophet.errors import UserError
 from byteprophet.report.console import table_console
 from byteprophet.whole_files import write_whole
 
-SETS = {"allreduce": score_allreduce, "memory": score_memory, "vtrain": score_vtrain}
+SETS = {
+    "allreduce": score_allreduce,
+    "memory": score_memory,
+    "mlperf": score_mlperf,
+    "vtrain": score_vtrain,
+}
 
 
 def main(arguments: Sequence[str]) -> None:

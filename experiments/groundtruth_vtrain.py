@@ -8,6 +8,7 @@ pass, and nodes of 8 A100 with 4 x 200 Gb/s.
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from groundtruth_scores import Score, half_of, shares
 from scipy.optimize import least_squares
+from scipy.stats import kendalltau
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
@@ -132,14 +134,34 @@ def score_vtrain(folder: Path, fit_folder: Path | None) -> list[Score]:
     of_naive: list[float] = []
     of_shipped: list[float] = []
     constants = []
+    ranked: list[tuple[Row, float]] = []
     shipped = find_cluster(CLUSTER)
     for fitted, held_out in pairs:
         values = fit(fitted)
         measured = [row.measured_ns for row in held_out]
-        errors += shares(predict(held_out, with_constants(values)), measured)
+        predicted = predict(held_out, with_constants(values))
+        ranked += zip(held_out, predicted, strict=True)
+        errors += shares(predicted, measured)
         of_naive += shares(naive(fitted, held_out), measured)
         of_shipped += shares(predict(held_out, shipped), measured)
         named = zip(CONSTANTS, (*values[:2], values[2] * 1e4, values[3]), strict=True)
         constants.append(", ".join(f"{name} {value:.4g}" for name, value in named))
     name = "vTrain, 64 to 512 A100"
-    return [Score(name, errors, of_naive, of_shipped, f"vtrain: {'; '.join(constants)}")]
+    words = f"vtrain: {'; '.join(constants)}; {_ranking(ranked)}"
+    return [Score(name, errors, of_naive, of_shipped, words)]
+
+
+def _ranking(ranked: Sequence[tuple[Row, float]]) -> str:
+    """How well strategies of one model and batch are ranked, averaged over models.
+
+    The regret is how much slower the strategy that is predicted to be fastest is than the fastest.
+    """
+    groups: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
+    for row, predicted_ns in ranked:
+        groups[tuple(row.text.split(",")[:3])].append((predicted_ns, row.measured_ns))
+    taus, regrets = [], []
+    for pairs in groups.values():
+        predicted, measured = zip(*pairs, strict=True)
+        taus.append(float(kendalltau(predicted, measured).statistic))
+        regrets.append(min(pairs)[1] / min(measured) - 1)
+    return f"Kendall's tau {np.mean(taus):.2f}, mean regret {np.mean(regrets):.1%}"
