@@ -21,7 +21,8 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.execute.simulate import simulate
-from byteprophet.simulate.models.transformer import TransformerConfig, build
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.models.transformer_config import TransformerConfig
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _VOCABULARY = 50257

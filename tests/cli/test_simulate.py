@@ -40,6 +40,7 @@ def test_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
         (["simulate", "gpt2", "--cluster", "nowhere", "--gpus", "8"], "cluster nowhere"),
         (["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "0"], "--gpus 0"),
         (["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "12"], "multiple of the 8"),
+        ([*_GPT[:-2], "3072", "--strategy", "tp=3"], "groups of 3 neighbouring ranks (up to tp)"),
         (
             ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--sequence", "2048"],
             "longer than its 1024 position embeddings",

@@ -6,7 +6,8 @@ import random
 
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.models.catalogue import find_model
-from byteprophet.simulate.models.transformer import TransformerConfig, build
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.models.transformer_config import TransformerConfig
 from byteprophet.simulate.tree.one_line import parse_strategy
 from byteprophet.simulate.tree.strategy import Strategy
 

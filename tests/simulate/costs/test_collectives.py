@@ -74,7 +74,21 @@ def test_rings_over_single_nvlinks() -> None:
     """A complete graph of n GPUs has (n - 1) / 2 cycles that share no edge, for odd n (Walecki)."""
     for gpus in (3, 5, 7):
         complete = tuple((one, two, 1) for two in range(gpus) for one in range(two))
-        assert ring_count(complete, gpus) == gpus - 1
-    assert ring_count(((0, 1, 3),), 2) == 3
+        assert ring_count(complete, tuple(range(gpus))) == gpus - 1
+    assert ring_count(((0, 1, 3),), (0, 1)) == 3
     links = find_cluster("dgx-1v").node.links
-    assert ring_count(links, 8) == 6  # the six NVLinks of each GPU, all in use
+    assert ring_count(links, tuple(range(8))) == 6  # the six NVLinks of each GPU, all in use
+    assert ring_count(links, (0, 4)) == 2
+    assert ring_count(links, (3, 7)) == 1
+
+
+def test_the_slowest_group_of_a_node_counts() -> None:
+    """With tp = 4, the dp groups of a DGX-1 are GPUs 0 and 4 (two NVLinks), ..., 3 and 7 (one)."""
+    costs = _costs("dgx-1v", tp=4, dp=2)
+    group = costs.group(("dp",))
+    assert group.gpus == ((0, 4), (1, 5), (2, 6), (3, 7))
+    two, one = (
+        costs.transfer(_ALL_REDUCE, Group(2, 1, (gpus,)), 1 << 20).size_bytes
+        for gpus in ((0, 4), (3, 7))
+    )
+    assert costs.transfer(_ALL_REDUCE, group, 1 << 20).size_bytes == one == 2 * two

@@ -9,7 +9,8 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from byteprophet.simulate.models.catalogue import MODELS
-from byteprophet.simulate.models.transformer import TransformerConfig, build
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.models.transformer_config import TransformerConfig
 
 
 class _Layer(nn.Module):

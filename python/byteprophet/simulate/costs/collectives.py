@@ -11,7 +11,7 @@ own part of them. Between many nodes, an all-reduce may be a tree, which takes f
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, log2
 
 from byteprophet.simulate.clusters.description import Cluster
@@ -29,10 +29,14 @@ _PASSES = {
 
 @dataclass(frozen=True)
 class Group:
-    """Where the ranks of a group are: ``local`` of them in each of ``nodes`` nodes."""
+    """Where the ranks of a group are: ``local`` of them in each of ``nodes`` nodes.
+
+    ``gpus``: those in the first node, for each group in that node; empty: one group, from GPU 0.
+    """
 
     local: int
     nodes: int
+    gpus: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     @property
     def ranks(self) -> int:
@@ -69,8 +73,12 @@ class CollectiveCosts:
     def group(self, axes: tuple[str, ...]) -> Group:
         """The group along these axes."""
         if axes not in self._groups:
-            of_node = Counter(rank // self._cluster.node.gpus for rank in self._mesh.group(axes))
-            self._groups[axes] = Group(max(of_node.values()), len(of_node))
+            per_node = self._cluster.node.gpus
+            of_node = Counter(rank // per_node for rank in self._mesh.group(axes))
+            first = range(min(per_node, self._mesh.ranks))
+            groups = {self._mesh.group(axes, rank) for rank in first}
+            gpus = sorted(tuple(rank for rank in group if rank in first) for group in groups)
+            self._groups[axes] = Group(max(of_node.values()), len(of_node), tuple(gpus))
         return self._groups[axes]
 
     def time_ns(self, collective: Collective) -> float:
@@ -118,9 +126,13 @@ class CollectiveCosts:
         return Transfer(between_nodes, size_bytes, float(node.base_ns / 2 + latency_ns))
 
     def _slowdown(self, group: Group) -> float:
-        """How much slower a ring over single NVLinks is than a GPU's links together."""
+        """How much slower rings over single NVLinks are than a GPU's links together.
+
+        Groups of one node need not be alike; the slowest one counts.
+        """
         node = self._cluster.node
         if not node.links:
             return 1.0
-        rings = max(1, ring_count(node.links, group.local))
+        groups = group.gpus or (tuple(range(group.local)),)
+        rings = min(ring_count(node.links, gpus) for gpus in groups)
         return node.gpu_bytes_per_s / (rings * node.link_bytes_per_s)

@@ -12,21 +12,22 @@ _Edges = tuple[tuple[int, int, int], ...]
 
 
 @lru_cache(maxsize=64)
-def ring_count(links: _Edges, gpus: int) -> int:
-    """The number of directed rings over GPUs 0 to ``gpus - 1``.
+def ring_count(links: _Edges, gpus: tuple[int, ...]) -> int:
+    """The number of directed rings over these GPUs.
 
     Args:
         links: pairs of GPUs, the smaller one first, and the NVLinks between them.
-        gpus: the number of GPUs.
+        gpus: the GPUs.
     """
-    free = [[0] * gpus for _ in range(gpus)]
+    place = {gpu: at for at, gpu in enumerate(gpus)}
+    free = [[0] * len(gpus) for _ in gpus]
     for one, other, count in links:
-        if other < gpus:
-            free[one][other] = free[other][one] = count
-    if gpus == 2:
-        return free[0][1]
+        if one in place and other in place:
+            free[place[one]][place[other]] = free[place[other]][place[one]] = count
+    if len(gpus) == 2:
+        return max(1, free[0][1])  # relayed if there is none
     # Without a cycle, NCCL relays one ring through a GPU in between.
-    return 2 * max(1, _most_cycles(free, gpus))
+    return 2 * max(1, _most_cycles(free, len(gpus)))
 
 
 def _most_cycles(free: list[list[int]], gpus: int) -> int:

@@ -13,10 +13,8 @@ tests.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,31 +23,13 @@ from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.schedules import Act, Action
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent
-from byteprophet.simulate.costs.collectives import Transfer
-from byteprophet.simulate.execute.operations import Operations, Ports
+from byteprophet.simulate.execute.bucket_collectives import (
+    BucketCollective,
+    BucketCollectives,
+    Part,
+)
+from byteprophet.simulate.execute.ranks import Rank, RankRecord, Ranks
 from byteprophet.simulate.execute.tables import Tables
-from byteprophet.simulate.operation.mesh import AXES
-
-
-@dataclass
-class RankRecord:
-    """What one rank does, by operations of the graph.
-
-    Attributes:
-        pool: its memory pool of activations.
-        computed: its operations on the GPU, in order; the last one is the optimizer.
-        spent: what the time of each of them is spent on.
-        waits: for operations that wait for a transfer: the transfer, and its kind.
-        synchronised: the transfers of gradients that the optimizer waits for, and their kinds.
-        gathered: the transfers of parameters after the optimizer.
-    """
-
-    pool: int
-    computed: list[int] = field(default_factory=list)
-    spent: list[PassTime] = field(default_factory=list)
-    waits: dict[int, tuple[int, Spent]] = field(default_factory=dict)
-    synchronised: list[tuple[int, Spent]] = field(default_factory=list)
-    gathered: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -58,35 +38,6 @@ class JobGraph:
 
     graph: Graph
     ranks: tuple[RankRecord, ...]
-
-
-@dataclass
-class _Rank:
-    """One simulated rank. ``ends``: where each piece of its work ends."""
-
-    gpu: int
-    ports: Ports
-    record: RankRecord
-    last: int = -1
-    ends: list[int] = field(default_factory=list)
-
-
-class _Collective(NamedTuple):
-    """A collective of a bucket. ``when`` distinguishes those of one bucket."""
-
-    stage: int
-    bucket: int
-    kind: CollectiveKind
-    stream: str
-    when: tuple[int, ...]
-
-
-class _Part(NamedTuple):
-    """A rank's part in a collective: what it comes after, and what waits for it; -1: nothing."""
-
-    member: int
-    after: int
-    before: int
 
 
 def build(program: Program, costs: BlockCosts, *, folded: bool = True) -> JobGraph:
@@ -101,37 +52,29 @@ class _Build:
         self._strategy = program.strategy
         self._mesh = mesh = program.strategy.mesh
         self._folded = folded
-        self._operations = Operations()
         self._members = 1 if folded else mesh.ranks // mesh.pp
-        self._ranks: list[list[_Rank]] = []
-        self._connections: dict[tuple[object, ...], int] = {}
+        cluster = tables.costs.cluster
+        self._ranks = Ranks(mesh, tables.costs.collectives, cluster.node.gpus, self._members)
+        self._operations = self._ranks.operations
+        self._collectives = BucketCollectives(self._ranks, tables, mesh)
         counts = len(program.stages), len(Act), self._strategy.micro_batches
         self._first = np.full((self._members, *counts), -1)
         self._last = np.full((self._members, *counts), -1)
-        self._parts: dict[_Collective, list[_Part]] = defaultdict(list)
 
     def run(self) -> JobGraph:
         for pp_rank, actions in enumerate(self._program.actions):
-            self._ranks.append([self._rank(pp_rank, member) for member in range(self._members)])
-            for member, rank in enumerate(self._ranks[-1]):
+            for member, rank in enumerate(self._ranks.of[pp_rank]):
                 self._act_all(rank, member, actions)
         self._send_activations()
         if not self._strategy.overlap and self._strategy.zero < 2:
             self._reduce_late()
-        for collective, parts in self._parts.items():
-            self._add(collective, parts)
+        self._collectives.add()
         self._sum_tied()
         self._optimize()
-        records = tuple(ranks[0].record for ranks in self._ranks)
+        records = tuple(ranks[0].record for ranks in self._ranks.of)
         return JobGraph(self._operations.graph(), records)
 
-    def _rank(self, pp_rank: int, member: int) -> _Rank:
-        builder = self._operations.builder
-        name = f"rank {pp_rank}.{member}"
-        ports = self._operations.ports(name, self._tables.costs.collectives)
-        return _Rank(builder.serial(f"{name} GPU"), ports, RankRecord(builder.pool(name)))
-
-    def _act_all(self, rank: _Rank, member: int, actions: Sequence[Action]) -> None:
+    def _act_all(self, rank: Rank, member: int, actions: Sequence[Action]) -> None:
         """The schedule of a rank. Actions without collectives of buckets are added together."""
         plain: list[Action] = []
         for action in actions:
@@ -159,7 +102,7 @@ class _Build:
         """The last action of a micro-batch on a stage."""
         return Act.WEIGHT if self._strategy.schedule == "zb1p" else Act.BACKWARD
 
-    def _act_plain(self, rank: _Rank, member: int, actions: Sequence[Action]) -> None:
+    def _act_plain(self, rank: Rank, member: int, actions: Sequence[Action]) -> None:
         """Actions that are one operation each."""
         if not actions:
             return
@@ -177,7 +120,7 @@ class _Build:
         for number, action in zip(numbers, actions, strict=True):
             self._done(rank, member, action, number, number)
 
-    def _done(self, rank: _Rank, member: int, action: Action, first: int, last: int) -> None:
+    def _done(self, rank: Rank, member: int, action: Action, first: int, last: int) -> None:
         """Note where an action begins and ends; activations are kept in between."""
         stage, act, number = action
         self._first[member, stage, act, number] = first
@@ -188,7 +131,7 @@ class _Build:
         elif act is self._final:
             self._operations.free(last, rank.record.pool, saved)
 
-    def _act(self, rank: _Rank, member: int, action: Action, gathers: bool, reduces: bool) -> None:
+    def _act(self, rank: Rank, member: int, action: Action, gathers: bool, reduces: bool) -> None:
         """One action, with the collectives of its buckets."""
         stage, act, number = action
         zero = self._strategy.zero
@@ -200,19 +143,18 @@ class _Build:
                 # FSDP gathers the next unit while one computes.
                 after = rank.ends[-2] if zero == 3 and len(rank.ends) >= 2 else -1
                 kind, when = CollectiveKind.ALL_GATHER, (int(act), number)
-                collective = _Collective(stage, bucket, kind, "gather", when)
-                self._parts[collective].append(_Part(member, after, operations[0]))
+                collective = BucketCollective(stage, bucket, kind, "gather", when)
+                self._collectives.join(collective, Part(member, after, operations[0]))
             rank.ends.append(rank.last)
             if reduces:
                 kind = self._tables.reduction
-                collective = _Collective(stage, bucket, kind, "reduce", (number,))
-                self._parts[collective].append(_Part(member, rank.last, -1))
+                collective = BucketCollective(stage, bucket, kind, "reduce", (number,))
+                self._collectives.join(collective, Part(member, rank.last, -1))
         self._done(rank, member, action, first, rank.last)
 
-    def _compute(self, rank: _Rank, spent: PassTime) -> int:
+    def _compute(self, rank: Rank, spent: PassTime) -> int:
         operation = self._operations.add(spent.time_ns, rank.gpu)
-        if rank.last >= 0:
-            self._operations.depend(rank.last, operation)
+        self._operations.depend(rank.last, operation)
         rank.last = operation
         rank.record.computed.append(operation)
         rank.record.spent.append(spent)
@@ -222,51 +164,9 @@ class _Build:
         """Without overlap, gradients travel after the last action."""
         for stage in range(len(self._program.stages)):
             for bucket in range(self._tables.buckets(stage)):
-                collective = _Collective(stage, bucket, self._tables.reduction, "reduce", ())
-                for member, rank in enumerate(self._ranks[stage % self._mesh.pp]):
-                    self._parts[collective].append(_Part(member, rank.last, -1))
-
-    def _add(self, collective: _Collective, parts: Sequence[_Part]) -> None:
-        """A collective of all ranks of a stage: one flow per rank, after its group has met."""
-        operations = self._operations
-        ranks = self._ranks[collective.stage % self._mesh.pp]
-        spent = Spent(collective.kind.value)
-        wanted = self._tables.wanted(collective.stage, collective.bucket, collective.kind)
-        for axes, transfer in wanted:
-            for group in self._groups(axes, parts):
-                meeting = operations.add(0) if len(group) > 1 else -1
-                for part in group:
-                    flow = self._flow(ranks[part.member], collective.stream, transfer)
-                    operations.depend(part.after, meeting if meeting >= 0 else flow)
-                    operations.depend(meeting, flow)
-                    operations.depend(flow, part.before)
-                    record = ranks[part.member].record
-                    if part.before >= 0:
-                        record.waits[part.before] = (flow, spent)
-                    else:
-                        record.synchronised.append((flow, spent))
-
-    def _groups(self, axes: tuple[str, ...], parts: Sequence[_Part]) -> list[list[_Part]]:
-        """The parts of each group along ``axes``."""
-        found: dict[tuple[int, ...], list[_Part]] = defaultdict(list)
-        for part in parts:
-            place, fixed = part.member, []
-            for axis in AXES[:-1]:
-                place, at = divmod(place, self._mesh.sizes[axis])
-                if axis not in axes:
-                    fixed.append(at)
-            found[tuple(fixed)].append(part)
-        return list(found.values())
-
-    def _flow(self, rank: _Rank, stream: str, transfer: Transfer) -> int:
-        route = rank.ports.both(transfer)
-        return self._operations.flow(self._connection((stream, *route), route), transfer)
-
-    def _connection(self, key: tuple[object, ...], route: tuple[int, ...]) -> int:
-        if key not in self._connections:
-            name = " ".join(map(str, key))
-            self._connections[key] = self._operations.builder.connection(name, route)
-        return self._connections[key]
+                collective = BucketCollective(stage, bucket, self._tables.reduction, "reduce", ())
+                for member, rank in enumerate(self._ranks.of[stage % self._mesh.pp]):
+                    self._collectives.join(collective, Part(member, rank.last, -1))
 
     def _send_activations(self) -> None:
         """Activations go to the next stage, and their gradients back."""
@@ -279,7 +179,7 @@ class _Build:
             ):
                 there, here = source % self._mesh.pp, target % self._mesh.pp
                 for member in range(self._members):
-                    device, transfer = self._message(
+                    device, transfer = self._ranks.message(
                         there, here, member, edge.received_bytes, act.name
                     )
                     transfer = replace(transfer, latency_ns=transfer.latency_ns + gathering_ns)
@@ -288,21 +188,9 @@ class _Build:
                     waiting = self._first[member, target, act].tolist()
                     self._operations.depend_each(self._last[member, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)
-                    record = self._ranks[here][member].record
-                    sends = ((flow, Spent.SEND) for flow in flows)
-                    record.waits.update(zip(waiting, sends, strict=True))
-
-    def _message(
-        self, source: int, target: int, member: int, size: int, stream: str
-    ) -> tuple[int, Transfer]:
-        """A transfer between two pipeline ranks, and its connection."""
-        per_stage = self._mesh.ranks // self._mesh.pp
-        gpus = self._tables.costs.cluster.node.gpus
-        nodes = {(rank * per_stage + member) // gpus for rank in (source, target)}
-        transfer = self._tables.costs.collectives.send(size, between_nodes=len(nodes) > 1)
-        out, _ = self._ranks[source][member].ports.both(transfer)
-        _, into = self._ranks[target][member].ports.both(transfer)
-        return self._connection((stream, out, into), (out, into)), transfer
+                    record = self._ranks.of[here][member].record
+                    for operation, flow in zip(waiting, flows, strict=True):
+                        record.wait(operation, flow, Spent.SEND)
 
     def _sum_tied(self) -> None:
         """The first and the last pipeline rank add up gradients of parameters that they share."""
@@ -311,10 +199,12 @@ class _Build:
         if not size or not last:
             return
         for member in range(self._members):
-            ranks = (self._ranks[0][member], self._ranks[last][member])
+            ranks = (self._ranks.of[0][member], self._ranks.of[last][member])
             done = [flow for rank in ranks for flow, _ in rank.record.synchronised]
             for source, target in ((0, last), (last, 0)):
-                flow = self._operations.flow(*self._message(source, target, member, size, "tied"))
+                flow = self._operations.flow(
+                    *self._ranks.message(source, target, member, size, "tied")
+                )
                 for operation in (*done, ranks[0].last, ranks[1].last):
                     self._operations.depend(operation, flow)
                 for rank in ranks:
@@ -324,11 +214,11 @@ class _Build:
         """The optimizer runs when the norm of all gradients is known; then parameters travel."""
         operations = self._operations
         norm = operations.add(0)
-        for rank in (rank for ranks in self._ranks for rank in ranks):
+        for rank in (rank for ranks in self._ranks.of for rank in ranks):
             for operation in (rank.last, *(flow for flow, _ in rank.record.synchronised)):
                 operations.depend(operation, norm)
         late = self._strategy.zero in (1, 2) and not self._strategy.overlap
-        for pp_rank, ranks in enumerate(self._ranks):
+        for pp_rank, ranks in enumerate(self._ranks.of):
             spent = self._tables.optimizer_time(pp_rank)
             wanted = self._tables.gathered_late(pp_rank) if late else []
             for rank in ranks:
@@ -337,6 +227,6 @@ class _Build:
                 rank.record.computed.append(update)
                 rank.record.spent.append(spent)
                 for _, transfer in wanted:
-                    flow = self._flow(rank, "gather", transfer)
+                    flow = self._ranks.flow(rank, "gather", transfer)
                     operations.depend(update, flow)
                     rank.record.gathered.append(flow)

@@ -12,7 +12,7 @@ import numpy as np
 from byteprophet.replay import Replayed
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.costs.blocks import BlockCosts, Spent
-from byteprophet.simulate.execute.job_graph import RankRecord
+from byteprophet.simulate.execute.ranks import RankRecord
 from byteprophet.simulate.execute.tables import Tables
 
 
@@ -124,7 +124,8 @@ def _of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
     gaps_ns = start_ns[computed] - np.concatenate(([0], ended_ns[:-1]))
     for at in np.flatnonzero(gaps_ns).tolist():
         gap_ns = int(gaps_ns[at])
-        flow, use = record.waits.get(computed[at], (-1, Spent.BUBBLE))
+        waits = record.waits.get(computed[at], [(-1, Spent.BUBBLE)])
+        flow, use = max(waits, key=lambda wait: int(end_ns[wait[0]]))
         moved_ns = int(end_ns[flow] - start_ns[flow]) if flow >= 0 else 0
         # A rank that waits for activations waits for its peer first, then for the transfer.
         waited_ns = min(gap_ns, moved_ns) if use is Spent.SEND else gap_ns

@@ -10,6 +10,7 @@ from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.execute.job_graph import build
 from byteprophet.simulate.execute.result import Simulated, by_use, memory_of
 from byteprophet.simulate.models.module import Model
+from byteprophet.simulate.operation.mesh import AXES
 from byteprophet.simulate.tree.strategy import Strategy
 
 LARGEST_GRAPH = 3_000_000
@@ -38,12 +39,26 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
         raise UserError(
             f"cluster {cluster.name}: {mesh.ranks} GPUs: must be a multiple of the {gpus} per node"
         )
+    if mesh.ranks > gpus:
+        _check_nodes(strategy, cluster)
     if 2 * strategy.micro_batches * strategy.stages > LARGEST_GRAPH:
         raise UserError(
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
             f"than {LARGEST_GRAPH:,} actions"
         )
     return simulate_program(compile_program(model, strategy), cluster)
+
+
+def _check_nodes(strategy: Strategy, cluster: Cluster) -> None:
+    """Refuse groups that lie across nodes unevenly: their ranks would not be alike."""
+    together, gpus = 1, cluster.node.gpus
+    for axis in AXES:
+        together *= strategy.mesh.sizes[axis]
+        if gpus % together and together % gpus:
+            raise UserError(
+                f"cluster {cluster.name}: groups of {together} neighbouring ranks (up to {axis}) "
+                f"lie across nodes of {gpus} GPUs unevenly: must divide {gpus}, or be a multiple"
+            )
 
 
 def simulate_program(program: Program, cluster: Cluster) -> Simulated:

@@ -15,7 +15,7 @@ from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there, read_json
-from byteprophet.simulate.models.transformer import TransformerConfig
+from byteprophet.simulate.models.transformer_config import TransformerConfig
 
 _GPT_VOCABULARY = 51200
 FAMILIES = ("gpt", "llama")

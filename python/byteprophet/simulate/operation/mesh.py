@@ -43,10 +43,11 @@ class Mesh:
         """The distance between neighbours along this axis, in ranks."""
         return prod(self.sizes[before] for before in AXES[: AXES.index(axis)])
 
-    def group(self, axes: Iterable[str]) -> tuple[int, ...]:
-        """The ranks of the group along these axes that contains rank 0, ascending."""
-        ranks = [0]
-        for axis in sorted(axes, key=AXES.index, reverse=True):
-            stride = self.stride(axis)
-            ranks = [rank + at * stride for rank in ranks for at in range(self.sizes[axis])]
+    def group(self, axes: Iterable[str], member: int = 0) -> tuple[int, ...]:
+        """The ranks of the group along these axes that contains rank ``member``, ascending."""
+        ranks = [member]
+        for axis in axes:
+            stride, size = self.stride(axis), self.sizes[axis]
+            own = member // stride % size
+            ranks = [rank + (at - own) * stride for rank in ranks for at in range(size)]
         return tuple(sorted(ranks))
