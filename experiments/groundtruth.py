@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
 def _table(scores: Sequence[Score]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("measurements")
-    for name in ("rows", "MAPE", "median", "within 5%", "worst", "naive MAPE", "as shipped"):
+    for name in ("rows", "MAPE", "median", "within 5%", "p95", "worst", "naive MAPE", "as shipped"):
         table.add_column(name, justify="right")
     for score in scores:
         table.add_row(
@@ -81,7 +81,8 @@ def _table(scores: Sequence[Score]) -> Table:
             f"{score.mape:.1%}",
             f"{score.median:.1%}",
             f"{score.within:.0%}",
-            f"{score.worst:.1%}",
+            f"{score.p95:.1%}",
+            f"{score.worst:+.1%}",
             f"{score.naive_mape:.1%}",
             f"{score.shipped_mape:.1%}",
         )

@@ -39,6 +39,11 @@ class Score:
         return float(np.median(np.abs(self.errors)))
 
     @property
+    def p95(self) -> float:
+        """The 95th percentile of the absolute error."""
+        return float(np.quantile(np.abs(self.errors), 0.95))
+
+    @property
     def within(self) -> float:
         """The share of rows within 5%."""
         return float((np.abs(self.errors) <= 0.05).mean())
@@ -65,6 +70,7 @@ class Score:
             "rows": len(self.errors),
             "mape": self.mape,
             "median": self.median,
+            "p95": self.p95,
             "within_5_percent": self.within,
             "worst": self.worst,
             "naive_mape": self.naive_mape,

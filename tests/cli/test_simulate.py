@@ -60,6 +60,19 @@ def test_refuses_in_one_line(
     assert printed.count("\n") == 1
 
 
+def test_searches_for_a_strategy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    call = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--batch", "8"]
+    assert run_cli([*call, "--json", str(out)]) == 0
+    found = json.loads(out.read_text(encoding="utf-8"))
+    best = min((one for one in found if one["fits"]), key=lambda one: one["iteration_ns"])
+    printed = capsys.readouterr().out
+    assert best["strategy"] in printed
+    assert "Not simulated" in printed  # 50,257 rows of the embedding cannot be split
+    assert run_cli([*call, "--strategy", "tp=8"]) == 2
+    assert "--strategy cannot be combined with --batch" in capsys.readouterr().err
+
+
 def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {
         "model_type": "llama",
@@ -78,7 +91,7 @@ def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixtu
     for model in (str(path), "llama3-8b"):
         call[1] = model
         assert run_cli(call) == 0
-        printed.append(capsys.readouterr().out.splitlines()[3:])
+        printed.append(capsys.readouterr().out.splitlines()[1:])
     assert printed[0] == printed[1]
     del config["hidden_size"]
     path.write_text(json.dumps(config), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -86,6 +87,10 @@ def simulate(
     if json_file is not None:
         write_whole(json_file, json.dumps(result.as_json(), indent=1) + "\n")
     console = table_console()
+    size = f"{result.program.model.parameters() / 1e9:.3g} billion parameters"
+    console.print(
+        f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {machines.name}\n"
+    )
     console.print(_times(result))
     console.print()
     console.print(_memory(result))
@@ -105,34 +110,32 @@ def _search(job: Job, json_file: Path | None) -> int:
     fitting = [one for one in found if one.fits]
     if json_file is not None:
         write_whole(json_file, json.dumps([vars(one) for one in found], indent=1) + "\n")
-    simulated = sum(not one.refused for one in found)
-    table = Table(
-        title=f"{job.model} on {job.gpus} GPUs, {job.batch} samples per iteration: {simulated} "
-        f"strategies simulated, {len(fitting)} fit into memory",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
+    refused = Counter(one.refused for one in found if one.refused)
+    simulated = len(found) - refused.total()
+    console = table_console()
+    console.print(
+        f"{job.model} on {job.gpus} GPUs, {job.batch} samples per iteration: {simulated} of "
+        f"{len(found)} strategies simulated, {len(fitting)} fit into memory\n"
     )
-    for name in ("iteration", "MFU", "memory"):
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "iteration", "MFU", "memory"):
         table.add_column(name, justify="right")
     table.add_column("strategy", overflow="fold")
     for one in sorted({*fitting[:_BEST], *front}, key=lambda one: one.iteration_ns):
-        mark = " *" if one in front else ""
+        mark = "*" if one in front else ""
         memory = f"{one.memory_bytes / _GIB:.1f} GiB"
-        table.add_row(_ms(one.iteration_ns), f"{one.mfu:.1%}", memory, one.strategy + mark)
-    table.caption = "* no other strategy is both as fast and as small"
-    table.caption_justify = "left"
-    table_console().print(table)
+        table.add_row(mark, _ms(one.iteration_ns), f"{one.mfu:.1%}", memory, one.strategy)
+    console.print(table)
+    console.print("\n* no other strategy is both as fast and as small")
+    for reason, count in refused.most_common(1):
+        console.print(f"Not simulated, {count} times: {reason}", soft_wrap=True)
     return 0
 
 
 def _times(result: Simulated) -> Table:
     model, strategy = result.program.model, result.program.strategy
     samples = strategy.samples * strategy.micro_batches
-    table = facts_table(
-        f"{model.name} ({model.parameters() / 1e9:.3g} billion parameters) on {result.gpus} GPUs: "
-        "an iteration"
-    )
+    table = facts_table("An iteration")
     table.add_row("iteration time", _ms(result.iteration_ns), f"{samples} samples")
     items = "tokens" if model.tokens > 1 else "samples"
     table.add_row(f"{items} per second", f"{result.tokens_per_s:,.0f}", "")
