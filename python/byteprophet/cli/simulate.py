@@ -17,16 +17,16 @@ from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.search import Job, pareto, search
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
-from byteprophet.simulate.models.load import load_model
+from byteprophet.simulate.models.load import VISION, load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
 from byteprophet.whole_files import write_whole
 
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
-MODEL is one of {", ".join(MODELS)}; or a description like {DESCRIPTION}; or the path of a Hugging
-Face config.json; or module:function, where the function takes a batch size and returns a
-torch.nn.Module and its inputs.
+MODEL is one of {", ".join((*MODELS, *VISION))};
+or a description like {DESCRIPTION}; or the path of a Hugging Face config.json; or module:function,
+where the function takes a batch size and returns a torch.nn.Module and its inputs.
 
 --strategy is a line of KEY=VALUE, or the path of a TOML file (docs/simulator.md). Keys:
 {"; ".join(f"{key}: {words}" for key, words in HELP.items())}.

@@ -16,6 +16,7 @@ from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.compile.steps import Collective
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.traced import Make, import_make, trace
+from byteprophet.simulate.models.vision import resnet50, vgg19
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.node import Tree
 from byteprophet.simulate.tree.one_line import parse_strategy
@@ -115,6 +116,20 @@ def test_saved_activations_are_those_of_autograd(make: Make) -> None:
         module(*inputs)
     stages = _program(make, "micro_batch=32", 1).stages
     assert stages[0].saved_bytes == pytest.approx(sum(saved.values()), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("make", "parameters", "multiply_adds"),
+    # As torchvision states them: 4.09 and 19.63 GFLOPS, where one is a multiplication and addition.
+    [(resnet50, 25_557_032, 4.09e9), (vgg19, 143_667_240, 19.63e9)],
+)
+def test_built_in_networks_are_the_published_ones(
+    make: Make, parameters: int, multiply_adds: float
+) -> None:
+    ours = trace("network", make, 2)
+    assert ours.parameters() == parameters
+    forward = sum(one.flops for _, one in ours.root.operators())
+    assert forward / 2 / 2 == pytest.approx(multiply_adds, rel=0.002)
 
 
 def test_equal_layers_are_one_module() -> None:

@@ -8,6 +8,9 @@ from byteprophet.simulate.models.catalogue import FAMILIES, find_model
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.models.transformer import build
 
+VISION = {name: f"byteprophet.simulate.models.vision:{name}" for name in ("resnet50", "vgg19")}
+"""Models of images, which are traced as a user's own are."""
+
 
 def load_model(text: str, samples: int, sequence: int | None = None) -> Model:
     """The model ``text``, with ``samples`` per micro-batch over all data-parallel ranks.
@@ -21,6 +24,7 @@ def load_model(text: str, samples: int, sequence: int | None = None) -> Model:
     Raises:
         UserError: there is no such model, or it cannot be traced.
     """
+    name, text = text, VISION.get(text, text)
     family, colon, _ = text.partition(":")
     if not colon or family in FAMILIES or is_there(text):
         return build(*find_model(text), samples, sequence)
@@ -28,4 +32,4 @@ def load_model(text: str, samples: int, sequence: int | None = None) -> Model:
 
     if sequence is not None:
         raise UserError(f"model {text}: --sequence has no effect; its function makes its inputs")
-    return trace(text, import_make(text), samples)
+    return trace(name, import_make(text), samples)
