@@ -119,7 +119,7 @@ def find_model(text: str) -> tuple[str, TransformerConfig]:
         return Path(text).stem, _from_hugging_face(Path(text))
     raise UserError(
         f"model {text}: not built in and no such file: use one of {', '.join(MODELS)}, a "
-        f"description like {DESCRIPTION}, a Hugging Face config.json, or module:function (docs/simulator.md)"
+        f"description like {DESCRIPTION}, a Hugging Face config.json, or module:function"
     )
 
 
