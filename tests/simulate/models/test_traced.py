@@ -63,6 +63,20 @@ class _Images(nn.Module):
         return self.head(self.next(self.stem(images)).flatten(1))
 
 
+class _Chunks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = nn.Linear(_WIDTH, 3 * _WIDTH)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        first, second, third = self.all(hidden).chunk(3, -1)
+        return first * second * third
+
+
+def chunks(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    return _Chunks(), (torch.zeros(batch, _WIDTH),)
+
+
 def mixer(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
     return _Mixer(), (torch.zeros(batch, 12, dtype=torch.long),)
 
@@ -96,7 +110,7 @@ def test_forward_flops_of_convolutions_are_those_of_pytorch() -> None:
     assert ours.parameters() == sum(parameter.numel() for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("make", [mixer, images])
+@pytest.mark.parametrize("make", [mixer, images, chunks])
 def test_saved_activations_are_those_of_autograd(make: Make) -> None:
     module, inputs = make(32)
     module = module.bfloat16()

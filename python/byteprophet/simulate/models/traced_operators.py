@@ -20,6 +20,8 @@ _SAVE_NOTHING = frozenset(["add", "sub", "cat", "mean", "sum", "dropout", "adapt
 _SAVE_OUTPUT = frozenset(["relu", "softmax", "sigmoid", "tanh", "exp", "log_softmax"])
 _KEEP_BESIDES = {"dropout": 1, "max_pool2d": 8}
 """Bytes per element of the output that are kept besides: masks, and indices."""
+_CAUSAL = 5
+"""The place of ``is_causal`` among the arguments of scaled_dot_product_attention."""
 _CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d", "convolution"])
 _PRODUCTS = frozenset(["matmul", "bmm", "mm"])
 
@@ -86,6 +88,8 @@ class Node:
         target = getattr(node.target, "_opname", getattr(node.target, "__name__", str(node.target)))
         target = target.rstrip("_")
         given = [tensors[arg.name] for arg in node.all_input_nodes if arg.name in tensors]
+        if target == "getitem":
+            given = [tensors[_output_name(node.args[0].name, node.args[1])]]
         if isinstance(value, torch.Tensor) and target in _VIEWS and given:
             viewed = given[0]
             if value.numel() == viewed.elements:
@@ -94,13 +98,13 @@ class Node:
                 tensors[node.name] = seen
                 return []
         made = [
-            Tensor.of(f"{node.name}.{at}" if at else node.name, one)
+            Tensor.of(_output_name(node.name, at), one)
             for at, one in enumerate(values)
             if isinstance(one, torch.Tensor)
         ]
         if not made:
             return []
-        tensors[node.name] = made[0]
+        tensors.update({tensor.name: tensor for tensor in made})
         stack = node.meta.get("nn_module_stack") or {}
         paths = tuple(path for path, _ in stack.values() if path)
         return [
@@ -109,10 +113,15 @@ class Node:
                 paths,
                 [tensor for tensor in given if tensor.kind not in ("parameter", "buffer")],
                 made,
-                "True" in map(str, (*node.args, node.kwargs.get("is_causal", ""))),
+                bool(node.kwargs.get("is_causal", len(node.args) > _CAUSAL and node.args[_CAUSAL])),
                 parameters=[tensor for tensor in given if tensor.kind == "parameter"],
             )
         ]
+
+
+def _output_name(node: str, at: int) -> str:
+    """The name of an output of a node."""
+    return f"{node}.{at}" if at else node
 
 
 def operator_of(node: Node, samples: int) -> Operator | None:
