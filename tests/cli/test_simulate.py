@@ -9,6 +9,7 @@ import pytest
 
 from byteprophet.cli.main import run_cli
 
+_ANY = ["simulate", "--cluster", "dgx-a100", "--gpus", "8"]
 _GPT = ["simulate", "gpt3-175b", "--cluster", "dgx-a100", "--gpus", "1024", "--strategy"]
 
 
@@ -44,6 +45,14 @@ def test_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
         (
             ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--sequence", "2048"],
             "longer than its 1024 position embeddings",
+        ),
+        (
+            [*_ANY, "gpt:layers=999999999,hidden=64,heads=1"],
+            "layers is 999999999: must be at most 10000",
+        ),
+        (
+            [*_ANY, "gpt:layers=9000,hidden=900000000,heads=1,sequence=99999999"],
+            "longer than a century",
         ),
         (
             ["simulate", "gpt:layers=4,hidden=100,heads=3", "--cluster", "dgx-a100", "--gpus", "8"],

@@ -12,11 +12,14 @@ from math import ceil
 
 import numpy as np
 
+from byteprophet.errors import UserError
 from byteprophet.graph import Graph, GraphBuilder
 from byteprophet.graph.model import NONE
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 
 UNIT_BYTES = 16
+_LARGEST = 1 << 62
+"""Of the sum of all nanoseconds, and of all bytes."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,17 @@ class Operations:
         self.freed_bytes[operation] += size_bytes
 
     def graph(self) -> Graph:
-        """The graph."""
+        """The graph.
+
+        Raises:
+            UserError: times or sizes are larger than the engine can count.
+        """
+        columns = (self.duration_ns, self.units, self.allocated_bytes)
+        if any(sum(column) > _LARGEST for column in columns):
+            raise UserError(
+                "model: an iteration takes longer than a century, or as much memory; check its "
+                "sizes, and micro_batch"
+            )
         self.builder.add_block(
             len(self.duration_ns),
             np.array(self.duration_ns, np.int64),

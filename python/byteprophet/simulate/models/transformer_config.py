@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from byteprophet.errors import UserError
 
+_MOST_LAYERS = 10_000
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -55,6 +57,8 @@ class TransformerConfig:
         for name in names:
             if getattr(self, name) < 1:
                 raise UserError(f"model: {name} is {getattr(self, name)}: must be at least 1")
+        if self.layers > _MOST_LAYERS:
+            raise UserError(f"model: layers is {self.layers}: must be at most {_MOST_LAYERS}")
         if self.width == 0:
             if self.hidden % self.heads:
                 raise UserError(
