@@ -173,6 +173,28 @@ def test_models_without_equal_layers_are_divided_by_flops() -> None:
     assert all(stage.blocks for stage in stages)
 
 
+def test_skip_connections_cross_all_stages_between() -> None:
+    class Skip(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Linear(_WIDTH, _WIDTH) for _ in range(4))
+
+        def forward(self, hidden: Tensor) -> Tensor:
+            first = self.parts[0](hidden)
+            hidden = self.parts[2](self.parts[1](first))
+            return self.parts[3](hidden + first)
+
+    def skip(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        return Skip(), (torch.zeros(batch, _WIDTH),)
+
+    tree = Tree(Mesh(pp=4))
+    for at in range(1, 4):
+        tree[f"parts.{at}"].map(at)
+    stages = compile_program(trace("own", skip, 1), tree.strategy()).stages
+    hidden = 2 * _WIDTH
+    assert [stage.received_bytes for stage in stages] == [0, hidden, 2 * hidden, hidden]
+
+
 def test_what_cannot_be_traced_is_refused() -> None:
     class Branches(nn.Module):
         def forward(self, numbers: Tensor) -> Tensor:

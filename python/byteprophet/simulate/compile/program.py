@@ -75,8 +75,6 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     layouts = {name: _input_layout(root) for name in model.root.inputs}
     local_bytes = dict.fromkeys(model.root.inputs, 0)
     blocks: list[Block] = []
-    received: list[int] = []
-    entering: list[list[Layout]] = []
     asked: list[int | None] = []
     last: tuple[Step, ...] = ()
     for call in model.blocks:
@@ -84,8 +82,6 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         inputs = [layouts[name] for name in call.inputs]
         compiled = compiler.compile(call.module, scope, inputs)
         blocks.append(Block(call.name, compiled))
-        entering.append(inputs)
-        received.append(sum(local_bytes[name] for name in call.inputs))
         asked.append(scope.stage)
         for name, value in zip(call.outputs, compiled.outputs, strict=True):
             layouts[name], local_bytes[name] = value.layout, value.local_bytes
@@ -100,8 +96,9 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     for stage in range(strategy.stages):
         here = [at for at, its in enumerate(of_block) if its == stage]
         ends = last if stage == strategy.stages - 1 else ()
-        size, layouts_there = received[here[0]], entering[here[0]]
-        alike = all(layout.where("tp") is None for layout in layouts_there)
+        crossing = _crossing(model.blocks, here[0])
+        size = sum(local_bytes[name] for name in crossing)
+        alike = all(layouts[name].where("tp") is None for name in crossing)
         parts = mesh.tp if strategy.scatter_gather and alike else 1
         gathered = size if parts > 1 else 0
         saved: dict[tuple[str, Layout], int] = {}
@@ -111,6 +108,13 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         stages.append(Stage(tuple(blocks[at] for at in here), size // parts, kept, gathered, ends))
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
     return Program(model, strategy, tuple(stages), actions)
+
+
+def _crossing(blocks: Sequence[Call], first: int) -> list[str]:
+    """The tensors that blocks before ``first`` make, and that it or later ones read."""
+    made = {name for call in blocks[:first] for name in call.outputs}
+    read = dict.fromkeys(name for call in blocks[first:] for name in call.inputs)
+    return [name for name in read if name in made]
 
 
 def _saved_by(call: Call, compiled: Compiled) -> dict[tuple[str, Layout], int]:
