@@ -39,6 +39,7 @@ COMMANDS = (
     "replay",
     "optimize",
     "strategy",
+    "simulate",
     "report",
     "network",
     "control",

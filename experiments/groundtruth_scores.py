@@ -1,0 +1,89 @@
+"""Errors of predictions against measurements, and halves of rows for fitting and for testing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Score:
+    """The errors of one set of rows, as predicted over measured less 1.
+
+    Attributes:
+        name: the rows.
+        errors: the simulator's, with fitted constants.
+        naive: those of one constant.
+        shipped: the simulator's, with the constants that it comes with.
+        constants: the fitted constants, in words.
+    """
+
+    name: str
+    errors: Sequence[float]
+    naive: Sequence[float]
+    shipped: Sequence[float]
+    constants: str = ""
+
+    @property
+    def mape(self) -> float:
+        """The mean absolute error."""
+        return float(np.abs(self.errors).mean())
+
+    @property
+    def median(self) -> float:
+        """The median absolute error."""
+        return float(np.median(np.abs(self.errors)))
+
+    @property
+    def p95(self) -> float:
+        """The 95th percentile of the absolute error."""
+        return float(np.quantile(np.abs(self.errors), 0.95))
+
+    @property
+    def within(self) -> float:
+        """The share of rows within 5%."""
+        return float((np.abs(self.errors) <= 0.05).mean())
+
+    @property
+    def worst(self) -> float:
+        """The error with the largest absolute value."""
+        return float(max(self.errors, key=abs))
+
+    @property
+    def naive_mape(self) -> float:
+        """The mean absolute error of one constant."""
+        return float(np.abs(self.naive).mean())
+
+    @property
+    def shipped_mape(self) -> float:
+        """The mean absolute error with the constants that the simulator comes with."""
+        return float(np.abs(self.shipped).mean())
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures as plain data."""
+        return {
+            "name": self.name,
+            "rows": len(self.errors),
+            "mape": self.mape,
+            "median": self.median,
+            "p95": self.p95,
+            "within_5_percent": self.within,
+            "worst": self.worst,
+            "naive_mape": self.naive_mape,
+            "shipped_mape": self.shipped_mape,
+            "constants": self.constants,
+        }
+
+
+def half_of(row: str) -> int:
+    """The half, 0 or 1, to which a row belongs."""
+    return hashlib.sha256(row.encode()).digest()[0] & 1
+
+
+def shares(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:
+    """Predicted over measured, less 1."""
+    return [one / other - 1 for one, other in zip(predicted, measured, strict=True)]

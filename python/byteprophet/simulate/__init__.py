@@ -1,0 +1,14 @@
+"""Predicts the iteration time and memory of a training job from its model, strategy and cluster.
+
+operation/  operators as data: dimensions, tensors, FLOPs; layouts on a device mesh
+models/     models as trees of operators
+tree/       the strategy tree: which dimension is split over which mesh axis, and where
+compile/    infers collectives from layouts, and lists what each pipeline rank does
+clusters/   descriptions of clusters
+costs/      the time of operators and collectives on a cluster
+execute/    builds a graph for ``byteprophet.replay``, and measures the result
+
+These folders stand in this order: each imports only those before it, and ``execute`` is the top.
+"""
+
+from __future__ import annotations

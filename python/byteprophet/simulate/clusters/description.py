@@ -1,0 +1,194 @@
+"""A cluster as data: a GPU, the links inside a node, and the network between nodes.
+
+The network between nodes is taken as a fat tree without oversubscription: a node's own adapters are
+the limit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import is_there, parse_table, read_text
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU. The ``efficiency`` values are parts of the peak that large operators reach.
+
+    Attributes:
+        name: its name.
+        multiprocessors: streaming multiprocessors.
+        memory_bytes: memory that a process can allocate.
+        flops_per_s: peak of the matrix units for 16-bit inputs, without sparsity.
+        memory_bytes_per_s: peak memory bandwidth.
+        matmul_efficiency: of matrix products.
+        attention_efficiency: of fused attention.
+        memory_efficiency: of memory bandwidth.
+        launch_ns: what the host needs per operator; the GPU waits for it if its work is shorter.
+        reserved_bytes: memory for the CUDA context, NCCL and fragments.
+    """
+
+    name: str
+    multiprocessors: int
+    memory_bytes: int
+    flops_per_s: int
+    memory_bytes_per_s: int
+    matmul_efficiency: float
+    attention_efficiency: float
+    memory_efficiency: float
+    launch_ns: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """The links inside a node. ``links`` are for GPUs that are joined by single NVLinks.
+
+    Attributes:
+        gpus: GPUs per node.
+        gpu_bytes_per_s: what one GPU sends to the others in its node, one direction.
+        efficiency: the part of it that collectives reach.
+        step_ns: the latency of one step of a ring inside a node.
+        base_ns: the latency of starting a collective.
+        own_step: the time in which a rank reads and writes its own part, over that of a step.
+        links: pairs of GPUs and the number of NVLinks between them; empty: a switch.
+        link_bytes_per_s: of one of these links, one direction.
+    """
+
+    gpus: int
+    gpu_bytes_per_s: int
+    efficiency: float
+    step_ns: int
+    base_ns: int
+    own_step: float = 0.0
+    links: tuple[tuple[int, int, int], ...] = ()
+    link_bytes_per_s: int = 0
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network between nodes.
+
+    Attributes:
+        adapters: network adapters per node.
+        adapter_bits_per_s: the rate of one, one direction.
+        efficiency: the part of it that collectives reach.
+        step_ns: the latency of one step between nodes.
+    """
+
+    adapters: int
+    adapter_bits_per_s: int
+    efficiency: float
+    step_ns: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of equal nodes."""
+
+    name: str
+    gpu: Gpu
+    node: Node
+    network: Network
+
+    @property
+    def network_bytes_per_s(self) -> int:
+        """What each GPU of a node gets of the node's adapters, one direction."""
+        return self.network.adapters * self.network.adapter_bits_per_s // 8 // self.node.gpus
+
+
+def cluster_names() -> list[str]:
+    """The names of the clusters that are built in."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def find_cluster(text: str) -> Cluster:
+    """The cluster that is built in as ``text``, or described in the file ``text``.
+
+    Raises:
+        UserError: there is no such cluster, or its description is wrong.
+    """
+    if text in cluster_names():
+        return load_cluster(_FOLDER / f"{text}.toml")
+    if is_there(text):
+        return load_cluster(Path(text))
+    raise UserError(
+        f"cluster {text}: not built in and no such file: use {', '.join(cluster_names())}, or the "
+        "path of a description"
+    )
+
+
+def load_cluster(path: Path) -> Cluster:
+    """The cluster described in a TOML file."""
+    table = parse_table(read_text(path), str(path))
+    name = table.pop("name", path.stem)
+    parts = {part: table.pop(part, None) for part in ("gpu", "node", "network")}
+    if table:
+        raise UserError(f"{path}: {next(iter(table))}: there is no such setting")
+    if not isinstance(name, str):
+        raise UserError(f"{path}: name must be a text")
+    links = parts["node"].pop("links", []) if isinstance(parts["node"], dict) else []
+    cluster = Cluster(
+        name,
+        _checked(path, "gpu", Gpu, parts["gpu"]),
+        _checked(path, "node", Node, parts["node"]),
+        _checked(path, "network", Network, parts["network"]),
+    )
+    return _with_links(path, cluster, links)
+
+
+def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
+    """``given`` as a ``kind`` whose numbers are positive."""
+    if not isinstance(given, dict):
+        raise UserError(f"{path}: the table [{name}] is missing")
+    types = {key: field.type for key, field in kind.__dataclass_fields__.items()}
+    optional = {key for key, field in kind.__dataclass_fields__.items() if field.default == 0}
+    types.pop("links", None)
+    for key in given.keys() - types.keys():
+        raise UserError(f"{path}: {name}.{key}: there is no such setting")
+    for key, wanted in types.items():
+        if key not in given:
+            if key in optional:
+                continue
+            raise UserError(f"{path}: {name}.{key} is missing")
+        value = given[key]
+        if wanted == "str":
+            good = isinstance(value, str)
+        elif wanted == "int":
+            good = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
+        else:
+            good = isinstance(value, (int, float)) and math.isfinite(value) and 0 < value <= 1
+        if not good:
+            what = {"str": "a text", "int": "a positive whole number"}.get(
+                str(wanted), "more than 0 and at most 1"
+            )
+            raise UserError(f"{path}: {name}.{key} is {value!r}: must be {what}")
+    return kind(**given)
+
+
+def _with_links(path: Path, cluster: Cluster, given: Any) -> Cluster:
+    if not given:
+        return cluster
+    node = cluster.node
+    if node.gpus > 8 or not node.link_bytes_per_s:
+        raise UserError(
+            f"{path}: node.links: need node.link_bytes_per_s and at most 8 GPUs, got {node.gpus}"
+        )
+    links = []
+    for item in given if isinstance(given, list) else [given]:
+        good = isinstance(item, list) and len(item) == 3 and all(type(at) is int for at in item)
+        if not good or not 0 <= item[0] < item[1] < node.gpus or not 1 <= item[2] <= 16:
+            raise UserError(
+                f"{path}: node.links: {item!r}: expected [GPU, larger GPU, number of NVLinks]"
+            )
+        links.append((item[0], item[1], item[2]))
+    values = {key: getattr(node, key) for key in node.__dataclass_fields__}
+    return Cluster(
+        cluster.name, cluster.gpu, Node(**{**values, "links": tuple(links)}), cluster.network
+    )

@@ -1,0 +1,285 @@
+"""Compiles a module: its operators' splits, the collectives between them, and what it keeps.
+
+Forward, an operator needs each input in the layout that its splits imply, and collectives bring the
+tensor from the layout in which it was made into that one. Backward, the operators that read a
+tensor add up its gradient, which collectives bring into the layout in which the tensor was made. So
+Megatron's pairs of collectives follow from the splits alone.
+
+A module is compiled once for equal scopes and layouts of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.compile.steps import Compute, Phase, Step
+from byteprophet.simulate.compile.transform import transform
+from byteprophet.simulate.models.module import Call, Module
+from byteprophet.simulate.operation.layout import (
+    Layout,
+    Splits,
+    input_gradient_layout,
+    input_layout,
+    local_bytes,
+    output_layout,
+)
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import Access, Kind, Operator
+from byteprophet.simulate.tree.scope import Scope
+from byteprophet.simulate.tree.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class LocalParameter:
+    """The part of an operator's parameters on one rank.
+
+    Attributes:
+        path: the operator's path in the module.
+        elements: the number of elements.
+        summed: the mesh axes over which the gradient is a partial sum.
+        tied: the path of the operator that it shares them with; empty if it has its own.
+    """
+
+    path: str
+    elements: int
+    summed: tuple[str, ...]
+    tied: str = ""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor at a module's edge: its layout, and its bytes in all and on one rank."""
+
+    layout: Layout
+    whole_bytes: int
+    local_bytes: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What one rank does for a module.
+
+    Attributes:
+        forward: the steps of the forward pass.
+        backward: the steps of the backward pass.
+        outputs: the module's outputs.
+        saved: bytes kept for the backward pass, by tensor and layout.
+        transient_bytes: the most bytes in use during the backward pass besides those: gradients of
+            the inputs and outputs of one operator, and what is recomputed.
+        parameters: the parameters.
+    """
+
+    forward: tuple[Step, ...]
+    backward: tuple[Step, ...]
+    outputs: tuple[Value, ...]
+    saved: Mapping[tuple[str, Layout], int]
+    transient_bytes: int
+    parameters: tuple[LocalParameter, ...]
+
+    @property
+    def saved_bytes(self) -> int:
+        """All bytes kept for the backward pass."""
+        return sum(self.saved.values())
+
+
+@dataclass
+class _Version:
+    """A tensor in the layout that an operator needs, made from that in which it is stored."""
+
+    stored: Layout
+    layout: Layout
+    access: Access
+    whole_bytes: int
+    summed: set[str] = field(default_factory=set)
+
+
+_Tape: TypeAlias = list["_Version | tuple[Operator, Splits, bool] | Compiled"]
+
+
+class Compiler:
+    """Compiles modules under one strategy."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._mesh = strategy.mesh
+        self._done: dict[tuple[object, ...], Compiled] = {}
+        self.matched: set[int] = set()
+        """The rules that have matched a node."""
+
+    def compile(self, module: Module, scope: Scope, inputs: Sequence[Layout]) -> Compiled:
+        """Compile a module whose inputs come in these layouts.
+
+        Raises:
+            UserError: a split cannot be; the text names the node's path.
+        """
+        key = (id(module), scope, tuple(inputs))
+        if key not in self._done:
+            self.matched |= scope.matched
+            compiled = _Module(self, module, scope, inputs).compiled()
+            self._done[key] = _recomputed(compiled, module) if scope.recompute else compiled
+        return self._done[key]
+
+    def scope(self, parent: Scope, name: str) -> Scope:
+        """The scope of a child."""
+        scope = parent.child(self._strategy, name)
+        self.matched |= scope.matched
+        return scope
+
+    def splits(self, scope: Scope, operator: Operator) -> Splits:
+        """The splits of an operator."""
+        return scope.splits_of(operator, self._mesh)
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh."""
+        return self._mesh
+
+
+class _Module:
+    """One module while it is compiled."""
+
+    def __init__(
+        self, compiler: Compiler, module: Module, scope: Scope, inputs: Sequence[Layout]
+    ) -> None:
+        self._compiler = compiler
+        self._mesh = compiler.mesh
+        self._module = module
+        self._scope = scope
+        self._stored = dict(zip(module.inputs, inputs, strict=True))
+        self._values: dict[str, Value] = {}
+        self._versions: dict[tuple[str, Layout], _Version] = {}
+        self._tape: _Tape = []
+        self._forward: list[Step] = []
+        self._saved: dict[tuple[str, Layout], int] = {}
+        self._transient_bytes = 0
+        self._parameters: list[LocalParameter] = []
+
+    def compiled(self) -> Compiled:
+        for part in self._module.body:
+            scope = self._compiler.scope(self._scope, part.name)
+            if isinstance(part, Operator):
+                self._operator(part, scope)
+            else:
+                self._call(part, scope)
+        backward: list[Step] = []
+        for entry in reversed(self._tape):
+            backward += self._backward(entry)
+        return Compiled(
+            tuple(self._forward),
+            tuple(backward),
+            tuple(self._values[name] for name in self._module.outputs),
+            self._saved,
+            self._transient_bytes,
+            tuple(self._parameters),
+        )
+
+    def _operator(self, operator: Operator, scope: Scope) -> None:
+        if scope.recompute:
+            raise UserError(
+                f"strategy: {scope.path}: an operator cannot be recomputed by itself; name the "
+                "module around it"
+            )
+        splits = self._compiler.splits(scope, operator)
+        working = 0
+        versions = {}
+        for access in operator.inputs:
+            version = self._version(operator, access, splits)
+            versions[access.tensor] = version
+            if access.differentiable:
+                version.summed |= set(input_gradient_layout(access, splits).partial)
+                working += local_bytes(operator, access, version.layout, self._mesh)
+        for access in operator.outputs:
+            layout = output_layout(access, splits)
+            size = local_bytes(operator, access, layout, self._mesh)
+            whole = operator.elements(access) * access.element_bytes
+            self._stored[access.tensor] = layout
+            self._values[access.tensor] = Value(layout, whole, size)
+            working += size * access.differentiable
+            if access.tensor in operator.saved:
+                self._saved[access.tensor, layout] = size
+        for access in operator.inputs:
+            if access.tensor in operator.saved:
+                self._save(operator, access, versions[access.tensor])
+        self._transient_bytes = max(self._transient_bytes, working)
+        for access in operator.parameters:
+            layout = input_layout(access, splits)
+            elements = operator.elements(access) // layout.parts(self._mesh)
+            summed = input_gradient_layout(access, splits).partial
+            self._parameters.append(LocalParameter(operator.name, elements, summed, operator.tied))
+        learns = any(access.differentiable for access in operator.inputs)
+        self._tape.append((operator, splits, learns))
+        self._forward.append(Compute(operator, tuple(splits.items()), Phase.FORWARD))
+
+    def _save(self, operator: Operator, access: Access, version: _Version) -> None:
+        """Keep an input. One that was gathered is kept as it was before, and gathered again.
+
+        That is what Megatron's sequence parallelism and ring attention do, behind other work.
+        """
+        smaller = version.stored.parts(self._mesh) > version.layout.parts(self._mesh)
+        layout = version.stored if smaller and not version.stored.partial else version.layout
+        size = local_bytes(operator, access, layout, self._mesh)
+        self._saved.setdefault((access.tensor, layout), size)
+
+    def _version(self, operator: Operator, access: Access, splits: Splits) -> _Version:
+        """The tensor in the layout that ``operator`` needs; made now unless it is there."""
+        wanted = input_layout(access, splits)
+        key = (access.tensor, wanted)
+        if key not in self._versions:
+            stored = self._stored[access.tensor]
+            whole = operator.elements(access) * access.element_bytes
+            self._versions[key] = version = _Version(stored, wanted, access, whole)
+            self._tape.append(version)
+            self._forward += transform(stored, wanted, whole, self._mesh, Phase.FORWARD)
+        return self._versions[key]
+
+    def _call(self, call: Call, scope: Scope) -> None:
+        layouts = [self._stored[name] for name in call.inputs]
+        compiled = self._compiler.compile(call.module, scope, layouts)
+        for name, value in zip(call.outputs, compiled.outputs, strict=True):
+            self._stored[name] = value.layout
+            self._values[name] = value
+        names = dict(zip(call.module.inputs, call.inputs, strict=True))
+        names |= dict(zip(call.module.outputs, call.outputs, strict=True))
+        for (tensor, layout), size in compiled.saved.items():
+            name = names.get(tensor, f"{call.name}.{tensor}")
+            self._saved.setdefault((name, layout), size)
+        self._transient_bytes = max(self._transient_bytes, compiled.transient_bytes)
+        self._parameters += (
+            replace(one, path=f"{call.name}.{one.path}") for one in compiled.parameters
+        )
+        self._forward += compiled.forward
+        self._tape.append(compiled)
+
+    def _backward(self, entry: _Version | tuple[Operator, Splits, bool] | Compiled) -> list[Step]:
+        if isinstance(entry, Compiled):
+            return list(entry.backward)
+        if isinstance(entry, _Version):
+            if not entry.access.differentiable:
+                return []
+            gradient = Layout(entry.layout.split, tuple(sorted(entry.summed)))
+            target = entry.stored.gradient
+            return list(transform(gradient, target, entry.whole_bytes, self._mesh, Phase.BACKWARD))
+        operator, splits, learns = entry
+        items = tuple(splits.items())
+        steps: list[Step] = []
+        if learns or operator.kind is Kind.LOOKUP:
+            steps.append(Compute(operator, items, Phase.BACKWARD))
+        if operator.kind is Kind.MATMUL and operator.parameters:
+            steps.append(Compute(operator, items, Phase.WEIGHT))
+        return steps
+
+
+def _recomputed(compiled: Compiled, module: Module) -> Compiled:
+    """``compiled``, with its forward pass repeated before the backward pass."""
+    again = tuple(replace(step, phase=Phase.RECOMPUTE) for step in compiled.forward)
+    inputs = {key: size for key, size in compiled.saved.items() if key[0] in module.inputs}
+    kept = sum(inputs.values())
+    return replace(
+        compiled,
+        backward=again + compiled.backward,
+        saved=inputs,
+        transient_bytes=compiled.transient_bytes + compiled.saved_bytes - kept,
+    )

@@ -1,0 +1,207 @@
+"""The program of a job: blocks on stages, stages on pipeline ranks, and their actions in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.compile.module import Compiled, Compiler
+from byteprophet.simulate.compile.schedules import Action, actions_of
+from byteprophet.simulate.compile.steps import Phase, Step
+from byteprophet.simulate.compile.transform import transform
+from byteprophet.simulate.models.module import Call, Model
+from byteprophet.simulate.operation.layout import Layout
+from byteprophet.simulate.tree.scope import Scope
+from byteprophet.simulate.tree.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Block:
+    """A child of the model's root on one rank."""
+
+    path: str
+    compiled: Compiled
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Consecutive blocks.
+
+    Attributes:
+        blocks: the blocks.
+        received_bytes: what each rank receives from the previous stage per micro-batch, and returns
+            the gradient of.
+        saved_bytes: activations of a micro-batch that are kept for the backward pass.
+        gathered_bytes: what tensor-parallel ranks then make of their parts; 0: they have all of it.
+        last: collectives after the last block, which complete the model's outputs.
+    """
+
+    blocks: tuple[Block, ...]
+    received_bytes: int
+    saved_bytes: int
+    gathered_bytes: int = 0
+    last: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a job does in one iteration.
+
+    Attributes:
+        model: the model, with the samples of one micro-batch.
+        strategy: the strategy.
+        stages: the stages; stage ``s`` runs on pipeline rank ``s % pp``.
+        actions: the actions of each pipeline rank, in order.
+    """
+
+    model: Model
+    strategy: Strategy
+    stages: tuple[Stage, ...]
+    actions: tuple[tuple[Action, ...], ...]
+
+
+def compile_program(model: Model, strategy: Strategy) -> Program:
+    """Compile a model under a strategy.
+
+    Raises:
+        UserError: the strategy does not fit the model; the text names the node's path.
+    """
+    mesh = strategy.mesh
+    compiler = Compiler(strategy)
+    root = Scope.root(strategy)
+    compiler.matched |= root.matched
+    layouts = {name: _input_layout(root) for name in model.root.inputs}
+    local_bytes = dict.fromkeys(model.root.inputs, 0)
+    blocks: list[Block] = []
+    asked: list[int | None] = []
+    last: tuple[Step, ...] = ()
+    for call in model.blocks:
+        scope = compiler.scope(root, call.name)
+        inputs = [layouts[name] for name in call.inputs]
+        compiled = compiler.compile(call.module, scope, inputs)
+        blocks.append(Block(call.name, compiled))
+        asked.append(scope.stage)
+        for name, value in zip(call.outputs, compiled.outputs, strict=True):
+            layouts[name], local_bytes[name] = value.layout, value.local_bytes
+            if name in model.root.outputs:
+                whole = Layout(value.layout.split)
+                last += transform(value.layout, whole, value.whole_bytes, mesh, Phase.FORWARD)
+    for number, rule in enumerate(strategy.rules):
+        if number not in compiler.matched:
+            raise UserError(f"strategy: {rule.pattern}: model {model.name} has no such node")
+    of_block = _stages_of(model, strategy.stages, asked)
+    stages = []
+    for stage in range(strategy.stages):
+        here = [at for at, its in enumerate(of_block) if its == stage]
+        ends = last if stage == strategy.stages - 1 else ()
+        crossing = _crossing(model.blocks, here[0])
+        size = sum(local_bytes[name] for name in crossing)
+        alike = all(layouts[name].where("tp") is None for name in crossing)
+        parts = mesh.tp if strategy.scatter_gather and alike else 1
+        gathered = size if parts > 1 else 0
+        saved: dict[tuple[str, Layout], int] = {}
+        for at in here:
+            saved |= _saved_by(model.blocks[at], blocks[at].compiled)
+        kept = sum(saved.values())
+        stages.append(Stage(tuple(blocks[at] for at in here), size // parts, kept, gathered, ends))
+    actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
+    return Program(model, strategy, tuple(stages), actions)
+
+
+def _crossing(blocks: Sequence[Call], first: int) -> list[str]:
+    """The tensors that blocks before ``first`` make, and that it or later ones read."""
+    made = {name for call in blocks[:first] for name in call.outputs}
+    read = dict.fromkeys(name for call in blocks[first:] for name in call.inputs)
+    return [name for name in read if name in made]
+
+
+def _saved_by(call: Call, compiled: Compiled) -> dict[tuple[str, Layout], int]:
+    """What a block keeps, by names that are unique in the model."""
+    names = dict(zip(call.module.inputs, call.inputs, strict=True))
+    names |= dict(zip(call.module.outputs, call.outputs, strict=True))
+    return {
+        (names.get(tensor, f"{call.name}.{tensor}"), layout): size
+        for (tensor, layout), size in compiled.saved.items()
+    }
+
+
+def _input_layout(root: Scope) -> Layout:
+    """The layout of the model's inputs: every rank reads the part that it needs."""
+    dims = ("batch", "sequence")
+    split: dict[str, tuple[str, ...]] = dict.fromkeys(dims, ())
+    for axis, wanted in root.splits:
+        for dim in dims:
+            if dim in wanted and axis != "tp":
+                split[dim] = (*split[dim], axis)
+                break
+    return Layout(tuple(split[dim] for dim in dims))
+
+
+def _stages_of(model: Model, stages: int, asked: Sequence[int | None]) -> list[int]:
+    """The stage of each block: as rules say, or else as even as possible.
+
+    The layers, which are blocks of one module, are divided evenly. If that leaves a remainder, the
+    middle stages have one layer more. What is before and after the layers goes to their neighbours.
+    A model with fewer layers than stages is divided by FLOPs.
+    """
+    blocks = model.blocks
+    if any(stage is not None for stage in asked):
+        return _asked_stages(model, stages, asked)
+    counts = Counter(id(call.module) for call in blocks)
+    layer = max(counts, key=lambda module: counts[module])
+    layers = counts[layer]
+    if layers < stages <= len(blocks):
+        return _balanced(blocks, stages)
+    if layers < stages:
+        raise UserError(
+            f"strategy: {stages} pipeline stages, but model {model.name} has only {layers} layers"
+        )
+    least, extra = divmod(layers, stages)
+    first = (stages - extra + 1) // 2
+    sizes = [least + (first <= stage < first + extra) for stage in range(stages)]
+    of_layer = [stage for stage, size in enumerate(sizes) for _ in range(size)]
+    of_block: list[int] = []
+    seen = 0
+    for call in blocks:
+        seen += id(call.module) == layer
+        of_block.append(of_layer[max(0, seen - 1)])
+    return of_block
+
+
+def _balanced(blocks: Sequence[Call], stages: int) -> list[int]:
+    """The stage of each block: the next one begins when a stage has its share of the FLOPs."""
+    work = [sum(one.flops for _, one in call.module.operators()) for call in blocks]
+    of_block: list[int] = []
+    done, stage = 0, 0
+    for at, own in enumerate(work):
+        left = len(blocks) - at
+        if (
+            stage < stages - 1
+            and at > 0
+            and ((done + own / 2) * stages >= (stage + 1) * sum(work) or left <= stages - 1 - stage)
+        ):
+            stage += 1
+        of_block.append(stage)
+        done += own
+    return of_block
+
+
+def _asked_stages(model: Model, stages: int, asked: Sequence[int | None]) -> list[int]:
+    of_block: list[int] = []
+    for call, stage in zip(model.blocks, asked, strict=True):
+        before = of_block[-1] if of_block else 0
+        here = before if stage is None else stage
+        if not before <= here <= before + 1 or here >= stages:
+            raise UserError(
+                f"strategy: {call.name}: stage {here} after stage {before} of {stages}: stages "
+                "must ascend without a gap"
+            )
+        of_block.append(here)
+    if of_block[0] != 0 or of_block[-1] != stages - 1:
+        raise UserError(
+            f"strategy: {model.blocks[-1].name}: the last block is on stage {of_block[-1]}, but "
+            f"there are {stages} stages"
+        )
+    return of_block

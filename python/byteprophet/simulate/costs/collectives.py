@@ -1,0 +1,138 @@
+"""The time of collectives: which link limits them, the bytes that cross it, and the latency.
+
+A ring over ``n`` ranks moves ``(n - 1) / n`` of the tensor through each rank for a reduce-scatter
+or all-gather, and twice that for an all-reduce. Reading and writing a rank's own part takes a part
+of a step more (``own_step``). If ``m`` ranks of the group share a node, an
+``m``-th of that crosses each rank's part of the node's adapters, because NCCL makes a ring per
+adapter. Ranks of other groups in the node do the same at the same time, so each rank has only its
+own part of them. Between many nodes, an all-reduce may be a tree, which takes fewer steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import ceil, log2
+
+from byteprophet.simulate.clusters.description import Cluster
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind
+from byteprophet.simulate.costs.link_rings import ring_count
+from byteprophet.simulate.operation.mesh import Mesh
+
+_PASSES = {
+    CollectiveKind.ALL_REDUCE: 2,
+    CollectiveKind.ALL_GATHER: 1,
+    CollectiveKind.REDUCE_SCATTER: 1,
+    CollectiveKind.ALL_TO_ALL: 1,
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Where the ranks of a group are: ``local`` of them in each of ``nodes`` nodes.
+
+    ``gpus``: those in the first node, for each group in that node; empty: one group, from GPU 0.
+    """
+
+    local: int
+    nodes: int
+    gpus: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return self.local * self.nodes
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A collective as a flow on one rank's links.
+
+    Attributes:
+        between_nodes: whether the network limits it, or else the links in the node.
+        size_bytes: the bytes that cross that link, one direction.
+        latency_ns: the time besides.
+    """
+
+    between_nodes: bool
+    size_bytes: float
+    latency_ns: float
+
+
+class CollectiveCosts:
+    """The time of collectives of a mesh whose rank 0 is GPU 0 of the first node."""
+
+    def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
+        self._cluster = cluster
+        self._mesh = mesh
+        self._groups: dict[tuple[str, ...], Group] = {}
+        node, network = cluster.node, cluster.network
+        self.node_bytes_per_ns = node.gpu_bytes_per_s * node.efficiency / 1e9
+        self.network_bytes_per_ns = cluster.network_bytes_per_s * network.efficiency / 1e9
+
+    def group(self, axes: tuple[str, ...]) -> Group:
+        """The group along these axes."""
+        if axes not in self._groups:
+            per_node = self._cluster.node.gpus
+            of_node = Counter(rank // per_node for rank in self._mesh.group(axes))
+            first = range(min(per_node, self._mesh.ranks))
+            groups = {self._mesh.group(axes, rank) for rank in first}
+            gpus = sorted(tuple(rank for rank in group if rank in first) for group in groups)
+            self._groups[axes] = Group(max(of_node.values()), len(of_node), tuple(gpus))
+        return self._groups[axes]
+
+    def time_ns(self, collective: Collective) -> float:
+        """The time of a collective that has its links for itself."""
+        group = self.group(collective.axes)
+        transfer = self.transfer(collective.kind, group, collective.size_bytes)
+        return transfer.latency_ns + transfer.size_bytes / self.rate(transfer)
+
+    def rate(self, transfer: Transfer) -> float:
+        """The rate of the link that limits a transfer, in bytes per nanosecond."""
+        return self.network_bytes_per_ns if transfer.between_nodes else self.node_bytes_per_ns
+
+    def transfer(self, kind: CollectiveKind, group: Group, size_bytes: float) -> Transfer:
+        """A collective of a group, whose tensor has ``size_bytes``."""
+        node, network = self._cluster.node, self._cluster.network
+        ranks, nodes, passes = group.ranks, group.nodes, _PASSES[kind]
+        if ranks == 1:
+            return Transfer(False, 0.0, 0.0)
+        through = passes * (ranks - 1 + node.own_step) / ranks * size_bytes
+        if kind is CollectiveKind.ALL_TO_ALL:
+            # What stays in the node does not cross the network.
+            outside = (ranks - group.local) / ranks * size_bytes
+            inside = (group.local - 1) / ranks * size_bytes
+        else:
+            outside, inside = (through / group.local if nodes > 1 else 0.0), through
+        inside *= self._slowdown(group) if nodes == 1 else 1.0
+        crosses = outside / self.network_bytes_per_ns > inside / self.node_bytes_per_ns
+        ring_ns = node.base_ns + passes * (
+            (ranks - nodes) * node.step_ns + (nodes > 1) * nodes * network.step_ns
+        )
+        if kind is CollectiveKind.ALL_TO_ALL:
+            ring_ns = node.base_ns + (network.step_ns if nodes > 1 else node.step_ns)
+        latency_ns = ring_ns
+        if kind is CollectiveKind.ALL_REDUCE and nodes > 1:
+            tree_ns = node.base_ns + passes * (
+                (group.local - 1) * node.step_ns + ceil(log2(nodes)) * network.step_ns
+            )
+            latency_ns = min(ring_ns, tree_ns)
+        return Transfer(crosses, outside if crosses else inside, latency_ns)
+
+    def send(self, size_bytes: float, *, between_nodes: bool) -> Transfer:
+        """A message from one rank to another."""
+        node, network = self._cluster.node, self._cluster.network
+        latency_ns = network.step_ns if between_nodes else node.step_ns
+        return Transfer(between_nodes, size_bytes, float(node.base_ns / 2 + latency_ns))
+
+    def _slowdown(self, group: Group) -> float:
+        """How much slower rings over single NVLinks are than a GPU's links together.
+
+        Groups of one node need not be alike; the slowest one counts.
+        """
+        node = self._cluster.node
+        if not node.links:
+            return 1.0
+        groups = group.gpus or (tuple(range(group.local)),)
+        rings = min(ring_count(node.links, gpus) for gpus in groups)
+        return node.gpu_bytes_per_s / (rings * node.link_bytes_per_s)

@@ -1,0 +1,110 @@
+"""The time of an operator on one rank: the larger of its FLOPs and its bytes, each over a rate.
+
+A matrix product is cut into tiles, which the multiprocessors work on in waves. The last wave and
+the tiles at the edges may be partly empty, so small products take longer than their FLOPs say. Of
+several tile sizes, the fastest is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil, prod
+
+from byteprophet.simulate.clusters.description import Gpu
+from byteprophet.simulate.compile.steps import Compute, Phase
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import Access, Kind
+
+_TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.97), (128, 64, 0.85), (64, 64, 0.65))
+"""Rows and columns of tiles, and how fast they are, relative to the largest."""
+_BACKWARD_ATTENTION = 2.5
+"""FLOPs of the backward kernel of fused attention over those of the forward kernel."""
+
+
+class Roofline:
+    """The time of operators on one GPU of a mesh."""
+
+    def __init__(self, gpu: Gpu, mesh: Mesh) -> None:
+        self._gpu = gpu
+        self._mesh = mesh
+        self._bytes_per_ns = gpu.memory_bytes_per_s * gpu.memory_efficiency / 1e9
+        self._flops_per_ns = gpu.flops_per_s * gpu.matmul_efficiency / 1e9
+        self._done: dict[tuple[object, ...], float] = {}
+
+    def time_ns(self, step: Compute) -> float:
+        """The time of a step on the GPU, without waits for the host."""
+        key = (id(step.operator), step.splits, step.phase)
+        if key not in self._done:
+            self._done[key] = self._time_ns(step)
+        return self._done[key]
+
+    def memory_ns(self, size_bytes: float) -> float:
+        """The time of reading and writing ``size_bytes`` in all."""
+        return size_bytes / self._bytes_per_ns
+
+    def _time_ns(self, step: Compute) -> float:
+        operator = step.operator
+        if operator.kind is Kind.VIEW:
+            return 0.0
+        if operator.kind is Kind.MATMUL:
+            return self._product_ns(step)
+        read = self._bytes(step, operator.inputs)
+        written = self._bytes(step, operator.outputs)
+        parameters = self._bytes(step, operator.parameters)
+        backward = step.phase is Phase.BACKWARD
+        if operator.kind is Kind.LOOKUP:
+            # Rows only; backward, the whole gradient is cleared, too.
+            return self.memory_ns(2 * written + (parameters if backward else 0))
+        moved = self.memory_ns((2 if backward else 1) * (read + written + parameters))
+        if operator.kind is Kind.MEMORY:
+            return moved
+        parts = self._mesh.parts(axis for _, axes in step.splits for axis in axes)
+        flops = operator.flops / parts * (0.5 if operator.causal else 1.0)
+        rate = self._gpu.flops_per_s * self._gpu.attention_efficiency / 1e9
+        if operator.kind is Kind.CONVOLUTION:
+            rate = self._flops_per_ns
+            flops *= 2.0 if backward else 1.0
+        elif backward:
+            flops *= _BACKWARD_ATTENTION
+        return max(moved, flops / rate)
+
+    def _product_ns(self, step: Compute) -> float:
+        operator = step.operator
+        splits = dict(step.splits)
+
+        def local(dims: Iterable[str]) -> float:
+            return prod(operator.size[dim] / self._mesh.parts(splits.get(dim, ())) for dim in dims)
+
+        batch, rows, columns, inner = (local(dims) for dims in operator.product)
+        rows *= operator.inputs[0].density
+        right = (operator.parameters or operator.inputs[1:])[:1]
+        moved = self.memory_ns(
+            self._bytes(step, operator.inputs[:1])
+            + self._bytes(step, right)
+            + self._bytes(step, operator.outputs)
+        )
+        if step.phase is Phase.WEIGHT:
+            return max(moved, self._tiles_ns(batch, inner, columns, rows))
+        if step.phase is not Phase.BACKWARD:
+            return max(moved, self._tiles_ns(batch, rows, columns, inner))
+        gradient = max(moved, self._tiles_ns(batch, rows, inner, columns))
+        if operator.parameters:
+            return gradient
+        return gradient + max(moved, self._tiles_ns(batch, inner, columns, rows))
+
+    def _tiles_ns(self, batch: float, rows: float, columns: float, inner: float) -> float:
+        best = float("inf")
+        for height, width, speed in _TILES:
+            tiles = batch * ceil(rows / height) * ceil(columns / width)
+            waves = ceil(tiles / self._gpu.multiprocessors) * self._gpu.multiprocessors
+            flops = 2.0 * waves * height * width * inner
+            best = min(best, flops / (self._flops_per_ns * speed))
+        return best
+
+    def _bytes(self, step: Compute, accesses: Iterable[Access]) -> float:
+        splits = dict(step.splits)
+        total = 0.0
+        for access in accesses:
+            parts = prod(self._mesh.parts(splits.get(dim, ())) for dim in access.dims)
+            total += step.operator.elements(access) * access.element_bytes / parts
+        return total

@@ -1,0 +1,184 @@
+"""What a simulated iteration takes: time by use, and memory per pipeline rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from byteprophet.replay import Replayed
+from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.costs.blocks import BlockCosts, Spent
+from byteprophet.simulate.execute.ranks import RankRecord
+from byteprophet.simulate.execute.tables import Tables
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """The peak memory of each rank of one pipeline rank, in bytes."""
+
+    parameters: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+    transient: int
+    reserved: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return (
+            self.parameters
+            + self.gradients
+            + self.optimizer_state
+            + self.activations
+            + self.transient
+            + self.reserved
+        )
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The result of a simulation.
+
+    Attributes:
+        program: what was simulated.
+        gpus: the number of GPUs.
+        iteration_ns: the time of an iteration.
+        by_use: what it is spent on, averaged over pipeline ranks; adds up to ``iteration_ns``.
+        memory: the peak memory of each pipeline rank.
+        memory_limit_bytes: the memory of a GPU.
+        flops_per_s: the peak of a GPU.
+        operations: the size of the graph.
+    """
+
+    program: Program
+    gpus: int
+    iteration_ns: int
+    by_use: Mapping[Spent, int]
+    memory: tuple[RankMemory, ...]
+    memory_limit_bytes: int
+    flops_per_s: int
+    operations: int
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples of all ranks per second."""
+        strategy = self.program.strategy
+        return strategy.samples * strategy.micro_batches / (self.iteration_ns / 1e9)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of all ranks per second."""
+        return self.samples_per_s * self.program.model.tokens
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation: FLOPs without recomputation over the GPUs' peak."""
+        flops = self.program.model.flops() * self.program.strategy.micro_batches
+        return flops / (self.iteration_ns / 1e9) / (self.flops_per_s * self.gpus)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all ranks have enough memory."""
+        return max(memory.total for memory in self.memory) <= self.memory_limit_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures as plain data."""
+        return {
+            "model": self.program.model.name,
+            "parameters": self.program.model.parameters(),
+            "gpus": self.gpus,
+            "iteration_ns": self.iteration_ns,
+            "tokens_per_s": self.tokens_per_s,
+            "mfu": self.mfu,
+            "by_use_ns": {use.value: time_ns for use, time_ns in self.by_use.items()},
+            "memory_bytes": [{**vars(memory), "total": memory.total} for memory in self.memory],
+            "memory_limit_bytes": self.memory_limit_bytes,
+            "fits": self.fits,
+            "operations": self.operations,
+        }
+
+
+def by_use(replayed: Replayed, ranks: Sequence[RankRecord]) -> dict[Spent, int]:
+    """What the time is spent on, averaged over pipeline ranks. Adds up to the makespan."""
+    sums: dict[Spent, int] = {}
+    for record in ranks:
+        for use, time_ns in _of_rank(replayed, record).items():
+            sums[use] = sums.get(use, 0) + time_ns
+    average = {use: round(time_ns / len(ranks)) for use, time_ns in sums.items()}
+    average[Spent.BUBBLE] = replayed.makespan_ns - sum(
+        time_ns for use, time_ns in average.items() if use is not Spent.BUBBLE
+    )
+    return average
+
+
+def _of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
+    start_ns, end_ns = replayed.start_ns, replayed.end_ns
+    found = dict.fromkeys(Spent, 0)
+    *computed, update = record.computed
+    ended_ns = end_ns[computed]
+    gaps_ns = start_ns[computed] - np.concatenate(([0], ended_ns[:-1]))
+    for at in np.flatnonzero(gaps_ns).tolist():
+        gap_ns = int(gaps_ns[at])
+        waits = record.waits.get(computed[at], [(-1, Spent.BUBBLE)])
+        flow, use = max(waits, key=lambda wait: int(end_ns[wait[0]]))
+        moved_ns = int(end_ns[flow] - start_ns[flow]) if flow >= 0 else 0
+        # A rank that waits for activations waits for its peer first, then for the transfer.
+        waited_ns = min(gap_ns, moved_ns) if use is Spent.SEND else gap_ns
+        found[use] += waited_ns
+        found[Spent.BUBBLE] += gap_ns - waited_ns
+    now_ns = int(ended_ns[-1])
+    for flow, use in sorted(record.synchronised, key=lambda item: int(end_ns[item[0]])):
+        if end_ns[flow] > now_ns:
+            began_ns = max(now_ns, int(start_ns[flow]))
+            found[Spent.BUBBLE] += began_ns - now_ns
+            now_ns = int(end_ns[flow])
+            found[use] += now_ns - began_ns
+    found[Spent.BUBBLE] += int(start_ns[update]) - now_ns
+    now_ns = int(end_ns[update])
+    for flow in record.gathered:
+        found[Spent.ALL_GATHER] += int(end_ns[flow]) - now_ns
+        now_ns = int(end_ns[flow])
+    found[Spent.BUBBLE] += replayed.makespan_ns - now_ns
+    passes = {id(spent): spent for spent in record.spent}
+    for key, count in Counter(map(id, record.spent)).items():
+        for use, time_ns in passes[key].by_use.items():
+            found[use] += time_ns * count
+    return found
+
+
+def memory_of(
+    program: Program, costs: BlockCosts, activations: Sequence[int]
+) -> tuple[RankMemory, ...]:
+    """The peak memory of each pipeline rank. ``activations``: the peak of its memory pool."""
+    tables = Tables(program, costs, folded=True)
+    strategy, precision = program.strategy, tables.precision
+    found = []
+    for pp_rank in range(strategy.mesh.pp):
+        elements = [0.0, 0.0, 0.0]  # of parameters, gradients and optimizer state
+        for axes, count in tables.held(pp_rank).elements:
+            parts = strategy.mesh.parts(axes)
+            for at, least_zero in enumerate((3, 2, 1)):
+                elements[at] += count / parts if strategy.zero >= least_zero else count
+        stages = program.stages[pp_rank :: strategy.mesh.pp]
+        transient = max(
+            block.compiled.transient_bytes for stage in stages for block in stage.blocks
+        )
+        if strategy.zero == 3:  # two units' parameters, and one unit's gradients
+            per_element = 2 * precision.sent_parameter_bytes + precision.sent_gradient_bytes
+            transient += tables.largest_bucket(pp_rank) * per_element
+        found.append(
+            RankMemory(
+                parameters=round(elements[0] * precision.parameter_bytes),
+                gradients=round(elements[1] * precision.gradient_bytes),
+                optimizer_state=round(elements[2] * precision.state_bytes),
+                activations=int(activations[pp_rank]),
+                transient=transient,
+                reserved=costs.cluster.gpu.reserved_bytes,
+            )
+        )
+    return tuple(found)

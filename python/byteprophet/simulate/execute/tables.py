@@ -1,0 +1,140 @@
+"""What the graph of a job needs to know of each stage: times of its parts, and what travels."""
+
+from __future__ import annotations
+
+from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.compile.schedules import Act
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Phase
+from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent, total
+from byteprophet.simulate.costs.collectives import Transfer
+from byteprophet.simulate.execute.gradients import Held, buckets, held, merged, transfers
+from byteprophet.simulate.tree.strategy import PRECISIONS
+
+Pieces = list[tuple[int, list[PassTime]]]
+"""Parts of an action, in order: the bucket, and the times of its operations."""
+Wanted = list[tuple[tuple[str, ...], Transfer]]
+"""Collectives: the mesh axes, and the transfer."""
+
+
+class Tables:
+    """Times and transfers of the stages of a program, each worked out once."""
+
+    def __init__(self, program: Program, costs: BlockCosts, *, folded: bool) -> None:
+        """Prepare the tables. Unfolded, every block is an operation of its own."""
+        self.strategy = program.strategy
+        self.precision = PRECISIONS[program.strategy.precision]
+        self.costs = costs
+        self._folded = folded
+        self._stages = program.stages
+        self._buckets = [buckets(stage.blocks, program.strategy) for stage in program.stages]
+        self._held = [
+            [held((stage.blocks[at] for at in group), program.strategy.mesh) for group in groups]
+            for stage, groups in zip(program.stages, self._buckets, strict=True)
+        ]
+        self.saved_bytes = [stage.saved_bytes for stage in program.stages]
+        self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
+        self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
+
+    def buckets(self, stage: int) -> int:
+        """The number of buckets of a stage."""
+        return len(self._buckets[stage])
+
+    def pieces(self, stage: int, act: Act, *, by_bucket: bool) -> Pieces:
+        """The parts of an action: one per bucket, or one for all."""
+        key = (stage, act, by_bucket)
+        if key not in self._pieces:
+            groups = self._buckets[stage]
+            if not by_bucket:
+                groups = [[at for group in groups for at in group]]
+            pieces: Pieces = []
+            for bucket, group in enumerate(groups):
+                order = group[::-1] if act is Act.FORWARD else group
+                passes = [self._pass(stage, act, at) for at in order]
+                pieces.append((bucket, [total(passes)] if self._folded else passes))
+            self._pieces[key] = pieces[::-1] if act is Act.FORWARD else pieces
+        return self._pieces[key]
+
+    def _pass(self, stage: int, act: Act, at: int) -> PassTime:
+        blocks = self._stages[stage].blocks
+        times = self.costs.time(blocks[at].compiled)
+        if act is Act.FORWARD:
+            ends = self._stages[stage].last if at == len(blocks) - 1 else ()
+            return total([times.forward, self.costs.steps(ends)]) if ends else times.forward
+        if act is Act.WEIGHT:
+            return times.weight
+        if self.strategy.schedule == "zb1p":
+            return times.backward
+        return total([times.backward, times.weight])
+
+    @property
+    def reduction(self) -> CollectiveKind:
+        """What is done with gradients."""
+        sharded = self.strategy.zero > 0
+        return CollectiveKind.REDUCE_SCATTER if sharded else CollectiveKind.ALL_REDUCE
+
+    def wanted(self, stage: int, bucket: int, kind: CollectiveKind) -> Wanted:
+        """The collectives of a bucket's gradients, or (all-gather) parameters."""
+        key = (stage, bucket, kind)
+        if key not in self._wanted:
+            self._wanted[key] = self._transfers(kind, self._held[stage][bucket])
+        return self._wanted[key]
+
+    def gathered_late(self, pp_rank: int) -> Wanted:
+        """The collectives of all parameters of a pipeline rank."""
+        return self._transfers(CollectiveKind.ALL_GATHER, self.held(pp_rank))
+
+    def _transfers(self, kind: CollectiveKind, whose: Held) -> Wanted:
+        gathers = kind is CollectiveKind.ALL_GATHER
+        precision = self.precision
+        size = precision.sent_parameter_bytes if gathers else precision.sent_gradient_bytes
+        return transfers(kind, whose, size, self.costs.collectives)
+
+    def held(self, pp_rank: int) -> Held:
+        """All parameters of a pipeline rank."""
+        stages = range(pp_rank, len(self._held), self.strategy.mesh.pp)
+        return merged(one for stage in stages for one in self._held[stage])
+
+    def largest_bucket(self, pp_rank: int) -> int:
+        """The elements of the largest bucket of a pipeline rank."""
+        stages = range(pp_rank, len(self._held), self.strategy.mesh.pp)
+        return max(one.total for stage in stages for one in self._held[stage])
+
+    def optimizer_time(self, pp_rank: int) -> PassTime:
+        """Reads gradients and state, and writes state and parameters.
+
+        Before, gradients of parameters that tensor-parallel ranks share are summed.
+        """
+        whose = self.held(pp_rank)
+        precision, strategy = self.precision, self.strategy
+        per_element = (
+            precision.gradient_bytes + 2 * precision.state_bytes + precision.parameter_bytes
+        )
+        elements = sum(
+            count / (strategy.mesh.parts(axes) if strategy.zero else 1)
+            for axes, count in whose.elements
+        )
+        by_use = {Spent.OPTIMIZER: round(self.costs.roofline.memory_ns(elements * per_element))}
+        if whose.tensor_elements:
+            costs = self.costs.collectives
+            size = whose.tensor_elements * precision.sent_gradient_bytes
+            transfer = costs.transfer(CollectiveKind.ALL_REDUCE, costs.group(("tp",)), size)
+            alone_ns = transfer.latency_ns + transfer.size_bytes / costs.rate(transfer)
+            by_use[Spent.ALL_REDUCE] = round(alone_ns)
+        return PassTime(sum(by_use.values()), by_use)
+
+    def gathering_ns(self, size_bytes: int) -> int:
+        """The time in which tensor-parallel ranks gather activations that came in parts."""
+        if not size_bytes:
+            return 0
+        gather = Collective(CollectiveKind.ALL_GATHER, ("tp",), size_bytes, Phase.FORWARD)
+        return round(self.costs.collectives.time_ns(gather))
+
+    def tied_bytes(self) -> int:
+        """The gradients of parameters that the last pipeline rank shares with the first."""
+        elements = sum(
+            one.elements
+            for block in self._stages[-1].blocks
+            for one in block.compiled.parameters
+            if one.tied
+        )
+        return elements * self.precision.sent_gradient_bytes

@@ -1,0 +1,35 @@
+"""A model by what a user calls it: a name, a description, a file, or a function of their own."""
+
+from __future__ import annotations
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import is_there
+from byteprophet.simulate.models.catalogue import FAMILIES, find_model
+from byteprophet.simulate.models.module import Model
+from byteprophet.simulate.models.transformer import build
+
+VISION = {name: f"byteprophet.simulate.models.vision:{name}" for name in ("resnet50", "vgg19")}
+"""Models of images, which are traced as a user's own are."""
+
+
+def load_model(text: str, samples: int, sequence: int | None = None) -> Model:
+    """The model ``text``, with ``samples`` per micro-batch over all data-parallel ranks.
+
+    Args:
+        text: what ``find_model`` takes, or ``module:function``, where the function takes a batch
+            size and returns a ``torch.nn.Module`` and its inputs.
+        samples: the samples.
+        sequence: tokens per sample, if another number than the model's own is wanted.
+
+    Raises:
+        UserError: there is no such model, or it cannot be traced.
+    """
+    name, text = text, VISION.get(text, text)
+    family, colon, _ = text.partition(":")
+    if not colon or family in FAMILIES or is_there(text):
+        return build(*find_model(text), samples, sequence)
+    from byteprophet.simulate.models.traced import import_make, trace  # imports torch
+
+    if sequence is not None:
+        raise UserError(f"model {text}: --sequence has no effect; its function makes its inputs")
+    return trace(name, import_make(text), samples)

@@ -1,0 +1,179 @@
+"""A user's own PyTorch model as a tree of operators, traced by ``torch.export`` on the meta device.
+
+The model is traced with two batch sizes, to see which tensors grow with the batch. Each tensor has
+then the dimensions batch, rows and columns: columns are its last axis, rows all others. So the
+batch of any operator can be split. Linear layers have the dimensions inner and columns, and can be
+split along both, as elementwise operators can along columns.
+
+No parameter gets memory, and nothing is computed. The FLOPs of the operators are compared with what
+PyTorch counts, so that an operator that is not known is refused instead of forgotten.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.models.module import Call, Model, Module
+from byteprophet.simulate.models.traced_operators import Node, Tensor, operator_of
+from byteprophet.simulate.models.traced_tree import Row, tree_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Make = Callable[[int], "tuple[nn.Module, tuple[Any, ...]]"]
+"""A user's function: for a batch size, the module and its inputs."""
+_BATCHES = (2, 3)
+
+
+def import_make(text: str) -> Make:
+    """The function that ``text`` names as ``module:function``.
+
+    Raises:
+        UserError: there is none, or its module cannot be imported.
+    """
+    name, _, function = text.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(name), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"model {text}: cannot be imported: {error}") from None
+    if not callable(found):
+        raise UserError(f"model {text}: is no function of a batch size")
+    return found  # type: ignore[no-any-return]
+
+
+def trace(name: str, make: Make, samples: int) -> Model:
+    """The model that ``make`` makes, with ``samples`` per micro-batch.
+
+    Raises:
+        UserError: it cannot be traced; the text says why.
+    """
+    few, more = (_nodes(*_exported(name, make, batch)) for batch in _BATCHES)
+    if [node.target for node in few] != [node.target for node in more]:
+        raise UserError(f"model {name}: other operators run for other batch sizes")
+    nodes = [_with_batch(name, one, two) for one, two in zip(few, more, strict=True)]
+    _check_flops(name, make, nodes)
+    inputs, outputs, body = tree_of(
+        _operators(nodes, samples),
+        final={name for node in nodes if node.is_output for name in node.output_names},
+    )
+    calls = tuple(
+        part
+        if isinstance(part, Call)
+        else Call(
+            part.name,
+            Module(
+                (part,),
+                tuple(one.tensor for one in part.inputs),
+                tuple(one.tensor for one in part.outputs),
+            ),
+            tuple(one.tensor for one in part.inputs),
+            tuple(one.tensor for one in part.outputs),
+        )
+        for part in body
+    )
+    return Model(name, Module(calls, inputs, outputs), samples, 1)
+
+
+def _check_flops(name: str, make: Make, nodes: Sequence[Node]) -> None:
+    """Refuse the model if its operators' FLOPs are not those that PyTorch counts."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        module, inputs = make(_BATCHES[0])
+        module(*inputs)
+    ours = sum(operator.flops for _, operator in _operators(nodes, _BATCHES[0]))
+    counted = counter.get_total_flops()
+    if ours != counted:
+        raise UserError(
+            f"model {name}: PyTorch counts {counted:,} FLOPs for a batch of {_BATCHES[0]}, but the "
+            f"operators that are known have {ours:,}; use linear layers, convolutions, matmul and "
+            "scaled_dot_product_attention"
+        )
+
+
+def _exported(name: str, make: Make, batch: int) -> tuple[Any, Mapping[str, str], set[str]]:
+    """The graph of a forward pass, parameters and buffers by placeholder, and which are trained."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            module, inputs = make(batch)
+        program = torch.export.export(module, tuple(inputs))
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever the user's code raises
+        line = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"model {name}: cannot be traced: {line[0]}") from None
+    signature = program.graph_signature
+    parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    return program.graph, parameters, set(signature.inputs_to_parameters)
+
+
+def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list[Node]:
+    """The calls of a graph, with views resolved to what they view."""
+    import torch
+
+    found: list[Node] = []
+    tensors: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder":
+            if isinstance(value, torch.Tensor):
+                kind = "parameter" if node.name in trained else ""
+                kind = kind or ("buffer" if node.name in parameters else "input")
+                tensors[node.name] = Tensor.of(parameters.get(node.name, node.name), value, kind)
+        elif node.op == "call_function":
+            found += Node.of(node, tensors)
+        elif node.op == "output":
+            returned = [arg.name for arg in node.all_input_nodes]
+            names = {tensors[one].name for one in returned if one in tensors}
+            for made in found:
+                made.is_output = bool(names & set(made.output_names))
+    return found
+
+
+def _operators(nodes: Sequence[Node], samples: int) -> list[Row]:
+    """The operators, with the modules around them; parameters that were seen before are tied."""
+    rows: list[Row] = []
+    owners: dict[str, str] = {}
+    for node in nodes:
+        operator = operator_of(node, samples)
+        if operator is None:
+            continue
+        names = [parameter.name for parameter in node.parameters]
+        path = ".".join((*node.modules[-1:], operator.name))
+        if names and all(name in owners for name in names):
+            operator = replace(operator, tied=owners[names[0]])
+        for name in names:
+            owners.setdefault(name, path)
+        rows.append((node.modules, operator))
+    return rows
+
+
+def _with_batch(name: str, few: Node, more: Node) -> Node:
+    """``few``, whose tensors know how they grow with the batch."""
+    for one, two in zip(_tensors(few), _tensors(more), strict=True):
+        grown = two.elements - one.elements
+        if grown and one.elements != _BATCHES[0] * grown:
+            raise UserError(
+                f"model {name}: {few.target}: a tensor of {one.elements} elements for a batch of "
+                f"{_BATCHES[0]} has {two.elements} for a batch of {_BATCHES[1]}: must be in "
+                "proportion"
+            )
+        one.per_sample = grown
+        one.columns_grow = bool(one.shape) and one.shape[-1:] != two.shape[-1:]
+    return few
+
+
+def _tensors(node: Node) -> Sequence[Tensor]:
+    return [*node.inputs, *node.outputs]

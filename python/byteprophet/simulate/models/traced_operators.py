@@ -1,0 +1,229 @@
+"""Turns calls of an exported PyTorch graph into operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from byteprophet.simulate.operation.operator import Access, Kind, Operator
+
+_SAME_MEMORY = """
+alias chunk clone contiguous detach expand flatten getitem narrow permute reshape select slice split
+split_with_sizes squeeze t transpose unbind unflatten unsqueeze view _unsafe_view
+"""
+_VIEWS = frozenset(_SAME_MEMORY.split())
+_ELEMENTWISE = frozenset(
+    ["add", "sub", "mul", "div", "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "dropout", "pow"]
+)
+_SAVE_NOTHING = frozenset(["add", "sub", "cat", "mean", "sum", "dropout", "adaptive_avg_pool2d"])
+_SAVE_OUTPUT = frozenset(["relu", "softmax", "sigmoid", "tanh", "exp", "log_softmax"])
+_KEEP_BESIDES = {"dropout": 1, "max_pool2d": 8}
+"""Bytes per element of the output that are kept besides: masks, and indices."""
+_CAUSAL = 5
+"""The place of ``is_causal`` among the arguments of scaled_dot_product_attention."""
+_CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d", "convolution"])
+_PRODUCTS = frozenset(["matmul", "bmm", "mm"])
+
+
+@dataclass
+class Tensor:
+    """A tensor of the graph. ``kind``: parameter, buffer, input, or made by a call (empty)."""
+
+    name: str
+    shape: tuple[int, ...]
+    element_bytes: int
+    kind: str = ""
+    differentiable: bool = True
+    per_sample: int = 0
+    columns_grow: bool = False
+
+    @staticmethod
+    def of(name: str, value: Any, kind: str = "") -> Tensor:
+        """The description of a fake tensor. Floating-point numbers are taken to have 16 bits."""
+        floating = value.dtype.is_floating_point
+        size = 2 if floating else value.dtype.itemsize
+        return Tensor(name, tuple(value.shape), size, kind, floating and kind in ("", "parameter"))
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def columns(self) -> int:
+        """The size of the last axis, unless it grows with the batch."""
+        return 1 if self.columns_grow or not self.shape else self.shape[-1]
+
+    @property
+    def rows(self) -> int:
+        """The product of all other axes, of one sample if the tensor grows with the batch."""
+        return max(1, (self.per_sample or self.elements) // self.columns)
+
+
+@dataclass
+class Node:
+    """A call. ``modules``: the paths of the modules around it, from the outermost one."""
+
+    target: str
+    modules: tuple[str, ...]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    causal: bool = False
+    is_output: bool = False
+    parameters: list[Tensor] = field(default_factory=list)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of its outputs."""
+        return [tensor.name for tensor in self.outputs]
+
+    @staticmethod
+    def of(node: Any, tensors: dict[str, Tensor]) -> list[Node]:
+        """The call of an FX node; none if it is a view of the same elements."""
+        import torch
+
+        value = node.meta.get("val")
+        values = value if isinstance(value, (tuple, list)) else [value]
+        target = getattr(node.target, "_opname", getattr(node.target, "__name__", str(node.target)))
+        target = target.rstrip("_")
+        given = [tensors[arg.name] for arg in node.all_input_nodes if arg.name in tensors]
+        if target == "getitem":
+            given = [tensors[_output_name(node.args[0].name, node.args[1])]]
+        if isinstance(value, torch.Tensor) and target in _VIEWS and given:
+            viewed = given[0]
+            if value.numel() == viewed.elements:
+                seen = Tensor.of(viewed.name, value, viewed.kind)
+                seen.differentiable = viewed.differentiable
+                tensors[node.name] = seen
+                return []
+        made = [
+            Tensor.of(_output_name(node.name, at), one)
+            for at, one in enumerate(values)
+            if isinstance(one, torch.Tensor)
+        ]
+        if not made:
+            return []
+        tensors.update({tensor.name: tensor for tensor in made})
+        stack = node.meta.get("nn_module_stack") or {}
+        paths = tuple(path for path, _ in stack.values() if path)
+        return [
+            Node(
+                target,
+                paths,
+                [tensor for tensor in given if tensor.kind not in ("parameter", "buffer")],
+                made,
+                bool(node.kwargs.get("is_causal", len(node.args) > _CAUSAL and node.args[_CAUSAL])),
+                parameters=[tensor for tensor in given if tensor.kind == "parameter"],
+            )
+        ]
+
+
+def _output_name(node: str, at: int) -> str:
+    """The name of an output of a node."""
+    return f"{node}.{at}" if at else node
+
+
+def operator_of(node: Node, samples: int) -> Operator | None:
+    """The operator of a call; None if it reads no activation and makes none that grows."""
+    if not node.inputs and not node.parameters:
+        return None
+    dims = _Dims(samples)
+    if node.target == "linear" and node.parameters and node.inputs:
+        return _linear(node, dims)
+    outputs = [dims.access(tensor) for tensor in node.outputs]
+    inputs = [dims.access(tensor) for tensor in node.inputs]
+    parameters = [
+        Access(f"parameter{at}", (dims.named(f"parameter{at}", tensor.elements),))
+        for at, tensor in enumerate(node.parameters)
+    ]
+    kind, flops = _work(node, samples)
+    whole = () if node.target in _ELEMENTWISE else (name for name in dims.sizes if name != "batch")
+    saved = _saved(node)
+    if node.target in _KEEP_BESIDES:
+        size = _KEEP_BESIDES[node.target]
+        besides = Access(f"{outputs[0].tensor}.kept", outputs[0].dims, size, differentiable=False)
+        outputs.append(besides)
+        saved = (*saved, besides.tensor)
+    return Operator(
+        name=node.target,
+        kind=kind,
+        sizes=tuple(dims.sizes.items()),
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        parameters=tuple(parameters),
+        whole=frozenset(whole),
+        flops=flops,
+        backward_flops=2 * flops,
+        saved=saved,
+        causal=node.causal and kind is Kind.ATTENTION,
+    )
+
+
+class _Dims:
+    """Names of dimensions of one operator. Equal sizes have equal names."""
+
+    def __init__(self, samples: int) -> None:
+        self.sizes: dict[str, int] = {"batch": samples}
+
+    def named(self, name: str, size: int) -> str:
+        """A dimension of this name and size; another name if that has another size."""
+        free, number = name, 2
+        while self.sizes.setdefault(free, size) != size:
+            free, number = f"{name}{number}", number + 1
+        return free
+
+    def access(self, tensor: Tensor, columns: str = "columns") -> Access:
+        """The tensor with the dimensions batch (if it grows), rows and columns."""
+        own = (self.named("rows", tensor.rows), self.named(columns, tensor.columns))
+        dims = ("batch", *own) if tensor.per_sample else own
+        return Access(tensor.name, dims, tensor.element_bytes, differentiable=tensor.differentiable)
+
+
+def _linear(node: Node, dims: _Dims) -> Operator:
+    source, output, weight = node.inputs[0], node.outputs[0], node.parameters[0]
+    made = dims.access(output)
+    read = dims.access(source, "inner")
+    parameters = [Access("weight", ("columns", read.dims[-1]))]
+    parameters += [Access("bias", ("columns",)) for _ in node.parameters[1:]]
+    rows = output.rows * (dims.sizes["batch"] if output.per_sample else 1)
+    flops = 2 * rows * weight.elements
+    return Operator(
+        name="linear",
+        kind=Kind.MATMUL,
+        sizes=tuple(dims.sizes.items()),
+        inputs=(read,),
+        outputs=(made,),
+        parameters=tuple(parameters),
+        flops=flops,
+        backward_flops=2 * flops,
+        saved=(source.name,),
+    )
+
+
+def _work(node: Node, samples: int) -> tuple[Kind, int]:
+    """The kind of an operator, and the FLOPs of its forward pass."""
+    output = node.outputs[0]
+    made = output.per_sample * samples or output.elements
+    if node.target in _CONVOLUTIONS and node.parameters:
+        weight = node.parameters[0]
+        return Kind.CONVOLUTION, 2 * made * prod(weight.shape[1:])
+    if node.target in _PRODUCTS:
+        return Kind.CONVOLUTION, 2 * made * node.inputs[0].shape[-1]
+    if node.target == "scaled_dot_product_attention":
+        return Kind.ATTENTION, 4 * made * node.inputs[1].shape[-2]
+    if node.target == "embedding":
+        return Kind.LOOKUP, 0
+    return (Kind.VIEW if node.target in _VIEWS else Kind.MEMORY), 0
+
+
+def _saved(node: Node) -> tuple[str, ...]:
+    """The names of the activations that autograd keeps for the backward pass."""
+    inputs = tuple(tensor.name for tensor in node.inputs)
+    if node.target in _VIEWS or node.target in _SAVE_NOTHING:
+        return ()
+    if node.target in _SAVE_OUTPUT:
+        return (node.outputs[0].name,)
+    if node.target == "scaled_dot_product_attention":
+        return (*inputs[:3], node.outputs[0].name)
+    return inputs

@@ -1,0 +1,160 @@
+"""The branches of a transformer layer: attention, MLP, and experts."""
+
+from __future__ import annotations
+
+from byteprophet.simulate.models.layers import HIDDEN, Layers
+from byteprophet.simulate.models.module import Call, Module
+from byteprophet.simulate.models.transformer_config import TransformerConfig
+from byteprophet.simulate.operation.operator import Access, Kind, Operator
+
+_QUERY = ("batch", "sequence", "heads", "queries", "width")
+_KEYS = ("batch", "keys", "heads", "width")
+_SCORES = ("batch", "heads", "queries", "sequence", "keys")
+_INNER = ("batch", "sequence", "inner")
+
+
+def attention(config: TransformerConfig, make: Layers) -> Module:
+    """Attention, from the normalised hidden state to a branch of it."""
+    fused = ("batch", "sequence", "heads", "per_head")
+    weight = ("heads", "per_head", "hidden")
+    body: list[Operator | Call] = [
+        make.linear(
+            "qkv",
+            Access("normed", HIDDEN),
+            Access("qkv", fused),
+            weight,
+            bias=weight[:2] if config.bias else (),
+        )
+    ]
+    qkv = "qkv"
+    if not config.positions and config.causal:
+        body.append(make.memory("rotary", [Access(qkv, fused)], [Access("turned", fused)]))
+        qkv = "turned"
+    keys = ("batch", "sequence", "heads", "width")
+    body.append(
+        make.memory(
+            "split",
+            [Access(qkv, fused)],
+            [Access("query", _QUERY), Access("key", keys), Access("value", keys)],
+            whole=("per_head", "width"),
+            kind=Kind.VIEW,
+        )
+    )
+    core = Module(tuple(_core(config, make)), ("query", "key", "value"), ("context",))
+    body.append(Call("core", core, core.inputs, core.outputs))
+    output = ("hidden", "heads", "queries", "width")
+    body.append(
+        make.linear("output", Access("context", _QUERY), Access("attended", HIDDEN), output)
+    )
+    return Module(tuple(body), ("normed",), ("attended",))
+
+
+def _core(config: TransformerConfig, make: Layers) -> list[Operator]:
+    query, context = Access("query", _QUERY), Access("context", _QUERY)
+    key, value = Access("key", _KEYS), Access("value", _KEYS)
+    if config.fused_attention:
+        return [make.attention("fused", query, key, value, context, causal=config.causal)]
+    body = [
+        make.product("scores", [query, key], Access("scores", _SCORES), whole=["width"]),
+        make.memory(
+            "softmax",
+            [Access("scores", _SCORES)],
+            [Access("weights", _SCORES)],
+            whole=["keys"],
+            saves=["weights"],
+        ),
+    ]
+    weights = "weights"
+    if config.dropout:
+        weights = "dropped"
+        body.append(
+            make.memory(
+                "dropout",
+                [Access("weights", _SCORES)],
+                [
+                    Access("dropped", _SCORES),
+                    Access("dropped_mask", _SCORES, 1, differentiable=False),
+                ],
+                saves=["dropped_mask"],
+            )
+        )
+    body.append(make.product("mix", [Access(weights, _SCORES), value], context, whole=["keys"]))
+    return body
+
+
+def mlp(config: TransformerConfig, make: Layers) -> Module:
+    """An MLP, with a gate if the configuration has one."""
+    weight: tuple[str, ...] = ("inner", "hidden")
+    wide: tuple[str, ...] = _INNER
+    if config.gated:
+        weight, wide = ("gates", "inner", "hidden"), ("batch", "sequence", "gates", "inner")
+    bias = weight[:-1] if config.bias else ()
+    return Module(
+        (
+            make.linear("up", Access("normed", HIDDEN), Access("wide", wide), weight, bias=bias),
+            make.memory(
+                "activation",
+                [Access("wide", wide)],
+                [Access("active", _INNER)],
+                whole=["gates"],
+                saves=["wide"],
+            ),
+            make.linear(
+                "down", Access("active", _INNER), Access("out", HIDDEN), ("hidden", "inner")
+            ),
+        ),
+        ("normed",),
+        ("out",),
+    )
+
+
+def experts(config: TransformerConfig, make: Layers) -> Module:
+    """Router, exchange of tokens, experts, exchange back. Tokens are spread evenly."""
+    density = config.active_experts / config.experts
+    sent = ("slots", "batch", "sequence", "hidden")
+    at = ("experts", *HIDDEN)
+    gates = Access("gates", ("batch", "sequence", "slots"), 4)
+    gate_dims = ("gates",) if config.gated else ()
+    wide = ("experts", "batch", "sequence", *gate_dims, "inner")
+    active = Access("active", ("experts", *_INNER), density=density)
+    return Module(
+        (
+            make.linear(
+                "router", Access("normed", HIDDEN), gates, ("slots", "hidden"), whole=["slots"]
+            ),
+            make.memory(
+                "dispatch",
+                [Access("normed", HIDDEN), gates],
+                [Access("sent", sent, density=density)],
+                whole=["slots"],
+            ),
+            make.linear(
+                "up",
+                Access("sent", at, density=density),
+                Access("wide", wide, density=density),
+                ("experts", *gate_dims, "inner", "hidden"),
+            ),
+            make.memory(
+                "activation",
+                [Access("wide", wide, density=density)],
+                [active],
+                whole=["gates"],
+                saves=["wide"],
+            ),
+            make.linear(
+                "down",
+                active,
+                Access("back", at, density=density),
+                ("experts", "hidden", "inner"),
+            ),
+            make.memory(
+                "combine",
+                [Access("back", sent, density=density), gates],
+                [Access("out", HIDDEN)],
+                whole=["slots"],
+                saves=["back", "gates"],
+            ),
+        ),
+        ("normed",),
+        ("out",),
+    )

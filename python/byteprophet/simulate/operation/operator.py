@@ -1,0 +1,114 @@
+"""An operator as data: its dimensions, the tensors that it reads and writes, and its work.
+
+An operator is written like an einsum. Each dimension has a name and a size, and each tensor lists
+the dimensions of its axes in order. All that the simulator needs follows from this: which dimension
+can be split, what a split makes of each tensor, the shape of a matrix product, and bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from math import prod
+
+
+class Kind(str, Enum):
+    """The kind of an operator, by which its time is estimated."""
+
+    MATMUL = "matmul"
+    ATTENTION = "attention"
+    """Fused attention: the scores are never written to memory."""
+    CONVOLUTION = "convolution"
+    LOOKUP = "lookup"
+    """Reads some rows of its parameter, and adds to the same rows of the gradient."""
+    MEMORY = "memory"
+    """Limited by memory bandwidth: norms, activations, sums, softmax, losses."""
+    VIEW = "view"
+    """Another view of the same memory; it takes no time."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """A tensor as an operator reads or writes it.
+
+    Attributes:
+        tensor: its name, unique in the module for activations and in the operator for parameters.
+        dims: the dimension of each axis, in order.
+        element_bytes: the bytes of an element.
+        density: the part of all elements that exist; less than 1 for tokens sent to experts.
+        differentiable: whether it has a gradient.
+    """
+
+    tensor: str
+    dims: tuple[str, ...]
+    element_bytes: int = 2
+    density: float = 1.0
+    differentiable: bool = True
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the forward pass, with its backward pass.
+
+    Attributes:
+        name: its name in its module.
+        kind: its kind.
+        sizes: the size of each dimension.
+        inputs: the activations that it reads.
+        outputs: the activations that it writes. If a dimension that an output lacks is split, the
+            output is a partial sum.
+        parameters: the parameters that it reads.
+        whole: dimensions that cannot be split.
+        flops: floating-point operations of the forward pass.
+        backward_flops: those of the backward pass, gradients of inputs and parameters together.
+        saved: activations that are kept for the backward pass.
+        tied: the path of an operator whose parameters this one shares; empty if it has its own.
+        causal: attention that computes only the lower half of the scores.
+    """
+
+    name: str
+    kind: Kind
+    sizes: tuple[tuple[str, int], ...]
+    inputs: tuple[Access, ...]
+    outputs: tuple[Access, ...]
+    parameters: tuple[Access, ...] = ()
+    whole: frozenset[str] = field(default_factory=frozenset)
+    flops: int = 0
+    backward_flops: int = 0
+    saved: tuple[str, ...] = ()
+    tied: str = ""
+    causal: bool = False
+
+    @cached_property
+    def size(self) -> dict[str, int]:
+        """The size of each dimension."""
+        return dict(self.sizes)
+
+    def elements(self, access: Access) -> int:
+        """The number of elements of a tensor."""
+        return round(prod(self.size[dim] for dim in access.dims) * access.density)
+
+    @cached_property
+    def parameter_elements(self) -> int:
+        """The number of elements of all parameters."""
+        return sum(self.elements(parameter) for parameter in self.parameters)
+
+    @cached_property
+    def product(self) -> tuple[tuple[str, ...], ...]:
+        """The dimensions of a matrix product: (batch, m, n, k), where (m, k) x (k, n) = (m, n).
+
+        Empty for other operators. The left matrix is the first input. The right matrix is the first
+        parameter, or the second input if there are no parameters.
+        """
+        if self.kind is not Kind.MATMUL:
+            return ()
+        left = set(self.inputs[0].dims)
+        right = set((self.parameters or self.inputs[1:])[0].dims)
+        out = self.outputs[0].dims
+        return (
+            tuple(dim for dim in out if dim in left and dim in right),
+            tuple(dim for dim in out if dim in left and dim not in right),
+            tuple(dim for dim in out if dim not in left),
+            tuple(dim for dim in self.inputs[0].dims if dim in right and dim not in out),
+        )

@@ -1,0 +1,98 @@
+"""A usual combination in one line: ``tp=8 pp=16 dp=8 micro_batches=64``.
+
+What it stands for is written out as rules of the tree, as for any other strategy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.tree.strategy import Rule, Strategy
+
+_TENSOR_PARALLEL = ("heads", "inner", "vocabulary")
+_RECOMPUTE = {"none": (), "attention": ("layers.*.attention.core",), "full": ("layers.*",)}
+HELP = {
+    "tp": "tensor-parallel ranks",
+    "pp": "pipeline ranks",
+    "dp": "data-parallel ranks; default: what the other degrees leave of the GPUs",
+    "cp": "context-parallel ranks, which split the sequence",
+    "ep": "expert-parallel ranks, a part of the data-parallel ones",
+    "sp": "1: sequence parallelism, where tensor parallelism does not apply; default 0",
+    "micro_batches": "micro-batches per iteration; default 1",
+    "micro_batch": "samples of a micro-batch on each data-parallel rank; default 1",
+    "schedule": "gpipe, 1f1b, interleaved or zb1p; default 1f1b",
+    "chunks": "stages per pipeline rank, for the schedule interleaved",
+    "zero": "0 to 3; default 0",
+    "recompute": "none, attention or full; default none",
+    "overlap": "0: gradients are sent after the last backward pass; default 1",
+    "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
+    "precision": "bf16, fp16 or fsdp2; default bf16",
+}
+_TEXTS = ("schedule", "recompute", "precision")
+
+
+def parse_strategy(text: str, gpus: int) -> Strategy:
+    """The strategy that ``text`` describes, on ``gpus`` GPUs.
+
+    Raises:
+        UserError: a key or value is wrong, or the degrees do not fit the number of GPUs.
+    """
+    texts, numbers = _parsed(text)
+    degrees = {axis: numbers.pop(axis, 1) for axis in ("tp", "pp", "cp", "ep")}
+    used = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    replicas = numbers.pop("dp", None) or gpus // used
+    if replicas * used != gpus:
+        raise UserError(
+            f"strategy: tp x pp x cp x dp is {replicas * used}, but there are {gpus} GPUs"
+        )
+    if replicas % degrees["ep"]:
+        raise UserError(
+            f"strategy: ep is {degrees['ep']}: must divide the {replicas} data-parallel ranks"
+        )
+    mesh = Mesh(**degrees, dp=replicas // degrees["ep"])
+    sequence_parallel = numbers.pop("sp", 0)
+    recompute = texts.pop("recompute", "none")
+    if recompute not in _RECOMPUTE:
+        raise UserError(f"strategy: recompute is {recompute!r}: use one of {', '.join(_RECOMPUTE)}")
+    tensor_dims = (*_TENSOR_PARALLEL, "sequence") if sequence_parallel else _TENSOR_PARALLEL
+    root = Rule(
+        "",
+        splits=(
+            ("dp", ("batch",)),
+            ("ep", ("experts", "batch")),
+            ("cp", ("sequence",)),
+            ("tp", tensor_dims),
+        ),
+    )
+    rules = (root, *(Rule(pattern, recompute=True) for pattern in _RECOMPUTE[recompute]))
+    strategy = Strategy(mesh, rules)
+    switches = {
+        "overlap": bool(numbers.pop("overlap", 1)),
+        "scatter_gather": bool(numbers.pop("scatter_gather", 0)),
+    }
+    return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
+
+
+def _parsed(text: str) -> tuple[dict[str, str], dict[str, int]]:
+    texts: dict[str, str] = {}
+    numbers: dict[str, int] = {}
+    for item in text.replace(",", " ").split():
+        key, equals, value = item.partition("=")
+        if not equals or key not in HELP:
+            raise UserError(f"strategy: {item}: expected KEY=VALUE; keys are {', '.join(HELP)}")
+        if key in texts or key in numbers:
+            raise UserError(f"strategy: {key} is given twice")
+        if key in _TEXTS:
+            texts[key] = value
+            continue
+        number = whole_number(value)
+        if number is None:
+            raise UserError(f"strategy: {key} is {value!r}: must be a whole number")
+        numbers[key] = number
+    for key in ("tp", "pp", "cp", "ep", "dp"):
+        if numbers.get(key) == 0:
+            raise UserError(f"strategy: {key} is 0: must be at least 1")
+    return texts, numbers

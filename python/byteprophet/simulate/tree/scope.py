@@ -1,0 +1,106 @@
+"""What holds at a node: the settings inherited from above, and the rules that may match below.
+
+Two nodes with equal scopes are treated alike, so a layer that occurs many times is compiled once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.operation.layout import Splits
+from byteprophet.simulate.operation.mesh import AXES, Mesh
+from byteprophet.simulate.operation.operator import Operator
+from byteprophet.simulate.tree.strategy import Strategy
+
+_Pending = tuple[tuple[int, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The settings of one node. Its path takes no part in comparisons.
+
+    Attributes:
+        splits: for each mesh axis, the dimensions that may be split over it.
+        pending: rules that may match below: their index, and the rest of their pattern.
+        recompute: whether this node is recomputed.
+        stage: the pipeline stage, if a rule sets it.
+        matched: rules that match this node.
+        path: the node's path.
+    """
+
+    splits: tuple[tuple[str, tuple[str, ...]], ...]
+    pending: _Pending
+    recompute: bool = False
+    stage: int | None = field(default=None, compare=False)
+    matched: frozenset[int] = field(default_factory=frozenset, compare=False)
+    path: str = field(default="", compare=False)
+
+    @staticmethod
+    def root(strategy: Strategy) -> Scope:
+        """The scope of the whole model."""
+        pending = tuple(
+            (number, tuple(rule.pattern.split(".")) if rule.pattern else ())
+            for number, rule in enumerate(strategy.rules)
+        )
+        return _settled(strategy, Scope((), pending))
+
+    def child(self, strategy: Strategy, name: str) -> Scope:
+        """The scope of a child, whose name may have several components."""
+        pending = self.pending
+        for component in name.split("."):
+            pending = tuple(
+                (number, rest[1:])
+                for number, rest in pending
+                if rest and fnmatchcase(component, rest[0])
+            )
+        path = f"{self.path}.{name}" if self.path else name
+        return _settled(strategy, Scope(self.splits, pending, path=path, stage=self.stage))
+
+    def splits_of(self, operator: Operator, mesh: Mesh) -> Splits:
+        """The splits of an operator of this scope.
+
+        Raises:
+            UserError: a dimension cannot be split so; the text names the operator's path.
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        for axis, dims in self.splits:
+            here = [dim for dim in dims if dim in operator.size]
+            allowed = [dim for dim in here if dim not in operator.whole]
+            if mesh.sizes[axis] == 1 or not here:
+                continue
+            if not allowed:
+                raise UserError(
+                    f"strategy: {self.path}: {here[0]} cannot be split (over {axis}): the operator "
+                    "needs all of it on each rank"
+                )
+            found[allowed[0]] = (*found.get(allowed[0], ()), axis)
+        for dim, axes in found.items():
+            parts = mesh.parts(axes)
+            if operator.size[dim] % parts:
+                raise UserError(
+                    f"strategy: {self.path}: {dim} has size {operator.size[dim]}, which cannot be "
+                    f"split into {parts} equal parts (over {' x '.join(axes)})"
+                )
+        return found
+
+
+def _settled(strategy: Strategy, scope: Scope) -> Scope:
+    """``scope`` with the settings of all rules that match it."""
+    splits = dict(scope.splits)
+    recompute, stage = False, scope.stage
+    matched = frozenset(number for number, rest in scope.pending if not rest)
+    for number in sorted(matched):
+        rule = strategy.rules[number]
+        splits.update(rule.splits)
+        recompute |= rule.recompute
+        stage = stage if rule.stage is None else rule.stage
+    return Scope(
+        splits=tuple(sorted(splits.items(), key=lambda item: -AXES.index(item[0]))),
+        pending=tuple(item for item in scope.pending if item[1]),
+        recompute=recompute,
+        stage=stage,
+        matched=matched,
+        path=scope.path,
+    )

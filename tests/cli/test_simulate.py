@@ -1,0 +1,108 @@
+"""``byteprophet simulate``, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from byteprophet.cli.main import run_cli
+
+_ANY = ["simulate", "--cluster", "dgx-a100", "--gpus", "8"]
+_GPT = ["simulate", "gpt3-175b", "--cluster", "dgx-a100", "--gpus", "1024", "--strategy"]
+
+
+def test_prints_times_and_memory(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    assert run_cli([*_GPT, "tp=8 pp=16 micro_batches=64", "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    for words in ("iteration time", "model FLOPs utilisation", "pipeline bubble", "Peak memory"):
+        assert words in printed
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert sum(figures["by_use_ns"].values()) == figures["iteration_ns"]
+    assert 0.2 < figures["mfu"] < 0.82
+    assert figures["fits"]
+    assert len(figures["memory_bytes"]) == 16
+
+
+def test_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli([*_GPT, "tp=8 pp=2 micro_batches=8"]) == 0
+    assert "Out of memory: a GPU has 79.2 GiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([*_GPT, "tp=16 pp=8 sp=2 zero=9"], "zero is 9"),
+        ([*_GPT, "tp=5"], "there are 1024 GPUs"),
+        ([*_GPT, "tp=128"], "layers.0.attention.qkv: heads has size 96"),
+        (["simulate", "nothing", "--cluster", "dgx-a100", "--gpus", "8"], "model nothing: not"),
+        (["simulate", "gpt2", "--cluster", "nowhere", "--gpus", "8"], "cluster nowhere"),
+        (["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "0"], "--gpus 0"),
+        (["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "12"], "multiple of the 8"),
+        ([*_GPT[:-2], "3072", "--strategy", "tp=3"], "groups of 3 neighbouring ranks (up to tp)"),
+        (
+            ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--sequence", "2048"],
+            "longer than its 1024 position embeddings",
+        ),
+        (
+            [*_ANY, "gpt:layers=999999999,hidden=64,heads=1"],
+            "layers is 999999999: must be at most 10000",
+        ),
+        (
+            [*_ANY, "gpt:layers=9000,hidden=900000000,heads=1,sequence=99999999"],
+            "longer than a century",
+        ),
+        (
+            ["simulate", "gpt:layers=4,hidden=100,heads=3", "--cluster", "dgx-a100", "--gpus", "8"],
+            "hidden 100 is no multiple of the 3 heads",
+        ),
+    ],
+)
+def test_refuses_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(arguments) == 2
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == 1
+
+
+def test_searches_for_a_strategy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    call = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--batch", "8"]
+    assert run_cli([*call, "--json", str(out)]) == 0
+    found = json.loads(out.read_text(encoding="utf-8"))
+    best = min((one for one in found if one["fits"]), key=lambda one: one["iteration_ns"])
+    printed = capsys.readouterr().out
+    assert best["strategy"] in printed
+    assert "Not simulated" in printed  # 50,257 rows of the embedding cannot be split
+    assert run_cli([*call, "--strategy", "tp=8"]) == 2
+    assert "--strategy cannot be combined with --batch" in capsys.readouterr().err
+
+
+def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {
+        "model_type": "llama",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "max_position_embeddings": 8192,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    call = ["simulate", "", "--cluster", "dgx-h100", "--gpus", "8", "--strategy", "zero=3"]
+    printed = []
+    for model in (str(path), "llama3-8b"):
+        call[1] = model
+        assert run_cli(call) == 0
+        printed.append(capsys.readouterr().out.splitlines()[1:])
+    assert printed[0] == printed[1]
+    del config["hidden_size"]
+    path.write_text(json.dumps(config), encoding="utf-8")
+    assert run_cli([*call[:1], str(path), *call[2:]]) == 2
+    assert "hidden_size is missing" in capsys.readouterr().err

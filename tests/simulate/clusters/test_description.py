@@ -1,0 +1,54 @@
+"""Descriptions of clusters: those built in, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.clusters import description
+from byteprophet.simulate.clusters.description import cluster_names, find_cluster
+
+_TEXT = (Path(description.__file__).parent / "dgx-1v.toml").read_text(encoding="utf-8")
+
+
+def test_built_in_clusters_can_be_read() -> None:
+    assert {"dgx-a100", "dgx-h100", "dgx-1v"} <= set(cluster_names())
+    for name in cluster_names():
+        assert find_cluster(name).name == name
+
+
+def test_every_nvlink_of_a_v100_is_described() -> None:
+    links = find_cluster("dgx-1v").node.links
+    for gpu in range(8):
+        assert sum(count for one, two, count in links if gpu in (one, two)) == 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[network]", "[net]", r"net: there is no such setting"),
+        ("multiprocessors = 80", "", "gpu.multiprocessors is missing"),
+        (
+            "multiprocessors = 80",
+            "multiprocessors = -1",
+            "gpu.multiprocessors is -1: must be a pos",
+        ),
+        ("matmul_efficiency = 0.75", "matmul_efficiency = 1.5", "more than 0 and at most 1"),
+        ("launch_ns = 8_000", "launch_ns = 8_000\nspeed = 3", "gpu.speed: there is no such"),
+        ("[6, 7, 2]", "[7, 6, 2]", r"node.links: \[7, 6, 2\]: expected"),
+        ("[gpu]", "[gpu", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in _TEXT
+    path = tmp_path / "cluster.toml"
+    path.write_text(_TEXT.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        find_cluster(str(path))
+
+
+def test_an_unknown_cluster_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match="dgx-a100"):
+        find_cluster("no-such-cluster")

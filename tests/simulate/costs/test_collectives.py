@@ -1,0 +1,94 @@
+"""Collectives: bytes against formulas, and groups against the placement of ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.compile.steps import CollectiveKind
+from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
+from byteprophet.simulate.costs.link_rings import ring_count
+from byteprophet.simulate.operation.mesh import Mesh
+
+_ALL_REDUCE, _GATHER = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+_SCATTER, _ALL_TO_ALL = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL
+
+
+def _costs(cluster: str = "dgx-h100", **mesh: int) -> CollectiveCosts:
+    return CollectiveCosts(find_cluster(cluster), Mesh(**mesh))
+
+
+def test_groups_are_where_megatron_places_them() -> None:
+    costs = _costs("dgx-a100", tp=4, dp=8, pp=2)
+    assert costs.group(("tp",)) == Group(local=4, nodes=1)
+    assert costs.group(("dp",)) == Group(local=2, nodes=4)
+    assert costs.group(("tp", "dp")) == Group(local=8, nodes=4)
+    assert _costs("dgx-a100", tp=16, dp=2).group(("tp",)) == Group(local=8, nodes=2)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 64])
+def test_a_ring_over_the_network_moves_the_bytes_of_the_formula(ranks: int) -> None:
+    """Thakur et al. 2005: (n - 1) / n of the tensor for each half of an all-reduce."""
+    costs, size = _costs(dp=8), 1 << 30
+    own = find_cluster("dgx-h100").node.own_step
+    for kind, passes in ((_ALL_REDUCE, 2), (_GATHER, 1), (_SCATTER, 1)):
+        transfer = costs.transfer(kind, Group(local=1, nodes=ranks), size)
+        assert transfer.between_nodes
+        assert transfer.size_bytes == pytest.approx(passes * (ranks - 1 + own) / ranks * size)
+
+
+def test_an_all_reduce_costs_as_much_as_its_halves() -> None:
+    costs, size = _costs(dp=8), 1 << 28
+    for group in (Group(8, 1), Group(1, 16), Group(8, 4)):
+        whole, half, other = (
+            costs.transfer(kind, group, size) for kind in (_ALL_REDUCE, _SCATTER, _GATHER)
+        )
+        assert whole.size_bytes == pytest.approx(half.size_bytes + other.size_bytes)
+        assert whole.between_nodes == half.between_nodes == other.between_nodes
+
+
+def test_more_ranks_per_node_need_less_of_each_adapter() -> None:
+    costs, size = _costs(dp=8), 1 << 30
+    alone = costs.transfer(_ALL_REDUCE, Group(1, 8), size)
+    together = costs.transfer(_ALL_REDUCE, Group(8, 8), size)
+    per_byte = [transfer.size_bytes / costs.rate(transfer) for transfer in (alone, together)]
+    assert per_byte[1] < per_byte[0] / 4
+
+
+def test_all_to_all_sends_only_what_leaves_the_node_over_the_network() -> None:
+    costs, size = _costs(dp=8), 1 << 30
+    transfer = costs.transfer(_ALL_TO_ALL, Group(local=8, nodes=2), size)
+    assert transfer.between_nodes
+    assert transfer.size_bytes == pytest.approx(size / 2)
+    inside = costs.transfer(_ALL_TO_ALL, Group(local=8, nodes=1), size)
+    assert not inside.between_nodes
+    assert inside.size_bytes == pytest.approx(7 / 8 * size)
+
+
+def test_one_rank_needs_nothing() -> None:
+    transfer = _costs().transfer(_ALL_REDUCE, Group(1, 1), 1 << 30)
+    assert (transfer.size_bytes, transfer.latency_ns) == (0, 0)
+
+
+def test_rings_over_single_nvlinks() -> None:
+    """A complete graph of n GPUs has (n - 1) / 2 cycles that share no edge, for odd n (Walecki)."""
+    for gpus in (3, 5, 7):
+        complete = tuple((one, two, 1) for two in range(gpus) for one in range(two))
+        assert ring_count(complete, tuple(range(gpus))) == gpus - 1
+    assert ring_count(((0, 1, 3),), (0, 1)) == 3
+    links = find_cluster("dgx-1v").node.links
+    assert ring_count(links, tuple(range(8))) == 6  # the six NVLinks of each GPU, all in use
+    assert ring_count(links, (0, 4)) == 2
+    assert ring_count(links, (3, 7)) == 1
+
+
+def test_the_slowest_group_of_a_node_counts() -> None:
+    """With tp = 4, the dp groups of a DGX-1 are GPUs 0 and 4 (two NVLinks), ..., 3 and 7 (one)."""
+    costs = _costs("dgx-1v", tp=4, dp=2)
+    group = costs.group(("dp",))
+    assert group.gpus == ((0, 4), (1, 5), (2, 6), (3, 7))
+    two, one = (
+        costs.transfer(_ALL_REDUCE, Group(2, 1, (gpus,)), 1 << 20).size_bytes
+        for gpus in ((0, 4), (3, 7))
+    )
+    assert costs.transfer(_ALL_REDUCE, group, 1 << 20).size_bytes == one == 2 * two

@@ -1,0 +1,60 @@
+"""The time of operators: never faster than the peak, and slower if waves are not full."""
+
+from __future__ import annotations
+
+import pytest
+
+from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.compile.steps import Compute, Phase
+from byteprophet.simulate.costs.roofline import Roofline
+from byteprophet.simulate.models.layers import Layers
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import Access, Kind, Operator
+
+_GPU = find_cluster("dgx-a100").gpu
+
+
+def _linear(rows: int, columns: int, inner: int) -> Operator:
+    make = Layers({"batch": rows, "columns": columns, "inner": inner})
+    source, output = Access("x", ("batch", "inner")), Access("y", ("batch", "columns"))
+    return make.linear("linear", source, output, ("columns", "inner"))
+
+
+def _time_ns(operator: Operator, phase: Phase = Phase.FORWARD, mesh: Mesh | None = None) -> float:
+    splits = (("batch", ("dp",)),) if mesh else ()
+    return Roofline(_GPU, mesh or Mesh()).time_ns(Compute(operator, splits, phase))
+
+
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD, Phase.WEIGHT])
+def test_large_products_run_at_the_efficiency(phase: Phase) -> None:
+    size = 108 * 256
+    operator = _linear(size, size, size)
+    rate = operator.flops / (_time_ns(operator, phase) / 1e9)
+    assert rate == pytest.approx(_GPU.flops_per_s * _GPU.matmul_efficiency, rel=0.02)
+
+
+@pytest.mark.parametrize("rows", [1, 100, 4097, 9000])
+def test_small_products_are_never_faster(rows: int) -> None:
+    operator = _linear(rows, 4096, 4096)
+    peak_ns = operator.flops / (_GPU.flops_per_s * _GPU.matmul_efficiency) * 1e9
+    assert _time_ns(operator) >= peak_ns
+
+
+def test_a_product_of_few_rows_takes_the_time_of_reading_its_weight() -> None:
+    size = 16384
+    read_ns = 2 * size * size / (_GPU.memory_bytes_per_s * _GPU.memory_efficiency) * 1e9
+    assert _time_ns(_linear(1, size, size)) == pytest.approx(read_ns, rel=0.01)
+
+
+def test_split_operators_take_less() -> None:
+    operator = _linear(108 * 128 * 8, 4096, 4096)
+    whole, part = _time_ns(operator), _time_ns(operator, mesh=Mesh(dp=8))
+    assert part == pytest.approx(whole / 8, rel=0.1)
+
+
+def test_views_take_no_time() -> None:
+    make = Layers({"batch": 8, "width": 64})
+    tensors = [Access("x", ("batch", "width"))], [Access("y", ("batch", "width"))]
+    assert _time_ns(make.memory("view", *tensors, kind=Kind.VIEW)) == 0
+    moved_ns = 2 * 8 * 64 * 2 / (_GPU.memory_bytes_per_s * _GPU.memory_efficiency) * 1e9
+    assert _time_ns(make.memory("copy", *tensors)) == pytest.approx(moved_ns)

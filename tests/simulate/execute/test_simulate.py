@@ -1,0 +1,125 @@
+"""Any strategy ends in a result or in a refusal; and what must hold of results."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.clusters.description import cluster_names, find_cluster
+from byteprophet.simulate.execute.result import Simulated
+from byteprophet.simulate.execute.simulate import simulate
+from byteprophet.simulate.models.catalogue import MODELS, find_model
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.operation.mesh import AXES, Mesh
+from byteprophet.simulate.tree.node import Tree
+from byteprophet.simulate.tree.one_line import parse_strategy
+
+_NODES = (
+    "",
+    "layers.*",
+    "layers.3",
+    "layers.*.mlp",
+    "layers.*.attention.core",
+    "head",
+    "layers.9",
+    "nothing",
+)
+_DIMS = ("batch", "sequence", "hidden", "heads", "inner", "vocabulary", "experts", "keys")
+
+
+def _run(model: str, line: str, gpus: int, cluster: str = "dgx-a100") -> Simulated:
+    strategy = parse_strategy(line, gpus)
+    return simulate(build(*find_model(model), strategy.samples), strategy, find_cluster(cluster))
+
+
+def _random_result(pick: random.Random) -> Simulated:
+    degrees = {axis: pick.choice((1, 1, 1, 2, 2, 4, 8, 3)) for axis in AXES}
+    tree = Tree(Mesh(**degrees))
+    if pick.random() < 0.8:
+        tree.split("batch", "dp").split(("experts", "batch"), "ep").split("sequence", "cp")
+    for _ in range(pick.randrange(6)):
+        node = tree[pick.choice(_NODES)]
+        act = pick.randrange(3)
+        if act == 0:
+            node.split(pick.sample(_DIMS, pick.randint(1, 3)), pick.choice(AXES))
+        elif act == 1:
+            node.recompute()
+        else:
+            node.map(pick.randrange(4))
+    schedule = pick.choice(("gpipe", "1f1b", "interleaved", "zb1p"))
+    tree.schedule(
+        pick.choice((1, 2, 4, 8, 12)),
+        schedule,
+        micro_batch=pick.choice((1, 2, 3)),
+        chunks=2 if schedule == "interleaved" else 1,
+    )
+    tree.shard(pick.randrange(4 if degrees["pp"] == 1 else 3), overlap=pick.random() < 0.5)
+    name = pick.choice(("gpt2", "llama2-7b", "mixtral-8x7b", "bert-base"))
+    strategy = tree.strategy()
+    model = build(name, MODELS[name], strategy.samples)
+    return simulate(model, strategy, find_cluster(pick.choice(cluster_names())))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_any_tree_ends_in_a_result_or_a_refusal(seed: int) -> None:
+    refused, result = "", None
+    try:
+        result = _random_result(random.Random(seed))
+    except UserError as error:
+        refused = str(error)
+    if result is None:
+        assert refused.startswith(("strategy: ", "cluster "))
+    else:
+        assert result.iteration_ns > 0
+        assert sum(result.by_use.values()) == result.iteration_ns
+        assert 0 < result.mfu < 1
+
+
+def test_more_gpus_take_no_more_operations() -> None:
+    """The graph of 16,384 GPUs is as large as that of 128, if the schedule is the same."""
+    few, many = (
+        _run("gpt3-175b", f"tp=8 pp=16 dp={dp} micro_batches=16", 128 * dp) for dp in (1, 128)
+    )
+    assert many.operations < 1.2 * few.operations
+    assert many.iteration_ns > few.iteration_ns
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        ("dp=8 zero=1", "dp=8"),
+        ("dp=8 zero=2", "dp=8 zero=1"),
+        ("dp=8 zero=3", "dp=8 zero=2"),
+        ("tp=8", "tp=4"),
+        ("tp=8 sp=1", "tp=8"),
+        ("dp=8 recompute=full", "dp=8"),
+        ("pp=8 micro_batches=16", "pp=8 micro_batches=16 schedule=gpipe"),
+        ("dp=8", "dp=8 micro_batch=2"),
+    ],
+)
+def test_what_saves_memory_saves_it(less: str, more: str) -> None:
+    results = [_run("gpt3-6.7b", line, 4 if line == "tp=4" else 8) for line in (less, more)]
+    largest = [max(memory.total for memory in result.memory) for result in results]
+    assert largest[0] < largest[1]
+
+
+def test_gradients_hide_behind_the_backward_pass() -> None:
+    line = "dp=64 micro_batches=2"
+    hidden, exposed = (
+        _run("gpt3-1.3b", f"{line} overlap={overlap}", 64).iteration_ns for overlap in (1, 0)
+    )
+    assert hidden < 0.95 * exposed
+
+
+def test_a_faster_network_helps_what_it_limits() -> None:
+    slow, fast = (
+        _run("gpt3-1.3b", "dp=64 overlap=0", 64, cluster).iteration_ns
+        for cluster in ("a100-4xhdr", "dgx-a100")
+    )
+    assert fast < slow
+    slow, fast = (
+        _run("gpt3-1.3b", "dp=8", 8, cluster).iteration_ns for cluster in ("a100-4xhdr", "dgx-a100")
+    )
+    assert fast == slow

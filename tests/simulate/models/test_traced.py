@@ -1,0 +1,213 @@
+"""A user's own modules: FLOPs, parameters and saved activations are those of PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.compile.program import Program, compile_program
+from byteprophet.simulate.compile.steps import Collective
+from byteprophet.simulate.execute.simulate import simulate
+from byteprophet.simulate.models.traced import Make, import_make, trace
+from byteprophet.simulate.models.vision import resnet50, vgg19
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.tree.node import Tree
+from byteprophet.simulate.tree.one_line import parse_strategy
+
+_WIDTH = 64
+
+
+class _Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(_WIDTH)
+        self.up, self.down = nn.Linear(_WIDTH, 4 * _WIDTH), nn.Linear(4 * _WIDTH, _WIDTH)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        wide = functional.gelu(self.up(self.norm(hidden)))
+        return hidden + self.down(wide)
+
+
+class _Mixer(nn.Module):
+    """An embedding, equal layers, an output layer that shares the embedding, and a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(96, _WIDTH)
+        self.layers = nn.ModuleList(_Mlp() for _ in range(4))
+        self.head = nn.Linear(_WIDTH, 96, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.tokens(tokens)
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return functional.log_softmax(self.head(hidden), -1)
+
+
+class _Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.next = nn.Sequential(nn.Conv2d(8, 16, 3, groups=2), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Linear(16 * 7 * 7, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.next(self.stem(images)).flatten(1))
+
+
+class _Chunks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = nn.Linear(_WIDTH, 3 * _WIDTH)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        first, second, third = self.all(hidden).chunk(3, -1)
+        return first * second * third
+
+
+def chunks(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    return _Chunks(), (torch.zeros(batch, _WIDTH),)
+
+
+def mixer(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    return _Mixer(), (torch.zeros(batch, 12, dtype=torch.long),)
+
+
+def images(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+    return _Images(), (torch.zeros(batch, 3, 16, 16),)
+
+
+def _program(make: Make, line: str, gpus: int) -> Program:
+    strategy = parse_strategy(line, gpus)
+    return compile_program(trace("own", make, strategy.samples), strategy)
+
+
+def test_flops_and_parameters_are_those_of_pytorch() -> None:
+    with torch.device("meta"):
+        module, inputs = mixer(6)
+    with FlopCounterMode(display=False) as counter:
+        module(*inputs).sum().backward()
+    ours = trace("own", mixer, 6)
+    assert ours.flops() == counter.get_total_flops()
+    assert ours.parameters() == sum(parameter.numel() for parameter in module.parameters())
+
+
+def test_forward_flops_of_convolutions_are_those_of_pytorch() -> None:
+    with torch.device("meta"):
+        module, inputs = images(5)
+    with FlopCounterMode(display=False) as counter:
+        module(*inputs)
+    ours = trace("own", images, 5)
+    assert sum(one.flops for _, one in ours.root.operators()) == counter.get_total_flops()
+    assert ours.parameters() == sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("make", [mixer, images, chunks])
+def test_saved_activations_are_those_of_autograd(make: Make) -> None:
+    module, inputs = make(32)
+    module = module.bfloat16()
+    inputs = tuple(one.bfloat16() if one.is_floating_point() else one for one in inputs)
+    known = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers())}
+    saved: dict[int, int] = {}
+    kept = []  # so that no storage is used again
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+            kept.append(storage)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module(*inputs)
+    stages = _program(make, "micro_batch=32", 1).stages
+    assert stages[0].saved_bytes == pytest.approx(sum(saved.values()), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("make", "parameters", "multiply_adds"),
+    # As torchvision states them: 4.09 and 19.63 GFLOPS, where one is a multiplication and addition.
+    [(resnet50, 25_557_032, 4.09e9), (vgg19, 143_667_240, 19.63e9)],
+)
+def test_built_in_networks_are_the_published_ones(
+    make: Make, parameters: int, multiply_adds: float
+) -> None:
+    ours = trace("network", make, 2)
+    assert ours.parameters() == parameters
+    forward = sum(one.flops for _, one in ours.root.operators())
+    assert forward / 2 / 2 == pytest.approx(multiply_adds, rel=0.002)
+
+
+def test_equal_layers_are_one_module() -> None:
+    blocks = trace("own", mixer, 2).blocks
+    layers = [call for call in blocks if call.name.startswith("layers.")]
+    assert [call.name for call in layers] == [f"layers.{at}" for at in range(4)]
+    assert len({id(call.module) for call in layers}) == 1
+
+
+def test_own_modules_can_be_split_and_simulated() -> None:
+    tree = Tree(Mesh(tp=2, dp=2, pp=2))
+    tree.split("batch", "dp")
+    for path, dim in (("up", "columns"), ("gelu", "columns"), ("down", "inner")):
+        tree[f"layers.*.{path}"].split(dim, "tp")
+    tree.schedule(4)
+    strategy = tree.strategy()
+    model = trace("own", mixer, strategy.samples)
+    layer = compile_program(model, strategy).stages[0].blocks[1].compiled
+    found = [step.kind.value for step in layer.forward if isinstance(step, Collective)]
+    assert found == ["all-reduce"]
+    assert simulate(model, strategy, find_cluster("dgx-a100")).iteration_ns > 0
+
+
+def test_models_without_equal_layers_are_divided_by_flops() -> None:
+    stages = _program(images, "pp=2 micro_batches=2", 2).stages
+    assert sum(len(stage.blocks) for stage in stages) == 3
+    assert all(stage.blocks for stage in stages)
+
+
+def test_skip_connections_cross_all_stages_between() -> None:
+    class Skip(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Linear(_WIDTH, _WIDTH) for _ in range(4))
+
+        def forward(self, hidden: Tensor) -> Tensor:
+            first = self.parts[0](hidden)
+            hidden = self.parts[2](self.parts[1](first))
+            return self.parts[3](hidden + first)
+
+    def skip(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        return Skip(), (torch.zeros(batch, _WIDTH),)
+
+    tree = Tree(Mesh(pp=4))
+    for at in range(1, 4):
+        tree[f"parts.{at}"].map(at)
+    stages = compile_program(trace("own", skip, 1), tree.strategy()).stages
+    hidden = 2 * _WIDTH
+    assert [stage.received_bytes for stage in stages] == [0, hidden, 2 * hidden, hidden]
+
+
+def test_what_cannot_be_traced_is_refused() -> None:
+    class Branches(nn.Module):
+        def forward(self, numbers: Tensor) -> Tensor:
+            return numbers if numbers.sum() > 0 else -numbers
+
+    with pytest.raises(UserError, match="own: cannot be traced"):
+        trace("own", lambda batch: (Branches(), (torch.ones(batch),)), 2)
+
+    class Unknown(nn.Module):
+        def forward(self, numbers: Tensor) -> Tensor:
+            return torch.baddbmm(numbers, numbers, numbers)
+
+    with pytest.raises(UserError, match=r"counts 256 FLOPs .* but the operators .* have 0"):
+        trace("own", lambda batch: (Unknown(), (torch.ones(batch, 4, 4),)), 2)
+    with pytest.raises(UserError, match="cannot be imported"):
+        import_make("no_such_module:make")

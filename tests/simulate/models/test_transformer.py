@@ -1,0 +1,110 @@
+"""FLOPs and parameters of models are those of the same models in PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from byteprophet.simulate.models.catalogue import MODELS
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.models.transformer_config import TransformerConfig
+
+
+class _Layer(nn.Module):
+    """A layer as its authors describe it, written independently of ours."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        hidden, bias = config.hidden, config.bias
+        self.config = config
+        norm = nn.LayerNorm if bias else nn.RMSNorm
+        self.norm1, self.norm2 = norm(hidden), norm(hidden)
+        key_width = config.kv_heads * config.width
+        self.query = nn.Linear(hidden, config.heads * config.width, bias=bias)
+        self.key = nn.Linear(hidden, key_width, bias=bias)
+        self.value = nn.Linear(hidden, key_width, bias=bias)
+        self.output = nn.Linear(config.heads * config.width, hidden, bias=bias)
+        self.up = nn.Linear(hidden, config.inner, bias=bias)
+        self.gate = nn.Linear(hidden, config.inner, bias=bias) if config.gated else None
+        self.down = nn.Linear(config.inner, hidden, bias=bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        config = self.config
+        batch, sequence, _ = hidden.shape
+        normed = self.norm1(hidden)
+
+        def heads(linear: nn.Linear, count: int) -> Tensor:
+            made = linear(normed).view(batch, sequence, count, config.width).transpose(1, 2)
+            return made.repeat_interleave(config.heads // count, 1)
+
+        query = heads(self.query, config.heads)
+        key, value = heads(self.key, config.kv_heads), heads(self.value, config.kv_heads)
+        weights = torch.softmax(query @ key.transpose(-1, -2), -1)
+        mixed = (weights @ value).transpose(1, 2).reshape(batch, sequence, -1)
+        hidden = hidden + self.output(mixed)
+        normed = self.norm2(hidden)
+        wide = self.up(normed)
+        wide = functional.silu(self.gate(normed)) * wide if self.gate else functional.gelu(wide)
+        return hidden + self.down(wide)
+
+
+class _Model(nn.Module):
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocabulary, config.hidden)
+        rows = config.positions
+        self.positions = nn.Embedding(rows, config.hidden) if rows else None
+        self.layers = nn.ModuleList(_Layer(config) for _ in range(config.layers))
+        self.norm = (nn.LayerNorm if config.bias else nn.RMSNorm)(config.hidden)
+        self.head = nn.Linear(config.hidden, config.vocabulary, bias=False)
+        if config.tied:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.tokens(tokens)
+        if self.positions is not None:
+            hidden = hidden + self.positions.weight[: tokens.shape[1]]
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return functional.cross_entropy(
+            self.head(self.norm(hidden)).flatten(0, 1), tokens.flatten()
+        )
+
+
+_GPT = TransformerConfig(3, 64, 4, 4, 256, 500, 32, positions=40)
+_LLAMA = TransformerConfig(2, 64, 8, 2, 160, 300, 48, gated=True, bias=False, tied=False)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("config", [_GPT, _LLAMA], ids=["gpt", "llama"])
+def test_flops_and_parameters_are_those_of_pytorch(config: TransformerConfig, fused: bool) -> None:
+    values = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    ours = build("small", TransformerConfig(**{**values, "fused_attention": fused}), 2)
+    with torch.device("meta"):
+        model = _Model(config)
+        tokens = torch.zeros(2, config.sequence, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        model(tokens).backward()
+    assert ours.flops() == counter.get_total_flops()
+    assert ours.parameters() == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        # As printed by transformers for the published checkpoints.
+        ("gpt2", 124_439_808),
+        ("gpt2-xl", 1_557_611_200),
+        ("llama2-7b", 6_738_415_616),
+        ("llama3-8b", 8_030_261_248),
+        ("llama3-70b", 70_553_706_496),
+        ("mixtral-8x7b", 46_702_792_704),
+    ],
+)
+def test_built_in_models_have_the_published_number_of_parameters(
+    name: str, parameters: int
+) -> None:
+    assert build(name, MODELS[name], 1).parameters() == parameters

@@ -1,0 +1,114 @@
+"""Strategies from lines and files, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.simulate.compile.program import compile_program
+from byteprophet.simulate.models.catalogue import find_model
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.tree.file import read_strategy
+from byteprophet.simulate.tree.node import Tree
+from byteprophet.simulate.tree.one_line import parse_strategy
+
+_FILE = """
+micro_batches = 8
+zero = 1
+
+[mesh]
+tp = 2
+dp = 4
+pp = 2
+
+[nodes.""]
+split = { dp = "batch", tp = ["heads", "inner", "vocabulary"] }
+
+[nodes."layers.*"]
+recompute = true
+"""
+
+
+def test_a_file_a_line_and_a_tree_say_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "strategy.toml"
+    path.write_text(_FILE, encoding="utf-8")
+    tree = Tree(Mesh(tp=2, dp=4, pp=2))
+    tree.split("batch", "dp").split(["heads", "inner", "vocabulary"], "tp")
+    tree["layers.*"].recompute()
+    tree.schedule(8).shard(1)
+    line = parse_strategy("tp=2 pp=2 zero=1 micro_batches=8 recompute=full", 16)
+    strategies = [read_strategy(path, 16), tree.strategy(), line]
+    model = build(*find_model("gpt3-1.3b"), line.samples)
+    forwards = [
+        [block.compiled.forward for stage in compile_program(model, one).stages
+         for block in stage.blocks]
+        for one in strategies
+    ]  # fmt: skip
+    assert forwards[0] == forwards[1] == forwards[2]
+    assert len({(one.mesh, one.zero, one.micro_batches) for one in strategies}) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("tp=3", "is 6, but there are 8 GPUs"),
+        ("tp=2 tp=4", "tp is given twice"),
+        ("tensor=2", "tensor=2: expected KEY=VALUE; keys are tp"),
+        ("tp=two", "tp is 'two': must be a whole number"),
+        ("pp=0", "pp is 0: must be at least 1"),
+        ("ep=3", "ep is 3: must divide the 8 data-parallel ranks"),
+        ("schedule=fast", "use one of gpipe"),
+        ("recompute=some", "use one of none"),
+        ("precision=fp4", "use one of bf16"),
+        ("pp=2 schedule=interleaved", "needs several chunks"),
+        ("pp=4 schedule=interleaved chunks=2 micro_batches=9", "multiple of the 4"),
+        ("pp=2 zero=3", "zero=3 with pipeline ranks"),
+        ("zero=4", "must be from 0 to 3"),
+    ],
+)
+def test_lines_that_are_wrong_are_refused(line: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse_strategy(line, 8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tp = 2", "xp = 2", "mesh.xp = 2: expected AXIS = DEGREE"),
+        ("tp = 2", "tp = 4", "mesh has 32 ranks, but there are 16"),
+        ("zero = 1", "zorro = 1", "zorro: there is no such setting"),
+        ("zero = 1", 'zero = "1"', "zero is '1': must be of type int"),
+        ("recompute = true", "recompute = 1", "recompute is 1: must be true or false"),
+        ("recompute = true", "recomputes = true", r"recomputes: there is no such setting"),
+        ('dp = "batch"', "dp = 3", "split.dp is 3: must be a dimension"),
+        ("recompute = true", "stage = -1", "stage is -1"),
+    ],
+)
+def test_files_that_are_wrong_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "strategy.toml"
+    assert old in _FILE
+    path.write_text(_FILE.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError, match=said):
+        read_strategy(path, 16)
+
+
+def test_blocks_run_on_the_stages_that_the_tree_says() -> None:
+    tree = Tree(Mesh(pp=2))
+    tree["layers.20"].map(1)
+    model = build(*find_model("gpt3-1.3b"), 1)
+    stages = compile_program(model, tree.strategy()).stages
+    assert [len(stage.blocks) for stage in stages] == [1 + 20, 4 + 1]
+    tree["layers.22"].map(0)
+    with pytest.raises(UserError, match=r"layers.22: stage 0 after stage 1"):
+        compile_program(model, tree.strategy())
+
+
+def test_layers_that_do_not_divide_leave_the_middle_stages_one_more() -> None:
+    model = build(*find_model("llama3-405b"), 1)
+    stages = compile_program(model, parse_strategy("pp=8", 8)).stages
+    assert [len(stage.blocks) for stage in stages] == [16, 16, 16, 16, 16, 16, 16, 16]
+    with pytest.raises(UserError, match="200 pipeline stages, but model llama3-405b has only 126"):
+        compile_program(model, parse_strategy("pp=200", 200))
