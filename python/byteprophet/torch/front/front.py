@@ -32,6 +32,7 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.front import other_synchronisers, sharded_state
+from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.gradients import Gradients
 from byteprophet.torch.front.interruptions import Interruptions
 from byteprophet.torch.front.order import ForwardOrder
@@ -54,7 +55,8 @@ class Front:
 
     The front keeps no reference to the optimizer: ``step()`` and other methods receive it. ``base``
     is the optimizer's original class. ``separable`` means the same as in ``DistributedOptimizer``.
-    ``between_steps`` is told of every step.
+    ``between_steps`` is told of every step. ``rules`` decide which gradients are sent; ``step()``
+    then uses the others as they are.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class Front:
         settings: RuntimeSettings,
         separable: bool | None = None,
         between_steps: BetweenSteps | None = None,
+        rules: BackwardRules | None = None,
     ) -> None:
         self._base = base
+        self._sends_missing = rules is None
         self._between_steps = between_steps
         self._settings = settings
         self._separable = separable
@@ -80,7 +84,7 @@ class Front:
             f"byteprophet-updater-{self.serial}", synchroniser, settings.timeout_s
         )
         self.gradients = Gradients(
-            synchroniser, self.updater, compression, passes, settings.timeout_s
+            synchroniser, self.updater, compression, passes, settings.timeout_s, rules
         )
         self._order = ForwardOrder(self.gradients.slots)
         self._agreement = OrderAgreement(self.gradients.slots, self._order, synchroniser)
@@ -137,6 +141,7 @@ class Front:
         groups = self._groups(optimizer)
         slots = [slot for slot in self.gradients.participants() if slot in groups]
         barrier = barrier or not send or not self._may_overlap(optimizer, slots)
+        send = send and self._sends_missing
         if barrier and not self.synchroniser.shards:
             self.gradients.collect(slots, send)
             with process_spans.span(Kind.UPDATE, "optimizer"):

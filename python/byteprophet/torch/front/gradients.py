@@ -24,6 +24,7 @@ from byteprophet.job.owners import Owners
 from byteprophet.tensor_names import gradient_name, parameter_name
 from byteprophet.torch.front.accumulation import Accumulation
 from byteprophet.torch.front.averages import Averages
+from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.sender import Sender
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.unsharding import Unsharding
@@ -38,7 +39,7 @@ _UNCLAIMED_S = 10.0  # how long the end of a job waits for gradients that no ste
 class Gradients:
     """The gradients of an optimizer; ``slots`` holds its parameters, by ``id`` of the parameter.
 
-    ``compression`` is described in ``Sender``, ``passes`` in ``Accumulation``.
+    ``compression`` is described in ``Sender``, ``passes`` and ``rules`` in ``Accumulation``.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Gradients:
         compression: Any,
         passes: int,
         timeout_s: float,
+        rules: BackwardRules | None = None,
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self._synchroniser = synchroniser
@@ -59,10 +61,17 @@ class Gradients:
             passes,
             weakref.WeakMethod(self.submit),
             self.unsharding if synchroniser.shards else None,
+            rules,
+            weakref.WeakMethod(self.settle),
         )
         self._sender = Sender(synchroniser, updater, self.unsharding, compression)
         self._averages = Averages(
-            synchroniser, updater, self.accumulation, self._sender, self.unsharding
+            synchroniser,
+            updater,
+            self.accumulation,
+            self._sender,
+            self.unsharding,
+            sends_missing=rules is None,
         )
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
@@ -120,6 +129,10 @@ class Gradients:
     def submit(self, slot: Slot) -> Transfer:
         """See ``Averages``."""
         return self._averages.submit(slot)
+
+    def settle(self, slot: Slot) -> None:
+        """See ``Averages``."""
+        self._averages.settle(slot)
 
     def collect(self, slots: Sequence[Slot], send: bool = True, call: Call = SYNCHRONIZE) -> None:
         """See ``Averages``."""
