@@ -8,8 +8,9 @@ plug-in first, then BytePS as usual, and then replaces some of its functions wit
 no plug-in (see ``_plugin.load``), BytePS stays as it is. In a rank of a job without servers, the
 functions of ``byteps.torch`` are replaced if ``BYTEPROPHET_STRATEGY`` is set.
 
-With ``BYTEPROPHET_SYNC``, ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_RECORD``, the hook waits for the module that defines
-``DistributedDataParallel``, whose constructor then calls ours (``torch/data_parallel.py``).
+With ``BYTEPROPHET_SYNC``, ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_RECORD``, the hook waits for
+the module that defines ``DistributedDataParallel``, whose constructor then calls ours
+(``torch/data_parallel.py``).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import warn
 from byteprophet.torch.ddp.backward import Backward
+from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.recording.ddp_buckets import reduced_parameters
 
@@ -57,6 +58,7 @@ class Model:
         model = self.of()
         if model is None:
             return
+        other_synchronisers.replaced.discard(model)
         if distributed.get_rank() == 0:
             name = type(model.module).__name__
             warn(f"DistributedDataParallel of {name} exchanges its gradients itself: {reason}")
@@ -70,6 +72,7 @@ def add(model: DistributedDataParallel, public: Public) -> None:
     """Let ours exchange the gradients of ``model``, if possible and if there are other ranks."""
     if distributed.get_world_size() > 1:
         _models[model] = Model(model, public)
+        other_synchronisers.replaced.add(model)
 
 
 def known(model: DistributedDataParallel) -> Model | None:

@@ -4,14 +4,15 @@ The garbage collector knows all that exist. A count of constructions tells wheth
 ones, so that the search need not be repeated.
 
 A wrapper (SAM, Lightning's and others) is an optimizer that holds another one of the same
-parameters. It calls the ``step()`` of the inner one, so only that one counts.
+parameters, and calls the ``step()`` of that one.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Collection
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch.optim import Optimizer
@@ -19,6 +20,14 @@ from torch.optim import Optimizer
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
 _made = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Optimizers, in the order of their first parameter, which is the same on every rank."""
+
+    own: tuple[Optimizer, ...]
+    wrappers: tuple[Optimizer, ...]
 
 
 def optimizers_made() -> int:
@@ -40,31 +49,34 @@ def count_optimizers() -> None:
     Optimizer.__init__ = counted  # type: ignore[method-assign]
 
 
-def optimizers_of(order: Collection[int]) -> list[Optimizer]:
-    """The optimizers that hold any of the parameters ``order``, by ``id``.
-
-    They are in the order of their first such parameter, which is the same on every rank.
-    """
+def optimizers_of(parameters: Sequence[int]) -> Found:
+    """The optimizers that hold any of ``parameters``, by ``id``. Takes a second at most."""
     gc.collect()  # optimizers that only circles of references keep alive
-    place = {key: number for number, key in enumerate(order)}
+    place = {key: number for number, key in enumerate(parameters)}
+    kinds = _subclasses(Optimizer)
     first: dict[Optimizer, int] = {}
-    for found in gc.get_objects():
-        # A proxy may raise any error when it is asked for its class; an optimizer is none.
-        if not issubclass(type(found), Optimizer) or "param_groups" not in vars(found):
-            continue
-        places = [place[id(p)] for p in optimizer_parameters(found) if id(p) in place]
-        if places:
-            first[found] = min(places)
-    inner = [each for each in first if not _wraps(each, first)]
-    return sorted(inner, key=first.__getitem__)
+    for found in [each for each in gc.get_objects() if type(each) in kinds]:
+        # Those without groups of their own only stand for another one, such as Accelerate's.
+        if "param_groups" in vars(found):
+            places = [place[id(p)] for p in optimizer_parameters(found) if id(p) in place]
+            if places:
+                first[found] = min(places)
+    ordered = sorted(first, key=first.__getitem__)
+    wrappers = tuple(each for each in ordered if _wraps(each))
+    return Found(tuple(each for each in ordered if each not in wrappers), wrappers)
 
 
-def _wraps(optimizer: Optimizer, others: Collection[Optimizer]) -> bool:
+def _subclasses(kind: type) -> set[type]:
+    """``kind`` and all classes below it."""
+    below: list[type] = type.__subclasses__(kind)
+    return {kind}.union(*map(_subclasses, below))
+
+
+def _wraps(optimizer: Optimizer) -> bool:
     mine = {id(parameter) for parameter in optimizer_parameters(optimizer)}
     return any(
         other is not optimizer
-        and other in others
         and not mine.isdisjoint(id(parameter) for parameter in optimizer_parameters(other))
         for other in vars(optimizer).values()
-        if isinstance(other, Optimizer)
+        if isinstance(other, Optimizer) and "param_groups" in vars(other)
     )

@@ -62,7 +62,7 @@ def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
             torch.is_grad_enabled() and self.require_backward_grad_sync
         )
         if self.require_forward_param_sync:
-            known.backward.expect(_find_tensors(output))
+            known.backward.expect(_find_tensors(output))  # type: ignore[no-untyped-call]
         return output
 
     return after

@@ -15,7 +15,7 @@ Threads: the training thread calls everything, except that ``_submit`` runs in a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ from byteprophet.torch.ddp.backward import Backward
 from byteprophet.torch.ddp.models import Model, State
 from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
 from byteprophet.torch.ddp.rules import Rules
-from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.optimizer_class import plain_again
 from byteprophet.torch.tensors.naming import optimizer_parameters
@@ -39,7 +38,7 @@ class _Unheld(Optimizer):
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         super().__init__(parameters, {})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Do nothing."""
 
 
@@ -78,7 +77,6 @@ def give_back(model: Model, reason: str) -> None:
     for each in models.all_in(State.OURS):
         wrapped = each.of()
         if wrapped is not None:
-            other_synchronisers.replaced.discard(wrapped)
             wrapped.reducer._reset_state()  # its hooks have run, while it expected nothing
         each.keeps_own_exchange(reason)
 
@@ -94,25 +92,26 @@ def _take_new() -> None:
     count_optimizers()
     new, ours = models.all_in(State.NEW), models.all_in(State.OURS)
     keys = [id(parameter) for each in (*ours, *new) for parameter in each.parameters.values()]
-    optimizers = [each for each in optimizers_of(keys) if not isinstance(each, _Unheld)]
-    _seen = optimizers_made()
+    found = optimizers_of(keys)
+    optimizers = [each for each in found.own if not isinstance(each, _Unheld)]
     fresh = [each for each in optimizers if each not in _optimizers]
-    reasons = _reasons([*ours, *new], optimizers, fresh)
+    reasons = _reasons([*ours, *new], optimizers, {*fresh, *found.wrappers})
     if not _agree(new, reasons):
         reasons = dict.fromkeys([*ours, *new], "ranks differ in what they train")
     for each in ours:
         if each in reasons:
-            give_back(each, reasons[each])
+            give_back(each, reasons[each])  # and all others
             break
     for each in new:
         if each in reasons:
             each.keeps_own_exchange(reasons[each])
     if models.all_in(State.OURS) == ours:
         _take([each for each in new if each.state is State.NEW], fresh)
+    _seen = optimizers_made()
 
 
 def _reasons(
-    candidates: Sequence[Model], optimizers: Sequence[Optimizer], fresh: Sequence[Optimizer]
+    candidates: Sequence[Model], optimizers: Sequence[Optimizer], unchecked: Collection[Optimizer]
 ) -> dict[Model, str]:
     """Why models are unfit, or share an optimizer with one that is."""
     reasons: dict[Model, str] = {}
@@ -127,20 +126,21 @@ def _reasons(
                 reasons[each] = reason
         owner.update((id(parameter), each) for parameter in each.parameters.values())
     held: set[int] = set()
-    for optimizer in optimizers:
+    groups = []
+    for optimizer in (*optimizers, *(each for each in unchecked if each not in optimizers)):
         keys = {id(parameter) for parameter in optimizer_parameters(optimizer)}
-        reason = fitness.why_optimizer(optimizer) if optimizer in fresh else ""
-        if not held.isdisjoint(keys):
-            reason = "two optimizers hold the same parameter"
-        held |= keys
+        group = {owner[key] for key in keys if key in owner}
+        groups.append(group)
+        reason = fitness.why_optimizer(optimizer) if optimizer in unchecked else ""
+        if optimizer in optimizers:
+            if not held.isdisjoint(keys):
+                reason = "two optimizers hold the same parameter"
+            held |= keys
         if reason:
-            reasons.update((owner[key], reason) for key in keys if key in owner)
-    groups = [{owner[id(p)] for p in optimizer_parameters(o) if id(p) in owner} for o in optimizers]
-    for _ in candidates:  # as often as a reason may have to be passed on
+            reasons.update((each, reason) for each in group)
+    for _ in candidates:  # a reason may have to be passed on as often
         for group in groups:
-            unfit = next(
-                (reasons[each] for each in candidates if each in group & reasons.keys()), ""
-            )
+            unfit = next((reasons[each] for each in candidates if each in group & {*reasons}), "")
             if unfit:
                 reasons.update((each, unfit) for each in group if each not in reasons)
     return reasons
@@ -170,7 +170,6 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
             finds_unused=wrapped.find_unused_parameters,
             is_static=wrapped.static_graph,
         )
-        other_synchronisers.replaced.add(wrapped)
     ours = models.all_in(State.OURS)
     _rules.follow(each.backward for each in ours if each.backward is not None)
     left = {id(p): (name, p) for each in ours for name, p in each.parameters.items()}
@@ -188,10 +187,13 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
 
 def _distribute(ours: Sequence[Model], optimizer: Optimizer) -> None:
     named: dict[int, tuple[str, Tensor]] = {}
+    taken: set[str] = set()
     wrapped = [model for each in ours if (model := each.of()) is not None]
-    for model in wrapped:
+    for number, model in enumerate(wrapped):
         for name, parameter in model.module.named_parameters():
-            named.setdefault(id(parameter), (name, parameter))
+            unique = f"model{number}.{name}" if name in taken else name
+            named.setdefault(id(parameter), (unique, parameter))
+            taken.add(unique)
     keys = [id(parameter) for parameter in optimizer_parameters(optimizer)]
     names = [named[key] for key in keys if key in named]
     module = wrapped[0].module if len(wrapped) == 1 else None
