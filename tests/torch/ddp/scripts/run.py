@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 tests/torch/ddp/scripts/run.py RESULTS [NAME...]
 
 For each script, a line of JSON goes to ``RESULTS/rank-<rank>.jsonl``: the digest of the tensors
-that it returned, who exchanged the gradients at its end, and the error that ended it, if any.
+that it returned, who exchanged the gradients at its end, and the error that ended it, if any. The
+tensors themselves go to ``RESULTS/rank-<rank>.pt``.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from torch import Tensor, distributed
 
 
 def digest_of(tensors: Iterable[Tensor]) -> str:
-    """A digest of values, without those of marks and layouts."""
+    """A digest of the values, whatever their layouts."""
     found = hashlib.sha256()
     for tensor in tensors:
-        found.update(tensor.detach().clone().contiguous().numpy().tobytes())
+        found.update(tensor.contiguous().numpy().tobytes())
     return found.hexdigest()[:12]
 
 
@@ -43,23 +44,25 @@ def exchanged_by() -> str:
 
 
 def main() -> None:
-    """Run the scripts that are named."""
+    """Run the scripts that are named, or all."""
     folder, *names = sys.argv[1:]
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     distributed.init_process_group("gloo")
-    with (Path(folder) / f"rank-{distributed.get_rank()}.jsonl").open("w") as file:
+    path = Path(folder) / f"rank-{distributed.get_rank()}"
+    values = {}
+    with path.with_suffix(".jsonl").open("w") as file:
         for name in names or SCRIPTS:
             torch.manual_seed(7)
             torch._dynamo.reset()
             try:
-                got = SCRIPTS[name]()
-                row = {"script": name, "digest": digest_of(got), "by": exchanged_by()}
-                del got
-                wrapped.clear()
-            except Exception as error:  # noqa: BLE001 (the table shows it)
+                values[name] = [tensor.detach().clone() for tensor in SCRIPTS[name]()]
+                row = {"script": name, "digest": digest_of(values[name]), "by": exchanged_by()}
+            except Exception as error:  # noqa: BLE001 (whoever reads the file judges it)
                 row = {"script": name, "digest": "", "by": "", "error": f"{error!r:.200}"}
+            wrapped.clear()
             print(json.dumps(row), file=file, flush=True)
+    torch.save(values, path.with_suffix(".pt"))
     distributed.destroy_process_group()
 
 
