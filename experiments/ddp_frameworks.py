@@ -99,7 +99,8 @@ def _run(name: str, sync: str, ranks: int) -> Ran:
         spec = JobSpec(
             command=(sys.executable, str(_TRAIN), name, folder),
             run_directory=Path(folder) / "run",
-            workers=ranks,
+            workers=1,  # Lightning takes ranks of other workers for those of other nodes
+            local_ranks=ranks,
             servers=0,
             environment={SYNC: sync, "BYTEPROPHET_TIMEOUT_S": "60", "HF_HUB_OFFLINE": "1"},
             timeout_s=_LIMIT_S,

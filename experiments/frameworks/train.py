@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
+import itertools
 import os
 import sys
 import warnings
@@ -19,16 +20,33 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 EPOCHS = 2
 
 
+_exchanged_by = ["nobody"]
+
+
+def _watched(model: Any) -> Any:
+    """Note after a few forward passes whether an optimizer has become one of byteprophet."""
+    calls = itertools.count()
+
+    def look(*_: Any) -> None:
+        if next(calls) == 5:
+            optimizers = (each for each in gc.get_objects() if isinstance(each, Optimizer))
+            ours = any(type(each).__module__.startswith("byteprophet.") for each in optimizers)
+            _exchanged_by[0] = "ours" if ours else "ddp"
+
+    model.register_forward_hook(look)
+    return model
+
+
 def _model() -> nn.Module:
     torch.manual_seed(3)
-    return nn.Sequential(
-        nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)
-    )
+    body = nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()
+    return _watched(nn.Sequential(*body, nn.Linear(64, 1)))
 
 
 def _data(seed: int = 1) -> TensorDataset:
@@ -107,7 +125,7 @@ def by_trainer(folder: Path, **options: Any) -> Iterable[Tensor]:
             disable_tqdm=True,
             **options,
         )
-        return Trainer(GPT2LMHeadModel(shape), arguments, None, Tokens(), Tokens())
+        return Trainer(_watched(GPT2LMHeadModel(shape)), arguments, None, Tokens(), Tokens())
 
     trainer(1).train()
     last = trainer(2)
@@ -250,13 +268,6 @@ FRAMEWORKS: dict[str, Callable[[Path], Iterable[Tensor]]] = {
 }
 
 
-def exchanged_by() -> str:
-    """Who exchanged the gradients, as far as an optimizer that is left shows it."""
-    optimizers = (each for each in gc.get_objects() if isinstance(each, torch.optim.Optimizer))
-    ours = any(type(each).__module__.startswith("byteprophet.") for each in optimizers)
-    return "ours" if ours else "ddp"
-
-
 def main() -> None:
     """Train by the framework that is named."""
     name, folder = sys.argv[1:]
@@ -266,7 +277,7 @@ def main() -> None:
         parameters = [each.detach().float().clone() for each in FRAMEWORKS[name](Path(folder))]
     digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in parameters))
     torch.save(parameters, Path(folder) / f"rank-{os.environ['RANK']}.pt")
-    print(f"digest {digest.hexdigest()[:12]} by {exchanged_by()}", flush=True)
+    print(f"digest {digest.hexdigest()[:12]} by {_exchanged_by[0]}", flush=True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

@@ -64,7 +64,9 @@ class Gradients:
             rules,
             weakref.WeakMethod(self.settle),
         )
-        self._sender = Sender(synchroniser, updater, self.unsharding, compression)
+        self._sender = Sender(
+            synchroniser, updater, self.unsharding, compression, allows_graphs=rules is not None
+        )
         self._averages = Averages(
             synchroniser,
             updater,

@@ -32,7 +32,8 @@ class Sender:
 
     The first gradient after ``end_iteration`` begins a new iteration. ``compression`` has the
     methods ``compress(tensor)``, which returns a tensor and a context, and
-    ``decompress(tensor, context)``.
+    ``decompress(tensor, context)``. ``allows_graphs``: whether a gradient may itself be
+    differentiable (create_graph=True), although the exchange is not.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class Sender:
         updater: Updater,
         unsharding: Unsharding,
         compression: Any,
+        allows_graphs: bool,
     ) -> None:
         self._synchroniser = synchroniser
         self._unsharding = unsharding
         self._updater = updater
         self._compression = compression
+        self._allows_graphs = allows_graphs
         self._streams = own_streams.OwnStreams()
         self._begin = threading.Lock()
         self._between_iterations = True
@@ -97,7 +100,7 @@ class Sender:
         gradient = slot.parameter.grad
         if gradient is None:
             gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
-        if gradient.is_sparse or gradient.requires_grad:
+        if gradient.is_sparse or (gradient.requires_grad and not self._allows_graphs):
             kind = "sparse" if gradient.is_sparse else "itself differentiable (create_graph=True)"
             raise RuntimeError(
                 f"byteprophet: the gradient of '{slot.name}' is {kind} and cannot be exchanged"
