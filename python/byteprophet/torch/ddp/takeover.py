@@ -77,8 +77,25 @@ def give_back(model: Model, reason: str) -> None:
     for each in models.all_in(State.OURS):
         wrapped = each.of()
         if wrapped is not None:
-            wrapped.reducer._reset_state()  # its hooks have run, while it expected nothing
+            _restart_reducer(wrapped)
         each.keeps_own_exchange(reason)
+
+
+def _restart_reducer(wrapped: Any) -> None:
+    """Let the reducer of a DistributedDataParallel begin again.
+
+    Its hooks have run while it expected nothing. That of a static graph has missed the first pass,
+    in which it counts, so it is made anew, as when a DistributedDataParallel is copied.
+    """
+    if not wrapped.static_graph:
+        wrapped.reducer._reset_state()
+        return
+    wrapped.reducer._remove_autograd_hooks()
+    parameters, sparse = wrapped._build_params_for_reducer()
+    names = wrapped._build_debug_param_to_name_mapping(parameters)
+    wrapped._ddp_init_helper(parameters, sparse, names, True)
+    wrapped.static_graph = False
+    wrapped._set_static_graph()
 
 
 def _fronts() -> list[Front]:

@@ -107,3 +107,24 @@ def hooks_after_gradients() -> Iterable[Tensor]:
         parameter.register_post_accumulate_grad_hook(halve)
     train(ddp, torch.optim.SGD(model.parameters(), lr=0.1))
     return model.parameters()
+
+
+@script
+def static_graph_and_join_later() -> Iterable[Tensor]:
+    model, ddp = start(static_graph=True)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    train(ddp, optimizer)
+    with ddp.join():
+        train(ddp, optimizer, range(STEPS, 2 * STEPS - 2 * distributed.get_rank()))
+    return model.parameters()
+
+
+@script
+def unused_parameters_and_join_later() -> Iterable[Tensor]:
+    model, ddp = start(find_unused_parameters=True)
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.01)
+    train(ddp, optimizer)
+    model.uses_extra = False
+    with ddp.join():
+        train(ddp, optimizer, range(STEPS, 2 * STEPS - 2 * distributed.get_rank()))
+    return model.parameters()
