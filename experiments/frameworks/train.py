@@ -24,6 +24,8 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 EPOCHS = 2
+RANK, RANKS = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
+"""Lightning takes these variables away at its end."""
 
 
 _exchanged_by = ["nobody"]
@@ -164,7 +166,7 @@ def by_lightning(folder: Path, precision: str = "32-true") -> Iterable[Tensor]:
         model = Regression()
         trainer = lightning.Trainer(
             accelerator="cpu",
-            devices=int(os.environ["WORLD_SIZE"]),
+            devices=RANKS,
             strategy="ddp",
             precision=precision,  # type: ignore[arg-type]
             max_epochs=epochs,
@@ -219,7 +221,7 @@ def by_lightning_manually(_folder: Path) -> Iterable[Tensor]:
     model = Pair()
     trainer = lightning.Trainer(
         accelerator="cpu",
-        devices=int(os.environ["WORLD_SIZE"]),
+        devices=RANKS,
         strategy="ddp_find_unused_parameters_true",
         max_epochs=EPOCHS,
         logger=False,
@@ -235,9 +237,7 @@ def by_fabric(folder: Path) -> Iterable[Tensor]:
     """Lightning Fabric: ``setup``, ``no_backward_sync``, ``clip_gradients``, ``save``."""
     import lightning
 
-    fabric = lightning.Fabric(
-        accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp"
-    )
+    fabric = lightning.Fabric(accelerator="cpu", devices=RANKS, strategy="ddp")
     fabric.launch()
     path = folder / "fabric.ckpt"
     for turn in range(2):
@@ -276,7 +276,7 @@ def main() -> None:
     with contextlib.redirect_stdout(sys.stderr):
         parameters = [each.detach().float().clone() for each in FRAMEWORKS[name](Path(folder))]
     digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in parameters))
-    torch.save(parameters, Path(folder) / f"rank-{os.environ['RANK']}.pt")
+    torch.save(parameters, Path(folder) / f"rank-{RANK}.pt")
     print(f"digest {digest.hexdigest()[:12]} by {_exchanged_by[0]}", flush=True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

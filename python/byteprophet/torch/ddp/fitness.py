@@ -18,7 +18,7 @@ from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.front.optimizer_class import Distributed
 from byteprophet.torch.front.view_step import needs_closure
 from byteprophet.torch.tensors import pending
-from byteprophet.torch.tensors.dense import is_dense
+from byteprophet.torch.tensors.dense import is_dense, shares_memory
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _HOOK_DATA = "comm_hook"  # what the logging data of DistributedDataParallel calls a hook's name
@@ -78,6 +78,8 @@ def _why_parameter(parameter: Any) -> str:
         return f"is of {parameter.dtype}"
     if not is_dense(parameter):
         return "has gaps or overlaps in memory"
+    if shares_memory(parameter):
+        return "shares memory with other tensors"
     if hasattr(parameter, "_in_backward_optimizers"):
         return "is updated in backward by an optimizer of its own"
     if _others(parameter):

@@ -29,6 +29,7 @@ from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, 
 from byteprophet.torch.ddp.rules import Rules
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.optimizer_class import plain_again
+from byteprophet.torch.tensors.dense import shares_memory
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
 
@@ -139,6 +140,11 @@ def _reasons(
             reason = fitness.why_model(wrapped, each.parameters)
             if any(id(parameter) in owner for parameter in each.parameters.values()):
                 reason = "another DistributedDataParallel has the same parameters"
+                reasons.update(
+                    (owner[id(parameter)], reason)
+                    for parameter in each.parameters.values()
+                    if id(parameter) in owner
+                )
             if reason:
                 reasons[each] = reason
         owner.update((id(parameter), each) for parameter in each.parameters.values())
@@ -228,3 +234,6 @@ def _submit(backward: Backward, missing: Iterable[Tensor]) -> None:
                 front.gradients.submit(slot)
         if front.manages(backward.parameters.values()):
             front.synchroniser.flush(())
+            sent = [slot.transfer.gradient for slot in slots.values() if slot.transfer is not None]
+            if any(map(shares_memory, sent)):  # the script may read them by another tensor
+                front.synchronize()

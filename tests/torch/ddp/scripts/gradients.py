@@ -181,3 +181,21 @@ def second_order_by_autograd_grad() -> Iterable[Tensor]:
         (outputs.square().mean() + slope.square().mean()).backward()
         optimizer.step()
     return model.parameters()
+
+
+@script
+def gradients_are_views_of_one_buffer() -> Iterable[Tensor]:
+    model, ddp = start()
+    buffer = torch.zeros(sum(parameter.numel() for parameter in model.parameters()))
+    place = 0
+    for parameter in model.parameters():
+        parameter.grad = buffer[place : place + parameter.numel()].view_as(parameter)
+        place += parameter.numel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    for step in range(STEPS):
+        buffer.zero_()
+        loss_of(ddp, step).backward()
+        seen.append(buffer.clone())
+        optimizer.step()
+    return [*model.parameters(), *seen]

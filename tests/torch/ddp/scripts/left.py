@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from common import STEPS, batch, loss_of, script, start, train, wrap
+from common import STEPS, Net, batch, loss_of, script, start, train, wrap
 from torch import Tensor, distributed, nn
 
 
@@ -127,4 +127,56 @@ def unused_parameters_and_join_later() -> Iterable[Tensor]:
     model.uses_extra = False
     with ddp.join():
         train(ddp, optimizer, range(STEPS, 2 * STEPS - 2 * distributed.get_rank()))
+    return model.parameters()
+
+
+@script
+def parameters_are_views_of_one_buffer() -> Iterable[Tensor]:
+    model = Net()
+    buffer = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    place = 0
+    for parameter in model.parameters():
+        parameter.data = buffer[place : place + parameter.numel()].view_as(parameter)
+        place += parameter.numel()
+    ddp = wrap(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    for step in range(STEPS):
+        train(ddp, optimizer, [step])
+        seen.append(buffer.clone())
+    return [*model.parameters(), *seen]
+
+
+@script
+def the_same_model_wrapped_twice() -> Iterable[Tensor]:
+    model = Net()
+    one, two = wrap(model), wrap(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(one, optimizer)
+    train(two, optimizer, range(STEPS, 2 * STEPS))
+    train(one, optimizer)
+    return model.parameters()
+
+
+@script
+def wrapped_again_in_the_middle() -> Iterable[Tensor]:
+    model, one = start()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(one, optimizer)
+    two = wrap(model)
+    train(two, optimizer, range(STEPS, 2 * STEPS))
+    train(one, optimizer)
+    return model.parameters()
+
+
+@script
+def training_beside_the_wrapper() -> Iterable[Tensor]:
+    model, ddp = start()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(ddp, optimizer)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        model(batch(step, 0)).square().mean().backward()
+        optimizer.step()
+    train(ddp, optimizer, range(STEPS, 2 * STEPS))
     return model.parameters()
