@@ -3,10 +3,11 @@
     python experiments/ddp_own_tests.py [--ranks 2,3] [--syncs dear-planned] [--only lbfgs,closure]
 
 Runs the scripts of ``tests/torch/ddp/scripts`` in one job per number of ranks and sync, and once
-without byteprophet. A row of the table says what came out of a script on all ranks: "same" with two
-ranks if every bit is that of the job without byteprophet, with more if every value is close to it
-(the order of sums differs) and all ranks have the same bits; "DDP" if also
-DistributedDataParallel exchanged the gradients itself. Exit status 1 if a result differs. Four
+without byteprophet. A row of the table says
+what came out of a script on all ranks. "same": every bit is that of the job without byteprophet;
+with more than two ranks, every value is close to it, because the order of sums differs, and all
+ranks have the same bits. "DDP": the same, and DistributedDataParallel has exchanged the gradients
+itself. Exit status 1 if a result differs. Four
 minutes per job on two cores.
 """
 
@@ -38,6 +39,9 @@ from byteprophet.runtime_settings import SYNC
 _SCRIPTS = Path(__file__).parents[1] / "tests" / "torch" / "ddp" / "scripts" / "run.py"
 _LIMIT_S = 900.0
 _CLOSE = {"rtol": 1e-3, "atol": 1e-5}
+_CLOSE_IN_HALF = {"rtol": 1e-2, "atol": 1e-3}
+_HALF = ("bfloat16_model", "grad_scaler_and_autocast")
+"""Scripts that compute in bfloat16."""
 _progress = progress_of("ddp_own_tests")
 
 
@@ -142,7 +146,8 @@ def _verdict(name: str, plain: Ran, ran: Ran) -> str:
         same = before[name]["digest"] == after[name]["digest"]
         if len(plain.rows) > 2 and not same:
             pairs = zip(plain.values[rank][name], ran.values[rank][name], strict=True)
-            same = all(torch.allclose(one.double(), two.double(), **_CLOSE) for one, two in pairs)
+            limits = _CLOSE_IN_HALF if name in _HALF else _CLOSE
+            same = all(torch.allclose(one.double(), two.double(), **limits) for one, two in pairs)
             alike = [len({row[name]["digest"] for row in each.rows}) for each in (plain, ran)]
             same = same and alike[0] == alike[1]
         if not same:

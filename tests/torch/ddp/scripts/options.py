@@ -43,7 +43,7 @@ def buffers_are_not_broadcast() -> Iterable[Tensor]:
 @script
 def evaluation_in_between() -> Iterable[Tensor]:
     model, ddp = start(lambda: Net(norm=True, dropout=0.1))
-    optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
     seen = []
     for step in range(STEPS):
         train(ddp, optimizer, [step])
