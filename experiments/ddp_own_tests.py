@@ -3,11 +3,10 @@
     python experiments/ddp_own_tests.py [--ranks 2,3] [--syncs dear-planned] [--only lbfgs,closure]
 
 Runs the scripts of ``tests/torch/ddp/scripts`` in one job per number of ranks and sync, and once
-without byteprophet. A row of the table says
-what came out of a script on all ranks. "same": every bit is that of the job without byteprophet;
-with more than two ranks, every value is close to it, because the order of sums differs, and all
-ranks have the same bits. "DDP": the same, and DistributedDataParallel has exchanged the gradients
-itself. Exit status 1 if a result differs. Four
+without byteprophet. A row of the table says what came out of a script on all ranks. "same": every
+bit is that of the job without byteprophet. With more than two ranks, every value is close to it,
+because the order of sums differs, and all ranks have the same bits. "DDP": the same, and
+DistributedDataParallel has exchanged the gradients itself. Exit status 1 if a result differs. Two
 minutes per job on two cores.
 """
 

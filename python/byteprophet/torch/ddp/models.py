@@ -43,7 +43,10 @@ class Public:
 
 
 class Model:
-    """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients."""
+    """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
+
+    ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
+    """
 
     def __init__(self, model: DistributedDataParallel, public: Public) -> None:
         self.of = weakref.ref(model)
@@ -51,10 +54,12 @@ class Model:
         self.parameters = reduced_parameters(model.module)
         self.state = State.NEW
         self.backward: Backward | None = None
+        self.unheld: list[Optimizer] = []
 
     def keeps_own_exchange(self, reason: str) -> None:
         """Note that the model exchanges its gradients itself, and say so on rank 0."""
         self.state, self.backward = State.PLAIN, None
+        self.unheld.clear()
         model = self.of()
         if model is None:
             return

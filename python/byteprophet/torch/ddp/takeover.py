@@ -45,7 +45,6 @@ class _Unheld(Optimizer):
 
 _rules = Rules()
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a front of ours
-_unheld: list[_Unheld] = []
 _seen = -1  # ``optimizers_made()`` at the last search
 
 
@@ -74,7 +73,6 @@ def give_back(model: Model, reason: str) -> None:
     for optimizer in _optimizers:
         plain_again(optimizer)
     _optimizers.clear()
-    _unheld.clear()
     for each in models.all_in(State.OURS):
         wrapped = each.of()
         if wrapped is not None:
@@ -132,8 +130,9 @@ def _reasons(
     candidates: Sequence[Model], optimizers: Sequence[Optimizer], unchecked: Collection[Optimizer]
 ) -> dict[Model, str]:
     """Why models are unfit, or share an optimizer with one that is."""
-    reasons: dict[Model, str] = {}
-    owner: dict[int, Model] = {}
+    plain = models.all_in(State.PLAIN)
+    reasons = dict.fromkeys(plain, "its optimizer has another model, which keeps its own exchange")
+    owner = {id(parameter): each for each in plain for parameter in each.parameters.values()}
     for each in candidates:
         wrapped = each.of()
         if wrapped is not None and each.state is State.NEW:
@@ -161,9 +160,10 @@ def _reasons(
             held |= keys
         if reason:
             reasons.update((each, reason) for each in group)
-    for _ in candidates:  # a reason may have to be passed on as often
+    everything = [*plain, *candidates]
+    for _ in everything:  # a reason may have to be passed on as often
         for group in groups:
-            unfit = next((reasons[each] for each in candidates if each in group & {*reasons}), "")
+            unfit = next((reasons[each] for each in everything if each in group & {*reasons}), "")
             if unfit:
                 reasons.update((each, unfit) for each in group if each not in reasons)
     return reasons
@@ -195,20 +195,22 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         )
     ours = models.all_in(State.OURS)
     _rules.follow(each.backward for each in ours if each.backward is not None)
-    left = {id(p): (name, p) for each in ours for name, p in each.parameters.items()}
     for optimizer in fresh:
-        if any(id(parameter) in left for parameter in optimizer_parameters(optimizer)):
-            _distribute(ours, optimizer)
-    for front in _fronts():
-        for key in front.gradients.slots:
-            left.pop(key, None)
-    if left:
-        rest = _Unheld([parameter for _, parameter in left.values()])
-        _unheld.append(rest)
-        _distribute(ours, rest)
+        keys = {id(parameter) for parameter in optimizer_parameters(optimizer)}
+        holding = (each for each in ours if not keys.isdisjoint(map(id, each.parameters.values())))
+        first = next(holding, None)
+        if first is not None:
+            _distribute(ours, first, optimizer)
+    for each in ours:
+        held = {key for front in _fronts() for key in front.gradients.slots}
+        left = [parameter for parameter in each.parameters.values() if id(parameter) not in held]
+        if left:
+            each.unheld.append(_Unheld(left))
+            _distribute(ours, each, each.unheld[-1])
 
 
-def _distribute(ours: Sequence[Model], optimizer: Optimizer) -> None:
+def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> None:
+    """Give ``optimizer``, which holds parameters of ``first`` and maybe of others, a front."""
     named: dict[int, tuple[str, Tensor]] = {}
     taken: set[str] = set()
     wrapped = [model for each in ours if (model := each.of()) is not None]
@@ -220,7 +222,7 @@ def _distribute(ours: Sequence[Model], optimizer: Optimizer) -> None:
     keys = [id(parameter) for parameter in optimizer_parameters(optimizer)]
     names = [named[key] for key in keys if key in named]
     module = wrapped[0].module if len(wrapped) == 1 else None
-    ours[0].public.distribute(optimizer, names, module, _rules)
+    first.public.distribute(optimizer, names, module, _rules)
     _optimizers.add(optimizer)
 
 

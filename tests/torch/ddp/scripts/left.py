@@ -180,3 +180,21 @@ def training_beside_the_wrapper() -> Iterable[Tensor]:
         optimizer.step()
     train(ddp, optimizer, range(STEPS, 2 * STEPS))
     return model.parameters()
+
+
+@script
+def a_fit_and_an_unfit_model_share_an_optimizer() -> Iterable[Tensor]:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    one, two = torch.nn.Linear(6, 40), torch.nn.Linear(40, 3)
+    first, second = wrap(one), wrap(two)
+    second.register_comm_hook(None, default_hooks.allreduce_hook)
+    optimizer = torch.optim.AdamW([*first.parameters(), *second.parameters()], lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        second(first(batch(step)).tanh()).square().mean().backward()
+        optimizer.step()
+    third = torch.nn.Linear(6, 3)
+    optimizer.add_param_group({"params": third.parameters()})
+    train(wrap(third), optimizer)
+    return [*one.parameters(), *two.parameters(), *third.parameters()]
