@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     syncs = split(given.syncs, "--syncs")
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in ("ranks", "test", *syncs):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "test")
     worse = 0
     for text in split(given.ranks, "--ranks"):
         ranks = whole_number(text)
