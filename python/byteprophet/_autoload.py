@@ -8,8 +8,9 @@ plug-in first, then BytePS as usual, and then replaces some of its functions wit
 no plug-in (see ``_plugin.load``), BytePS stays as it is. In a rank of a job without servers, the
 functions of ``byteps.torch`` are replaced if ``BYTEPROPHET_STRATEGY`` is set.
 
-With ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_RECORD``, the hook waits for the module that defines
-``DistributedDataParallel``, whose constructor then calls ours (``torch/data_parallel.py``).
+With ``BYTEPROPHET_SYNC``, ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_RECORD``, the hook waits for
+the module that defines ``DistributedDataParallel``, whose constructor then calls ours
+(``torch/data_parallel.py``).
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _changed_modules(environment: Mapping[str, str]) -> list[str]:
     if _without_servers(environment):
         names += [name for name in _BYTEPS if name.startswith("byteps.torch")]
     recorded = environment.get("BYTEPROPHET_RECORD", "0") != "0"
-    if recorded or environment.get("BYTEPROPHET_STRATEGY"):
+    if recorded or environment.get("BYTEPROPHET_STRATEGY") or environment.get("BYTEPROPHET_SYNC"):
         names.append(_DATA_PARALLEL)
     return names
 

@@ -10,6 +10,7 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 
 STRATEGY = "BYTEPROPHET_STRATEGY"
+SYNC = "BYTEPROPHET_SYNC"
 OWNERS = "BYTEPROPHET_OWNERS"
 REGION_COSTS = "BYTEPROPHET_REGION_COSTS"
 REGION_MODES = "BYTEPROPHET_REGION_MODES"
@@ -26,6 +27,8 @@ class RuntimeSettings:
     ``overlap``: false makes ``step()`` wait for all updates, as BytePS does; BYTEPROPHET_OVERLAP.
     ``timeout_s``: how long any one wait may last before it is an error; BYTEPROPHET_TIMEOUT_S.
     ``tune``: tune the scheduler's settings (``tuning.py``); BYTEPROPHET_TUNE, checked where used.
+    ``sync``: what exchanges the gradients of DistributedDataParallel, "" for itself;
+    BYTEPROPHET_SYNC, checked where used.
     ``strategy``: the file of a strategy to apply, "" for none; BYTEPROPHET_STRATEGY.
     ``owners``: without servers, how much each rank owns, as weights; "": equally much;
     BYTEPROPHET_OWNERS, checked where used.
@@ -41,6 +44,7 @@ class RuntimeSettings:
     overlap: bool = True
     debug: bool = False
     tune: str = ""
+    sync: str = ""
     strategy: str = ""
     owners: str = ""
     region_costs: str = ""
@@ -66,6 +70,7 @@ class RuntimeSettings:
             overlap=overlap,
             debug=debug,
             tune=tune,
+            sync=environment.get(SYNC, ""),
             strategy=environment.get(STRATEGY, ""),
             owners=environment.get(OWNERS, ""),
             region_costs=environment.get(REGION_COSTS, ""),

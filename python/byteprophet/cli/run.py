@@ -17,7 +17,7 @@ from byteprophet.cli.owners import OWNERS_HELP, parse_owners
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import whole_number
 from byteprophet.job.owners import text_of
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, OURS
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import (
     JobResult,
@@ -34,7 +34,7 @@ from byteprophet.network import parse_rate, parse_step
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
 from byteprophet.profile import read_profile
-from byteprophet.runtime_settings import OWNERS
+from byteprophet.runtime_settings import OWNERS, SYNC
 from byteprophet.session import monitoring, profiling
 
 SCHEMA = 1
@@ -53,6 +53,8 @@ Example: byteprophet run --servers 0 --workers 3 --bandwidth 1gbit -- python tra
 
 Example: byteprophet run --servers 0 --workers 4 --bandwidth 1gbit --worker-bandwidth 3=500mbit \
 --owners auto -- python train.py
+
+Example: byteprophet run --servers 0 --sync dear-planned --bandwidth 1gbit -- python train_ddp.py
 
 Example: byteprophet run --strategy best/strategy.json -- python train.py
 """
@@ -199,6 +201,14 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="How gradients are synchronised, as optimize saves it."),
     ] = None,
+    sync: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUNTIME",
+            help=f"Who exchanges the gradients of DistributedDataParallel: {', '.join(OURS)};"
+            " default: itself.",
+        ),
+    ] = None,
     owners: Annotated[
         str | None, typer.Option(metavar="WEIGHTS", help=f"{OWNERS_HELP}, the default.")
     ] = None,
@@ -220,6 +230,7 @@ def run(
         if used.policy is not None:
             scheduler, used = used.policy.name, replace(used, servers=used.servers and servers)
     _check_all_reduce(servers, monitor or probe, profile)
+    _check_sync(sync, servers)
     environment = _watching(scheduler, monitor or probe, probe)
     environment |= _recording(record, record_steps)
     if profile is not None:
@@ -228,6 +239,8 @@ def run(
         read_profile(profile)
         environment[profiling.PROFILE] = str(profile.absolute())
     bandwidth_bps = None if bandwidth is None else parse_rate(bandwidth, "--bandwidth")
+    if sync is not None:
+        environment[SYNC] = sync
     if owners is not None:
         if servers > 0:
             raise UserError("--owners: with servers, ranks own nothing; use --servers 0")
@@ -299,6 +312,14 @@ def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None
         raise UserError("--monitor, --probe: they watch BytePS, which --servers 0 does not use")
     if servers == 0 and profile is not None:
         raise UserError("--profile: it is for BytePS, which --servers 0 does not use")
+
+
+def _check_sync(sync: str | None, servers: int) -> None:
+    """UserError unless there is such a runtime, and DistributedDataParallel has its own ranks."""
+    if sync is not None and sync not in OURS:
+        raise UserError(f"--sync {sync}: must be {', '.join(OURS)}")
+    if sync is not None and servers > 0:
+        raise UserError("--sync: it is for DistributedDataParallel; use --servers 0")
 
 
 def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:

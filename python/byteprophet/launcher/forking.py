@@ -39,6 +39,13 @@ _WORD_TIMEOUT_S = 60.0
 _NOT_OURS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _MODULES = (".py", ".so", ".pyc")
+_AUTOLOADED = (
+    "BYTEPS_SCHEDULER",
+    "BYTEPROPHET_SYNC",
+    "BYTEPROPHET_STRATEGY",
+    "BYTEPROPHET_RECORD",
+)
+"""The variables that byteprophet.pth looks at."""
 
 
 def serve(number: int) -> dict[str, Any]:
@@ -234,8 +241,7 @@ def _renew() -> None:
     loaded["multiprocessing.process"].current_process().authkey = os.urandom(32)
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     importlib.invalidate_caches()
-    # As byteprophet.pth.
-    if any(map(os.environ.get, ("BYTEPS_SCHEDULER", "BYTEPROPHET_STRATEGY", "BYTEPROPHET_RECORD"))):
+    if any(map(os.environ.get, _AUTOLOADED)):  # as byteprophet.pth
         importlib.import_module("byteprophet._autoload")
 
 

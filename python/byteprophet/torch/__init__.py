@@ -34,6 +34,7 @@ from byteprophet.torch.collectives import (  # noqa: E402
     push_pull,
     push_pull_async,
 )
+from byteprophet.torch.data_parallel import DistributedDataParallel  # noqa: E402
 from byteprophet.torch.lifecycle import (  # noqa: E402
     init,
     resume,
@@ -75,6 +76,7 @@ def partition_bytes() -> int:
 
 __all__ = [
     "Compression",
+    "DistributedDataParallel",
     "DistributedOptimizer",
     "PeerLost",
     "TimedOut",

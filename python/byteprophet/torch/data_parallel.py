@@ -1,35 +1,160 @@
-"""What happens when a script wraps its model in DistributedDataParallel (``_autoload.py``).
+"""DistributedDataParallel whose gradients our synchronisers exchange, or with a strategy's buckets.
 
-If ``BYTEPROPHET_STRATEGY`` names a file, the model gets the buckets of that strategy. If the job is
-recorded, so is the model. A strategy that does not fit ends the process with one line and status 2,
-because the script knows nothing of byteprophet.
+``construct`` runs in place of the constructor of torch's class in scripts that do not mention
+byteprophet (``_autoload.py``). If ``BYTEPROPHET_SYNC`` is set, our synchronisers exchange the
+model's gradients (``torch/ddp``). If ``BYTEPROPHET_STRATEGY`` names a file of the runtime ``ddp``,
+the model gets the buckets of that strategy. If the job is recorded, so is the model. What does not
+fit ends the process with one line and status 2, because the script knows nothing of byteprophet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, distributed, nn
+from torch.nn import parallel
+from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, one_line
-from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.job.owners import parse_weights
+from byteprophet.job.strategy import DDP, OURS
+from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
+from byteprophet.torch.ddp import models, patches
+from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.optimizer import Uncompressed, synchronised
 from byteprophet.torch.record import record_unasked
 from byteprophet.torch.retuning.given_ddp_strategy import construct_with
+from byteprophet.torch.retuning.given_strategy import given_strategy
+
+
+class DistributedDataParallel(parallel.DistributedDataParallel):
+    """torch's DistributedDataParallel, except that our synchronisers exchange the gradients.
+
+    ``step()`` returns at once, and the next forward waits for each layer's parameters.
+
+    Args:
+        module: the module to wrap.
+        arguments: further arguments of torch's class.
+        sync: ``"allreduce"``, ``"dear"`` or ``"dear-planned"`` (docs/ddp.md).
+        options: further arguments of torch's class.
+
+    Raises:
+        ValueError: there is no such ``sync``.
+    """
+
+    def __init__(
+        self, module: nn.Module, *arguments: Any, sync: str = "dear-planned", **options: Any
+    ) -> None:
+        if sync not in OURS:
+            raise ValueError(f"sync={sync!r}: must be {', '.join(OURS)}")
+        with _own_constructor():
+            super().__init__(module, *arguments, **options)
+        _add(self, sync)
+
+
+_by_hand = 0  # constructors of our class that are running
+
+
+@contextlib.contextmanager
+def _own_constructor() -> Iterator[None]:
+    """Within this context, ``construct`` only constructs."""
+    global _by_hand
+    _by_hand += 1
+    try:
+        yield
+    finally:
+        _by_hand -= 1
 
 
 def construct(
-    plain: Callable[..., None], model: DistributedDataParallel, *arguments: Any, **options: Any
+    plain: Callable[..., None],
+    model: parallel.DistributedDataParallel,
+    *arguments: Any,
+    **options: Any,
 ) -> None:
     """Construct ``model`` by ``plain``, its class' own constructor."""
-    try:
+    with _one_line():
         settings = RuntimeSettings.from_environment()
-        if settings.strategy:
+        if settings.sync not in ("", *OURS):
+            raise UserError(f"{SYNC}={settings.sync}: must be {', '.join(OURS)}, or unset")
+        is_ours = bool(settings.sync) and not _is_of_ddp(settings.strategy)
+        if settings.strategy and not is_ours:
             construct_with(settings, plain, model, arguments, options)
         else:
             plain(model, *arguments, **options)
-        record_unasked(model)
+        if _by_hand:
+            return
+        if is_ours and distributed.get_world_size() > 1:
+            _add(model, settings.sync)
+        else:
+            record_unasked(model)
+
+
+def _is_of_ddp(path: str) -> bool:
+    return bool(path) and read_strategy_file(Path(path)).strategy.runtime == DDP
+
+
+def _add(model: parallel.DistributedDataParallel, sync: str) -> None:
+    def distribute(
+        optimizer: Optimizer,
+        named: list[tuple[str, Tensor]],
+        module: nn.Module | None,
+        rules: BackwardRules,
+    ) -> None:
+        with _one_line():
+            _distribute(sync, optimizer, named, module, rules)
+
+    patches.install()
+    models.add(model, models.Public(distribute, record_unasked))
+
+
+def _distribute(
+    sync: str,
+    optimizer: Optimizer,
+    named: list[tuple[str, Tensor]],
+    module: nn.Module | None,
+    rules: BackwardRules,
+) -> None:
+    """Give ``optimizer`` a front. No bucket is sharded, because a script may read on one rank."""
+    settings = RuntimeSettings.from_environment()
+    given = given_strategy(settings.strategy, sync)
+    weights = parse_weights(settings.owners, OWNERS) if settings.owners else ()
+    if given is not None:
+        sync, weights = given.strategy.runtime, given.strategy.owners
+        if given.strategy.changes_model:
+            raise UserError(
+                f"{settings.strategy}: only DistributedOptimizer changes a model (regions, "
+                "autocast)"
+            )
+        if given.strategy.accumulation > 1:
+            raise UserError(f"{settings.strategy}: only DistributedOptimizer accumulates steps")
+    synchronised(
+        optimizer,
+        named,
+        Uncompressed,
+        1,
+        model=module,
+        separable=None,
+        sync=sync,
+        elementwise=False,
+        fusion="planned",
+        given=given,
+        weights=weights,
+        settings=settings,
+        rules=rules,
+    )
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """End the process with one line if it does not fit what the user asked for."""
+    try:
+        yield
     except UserError as error:
         print(f"byteprophet: error: {one_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -18,10 +18,12 @@ from torch.optim import Optimizer
 
 from byteprophet.job.owners import parse_weights
 from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy_file import Used
 from byteprophet.observe.strategy_recording import record_given
 from byteprophet.runtime_settings import OWNERS, RuntimeSettings
 from byteprophet.torch import collectives, lifecycle
 from byteprophet.torch.front import other_synchronisers, stopping
+from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.cast import changes_of, compression_of, fuses
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.optimizer_class import Distributed, distributed_class
@@ -88,8 +90,12 @@ def distribute(
     settings: RuntimeSettings,
     between: BetweenSteps | None = None,
     accumulation: int = 1,
+    rules: BackwardRules | None = None,
 ) -> Optimizer:
-    """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``."""
+    """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``.
+
+    ``rules`` decide which gradients are sent (``front/backward_rules.py``).
+    """
     base = type(optimizer)
     if issubclass(base, Distributed):
         raise ValueError("this optimizer is distributed already")
@@ -116,6 +122,7 @@ def distribute(
         separable,
         between,
         accumulation,
+        rules,
     )
     front.manage(named)
     stopping.register(front)
@@ -223,44 +230,19 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             f"sync={sync!r}: this job has no servers: give sync='dear-planned', or start it with "
             "servers"
         )
-    options: dict[str, object] = {
-        "strategy": None if given is None else given.digest,
-        "compression": getattr(compression, "__name__", type(compression).__name__),
-        "backward_passes_per_step": backward_passes_per_step,
-    }
-    changes = changes_of(given, compression, parameters)
-    compression = compression_of(given, compression, settings.strategy)
-    device_type = parameters[0].device.type if parameters else "cpu"
-    synchroniser = make_synchroniser(
-        sync,
-        elementwise,
-        fusion,
-        settings.timeout_s,
-        options,
-        device_type,
-        settings.fusion_bytes if fuses(compression) else 0,
-        given,
-        settings.strategy,
-        weights,
-        changes,
-    )
-    if synchroniser.size == 1:
-        settings = replace(settings, overlap=False)  # nothing is sent
-    if sync != BYTEPS:
-        lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
-    if given is not None and changes.changes_gradients and sync == BYTEPS:
-        record_given(given, synchroniser.rank)
-    distributed: Any = distribute(
+    distributed: Any = synchronised(
         optimizer,
         named_parameters,
         compression,
         backward_passes_per_step,
         model=model,
         separable=separable,
-        synchroniser=synchroniser,
+        sync=sync,
+        elementwise=elementwise,
+        fusion=fusion,
+        given=given,
+        weights=weights,
         settings=settings,
-        between=between_steps(sync, synchroniser, settings, fusion, given),
-        accumulation=changes.accumulation,
     )
     if settings.region_costs:
         from byteprophet.torch.regions.probe import measure_and_end
@@ -274,6 +256,68 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         else:
             at_first_forward(parameters, lambda found: install(found, found_strategy, path))
     return optimizer
+
+
+def synchronised(
+    optimizer: Optimizer,
+    named_parameters: Iterable[tuple[str, Tensor]] | None,
+    compression: Any,
+    backward_passes_per_step: int,
+    *,
+    model: nn.Module | None,
+    separable: bool | None,
+    sync: str,
+    elementwise: bool,
+    fusion: int | str,
+    given: Used | None,
+    weights: tuple[int, ...],
+    settings: RuntimeSettings,
+    rules: BackwardRules | None = None,
+) -> Optimizer:
+    """Make a synchroniser, and give ``optimizer`` a front that uses it.
+
+    ``DistributedOptimizer``, ``make_synchroniser`` and ``distribute`` describe the arguments.
+    """
+    options: dict[str, object] = {
+        "strategy": None if given is None else given.digest,
+        "compression": getattr(compression, "__name__", type(compression).__name__),
+        "backward_passes_per_step": backward_passes_per_step,
+    }
+    parameters = optimizer_parameters(optimizer)
+    changes = changes_of(given, compression, parameters)
+    compression = compression_of(given, compression, settings.strategy)
+    synchroniser = make_synchroniser(
+        sync,
+        elementwise,
+        fusion,
+        settings.timeout_s,
+        options,
+        parameters[0].device.type if parameters else "cpu",
+        settings.fusion_bytes if fuses(compression) else 0,
+        given,
+        settings.strategy,
+        weights,
+        changes,
+    )
+    if synchroniser.size == 1:
+        settings = replace(settings, overlap=False)  # nothing is sent
+    if sync != BYTEPS:
+        lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
+    if given is not None and changes.changes_gradients and sync == BYTEPS:
+        record_given(given, synchroniser.rank)
+    return distribute(
+        optimizer,
+        named_parameters,
+        compression,
+        backward_passes_per_step,
+        model=model,
+        separable=separable,
+        synchroniser=synchroniser,
+        settings=settings,
+        between=between_steps(sync, synchroniser, settings, fusion, given),
+        accumulation=changes.accumulation,
+        rules=rules,
+    )
 
 
 def flush(optimizer: Optimizer) -> None:

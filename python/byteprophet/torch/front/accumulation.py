@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 
+from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.kept import Kept
 from byteprophet.torch.front.slots import Slot
 from byteprophet.torch.front.unsharding import Unsharding
@@ -26,6 +27,9 @@ class Accumulation:
         unsharding: unshards a gradient before a backward pass adds to it. None if gradients are
             never sharded.
         kept: says whether the next step keeps gradients; then none is complete.
+        rules: decide which gradients are complete, in place of ``passes``; or None.
+        settle: called, under rules, before a backward pass adds to a gradient that may be in
+            flight; held weakly.
     """
 
     def __init__(
@@ -35,12 +39,16 @@ class Accumulation:
         complete: weakref.WeakMethod[Callable[[Slot], object]],
         unsharding: Unsharding | None,
         kept: Kept,
+        rules: BackwardRules | None,
+        settle: weakref.WeakMethod[Callable[[Slot], None]],
     ) -> None:
         self._slots = slots
         self.passes = passes
         self._complete = complete
         self._unsharding = unsharding
         self._kept = kept
+        self._rules = rules
+        self._settle = settle
         self.held = False  # while True, backward passes add to gradients but complete none
 
     def set_passes(self, passes: int) -> None:
@@ -82,6 +90,16 @@ class Accumulation:
         if self._unsharding is not None:
             accumulates = weakly(self._unsharding.take, slot)
             slot.hooks.append(parameter.register_hook(accumulates))  # type: ignore[no-untyped-call]
+        if self._rules is not None:
+            begins = weakly(self._accumulates, slot)
+            slot.hooks.append(parameter.register_hook(begins))  # type: ignore[no-untyped-call]
+
+    def _accumulates(self, slot: Slot) -> None:
+        assert self._rules is not None
+        self._rules.before(slot.parameter)
+        settle = self._settle()
+        if settle is not None:
+            settle(slot)
 
     def _accumulated(self, slot: Slot) -> None:
         if slot.update_outstanding:
@@ -107,7 +125,11 @@ class Accumulation:
         slot.averaged = False
         if self.held or self._kept.keeps:
             return
-        slot.passes_left -= 1
+        if self._rules is not None:
+            is_complete = self._rules.completes(slot.parameter)
+        else:
+            slot.passes_left -= 1
+            is_complete = slot.passes_left <= 0
         complete = self._complete()
-        if slot.passes_left <= 0 and complete is not None:
+        if is_complete and complete is not None:
             complete(slot)

@@ -24,7 +24,11 @@ from byteprophet.torch.tensors import pending
 
 
 class Averages:
-    """Averages the gradients of one optimizer, using the components that ``Gradients`` made."""
+    """Averages the gradients of one optimizer, using the components that ``Gradients`` made.
+
+    ``sends_missing``: whether gradients that backward has not submitted are sent when averages are
+    needed. Otherwise, they are used as they are.
+    """
 
     def __init__(
         self,
@@ -33,12 +37,14 @@ class Averages:
         accumulation: Accumulation,
         sender: Sender,
         unsharding: Unsharding,
+        sends_missing: bool,
     ) -> None:
         self._synchroniser = synchroniser
         self._updater = updater
         self._accumulation = accumulation
         self._sender = sender
         self._unsharding = unsharding
+        self._sends_missing = sends_missing
 
     def submit(self, slot: Slot) -> Transfer:
         """Send the current gradient of ``slot``. Any access to it waits from then on."""
@@ -51,10 +57,21 @@ class Averages:
 
         Afterwards, all ranks have submitted the same gradients.
         """
-        for slot in slots:
-            if slot.transfer is None and not slot.averaged:
-                self.submit(slot)
+        if self._sends_missing:
+            for slot in slots:
+                if slot.transfer is None and not slot.averaged:
+                    self.submit(slot)
         self._synchroniser.flush(())
+
+    def settle(self, slot: Slot) -> None:
+        """Wait until a backward pass may add to the gradient of ``slot``.
+
+        It then adds to an average that no ``step()`` has used, or to what the last update has used.
+        """
+        if slot.update_outstanding:
+            self._updater.wait_updated([slot])
+        elif slot.transfer is not None:
+            self._take_over([slot], STEP)
 
     def collect(self, slots: Sequence[Slot], send: bool = True, call: Call = SYNCHRONIZE) -> None:
         """Wait until the gradients of ``slots`` are averaged, in place.

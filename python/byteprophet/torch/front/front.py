@@ -35,6 +35,7 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.front import other_synchronisers, sharded_state
+from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.gradients import Gradients
 from byteprophet.torch.front.interruptions import Interruptions
 from byteprophet.torch.front.order import ForwardOrder
@@ -57,7 +58,8 @@ class Front:
 
     The front keeps no reference to the optimizer: ``step()`` and other methods receive it. ``base``
     is the optimizer's original class. ``separable`` means the same as in ``DistributedOptimizer``.
-    ``between_steps`` is told of every step that updates: one in ``accumulation``.
+    ``between_steps`` is told of every step that updates: one in ``accumulation``. ``rules`` decide
+    which gradients are sent; ``step()`` then uses the others as they are.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class Front:
         separable: bool | None = None,
         between_steps: BetweenSteps | None = None,
         accumulation: int = 1,
+        rules: BackwardRules | None = None,
     ) -> None:
         self._base = base
+        self._sends_missing = rules is None
         self._between_steps = between_steps
         self._settings = settings
         self._separable = separable
@@ -84,7 +88,13 @@ class Front:
             f"byteprophet-updater-{self.serial}", synchroniser, settings.timeout_s
         )
         self.gradients = Gradients(
-            synchroniser, self.updater, compression, passes, settings.timeout_s, accumulation
+            synchroniser,
+            self.updater,
+            compression,
+            passes,
+            settings.timeout_s,
+            accumulation,
+            rules,
         )
         self._kept = self.gradients.kept
         self._order = ForwardOrder(self.gradients.slots)
@@ -147,6 +157,7 @@ class Front:
         if not send:
             self._kept.merge_unsent(slots)
         barrier = barrier or not send or not self._may_overlap(optimizer, slots)
+        send = send and self._sends_missing
         if barrier and not self.synchroniser.shards:
             self.gradients.collect(slots, send)
             with process_spans.span(Kind.UPDATE, "optimizer"):

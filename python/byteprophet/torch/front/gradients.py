@@ -24,6 +24,7 @@ from byteprophet.job.owners import Owners
 from byteprophet.tensor_names import gradient_name, parameter_name
 from byteprophet.torch.front.accumulation import Accumulation
 from byteprophet.torch.front.averages import Averages
+from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.kept import Kept
 from byteprophet.torch.front.sender import Sender
 from byteprophet.torch.front.slots import Slot, Transfer
@@ -39,8 +40,8 @@ _UNCLAIMED_S = 10.0  # how long the end of a job waits for gradients that no ste
 class Gradients:
     """The gradients of an optimizer; ``slots`` holds its parameters, by ``id`` of the parameter.
 
-    ``compression`` is described in ``Sender``, ``passes`` in ``Accumulation``, and ``steps`` in
-    ``Kept``.
+    ``compression`` is described in ``Sender``, ``passes`` and ``rules`` in ``Accumulation``, and
+    ``steps`` in ``Kept``.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Gradients:
         passes: int,
         timeout_s: float,
         steps: int = 1,
+        rules: BackwardRules | None = None,
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.kept = Kept(self.slots, steps)
@@ -64,10 +66,24 @@ class Gradients:
             weakref.WeakMethod(self.submit),
             self.unsharding if synchroniser.shards else None,
             self.kept,
+            rules,
+            weakref.WeakMethod(self.settle),
         )
-        self._sender = Sender(synchroniser, updater, self.unsharding, compression, self.kept)
+        self._sender = Sender(
+            synchroniser,
+            updater,
+            self.unsharding,
+            compression,
+            self.kept,
+            allows_graphs=rules is not None,
+        )
         self._averages = Averages(
-            synchroniser, updater, self.accumulation, self._sender, self.unsharding
+            synchroniser,
+            updater,
+            self.accumulation,
+            self._sender,
+            self.unsharding,
+            sends_missing=rules is None,
         )
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
@@ -126,6 +142,10 @@ class Gradients:
     def submit(self, slot: Slot) -> Transfer:
         """See ``Averages``."""
         return self._averages.submit(slot)
+
+    def settle(self, slot: Slot) -> None:
+        """See ``Averages``."""
+        self._averages.settle(slot)
 
     def collect(self, slots: Sequence[Slot], send: bool = True, call: Call = SYNCHRONIZE) -> None:
         """See ``Averages``."""

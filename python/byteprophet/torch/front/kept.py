@@ -115,9 +115,12 @@ class Kept:
             slot.kept = slot.merged = None
 
 
-def refuse_unusable(name: str, gradient: Tensor) -> None:
-    """Raises ``RuntimeError`` if the gradient of parameter ``name`` cannot be exchanged."""
-    if gradient.is_sparse or gradient.requires_grad:
+def refuse_unusable(name: str, gradient: Tensor, *, allows_graphs: bool = False) -> None:
+    """Raises ``RuntimeError`` if the gradient of parameter ``name`` cannot be exchanged.
+
+    ``allows_graphs``: it may itself be differentiable.
+    """
+    if gradient.is_sparse or (gradient.requires_grad and not allows_graphs):
         kind = "sparse" if gradient.is_sparse else "itself differentiable (create_graph=True)"
         raise RuntimeError(
             f"byteprophet: the gradient of '{name}' is {kind} and cannot be exchanged"

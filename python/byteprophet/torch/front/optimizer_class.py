@@ -17,6 +17,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from byteprophet.torch.front import sharded_state
 from byteprophet.torch.front.front import Front
+from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.tensors.compiling import stays_eager
 from byteprophet.torch.tensors.naming import optimizer_parameters
@@ -123,6 +124,13 @@ def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
     return step
 
 
+def plain_again(optimizer: Optimizer) -> None:
+    """Make a distributed optimizer one of its original class. Nothing of it may be outstanding."""
+    optimizer.__class__ = type(optimizer).__bases__[0]
+    for name in ("_front", "_named", "_synchronize_at_step", "_barrier_at_step"):
+        vars(optimizer).pop(name, None)
+
+
 def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
     """Make a subclass of ``base`` whose instances hold their front in ``_front``."""
 
@@ -183,9 +191,10 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         self._front.widen_state(self)
         known = {id(p) for p in optimizer_parameters(self)}
         base.add_param_group(self, param_group)
-        self._front.manage(
-            self._named([p for p in optimizer_parameters(self) if id(p) not in known])
-        )
+        new = [p for p in optimizer_parameters(self) if id(p) not in known]
+        for other in live_fronts():
+            other.release(new)
+        self._front.manage(self._named(new))
 
     def reduce(self: Any, _protocol: Any) -> tuple[Any, ...]:
         """Pickle or copy the optimizer as an object of its original class, after all updates.

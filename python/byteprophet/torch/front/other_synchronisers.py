@@ -12,6 +12,7 @@ Classes and hooks are recognised by the module that defines them, so none of the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -38,6 +39,10 @@ _ADVICE = (
     "(Accelerate, transformers.Trainer and Lightning wrap the model themselves: give them the "
     "plain optimizer)"
 )
+
+
+replaced: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Synchronisers whose exchange ours has replaced, so they exchange nothing (``torch/ddp``)."""
 
 
 def refuse_optimizer(optimizer: Optimizer) -> None:
@@ -106,7 +111,7 @@ def _exchanges(module: Any) -> bool:
     """
     group = getattr(module, "process_group", None)
     alone = isinstance(group, distributed.ProcessGroup) and group.size() == 1
-    if alone or not torch.is_grad_enabled():
+    if alone or module in replaced or not torch.is_grad_enabled():
         return False
     return bool(getattr(module, "require_backward_grad_sync", True))
 

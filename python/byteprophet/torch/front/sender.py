@@ -35,7 +35,8 @@ class Sender:
 
     The first gradient after ``end_iteration`` begins a new iteration. ``compression`` has the
     methods ``compress(tensor)``, which returns a tensor and a context, and
-    ``decompress(tensor, context)``. ``kept``: has what is sent besides.
+    ``decompress(tensor, context)``. ``kept``: has what is sent besides. ``allows_graphs``: whether a
+    gradient may itself be differentiable (create_graph=True), although the exchange is not.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Sender:
         unsharding: Unsharding,
         compression: Any,
         kept: Kept,
+        allows_graphs: bool,
     ) -> None:
         self._synchroniser = synchroniser
         self._unsharding = unsharding
         self._updater = updater
         self._compression = compression
         self._kept = kept
+        self._allows_graphs = allows_graphs
         self._streams = own_streams.OwnStreams()
         self._begin = threading.Lock()
         self._between_iterations = True
@@ -107,7 +110,7 @@ class Sender:
         gradient = slot.parameter.grad
         if gradient is None:
             gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
-        refuse_unusable(slot.name, gradient)
+        refuse_unusable(slot.name, gradient, allows_graphs=self._allows_graphs)
         if gradient.is_conj() or gradient.is_neg():  # its memory does not hold its values
             gradient = slot.parameter.grad = gradient.resolve_conj().resolve_neg()
         self._kept.merge(slot, gradient)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from byteprophet.torch.tensors import pending
+
 
 def is_dense(tensor: Tensor) -> bool:
     """Whether the elements fill one range of memory without gaps or overlaps."""
@@ -20,6 +22,12 @@ def is_dense(tensor: Tensor) -> bool:
             return False
         expected *= size
     return True
+
+
+def shares_memory(tensor: Tensor) -> bool:
+    """Whether ``tensor`` is only a part of its memory, so that others may have the rest, or all."""
+    with pending.values():
+        return bool(tensor.untyped_storage().nbytes() > tensor.nbytes)
 
 
 def flat(tensor: Tensor) -> Tensor:

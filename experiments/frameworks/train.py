@@ -1,0 +1,286 @@
+"""Trains by a framework as its documentation has it: ``train.py FRAMEWORK FOLDER``, as one rank.
+
+Each function clips gradients, accumulates them, evaluates in mid-training, saves a checkpoint and
+goes on from it. It returns the parameters, whose digest rank 0 prints. None mentions byteprophet.
+``accelerate``, ``transformers`` and ``lightning`` must be installed. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import itertools
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+EPOCHS = 2
+RANK, RANKS = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
+"""Lightning takes these variables away at its end."""
+
+
+_exchanged_by = ["nobody"]
+
+
+def _watched(model: Any) -> Any:
+    """Note after a few forward passes whether an optimizer has become one of byteprophet."""
+    calls = itertools.count()
+
+    def look(*_: Any) -> None:
+        if next(calls) == 5:
+            optimizers = (each for each in gc.get_objects() if isinstance(each, Optimizer))
+            ours = any(type(each).__module__.startswith("byteprophet.") for each in optimizers)
+            _exchanged_by[0] = "ours" if ours else "ddp"
+
+    model.register_forward_hook(look)
+    return model
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(3)
+    body = nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()
+    return _watched(nn.Sequential(*body, nn.Linear(64, 1)))
+
+
+def _data(seed: int = 1) -> TensorDataset:
+    return TensorDataset(torch.randn(96, 8, generator=torch.Generator().manual_seed(seed)))
+
+
+def by_accelerate(folder: Path, precision: str = "no") -> Iterable[Tensor]:
+    """Hugging Face Accelerate: ``accumulate``, ``clip_grad_norm_``, ``save_state``."""
+    from accelerate import Accelerator
+
+    def prepared() -> tuple[Any, ...]:
+        accelerator = Accelerator(
+            cpu=True, gradient_accumulation_steps=2, mixed_precision=precision
+        )
+        model = _model()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=20)
+        loader = DataLoader(_data(), batch_size=4)
+        return (accelerator, *accelerator.prepare(model, optimizer, schedule, loader))
+
+    for turn in range(2):
+        accelerator, model, optimizer, schedule, loader = prepared()
+        if turn:
+            accelerator.load_state(str(folder / "state"))
+        for _ in range(EPOCHS):
+            model.train()
+            for (inputs,) in loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(inputs).square().mean())
+                    if accelerator.sync_gradients:
+                        accelerator.clip_grad_norm_(model.parameters(), 0.5)
+                    optimizer.step()
+                    schedule.step()
+                    optimizer.zero_grad()
+            model.eval()
+            with torch.no_grad():
+                model(_data(2).tensors[0])
+        accelerator.save_state(str(folder / "state"))
+    parameters: Iterable[Tensor] = accelerator.unwrap_model(model).parameters()
+    return parameters
+
+
+def by_accelerate_bf16(folder: Path) -> Iterable[Tensor]:
+    """The same under bfloat16 autocast."""
+    return by_accelerate(folder, "bf16")
+
+
+def by_trainer(folder: Path, **options: Any) -> Iterable[Tensor]:
+    """``transformers.Trainer`` with a small GPT-2 made from a configuration."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+
+    class Tokens(Dataset[dict[str, Tensor]]):
+        def __len__(self) -> int:
+            return 48
+
+        def __getitem__(self, index: int) -> dict[str, Tensor]:
+            generator = torch.Generator().manual_seed(index)
+            tokens = torch.randint(0, 100, (16,), generator=generator)
+            return {"input_ids": tokens, "labels": tokens}
+
+    def trainer(epochs: int) -> Any:
+        set_seed(5)
+        shape = GPT2Config(vocab_size=100, n_positions=16, n_embd=32, n_layer=2, n_head=2)
+        arguments = TrainingArguments(
+            output_dir=str(folder / "trainer"),
+            num_train_epochs=epochs,
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=2,
+            max_grad_norm=0.5,
+            learning_rate=1e-3,
+            lr_scheduler_type="constant",
+            eval_strategy="epoch",
+            save_strategy="epoch",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            **options,
+        )
+        return Trainer(_watched(GPT2LMHeadModel(shape)), arguments, None, Tokens(), Tokens())
+
+    trainer(1).train()
+    last = trainer(2)
+    last.train(resume_from_checkpoint=True)
+    parameters: Iterable[Tensor] = last.model.parameters()
+    return parameters
+
+
+def by_trainer_bf16(folder: Path) -> Iterable[Tensor]:
+    """The same under bfloat16 autocast."""
+    return by_trainer(folder, bf16=True)
+
+
+def by_lightning(folder: Path, precision: str = "32-true") -> Iterable[Tensor]:
+    """Lightning's ``Trainer(strategy="ddp")``, with automatic optimization."""
+    import lightning
+
+    class Regression(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = _model()
+
+        def training_step(self, batch: list[Tensor], _index: int) -> Tensor:
+            loss: Tensor = self.net(batch[0]).square().mean()
+            return loss
+
+        def validation_step(self, batch: list[Tensor], _index: int) -> None:
+            self.log("loss", self.net(batch[0]).square().mean(), sync_dist=True)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+            return [optimizer], [schedule]
+
+    def fitted(epochs: int, checkpoint: str | None) -> tuple[Any, Any]:
+        model = Regression()
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            devices=RANKS,
+            strategy="ddp",
+            precision=precision,  # type: ignore[arg-type]
+            max_epochs=epochs,
+            accumulate_grad_batches=2,
+            gradient_clip_val=0.5,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+        trainer.fit(
+            model,
+            DataLoader(_data(), batch_size=4),
+            DataLoader(_data(2), batch_size=4),
+            ckpt_path=checkpoint,
+        )
+        return model, trainer
+
+    path = str(folder / "lightning.ckpt")
+    fitted(1, None)[1].save_checkpoint(path)
+    return fitted(3, path)[0].parameters()
+
+
+def by_lightning_bf16(folder: Path) -> Iterable[Tensor]:
+    """The same under bfloat16 autocast."""
+    return by_lightning(folder, "bf16-mixed")
+
+
+def by_lightning_manually(_folder: Path) -> Iterable[Tensor]:
+    """Lightning with manual optimization of two optimizers, as GANs use it."""
+    import lightning
+
+    class Pair(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.one, self.two = _model(), _model()
+
+        def training_step(self, batch: list[Tensor], _index: int) -> None:
+            losses = self.one(batch[0]).square().mean(), self.two(batch[0]).abs().mean()
+            for optimizer, loss in zip(self.optimizers(), losses, strict=True):
+                self.toggle_optimizer(optimizer)
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                optimizer.step()
+                self.untoggle_optimizer(optimizer)
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.AdamW(each.parameters(), lr=1e-2) for each in (self.one, self.two)]
+
+    model = Pair()
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=RANKS,
+        strategy="ddp_find_unused_parameters_true",
+        max_epochs=EPOCHS,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(model, DataLoader(_data(), batch_size=4))
+    return model.parameters()
+
+
+def by_fabric(folder: Path) -> Iterable[Tensor]:
+    """Lightning Fabric: ``setup``, ``no_backward_sync``, ``clip_gradients``, ``save``."""
+    import lightning
+
+    fabric = lightning.Fabric(accelerator="cpu", devices=RANKS, strategy="ddp")
+    fabric.launch()
+    path = folder / "fabric.ckpt"
+    for turn in range(2):
+        inner = _model()
+        made = torch.optim.AdamW(inner.parameters(), lr=1e-2)
+        model, optimizer = fabric.setup(inner, made)
+        state = {"model": model, "optimizer": optimizer}
+        if turn:
+            fabric.load(path, state)
+        loader = fabric.setup_dataloaders(DataLoader(_data(), batch_size=4))
+        for _ in range(EPOCHS):
+            for number, (inputs,) in enumerate(loader):
+                is_last = number % 2 == 1
+                with fabric.no_backward_sync(model, enabled=not is_last):
+                    fabric.backward(model(inputs).square().mean())
+                if is_last:
+                    fabric.clip_gradients(model, optimizer, max_norm=0.5)
+                    optimizer.step()
+                    optimizer.zero_grad()
+        fabric.save(path, state)
+    return inner.parameters()
+
+
+FRAMEWORKS: dict[str, Callable[[Path], Iterable[Tensor]]] = {
+    name.removeprefix("by_").replace("_", " "): function
+    for name, function in list(globals().items())
+    if name.startswith("by_")
+}
+
+
+def main() -> None:
+    """Train by the framework that is named."""
+    name, folder = sys.argv[1:]
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    with contextlib.redirect_stdout(sys.stderr):
+        parameters = [each.detach().float().clone() for each in FRAMEWORKS[name](Path(folder))]
+    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in parameters))
+    torch.save(parameters, Path(folder) / f"rank-{RANK}.pt")
+    print(f"digest {digest.hexdigest()[:12]} by {_exchanged_by[0]}", flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Exchanges the gradients of ``DistributedDataParallel`` by our synchronisers (docs/ddp.md)."""

@@ -1,0 +1,90 @@
+"""The models that scripts have wrapped in ``DistributedDataParallel``, and what becomes of them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from byteprophet.errors import warn
+from byteprophet.torch.ddp.backward import Backward
+from byteprophet.torch.front import other_synchronisers
+from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.recording.ddp_buckets import reduced_parameters
+
+
+class State(Enum):
+    """Who exchanges the gradients of a model."""
+
+    NEW = "nobody has computed any yet"
+    OURS = "our synchronisers"
+    PLAIN = "DistributedDataParallel itself"
+
+
+@dataclass(frozen=True)
+class Public:
+    """Functions of the public face, which stands above this room.
+
+    ``distribute`` gives an optimizer a front. It takes the optimizer, names of parameters, the
+    module to which further parameters belong, and the rules. ``stays_plain`` is told of a model
+    that exchanges its gradients itself.
+    """
+
+    distribute: Callable[
+        [Optimizer, list[tuple[str, Tensor]], nn.Module | None, BackwardRules], Any
+    ]
+    stays_plain: Callable[[DistributedDataParallel], None]
+
+
+class Model:
+    """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
+
+    ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
+    """
+
+    def __init__(self, model: DistributedDataParallel, public: Public) -> None:
+        self.of = weakref.ref(model)
+        self.public = public
+        self.parameters = reduced_parameters(model.module)
+        self.state = State.NEW
+        self.backward: Backward | None = None
+        self.unheld: list[Optimizer] = []
+
+    def keeps_own_exchange(self, reason: str) -> None:
+        """Note that the model exchanges its gradients itself, and say so on rank 0."""
+        self.state, self.backward = State.PLAIN, None
+        self.unheld.clear()
+        model = self.of()
+        if model is None:
+            return
+        other_synchronisers.replaced.discard(model)
+        if distributed.get_rank() == 0:
+            name = type(model.module).__name__
+            warn(f"DistributedDataParallel of {name} exchanges its gradients itself: {reason}")
+        self.public.stays_plain(model)
+
+
+_models: weakref.WeakKeyDictionary[DistributedDataParallel, Model] = weakref.WeakKeyDictionary()
+
+
+def add(model: DistributedDataParallel, public: Public) -> None:
+    """Let ours exchange the gradients of ``model``, if possible and if there are other ranks."""
+    if distributed.get_world_size() > 1:
+        _models[model] = Model(model, public)
+        other_synchronisers.replaced.add(model)
+
+
+def known(model: DistributedDataParallel) -> Model | None:
+    """What is known of ``model``; None if it was not given to ``add``, such as a copy."""
+    return _models.get(model)
+
+
+def all_in(state: State) -> list[Model]:
+    """All living models in ``state``, in the order of ``add``."""
+    return [each for each in _models.values() if each.state is state]

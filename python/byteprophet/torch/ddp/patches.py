@@ -1,0 +1,79 @@
+"""Changes methods of ``DistributedDataParallel``, for models that were given to ``models.add``.
+
+The class stays the same, so all that looks at it finds what it expects. Other models run as before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _find_tensors
+
+from byteprophet.torch.ddp import models, takeover
+from byteprophet.torch.tensors.compiling import stays_eager
+
+_GIVES_BACK = {
+    "join_hook": "join() lets ranks end at different times",
+    "register_comm_hook": "it has a communication hook",
+    "_register_builtin_comm_hook": "it has a communication hook",
+    "_register_buffer_comm_hook": "it has a communication hook for buffers",
+    "_update_process_group": "its process group has changed",
+}
+"""Methods that need the reducer, and what to say about it."""
+
+
+@functools.cache
+def install() -> None:
+    """Change the methods. This takes effect once per process."""
+    kind: Any = DistributedDataParallel
+    kind._pre_forward = _before(kind._pre_forward)
+    kind._post_forward = _after(kind._post_forward)
+    for name, reason in _GIVES_BACK.items():
+        setattr(kind, name, _giving_back(getattr(kind, name), reason))
+
+
+def _before(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    @stays_eager
+    def before(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        known = models.known(self)
+        if known is not None and torch.is_grad_enabled():
+            takeover.before_forward(known)
+        return plain(self, *inputs, **kwargs)
+
+    return before
+
+
+def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    @stays_eager
+    def after(self: Any, output: Any) -> Any:
+        known = models.known(self)
+        if known is None or known.backward is None:
+            return plain(self, output)
+        if self._check_sync_bufs_post_fwd():
+            self._sync_buffers()
+        # As in the original: the next forward broadcasts buffers only after one like this.
+        self.require_forward_param_sync = (
+            torch.is_grad_enabled() and self.require_backward_grad_sync
+        )
+        if self.require_forward_param_sync:
+            known.backward.expect(_find_tensors(output))  # type: ignore[no-untyped-call]
+        return output
+
+    return after
+
+
+def _giving_back(plain: Callable[..., Any], reason: str) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def giving_back(self: Any, *args: Any, **kwargs: Any) -> Any:
+        known = models.known(self)
+        if known is not None:
+            takeover.give_back(known, reason)
+        return plain(self, *args, **kwargs)
+
+    return giving_back

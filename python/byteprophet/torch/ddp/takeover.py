@@ -1,0 +1,241 @@
+"""Takes over the exchange of gradients from ``DistributedDataParallel``, and gives it back.
+
+A model is taken over in its first forward pass that computes gradients, because its optimizers
+exist by then as a rule. Each optimizer of its parameters gets a front. So does an optimizer of our
+own that holds the parameters that no other one holds, and that never steps. The model's reducer
+stays as it is. It does nothing as long as nobody tells it to expect a backward pass.
+
+A model that is unfit, and all that share an optimizer with it, keep their own exchange. Later, all
+models do, if the script asks for what only a reducer can do. That takes no message between ranks,
+because no bucket is sharded: every rank has all averages.
+
+Threads: the training thread calls everything, except that ``_submit`` runs in autograd's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.optim import Optimizer
+
+from byteprophet.torch.ddp import fitness, models
+from byteprophet.torch.ddp.backward import Backward
+from byteprophet.torch.ddp.models import Model, State
+from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
+from byteprophet.torch.ddp.rules import Rules
+from byteprophet.torch.front.front import Front
+from byteprophet.torch.front.optimizer_class import plain_again
+from byteprophet.torch.tensors.dense import shares_memory
+from byteprophet.torch.tensors.naming import optimizer_parameters
+
+
+class _Unheld(Optimizer):
+    """Holds the parameters that no optimizer of the script holds. Nobody calls its ``step``."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__(parameters, {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Do nothing."""
+
+
+_rules = Rules()
+_optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a front of ours
+_seen = -1  # ``optimizers_made()`` at the last search
+
+
+def before_forward(model: Model) -> None:
+    """Take over what is new. Called before a forward pass of ``model`` that computes gradients."""
+    if model.state is State.NEW or (model.state is State.OURS and optimizers_made() != _seen):
+        _take_new()
+    if model.backward is not None:
+        model.backward.check_finished()
+        for front in _fronts():
+            front.gradients.participants()  # hooks parameters that are no longer frozen
+
+
+def give_back(model: Model, reason: str) -> None:
+    """Let ``model`` and, if ours exchange its gradients, all models exchange gradients themselves.
+
+    Gradients that were sent become averages first, and all updates are finished.
+    """
+    if model.state is State.NEW:
+        model.keeps_own_exchange(reason)
+    if model.state is not State.OURS:
+        return
+    for front in _fronts():
+        front.synchronize()
+        front.release([slot.parameter for slot in front.gradients.slots.values()])
+    for optimizer in _optimizers:
+        plain_again(optimizer)
+    _optimizers.clear()
+    for each in models.all_in(State.OURS):
+        wrapped = each.of()
+        if wrapped is not None:
+            _restart_reducer(wrapped)
+        each.keeps_own_exchange(reason)
+
+
+def _restart_reducer(wrapped: Any) -> None:
+    """Let the reducer of a DistributedDataParallel begin again.
+
+    Its hooks have run while it expected nothing. That of a static graph has missed the first pass,
+    in which it counts, so it is made anew, as when a DistributedDataParallel is copied.
+    """
+    if not wrapped.static_graph:
+        wrapped.reducer._reset_state()
+        return
+    wrapped.reducer._remove_autograd_hooks()
+    parameters, sparse = wrapped._build_params_for_reducer()
+    names = wrapped._build_debug_param_to_name_mapping(parameters)
+    wrapped._ddp_init_helper(parameters, sparse, names, True)
+    wrapped.static_graph = False
+    wrapped._set_static_graph()
+
+
+def _fronts() -> list[Front]:
+    """The fronts of all optimizers, the same order on all ranks."""
+    fronts: list[Front] = [optimizer._front for optimizer in _optimizers]  # type: ignore[attr-defined]
+    return sorted(fronts, key=lambda front: front.serial)
+
+
+def _take_new() -> None:
+    global _seen
+    count_optimizers()
+    new, ours = models.all_in(State.NEW), models.all_in(State.OURS)
+    keys = [id(parameter) for each in (*ours, *new) for parameter in each.parameters.values()]
+    found = optimizers_of(keys)
+    optimizers = [each for each in found.own if not isinstance(each, _Unheld)]
+    fresh = [each for each in optimizers if each not in _optimizers]
+    reasons = _reasons([*ours, *new], optimizers, {*fresh, *found.wrappers})
+    if not _agree(new, reasons):
+        reasons = dict.fromkeys([*ours, *new], "ranks differ in what they train")
+    for each in ours:
+        if each in reasons:
+            give_back(each, reasons[each])  # and all others
+            break
+    for each in new:
+        if each in reasons:
+            each.keeps_own_exchange(reasons[each])
+    if models.all_in(State.OURS) == ours:
+        _take([each for each in new if each.state is State.NEW], fresh)
+    _seen = optimizers_made()
+
+
+def _reasons(
+    candidates: Sequence[Model], optimizers: Sequence[Optimizer], unchecked: Collection[Optimizer]
+) -> dict[Model, str]:
+    """Why models are unfit, or share an optimizer with one that is."""
+    plain = models.all_in(State.PLAIN)
+    reasons = dict.fromkeys(plain, "its optimizer has another model, which keeps its own exchange")
+    owner = {id(parameter): each for each in plain for parameter in each.parameters.values()}
+    for each in candidates:
+        wrapped = each.of()
+        if wrapped is not None and each.state is State.NEW:
+            reason = fitness.why_model(wrapped, each.parameters)
+            if any(id(parameter) in owner for parameter in each.parameters.values()):
+                reason = "another DistributedDataParallel has the same parameters"
+                reasons.update(
+                    (owner[id(parameter)], reason)
+                    for parameter in each.parameters.values()
+                    if id(parameter) in owner
+                )
+            if reason:
+                reasons[each] = reason
+        owner.update((id(parameter), each) for parameter in each.parameters.values())
+    held: set[int] = set()
+    groups = []
+    for optimizer in (*optimizers, *(each for each in unchecked if each not in optimizers)):
+        keys = {id(parameter) for parameter in optimizer_parameters(optimizer)}
+        group = {owner[key] for key in keys if key in owner}
+        groups.append(group)
+        reason = fitness.why_optimizer(optimizer) if optimizer in unchecked else ""
+        if optimizer in optimizers:
+            if not held.isdisjoint(keys):
+                reason = "two optimizers hold the same parameter"
+            held |= keys
+        if reason:
+            reasons.update((each, reason) for each in group)
+    everything = [*plain, *candidates]
+    for _ in everything:  # a reason may have to be passed on as often
+        for group in groups:
+            unfit = next((reasons[each] for each in everything if each in group & {*reasons}), "")
+            if unfit:
+                reasons.update((each, unfit) for each in group if each not in reasons)
+    return reasons
+
+
+def _agree(new: Sequence[Model], reasons: Mapping[Model, str]) -> bool:
+    """Whether all ranks find the same models fit. All ranks call this together."""
+    if not new:
+        return True
+    device = next(iter(new[0].parameters.values())).device
+    fit = torch.tensor([int(each not in reasons) for each in new], device=device)
+    distributed.all_reduce(fit)
+    size = distributed.get_world_size()
+    return all(count in (0, size) for count in fit.tolist())
+
+
+def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
+    """Take over the models ``new``, and optimizers ``fresh`` of any model that is ours."""
+    for each in new:
+        wrapped = each.of()
+        assert wrapped is not None
+        each.state = State.OURS
+        each.backward = Backward(
+            each.parameters,
+            wrapped.process_group,
+            _submit,
+            finds_unused=wrapped.find_unused_parameters,
+            is_static=wrapped.static_graph,
+        )
+    ours = models.all_in(State.OURS)
+    _rules.follow(each.backward for each in ours if each.backward is not None)
+    for optimizer in fresh:
+        keys = {id(parameter) for parameter in optimizer_parameters(optimizer)}
+        holding = (each for each in ours if not keys.isdisjoint(map(id, each.parameters.values())))
+        first = next(holding, None)
+        if first is not None:
+            _distribute(ours, first, optimizer)
+    for each in ours:
+        held = {key for front in _fronts() for key in front.gradients.slots}
+        left = [parameter for parameter in each.parameters.values() if id(parameter) not in held]
+        if left:
+            each.unheld.append(_Unheld(left))
+            _distribute(ours, each, each.unheld[-1])
+
+
+def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> None:
+    """Give ``optimizer``, which holds parameters of ``first`` and maybe of others, a front."""
+    named: dict[int, tuple[str, Tensor]] = {}
+    taken: set[str] = set()
+    wrapped = [model for each in ours if (model := each.of()) is not None]
+    for number, model in enumerate(wrapped):
+        for name, parameter in model.module.named_parameters():
+            unique = f"model{number}.{name}" if name in taken else name
+            named.setdefault(id(parameter), (unique, parameter))
+            taken.add(unique)
+    keys = [id(parameter) for parameter in optimizer_parameters(optimizer)]
+    names = [named[key] for key in keys if key in named]
+    module = wrapped[0].module if len(wrapped) == 1 else None
+    first.public.distribute(optimizer, names, module, _rules)
+    _optimizers.add(optimizer)
+
+
+def _submit(backward: Backward, missing: Iterable[Tensor]) -> None:
+    """See ``Submit``."""
+    for front in _fronts():
+        slots = front.gradients.slots
+        for parameter in missing:
+            slot = slots.get(id(parameter))
+            if slot is not None:
+                front.gradients.submit(slot)
+        if front.manages(backward.parameters.values()):
+            front.synchroniser.flush(())
+            sent = [slot.transfer.gradient for slot in slots.values() if slot.transfer is not None]
+            if any(map(shares_memory, sent)):  # the script may read them by another tensor
+                front.synchronize()

@@ -1,0 +1,70 @@
+"""Runs scripts, one after the other, as one rank of a job.
+
+    torchrun --nproc-per-node 2 tests/torch/ddp/scripts/run.py RESULTS [NAME...]
+
+For each script, a line of JSON goes to ``RESULTS/rank-<rank>.jsonl``: the digest of the tensors
+that it returned, who exchanged the gradients at its end, and the error that ended it, if any. The
+tensors themselves go to ``RESULTS/rank-<rank>.pt``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import gradients  # noqa: F401 (adds its scripts)
+import left  # noqa: F401
+import nets  # noqa: F401
+import optimizers  # noqa: F401
+import options  # noqa: F401
+import torch
+from common import SCRIPTS, wrapped
+from torch import Tensor, distributed
+
+
+def digest_of(tensors: Iterable[Tensor]) -> str:
+    """A digest of the values, whatever their layouts."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()[:12]
+
+
+def exchanged_by() -> str:
+    """Who exchanged the gradients of the models at the end of the script."""
+    loaded = sys.modules.get("byteprophet.torch.ddp.models")
+    if loaded is None:
+        return "ddp"
+    known = [vars(loaded)["known"](model) for model in wrapped]
+    return "ours" if all(each.state.name == "OURS" for each in known) else "ddp"
+
+
+def main() -> None:
+    """Run the scripts that are named, or all."""
+    folder, *names = sys.argv[1:]
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    distributed.init_process_group("gloo")
+    path = Path(folder) / f"rank-{distributed.get_rank()}"
+    values = {}
+    with path.with_suffix(".jsonl").open("w") as file:
+        for name in names or SCRIPTS:
+            torch.manual_seed(7)
+            torch._dynamo.reset()
+            try:
+                values[name] = [tensor.detach().clone() for tensor in SCRIPTS[name]()]
+                row = {"script": name, "digest": digest_of(values[name]), "by": exchanged_by()}
+            except Exception as error:  # noqa: BLE001 (whoever reads the file judges it)
+                row = {"script": name, "digest": "", "by": "", "error": f"{error!r:.200}"}
+            wrapped.clear()
+            print(json.dumps(row), file=file, flush=True)
+    torch.save(values, path.with_suffix(".pt"))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

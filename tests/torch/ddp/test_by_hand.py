@@ -1,0 +1,40 @@
+"""``byteprophet.torch.DistributedDataParallel``, and values that do not fit, in real jobs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet.launcher import JobResult, JobSpec, run_job
+
+pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
+FOLDER = Path(__file__).parent
+
+
+def run(folder: Path, lines: list[str], *command: str, sync: str = "") -> JobResult:
+    spec = JobSpec(
+        command=(sys.executable, *command),
+        run_directory=folder / "run",
+        servers=0,
+        environment={"BYTEPROPHET_SYNC": sync, "BYTEPROPHET_TIMEOUT_S": "60"},
+        timeout_s=200.0,
+    )
+    return run_job(spec, lambda role, line: lines.append(line))
+
+
+def test_our_class_leaves_torchs_alone(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run(tmp_path, lines, str(FOLDER / "by_hand_worker.py")).check()
+    assert lines.count("equal") == 2
+
+
+def test_an_unknown_runtime_is_refused_in_one_line(tmp_path: Path) -> None:
+    lines: list[str] = []
+    files = [str(tmp_path / name) for name in ("saved", "result")]
+    result = run(tmp_path, lines, str(FOLDER / "checkpoint_script.py"), *files, sync="byteps")
+    assert result.failed is not None
+    assert "ended with status 2" in result.failed
+    assert "byteprophet: error: BYTEPROPHET_SYNC=byteps: must be allreduce, " in "".join(lines)
+    assert "Traceback" not in "".join(lines)

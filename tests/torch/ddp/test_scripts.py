@@ -1,0 +1,89 @@
+"""Real jobs: whoever exchanges the gradients of DistributedDataParallel, the bits are the same.
+
+``experiments/ddp_own_tests.py`` runs all scripts under every sync; here, a few run in one job each.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from byteprophet.launcher import JobSpec, run_job
+
+pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
+SCRIPTS = Path(__file__).with_name("scripts") / "run.py"
+OURS = (
+    "adamw_and_its_state",
+    "clip_by_norm",
+    "gradients_are_read_on_one_rank",
+    "update_by_hand",
+    "two_backward_passes_per_step_without_no_sync",
+    "accumulation_with_no_sync",
+    "grad_scaler_and_autocast",
+    "two_optimizers_of_one_model",
+    "an_optimizer_is_replaced",
+    "a_group_is_added",
+    "swa_and_ema_of_torch",
+    "rank_0_saves_and_all_resume",
+    "layers_are_unfrozen_and_wrapped_again",
+    "unused_on_one_rank",
+    "a_missing_gradient_is_an_error",
+    "static_graph_and_a_layer_checkpointed_twice",
+    "one_optimizer_of_two_models",
+    "sharpness_aware_wrapper",
+)
+PLAIN = (
+    "uneven_inputs_with_join",
+    "communication_hook_in_the_middle",
+    "zero_redundancy_optimizer",
+    "lbfgs",
+    "sparse_embedding",
+)
+Rows = dict[str, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[Rows], str]]:
+    """What each rank wrote under a sync, and what rank 0 printed; each job runs once."""
+
+    @functools.cache
+    def run(sync: str) -> tuple[list[Rows], str]:
+        folder = tmp_path_factory.mktemp("job")
+        lines: list[str] = []
+        spec = JobSpec(
+            command=(sys.executable, str(SCRIPTS), str(folder), *OURS, *PLAIN),
+            run_directory=folder / "run",
+            servers=0,
+            environment={"BYTEPROPHET_SYNC": sync, "BYTEPROPHET_TIMEOUT_S": "120"},
+            timeout_s=500.0,
+        )
+        run_job(spec, lambda role, line: lines.append(f"{role}: {line}")).check()
+        files = [folder / f"rank-{rank}.jsonl" for rank in range(2)]
+        rows = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+        return [{row["script"]: row for row in own} for own in rows], "\n".join(lines)
+
+    return run
+
+
+@pytest.mark.parametrize("sync", ["allreduce", "dear-planned"])
+@pytest.mark.parametrize("script", [*OURS, *PLAIN])
+def test_same_bits(job: Callable[[str], tuple[list[Rows], str]], script: str, sync: str) -> None:
+    before, after = job("")[0], job(sync)[0]
+    assert all("error" not in row[script] for row in (*before, *after))
+    assert [row[script]["digest"] for row in after] == [row[script]["digest"] for row in before]
+    assert {row[script]["by"] for row in after} == {"ours" if script in OURS else "ddp"}
+
+
+def test_one_line_says_why_a_model_keeps_its_own_exchange(
+    job: Callable[[str], tuple[list[Rows], str]],
+) -> None:
+    said = job("dear-planned")[1]
+    for reason in ("join()", "communication hook", "Zero", "LBFGS", "sparse"):
+        lines = [line for line in said.splitlines() if "itself: " in line and reason in line]
+        assert len(lines) == 1, (reason, said)
+    assert "itself: " not in job("")[1]
