@@ -11,6 +11,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import cycle, islice
 
 from rich.table import Table
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
         table.add_column(name, justify="left" if name in ("model", "strategy") else "right")
     for model, line, gpus in _JOBS:
         job = Job(model, "dgx-a100", gpus, batch=1)
-        _add(table, model, line, gpus, lambda job=job, line=line: evaluate(job, line), _RUNS)
+        _add(table, model, line, gpus, partial(evaluate, job, line), _RUNS)
     job = Job("gpt3-175b", "dgx-a100", 1024, batch=1536)
     lines = list(islice(cycle(candidates(job, 8)), _STRATEGIES))
     words = f"{_STRATEGIES} of a search"

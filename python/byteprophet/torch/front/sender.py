@@ -35,8 +35,8 @@ class Sender:
 
     The first gradient after ``end_iteration`` begins a new iteration. ``compression`` has the
     methods ``compress(tensor)``, which returns a tensor and a context, and
-    ``decompress(tensor, context)``. ``kept``: has what is sent besides. ``allows_graphs``: whether a
-    gradient may itself be differentiable (create_graph=True), although the exchange is not.
+    ``decompress(tensor, context)``. ``kept``: has what is sent besides. ``allows_graphs``: whether
+    a gradient may itself be differentiable (create_graph=True), although the exchange is not.
     """
 
     def __init__(
