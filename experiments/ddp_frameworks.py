@@ -38,7 +38,7 @@ from byteprophet.runtime_settings import SYNC
 _TRAIN = Path(__file__).parent / "frameworks" / "train.py"
 _PACKAGES = {"accelerate": "accelerate", "trainer": "transformers"}  # others need lightning
 _LIMIT_S = 300.0
-_CLOSE = {"rtol": 1e-2, "atol": 1e-4}
+_RELATIVE, _ABSOLUTE = 1e-2, 1e-4
 _progress = progress_of("ddp_frameworks")
 
 
@@ -118,7 +118,9 @@ def _verdict(plain: Ran, ran: Ran, ranks: int) -> str:
     if ran.digests == plain.digests:
         return "same bits"
     pairs = zip(plain.parameters, ran.parameters, strict=True)
-    is_close = all(torch.allclose(one, other, **_CLOSE) for one, other in pairs)
+    is_close = all(
+        torch.allclose(one, other, rtol=_RELATIVE, atol=_ABSOLUTE) for one, other in pairs
+    )
     return "close" if ranks > 2 and is_close else "differ"
 
 

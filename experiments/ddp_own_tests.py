@@ -37,8 +37,8 @@ from byteprophet.runtime_settings import SYNC
 
 _SCRIPTS = Path(__file__).parents[1] / "tests" / "torch" / "ddp" / "scripts" / "run.py"
 _LIMIT_S = 900.0
-_CLOSE = {"rtol": 1e-3, "atol": 1e-5}
-_CLOSE_IN_HALF = {"rtol": 1e-2, "atol": 1e-3}
+_CLOSE = 1e-3, 1e-5  # relative and absolute
+_CLOSE_IN_HALF = 1e-2, 1e-3
 _HALF = ("bfloat16_model", "grad_scaler_and_autocast")
 """Scripts that compute in bfloat16."""
 _progress = progress_of("ddp_own_tests")
@@ -145,8 +145,11 @@ def _verdict(name: str, plain: Ran, ran: Ran) -> str:
         same = before[name]["digest"] == after[name]["digest"]
         if len(plain.rows) > 2 and not same:
             pairs = zip(plain.values[rank][name], ran.values[rank][name], strict=True)
-            limits = _CLOSE_IN_HALF if name in _HALF else _CLOSE
-            same = all(torch.allclose(one.double(), two.double(), **limits) for one, two in pairs)
+            relative, absolute = _CLOSE_IN_HALF if name in _HALF else _CLOSE
+            same = all(
+                torch.allclose(one.double(), two.double(), rtol=relative, atol=absolute)
+                for one, two in pairs
+            )
             alike = [len({row[name]["digest"] for row in each.rows}) for each in (plain, ran)]
             same = same and alike[0] == alike[1]
         if not same:
