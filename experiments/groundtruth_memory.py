@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from groundtruth_scores import Score, half_of, shares
+from groundtruth_scores import Score, fitted_and_tested, shares
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
@@ -133,12 +133,8 @@ def _row(row: Mapping[str, str]) -> Row:
 
 def score_memory(folder: Path, fit_folder: Path | None) -> list[Score]:
     """Errors of held-out rows. Equal configurations are in one half."""
-    tested = rows(folder)
-    if fit_folder is not None:
-        pairs = [(rows(fit_folder), tested)]
-    else:
-        halves = [[row for row in tested if half_of(row.text) == half] for half in (0, 1)]
-        pairs = [(halves[0], halves[1]), (halves[1], halves[0])]
+    others = None if fit_folder is None else rows(fit_folder)
+    pairs = fitted_and_tested(rows(folder), others)
     errors: list[float] = []
     naive: list[float] = []
     shipped: list[float] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -82,6 +82,31 @@ class Score:
 def half_of(row: str) -> int:
     """The half, 0 or 1, to which a row belongs."""
     return hashlib.sha256(row.encode()).digest()[0] & 1
+
+
+class HasText(Protocol):
+    """A row of measurements. Rows of equal text are in one half."""
+
+    @property
+    def text(self) -> str:
+        """What identifies the row."""
+        ...
+
+
+AnyRow = TypeVar("AnyRow", bound=HasText)
+
+
+def fitted_and_tested(
+    tested: Sequence[AnyRow], others: Sequence[AnyRow] | None
+) -> list[tuple[Sequence[AnyRow], Sequence[AnyRow]]]:
+    """Pairs of rows for fitting and for testing: both halves of ``tested`` in turn.
+
+    ``others``: rows for fitting only, so that all of ``tested`` are held out.
+    """
+    if others is not None:
+        return [(others, tested)]
+    first, second = ([row for row in tested if half_of(row.text) == half] for half in (0, 1))
+    return [(first, second), (second, first)]
 
 
 def shares(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from groundtruth_scores import Score, half_of, shares
+from groundtruth_scores import Score, fitted_and_tested, shares
 from scipy.optimize import least_squares
 from scipy.stats import kendalltau
 
@@ -124,12 +124,8 @@ def naive(fitted: Sequence[Row], tested: Sequence[Row]) -> list[float]:
 
 def score_vtrain(folder: Path, fit_folder: Path | None) -> list[Score]:
     """Errors of held-out rows."""
-    tested = rows(folder)
-    if fit_folder is not None:
-        pairs = [(rows(fit_folder), tested)]
-    else:
-        halves = [[row for row in tested if half_of(row.text) == half] for half in (0, 1)]
-        pairs = [(halves[0], halves[1]), (halves[1], halves[0])]
+    others = None if fit_folder is None else rows(fit_folder)
+    pairs = fitted_and_tested(rows(folder), others)
     errors: list[float] = []
     of_naive: list[float] = []
     of_shipped: list[float] = []
