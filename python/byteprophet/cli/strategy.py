@@ -26,7 +26,10 @@ from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.explanation import Explanation, explain
 from byteprophet.strategy.ways import differences, facts, ways
 
-_HELP = "Make, show, explain, compare, check and run strategies (docs/strategies.md)."
+_HELP = """Make, show, explain, compare, check and run strategies (docs/strategies.md).
+
+Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
+"""
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())

@@ -107,7 +107,7 @@ def distribute(
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: must be at least 1")
     parameters = optimizer_parameters(optimizer)
-    stopping.let_go_all()
+    stopping.let_go_all(synchroniser)
     named = name_parameters(parameters, named_parameters, model, synchroniser.names)
     if synchroniser.size > 1:
         _refuse_others(optimizer, named, model)

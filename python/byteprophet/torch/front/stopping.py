@@ -38,14 +38,15 @@ def register(front: Front) -> None:
     _install()
 
 
-def let_go_all() -> None:
+def let_go_all(new: Synchroniser) -> None:
     """Wait until no thread of ours holds a tensor of a finished update.
 
-    From then on, only the script keeps tensors alive (see ``tensors/naming.py``).
+    From then on, only the script keeps tensors alive (see ``tensors/naming.py``). ``new`` is not
+    registered yet. Its threads may be those of synchronisers that are gone.
     """
     for updater in list(_updaters):
         updater.let_go(_JOIN_S)
-    for synchroniser in list(_synchronisers):
+    for synchroniser in {*_synchronisers, new}:
         synchroniser.let_go(_JOIN_S)
 
 

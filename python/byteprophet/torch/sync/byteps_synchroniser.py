@@ -212,6 +212,7 @@ class BytePSSynchroniser(Unsharded):
                         done = self._outstanding.pop(handle, None)
                     if done is not None:
                         done(error)
+                    done = None  # it holds a tensor
 
     def _finish(self, handle: int) -> BaseException | None:
         try:
