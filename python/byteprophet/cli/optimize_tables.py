@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.table import Table
 
 from byteprophet.optimize.apply import BASELINE, OPTIMISED, Applied
 from byteprophet.optimize.outcome import Outcome
-from byteprophet.report.console import facts_table
+from byteprophet.report.console import facts_table, ms_text, shares_text
 
 
 def outcome_table(outcome: Outcome) -> Table:
     """What was recorded, what is predicted and why."""
     table = facts_table("an iteration")
     low_ns, high_ns = outcome.interval_ns
-    table.add_row("recorded", _ms(outcome.baseline_ns), f"replay {outcome.replay_error:+.1%}")
+    table.add_row("recorded", ms_text(outcome.baseline_ns), f"replay {outcome.replay_error:+.1%}")
     within = f"{low_ns / 1e6:.1f} to {high_ns / 1e6:.1f} nine times in ten"
-    table.add_row("predicted", _ms(outcome.predicted_ns), within)
+    table.add_row("predicted", ms_text(outcome.predicted_ns), within)
     below = 1 - outcome.bound_ns / outcome.predicted_ns
-    table.add_row("bound", _ms(outcome.bound_ns), f"{below:.1%} below what is predicted")
-    table.add_row("critical path", "before", _shares(outcome.path_before))
+    table.add_row("bound", ms_text(outcome.bound_ns), f"{below:.1%} below what is predicted")
+    table.add_row("critical path", "before", shares_text(outcome.path_before))
     if outcome.gains:
-        table.add_row("", "after", _shares(outcome.path_after))
+        table.add_row("", "after", shares_text(outcome.path_after))
     if outcome.memory is not None:
         was = "not known" if outcome.memory.baseline is None else _mb(outcome.memory.baseline)
         limit = f"recorded: {was}; budget: {_mb(outcome.memory.budget)}"
@@ -44,19 +42,11 @@ def applied_table(outcome: Outcome, applied: Applied) -> Table:
     was_ns, is_ns = applied.median_ns(BASELINE), applied.median_ns(OPTIMISED)
     held = "held" if outcome.holds(was_ns, is_ns) else "did not hold"
     table = facts_table(f"measured in {applied.rounds} round(s)")
-    table.add_row("as recorded", _ms(was_ns), "")
-    table.add_row("optimised", _ms(is_ns), f"{was_ns / is_ns:.3f} times as fast")
+    table.add_row("as recorded", ms_text(was_ns), "")
+    table.add_row("optimised", ms_text(is_ns), f"{was_ns / is_ns:.3f} times as fast")
     predicted = outcome.baseline_ns / outcome.predicted_ns
     table.add_row("predicted", "", f"{predicted:.3f} times as fast; the interval {held}")
     return table
-
-
-def _shares(parts: Mapping[str, float]) -> str:
-    return ", ".join(f"{part} {share:.0%}" for part, share in parts.items() if share >= 0.005)
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:.1f} ms"
 
 
 def _mb(size_bytes: int) -> str:

@@ -21,7 +21,7 @@ from byteprophet.measure.servers import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import RANGES, Changes
-from byteprophet.report.console import facts_table, table_console
+from byteprophet.report.console import facts_table, ms_text, table_console
 from byteprophet.schedulers import DEFAULT
 from byteprophet.workload import load
 
@@ -166,15 +166,11 @@ def _table(prediction: Prediction) -> Table:
     job = prediction.job
     table = facts_table(f"{job.title}: an iteration")
     within = f"{prediction.low_ns / 1e6:.1f} to {prediction.high_ns / 1e6:.1f}"
-    table.add_row("replayed", _ms(prediction.median_ns), within)
+    table.add_row("replayed", ms_text(prediction.median_ns), within)
     if prediction.measured_ns is not None:
-        table.add_row("measured", _ms(prediction.measured_ns), f"error {prediction.error:+.1%}")
+        table.add_row("measured", ms_text(prediction.measured_ns), f"error {prediction.error:+.1%}")
     else:
         table.add_row("", "", f"error of the unchanged job {prediction.replay_error:+.1%}")
-    table.add_row("Daydream", _ms(prediction.daydream_ns), "each tensor alone on the link")
-    table.add_row("bound", _ms(prediction.bound_ns), "no schedule is faster")
+    table.add_row("Daydream", ms_text(prediction.daydream_ns), "each tensor alone on the link")
+    table.add_row("bound", ms_text(prediction.bound_ns), "no schedule is faster")
     return table
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:.1f} ms"

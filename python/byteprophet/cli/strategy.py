@@ -21,7 +21,7 @@ from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
-from byteprophet.report.console import facts_table, table_console
+from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.explanation import Explanation, explain
 from byteprophet.strategy.ways import differences, facts, ways
@@ -188,19 +188,14 @@ def _read(path: Path) -> Used:
 def _explained(title: str, found: Explanation) -> Table:
     table = facts_table(f"{title}: an iteration")
     unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
-    table.add_row("predicted", _ms(found.iteration_ns), unsure)
+    table.add_row("predicted", ms_text(found.iteration_ns), unsure)
     gap = 1 - found.bound_ns / found.iteration_ns
-    table.add_row("bound", _ms(found.bound_ns), f"{gap:.1%} below what is predicted")
-    table.add_row("computation", _ms(found.compute_ns), "of the slowest worker")
+    table.add_row("bound", ms_text(found.bound_ns), f"{gap:.1%} below what is predicted")
+    table.add_row("computation", ms_text(found.compute_ns), "of the slowest worker")
     for load in found.loads:
         share = f"{load.busy_ns / found.iteration_ns:.0%} of the time" if load.busy_ns else ""
-        busy = _ms(load.busy_ns) if load.busy_ns else "no limit"
+        busy = ms_text(load.busy_ns) if load.busy_ns else "no limit"
         table.add_row(load.link, busy, f"{load.size_bytes / 1e6:.1f} MB  {share}")
     table.add_row("limit", "", found.limit)
-    parts = ", ".join(f"{part} {share:.0%}" for part, share in found.path.items() if share >= 0.005)
-    table.add_row("critical path", "", parts)
+    table.add_row("critical path", "", shares_text(found.path))
     return table
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:.1f} ms"

@@ -162,7 +162,7 @@ def outcome_of(
     recorded command under the other transport, if it ran there.
     """
     was_ns = measured_ns(measured)
-    before, before_ns, replay_error = _replayed(measured)
+    before, before_ns, replay_error = replayed(measured)
     chosen = found.best if trial is None else trial.candidate
     job = chosen.job
     after = kind_of(job).replay(job)
@@ -170,7 +170,7 @@ def outcome_of(
     other_error = 0.0
     if other is not None and (job.policy is None) == (other.job.policy is None):
         after_ns = after.iterations_ns[warmup_of(other) :]
-        _, _, other_error = _replayed(other)
+        _, _, other_error = replayed(other)
         after_ns = np.rint(after_ns * (1 + replay_error) / (1 + other_error)).astype(np.int64)
     replayed_ratio = float(np.median(after_ns) / np.median(before_ns))
     if trial is not None:
@@ -215,10 +215,10 @@ def measured_ns(measured: Measured) -> int:
 
 def corrections_of(*runs: Measured) -> dict[bool, float]:
     """Measured over replayed times, by whether jobs have servers (``evaluate.Evaluator``)."""
-    return {each.job.policy is not None: 1 / (1 + _replayed(each)[2]) for each in runs}
+    return {each.job.policy is not None: 1 / (1 + replayed(each)[2]) for each in runs}
 
 
-def _replayed(measured: Measured) -> tuple[ReplayedJob, Int64Array, float]:
+def replayed(measured: Measured) -> tuple[ReplayedJob, Int64Array, float]:
     """The replay of the unchanged job, its iterations without warm-up, and its error."""
     played = kind_of(measured.job).replay(measured.job)
     times_ns = played.iterations_ns[warmup_of(measured) :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -32,3 +32,13 @@ def progress_of(name: str) -> Callable[[str], None]:
             console.print(f"{name}: {text}", soft_wrap=True)
 
     return say
+
+
+def ms_text(time_ns: int) -> str:
+    """A time in milliseconds."""
+    return f"{time_ns / 1e6:.1f} ms"
+
+
+def shares_text(parts: Mapping[str, float]) -> str:
+    """Shares of a whole; those below half a percent are left out."""
+    return ", ".join(f"{part} {share:.0%}" for part, share in parts.items() if share >= 0.005)

@@ -17,6 +17,7 @@ from byteprophet.graph import Connection, Graph
 from byteprophet.job import Job
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
+from byteprophet.optimize.outcome import replayed
 from byteprophet.replay.predict import kind_of, warmup_of
 
 
@@ -71,21 +72,19 @@ class Explanation:
 
 def explain(measured: Measured, job: Job) -> Explanation:
     """Explain ``job``: the ``measured`` one, or the same one under another strategy."""
-    warmup = warmup_of(measured)
-    same_ns = kind_of(measured.job).iterations_ns(measured.job)[warmup:]
-    was_ns = np.median(measured.iteration_ns[warmup:])
+    _, _, replay_error = replayed(measured)
     played = kind_of(job).replay(job)
     computes_ns = [
         int(forward_ns.sum()) + backward_ns
         for forward_ns, _, backward_ns, _ in map(job.times.medians, range(job.workers))
     ]
     return Explanation(
-        iteration_ns=int(np.median(played.iterations_ns[warmup:])),
+        iteration_ns=int(np.median(played.iterations_ns[warmup_of(measured) :])),
         bound_ns=bound_ns(job),
         compute_ns=max(computes_ns),
         loads=loads(played.replayed.graph),
         path=shares(played.replayed),
-        replay_error=float(np.median(same_ns) / was_ns) - 1,
+        replay_error=replay_error,
     )
 
 
