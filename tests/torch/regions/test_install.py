@@ -191,6 +191,21 @@ def test_a_script_can_apply_a_file(tmp_path: Path) -> None:
         bps.apply(nn.Linear(2, 2), path)
 
 
+def test_what_only_an_optimizer_can_apply_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "strategy.json"
+    strategy = Strategy(
+        "dear", (Bucket(("w",), 0, 1),), regions=(RECOMPUTED,), reduce_dtype="bf16"
+    )
+    write_strategy(path, Used(Model((Parameter("w", 4),)), strategy, since=0))
+    model = tower()
+    bps.apply(model, path)
+    assert "forward" in vars(model.blocks[1])
+    said = capfd.readouterr().err
+    assert "leaves out its bf16 gradients: pass the strategy to DistributedOptimizer" in said
+
+
 def test_a_model_that_the_script_compiles_is_refused() -> None:
     model = tower()
     model.blocks[0].compile()

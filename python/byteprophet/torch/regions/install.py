@@ -29,9 +29,27 @@ def apply(model: nn.Module, strategy: str | os.PathLike[str]) -> None:
     """Let ``model`` compute as the strategy in a file says (docs/formats.md): regions, autocast.
 
     Parameters, their names and the model's hooks stay as they are. Does nothing if the model has a
-    strategy already. Raises ``UserError`` if the file cannot be read or is another model's.
+    strategy already. Warns of what only an optimizer can carry out. Raises ``UserError`` if the
+    file cannot be read or is another model's.
     """
-    install(model, read_strategy_file(Path(strategy)).strategy, os.fspath(strategy))
+    path = os.fspath(strategy)
+    wanted = read_strategy_file(Path(path)).strategy
+    left_out = [what for what, is_wanted in _for_an_optimizer(wanted) if is_wanted]
+    if left_out:
+        warn(
+            f"{path}: byteprophet.torch.apply leaves out its {' and '.join(left_out)}: pass the "
+            "strategy to DistributedOptimizer, which applies all of it"
+        )
+    install(model, wanted, path)
+
+
+def _for_an_optimizer(strategy: Strategy) -> tuple[tuple[str, bool], ...]:
+    return (
+        ("keys", bool(strategy.keys)),
+        ("owners", bool(strategy.owners)),
+        (f"{strategy.reduce_dtype} gradients", bool(strategy.reduce_dtype)),
+        ("accumulated steps", strategy.accumulation > 1),
+    )
 
 
 def install(model: nn.Module, strategy: Strategy, path: str) -> None:
