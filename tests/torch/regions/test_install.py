@@ -195,9 +195,7 @@ def test_what_only_an_optimizer_can_apply_is_named(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "strategy.json"
-    strategy = Strategy(
-        "dear", (Bucket(("w",), 0, 1),), regions=(RECOMPUTED,), reduce_dtype="bf16"
-    )
+    strategy = Strategy("dear", (Bucket(("w",), 0, 1),), regions=(RECOMPUTED,), reduce_dtype="bf16")
     write_strategy(path, Used(Model((Parameter("w", 4),)), strategy, since=0))
     model = tower()
     bps.apply(model, path)
