@@ -34,7 +34,7 @@ from byteprophet.network import parse_rate, parse_step
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
 from byteprophet.profile import read_profile
-from byteprophet.runtime_settings import OWNERS, SYNC
+from byteprophet.runtime_settings import AUTO, OWNERS, SYNC
 from byteprophet.session import monitoring, profiling
 
 SCHEMA = 1
@@ -205,7 +205,8 @@ def run(
         str | None,
         typer.Option(
             metavar="RUNTIME",
-            help=f"Who exchanges the gradients of DistributedDataParallel: {', '.join(OURS)};"
+            help="Who exchanges the gradients of DistributedDataParallel: "
+            f"{', '.join(OURS)}, or {AUTO} (dear-planned or itself, whichever is faster);"
             " default: itself.",
         ),
     ] = None,
@@ -230,7 +231,7 @@ def run(
         if used.policy is not None:
             scheduler, used = used.policy.name, replace(used, servers=used.servers and servers)
     _check_all_reduce(servers, monitor or probe, profile)
-    _check_sync(sync, servers)
+    _check_sync(sync, servers, record)
     environment = _watching(scheduler, monitor or probe, probe)
     environment |= _recording(record, record_steps)
     if profile is not None:
@@ -314,12 +315,14 @@ def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None
         raise UserError("--profile: it is for BytePS, which --servers 0 does not use")
 
 
-def _check_sync(sync: str | None, servers: int) -> None:
+def _check_sync(sync: str | None, servers: int, record: bool) -> None:
     """UserError unless there is such a runtime, and DistributedDataParallel has its own ranks."""
-    if sync is not None and sync not in OURS:
-        raise UserError(f"--sync {sync}: must be {', '.join(OURS)}")
+    if sync is not None and sync not in (*OURS, AUTO):
+        raise UserError(f"--sync {sync}: must be {', '.join((*OURS, AUTO))}")
     if sync is not None and servers > 0:
         raise UserError("--sync: it is for DistributedDataParallel; use --servers 0")
+    if sync == AUTO and record:
+        raise UserError(f"--record: not with --sync {AUTO}; record the sync that it has chosen")
 
 
 def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:

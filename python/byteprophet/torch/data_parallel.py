@@ -10,6 +10,7 @@ fit ends the process with one line and status 2, because the script knows nothin
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,10 +22,11 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, one_line
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import DDP, OURS
+from byteprophet.job.strategy import DDP, DEAR_PLANNED, OURS
 from byteprophet.job.strategy_file import read_strategy_file
-from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
-from byteprophet.torch.ddp import models, patches
+from byteprophet.observe import recording
+from byteprophet.runtime_settings import AUTO, OWNERS, SYNC, RuntimeSettings
+from byteprophet.torch.ddp import models, patches, takeover
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.optimizer import Uncompressed, synchronised
 from byteprophet.torch.record import record_unasked
@@ -40,7 +42,8 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
     Args:
         module: the module to wrap.
         arguments: further arguments of torch's class.
-        sync: ``"allreduce"``, ``"dear"`` or ``"dear-planned"`` (docs/ddp.md).
+        sync: ``"allreduce"``, ``"dear"``, ``"dear-planned"``, or ``"auto"``, which keeps the faster
+            one of ``"dear-planned"`` and torch's own exchange (docs/ddp.md).
         options: further arguments of torch's class.
 
     Raises:
@@ -50,8 +53,8 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
     def __init__(
         self, module: nn.Module, *arguments: Any, sync: str = "dear-planned", **options: Any
     ) -> None:
-        if sync not in OURS:
-            raise ValueError(f"sync={sync!r}: must be {', '.join(OURS)}")
+        if sync not in (*OURS, AUTO):
+            raise ValueError(f"sync={sync!r}: must be {', '.join((*OURS, AUTO))}")
         with _own_constructor():
             super().__init__(module, *arguments, **options)
         _add(self, sync)
@@ -80,8 +83,13 @@ def construct(
     """Construct ``model`` by ``plain``, its class' own constructor."""
     with _one_line():
         settings = RuntimeSettings.from_environment()
-        if settings.sync not in ("", *OURS):
-            raise UserError(f"{SYNC}={settings.sync}: must be {', '.join(OURS)}, or unset")
+        if settings.sync not in ("", *OURS, AUTO):
+            choices = ", ".join((*OURS, AUTO))
+            raise UserError(f"{SYNC}={settings.sync}: must be {choices}, or unset")
+        if settings.sync == AUTO and settings.strategy:
+            raise UserError(f"{SYNC}={AUTO}: {settings.strategy} says what exchanges gradients")
+        if settings.sync == AUTO and os.environ.get(recording.VARIABLE):
+            raise UserError(f"{SYNC}={AUTO}: record a job with the sync that it has chosen")
         is_ours = bool(settings.sync) and not _is_of_ddp(settings.strategy)
         if settings.strategy and not is_ours:
             construct_with(settings, plain, model, arguments, options)
@@ -110,6 +118,9 @@ def _add(model: parallel.DistributedDataParallel, sync: str) -> None:
             _distribute(sync, optimizer, named, module, rules)
 
     patches.install()
+    if sync == AUTO:
+        takeover.try_both()
+        sync = DEAR_PLANNED
     models.add(model, models.Public(distribute, record_unasked))
 
 

@@ -9,11 +9,15 @@ A model that is unfit, and all that share an optimizer with it, keep their own e
 models do, if the script asks for what only a reducer can do. That takes no message between ranks,
 because no bucket is sharded: every rank has all averages.
 
+In a trial (``trial.py``), models are taken over some iterations later, and given back if ours are
+not faster.
+
 Threads: the training thread calls everything, except that ``_submit`` runs in autograd's.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -27,6 +31,7 @@ from byteprophet.torch.ddp.backward import Backward
 from byteprophet.torch.ddp.models import Model, State
 from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
 from byteprophet.torch.ddp.rules import Rules
+from byteprophet.torch.ddp.trial import Trial
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.optimizer_class import plain_again
 from byteprophet.torch.tensors.dense import shares_memory
@@ -46,16 +51,53 @@ class _Unheld(Optimizer):
 _rules = Rules()
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a front of ours
 _seen = -1  # ``optimizers_made()`` at the last search
+_trial: Trial | None = None
+
+
+def try_both() -> None:
+    """Time both exchanges, and keep the faster one. For all models, from now on."""
+    global _trial
+    _trial = _trial or Trial()
 
 
 def before_forward(model: Model) -> None:
     """Take over what is new. Called before a forward pass of ``model`` that computes gradients."""
+    if _trial is not None and model.state is not State.PLAIN:
+        _follow(_trial, model)
+        if not _trial.is_ours:
+            return
     if model.state is State.NEW or (model.state is State.OURS and optimizers_made() != _seen):
         _take_new()
     if model.backward is not None:
         model.backward.check_finished()
         for front in _fronts():
             front.gradients.participants()  # hooks parameters that are no longer frozen
+
+
+def _follow(trial: Trial, model: Model) -> None:
+    """Count an iteration of ``model``, and change or choose the exchange when it is time."""
+    wrapped = model.of()
+    if trial.is_over:
+        if not trial.is_ours:
+            model.keeps_own_exchange(trial.outcome)
+        return
+    if wrapped is None or not wrapped.require_backward_grad_sync:
+        return
+    took_ns = trial.begin_iteration(model)
+    if took_ns is None:
+        return
+    if not trial.is_ours:
+        trial.try_ours(took_ns)
+        return
+    device = next(iter(model.parameters.values())).device
+    times_ns = torch.tensor(trial.times_ns(took_ns), device=device)
+    distributed.all_reduce(times_ns)
+    own_ns, ours_ns = (times_ns / distributed.get_world_size()).tolist()
+    trial.decide(own_ns, ours_ns)
+    if not trial.is_ours:
+        give_back(model, trial.outcome)
+    elif distributed.get_rank() == 0:
+        print(f"byteprophet: dear-planned exchanges gradients: {trial.outcome}", file=sys.stderr)
 
 
 def give_back(model: Model, reason: str) -> None:
