@@ -31,7 +31,7 @@ from script import progress_of, run_script
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.input_files import whole_number
-from byteprophet.job.strategy import OURS
+from byteprophet.job.strategy import BYTEPS, OURS
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.runtime_settings import SYNC
 
@@ -86,7 +86,8 @@ def _run(sync: str, ranks: int, names: Sequence[str]) -> Ran:
             command=(sys.executable, str(_SCRIPTS), folder, *names),
             run_directory=Path(folder) / "run",
             workers=ranks,
-            servers=0,
+            servers=int(sync == BYTEPS),
+            ranks=sync == BYTEPS,
             environment={SYNC: sync, "BYTEPROPHET_TIMEOUT_S": "60"},
             timeout_s=_LIMIT_S,
         )

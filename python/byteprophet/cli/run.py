@@ -206,8 +206,8 @@ def run(
         typer.Option(
             metavar="RUNTIME",
             help="Who exchanges the gradients of DistributedDataParallel: "
-            f"{', '.join(OURS)}, or {AUTO} (dear-planned or itself, whichever is faster);"
-            " default: itself.",
+            f"{', '.join((*OURS, BYTEPS))}, or {AUTO} (dear-planned or itself, whichever is"
+            " faster); default: itself.",
         ),
     ] = None,
     owners: Annotated[
@@ -268,6 +268,7 @@ def run(
         port=port,
         interface=interface,
         controller=scheduler in schedulers.PLANNED and servers > 0,
+        ranks=sync == BYTEPS,
     )
     if strategy is not None and used is not None:
         spec = with_strategy(spec, used, strategy)
@@ -316,11 +317,13 @@ def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None
 
 
 def _check_sync(sync: str | None, servers: int, record: bool) -> None:
-    """UserError unless there is such a runtime, and DistributedDataParallel has its own ranks."""
-    if sync is not None and sync not in (*OURS, AUTO):
-        raise UserError(f"--sync {sync}: must be {', '.join((*OURS, AUTO))}")
-    if sync is not None and servers > 0:
-        raise UserError("--sync: it is for DistributedDataParallel; use --servers 0")
+    """UserError unless there is such a way to exchange gradients, and the job has what it needs."""
+    choices = (*OURS, BYTEPS, AUTO)
+    if sync is not None and sync not in choices:
+        raise UserError(f"--sync {sync}: must be {', '.join(choices)}")
+    if sync is not None and (servers > 0) != (sync == BYTEPS):
+        needed = "at least one server" if sync == BYTEPS else "--servers 0"
+        raise UserError(f"--sync {sync}: this exchange needs {needed}")
     if sync == AUTO and record:
         raise UserError(f"--record: not with --sync {AUTO}; record the sync that it has chosen")
 

@@ -22,16 +22,20 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, one_line
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import DDP, DEAR_PLANNED, OURS
+from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, OURS
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.observe import recording
 from byteprophet.runtime_settings import AUTO, OWNERS, SYNC, RuntimeSettings
+from byteprophet.torch import lifecycle
 from byteprophet.torch.ddp import models, patches, takeover
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.optimizer import Uncompressed, synchronised
 from byteprophet.torch.record import record_unasked
 from byteprophet.torch.retuning.given_ddp_strategy import construct_with
 from byteprophet.torch.retuning.given_strategy import given_strategy
+from byteprophet.torch.sync import basics
+
+_SYNCS = (*OURS, BYTEPS, AUTO)
 
 
 class DistributedDataParallel(parallel.DistributedDataParallel):
@@ -42,8 +46,8 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
     Args:
         module: the module to wrap.
         arguments: further arguments of torch's class.
-        sync: ``"allreduce"``, ``"dear"``, ``"dear-planned"``, or ``"auto"``, which keeps the faster
-            one of ``"dear-planned"`` and torch's own exchange (docs/ddp.md).
+        sync: ``"allreduce"``, ``"dear"``, ``"dear-planned"``, ``"byteps"``, or ``"auto"``, which
+            keeps the faster one of ``"dear-planned"`` and torch's own exchange (docs/ddp.md).
         options: further arguments of torch's class.
 
     Raises:
@@ -53,8 +57,8 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
     def __init__(
         self, module: nn.Module, *arguments: Any, sync: str = "dear-planned", **options: Any
     ) -> None:
-        if sync not in (*OURS, AUTO):
-            raise ValueError(f"sync={sync!r}: must be {', '.join((*OURS, AUTO))}")
+        if sync not in _SYNCS:
+            raise ValueError(f"sync={sync!r}: must be {', '.join(_SYNCS)}")
         with _own_constructor():
             super().__init__(module, *arguments, **options)
         _add(self, sync)
@@ -83,9 +87,11 @@ def construct(
     """Construct ``model`` by ``plain``, its class' own constructor."""
     with _one_line():
         settings = RuntimeSettings.from_environment()
-        if settings.sync not in ("", *OURS, AUTO):
-            choices = ", ".join((*OURS, AUTO))
-            raise UserError(f"{SYNC}={settings.sync}: must be {choices}, or unset")
+        if settings.sync not in ("", *_SYNCS):
+            raise UserError(f"{SYNC}={settings.sync}: must be {', '.join(_SYNCS)}, or unset")
+        if settings.sync and (settings.sync == BYTEPS) != basics.with_servers():
+            needed = "with" if settings.sync == BYTEPS else "without"
+            raise UserError(f"{SYNC}={settings.sync}: start the job {needed} servers")
         if settings.sync == AUTO and settings.strategy:
             raise UserError(f"{SYNC}={AUTO}: {settings.strategy} says what exchanges gradients")
         if settings.sync == AUTO and os.environ.get(recording.VARIABLE):
@@ -133,6 +139,8 @@ def _distribute(
 ) -> None:
     """Give ``optimizer`` a front. No bucket is sharded, because a script may read on one rank."""
     settings = RuntimeSettings.from_environment()
+    if sync == BYTEPS:
+        lifecycle.init_once()  # parameters are equal already
     given = given_strategy(settings.strategy, sync)
     weights = parse_weights(settings.owners, OWNERS) if settings.owners else ()
     if given is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.job.strategy import BYTEPS
 from byteprophet.launcher import JobSpec, run_job
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
@@ -58,7 +59,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[
         spec = JobSpec(
             command=(sys.executable, str(SCRIPTS), str(folder), *OURS, *PLAIN),
             run_directory=folder / "run",
-            servers=0,
+            servers=int(sync == BYTEPS),
+            ranks=sync == BYTEPS,
             environment={"BYTEPROPHET_SYNC": sync, "BYTEPROPHET_TIMEOUT_S": "120"},
             timeout_s=500.0,
         )
@@ -70,7 +72,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[
     return run
 
 
-@pytest.mark.parametrize("sync", ["allreduce", "dear-planned"])
+@pytest.mark.parametrize("sync", ["allreduce", "dear-planned", BYTEPS])
 @pytest.mark.parametrize("script", [*OURS, *PLAIN])
 def test_same_bits(job: Callable[[str], tuple[list[Rows], str]], script: str, sync: str) -> None:
     before, after = job("")[0], job(sync)[0]
