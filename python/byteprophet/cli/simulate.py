@@ -10,17 +10,24 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from byteprophet.cli.simulate_tables import GIB, memory_table, ms_long, times_table
 from byteprophet.errors import UserError
-from byteprophet.report.console import facts_table, progress_of, table_console
+from byteprophet.report.console import progress_of, table_console
+from byteprophet.report.page import Shown, write_simulation
 from byteprophet.simulate.clusters.description import cluster_names, find_cluster
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.search import Job, pareto, search
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
+from byteprophet.simulate.explain.critical_path import critical_path
+from byteprophet.simulate.explain.lanes import lanes, last_part
+from byteprophet.simulate.explain.operations import operations_of
+from byteprophet.simulate.explain.plain import plain
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
 from byteprophet.simulate.models.load import VISION, load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
-from byteprophet.whole_files import write_whole
+from byteprophet.timeline.perfetto_lanes import write_lanes
+from byteprophet.whole_files import make_directory, write_whole
 
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
@@ -43,7 +50,10 @@ Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1
 Example: byteprophet simulate llama3-8b --cluster dgx-h100 --gpus 8 --strategy "zero=3
 precision=fsdp2 recompute=full"
 """
-_GIB = 1 << 30
+PAGE, TRACE = "simulation.html", "trace.json.gz"
+"""Files that --out writes."""
+_MOST_IN_PAGE = 40_000
+_MOST_IN_TRACE = 400_000
 _BEST = 5
 """Strategies that are shown besides the Pareto front."""
 
@@ -64,6 +74,9 @@ def simulate(
     batch: Annotated[
         int | None,
         typer.Option(help="Search for strategies with so many samples per iteration."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a page and a trace for Perfetto to this directory.")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
@@ -91,15 +104,35 @@ def simulate(
     console.print(
         f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {machines.name}\n"
     )
-    console.print(_times(result))
+    console.print(times_table(result))
     console.print()
-    console.print(_memory(result))
+    console.print(memory_table(result))
     if not result.fits:
         console.print(
-            f"Out of memory: a GPU has {result.memory_limit_bytes / _GIB:.1f} GiB. Use more tp, pp "
+            f"Out of memory: a GPU has {result.memory_limit_bytes / GIB:.1f} GiB. Use more tp, pp "
             "or zero, recompute, or fewer samples per micro-batch."
         )
+    if out is not None:
+        for what, file in zip(
+            ("page", "trace"), _write_out(out, result, machines.name), strict=True
+        ):
+            console.print(f"{what}: {file}", soft_wrap=True)
     return 0
+
+
+def _write_out(directory: Path, result: Simulated, cluster: str) -> tuple[Path, Path]:
+    """Write the page and the trace, and return their paths."""
+    make_directory(directory)
+    operations = operations_of(result)
+    path = critical_path(result, operations)
+    all_lanes = lanes(result, operations, path)
+    page, trace = directory / PAGE, directory / TRACE
+    _, kept = last_part(all_lanes, result.iteration_ns, _MOST_IN_TRACE)
+    write_lanes(trace, kept)
+    begin_ns, kept = last_part(all_lanes, result.iteration_ns, _MOST_IN_PAGE)
+    data = {**plain(result, operations, path, cluster), "trace": TRACE}
+    write_simulation(page, data, Shown(begin_ns, result.iteration_ns, kept))
+    return page, trace
 
 
 def _search(job: Job, json_file: Path | None) -> int:
@@ -123,44 +156,10 @@ def _search(job: Job, json_file: Path | None) -> int:
     table.add_column("strategy", overflow="fold")
     for one in sorted({*fitting[:_BEST], *front}, key=lambda one: one.iteration_ns):
         mark = "*" if one in front else ""
-        memory = f"{one.memory_bytes / _GIB:.1f} GiB"
-        table.add_row(mark, _ms(one.iteration_ns), f"{one.mfu:.1%}", memory, one.strategy)
+        memory = f"{one.memory_bytes / GIB:.1f} GiB"
+        table.add_row(mark, ms_long(one.iteration_ns), f"{one.mfu:.1%}", memory, one.strategy)
     console.print(table)
     console.print("\n* no other strategy is both as fast and as small")
     for reason, count in refused.most_common(1):
         console.print(f"Not simulated, {count} times: {reason}", soft_wrap=True)
     return 0
-
-
-def _times(result: Simulated) -> Table:
-    model, strategy = result.program.model, result.program.strategy
-    samples = strategy.samples * strategy.micro_batches
-    table = facts_table("An iteration")
-    table.add_row("iteration time", _ms(result.iteration_ns), f"{samples} samples")
-    items = "tokens" if model.tokens > 1 else "samples"
-    table.add_row(f"{items} per second", f"{result.tokens_per_s:,.0f}", "")
-    table.add_row("model FLOPs utilisation", f"{result.mfu:.1%}", "of the GPUs' peak")
-    for use, time_ns in result.by_use.items():
-        if time_ns:
-            share = f"{time_ns / result.iteration_ns:.1%}"
-            table.add_row(f"  {use.value}", _ms(time_ns), share)
-    return table
-
-
-def _memory(result: Simulated) -> Table:
-    table = Table(title="Peak memory in GiB", title_justify="left", box=None, pad_edge=False)
-    table.add_column("pipeline rank")
-    names = ("parameters", "gradients", "optimizer_state", "activations", "transient", "reserved")
-    for name in (*names, "total"):
-        table.add_column(name.replace("_", " "), justify="right")
-    ranks = list(enumerate(result.memory))
-    largest = max(ranks, key=lambda item: item[1].total)
-    shown = sorted({ranks[0], largest, ranks[-1]}, key=lambda item: item[0])
-    for rank, memory in shown if len(ranks) > 8 else ranks:
-        row = (getattr(memory, name) / _GIB for name in (*names, "total"))
-        table.add_row(str(rank), *(f"{value:.2f}" for value in row))
-    return table
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:,.1f} ms"

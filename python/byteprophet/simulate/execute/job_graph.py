@@ -117,6 +117,7 @@ class _Build:
         rank.last = numbers[-1]
         rank.record.computed += numbers
         rank.record.spent += spent
+        rank.record.actions += actions
         for number, action in zip(numbers, actions, strict=True):
             self._done(rank, member, action, number, number)
 
@@ -137,7 +138,7 @@ class _Build:
         zero = self._strategy.zero
         first = -1
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=gathers or reduces):
-            operations = [self._compute(rank, spent) for spent in passes]
+            operations = [self._compute(rank, action, spent) for spent in passes]
             first = operations[0] if first < 0 else first
             if gathers:
                 # FSDP gathers the next unit while one computes.
@@ -152,12 +153,13 @@ class _Build:
                 self._collectives.join(collective, Part(member, rank.last, -1))
         self._done(rank, member, action, first, rank.last)
 
-    def _compute(self, rank: Rank, spent: PassTime) -> int:
+    def _compute(self, rank: Rank, action: Action, spent: PassTime) -> int:
         operation = self._operations.add(spent.time_ns, rank.gpu)
         self._operations.depend(rank.last, operation)
         rank.last = operation
         rank.record.computed.append(operation)
         rank.record.spent.append(spent)
+        rank.record.actions.append(action)
         return operation
 
     def _reduce_late(self) -> None:

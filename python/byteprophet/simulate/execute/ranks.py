@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from byteprophet.simulate.compile.schedules import Action
 from byteprophet.simulate.costs.blocks import PassTime, Spent
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 from byteprophet.simulate.execute.operations import Operations, Ports
@@ -18,6 +19,7 @@ class RankRecord:
         pool: its memory pool of activations.
         computed: its operations on the GPU, in order; the last one is the optimizer.
         spent: what the time of each of them is spent on.
+        actions: the entry of the schedule of each of them but the optimizer.
         waits: for operations that wait for transfers: these, and their kinds.
         synchronised: the transfers of gradients that the optimizer waits for, and their kinds.
         gathered: the transfers of parameters after the optimizer.
@@ -26,6 +28,7 @@ class RankRecord:
     pool: int
     computed: list[int] = field(default_factory=list)
     spent: list[PassTime] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
     waits: dict[int, list[tuple[int, Spent]]] = field(default_factory=dict)
     synchronised: list[tuple[int, Spent]] = field(default_factory=list)
     gathered: list[int] = field(default_factory=list)

@@ -76,5 +76,6 @@ def simulate_program(program: Program, cluster: Cluster) -> Simulated:
         memory=memory_of(program, costs, pools),
         memory_limit_bytes=cluster.gpu.memory_bytes,
         flops_per_s=cluster.gpu.flops_per_s,
-        operations=len(job.graph),
+        job=job,
+        replayed=replayed,
     )
