@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from byteprophet.cli.main import run_cli
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.job.strategy import Region
@@ -42,6 +43,7 @@ PANELS = [
 OF_OPTIMIZATION = [
     "summary", "decisions", "timeline", "path", "buckets", "regions", "trials", "measured",
 ]  # fmt: skip
+OF_SIMULATION = ["summary", "breakdown", "memory", "timeline", "path"]
 # Opens all that is folded, lets it be drawn, and says of each chart whether there is something that
 # is coloured, as texts and axes are not.
 PAINTED = """
@@ -264,6 +266,20 @@ def test_an_optimisation_without_data_says_so(
     drawn = Drawn(browser(with_script(page, PAINTED), "--dump-dom", "--window-size=500,900"))
     drawn.check(OF_OPTIMIZATION, charts=3)
     assert drawn.empty() == empty
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fits"), [("tp=8 pp=4 micro_batches=8 zero=1", True), ("pp=8 zero=1", False)]
+)
+def test_a_simulated_job(tmp_path: Path, browser: Browser, strategy: str, fits: bool) -> None:
+    call = ["simulate", "gpt3-175b", "--cluster", "dgx-a100", "--gpus", "128"]
+    assert run_cli([*call, "--strategy", strategy, "--out", str(tmp_path)]) == 0
+    page = with_script(tmp_path / "simulation.html", PAINTED)
+    text = browser(page, "--dump-dom", *([] if fits else ["--window-size=500,900"]))
+    drawn = Drawn(text)
+    drawn.check(OF_SIMULATION, charts=5)
+    assert drawn.empty() == []
+    assert ("Out of memory" in text.split('id="data"')[0]) != fits
 
 
 @pytest.mark.parametrize(("width", "dark"), [(500, True), (1280, False)])

@@ -7,8 +7,9 @@ compile/    infers collectives from layouts, and lists what each pipeline rank d
 clusters/   descriptions of clusters
 costs/      the time of operators and collectives on a cluster
 execute/    builds a graph for ``byteprophet.replay``, and measures the result
+explain/    what a result consists of: lanes, critical path, memory; the data of the page about it
 
-These folders stand in this order: each imports only those before it, and ``execute`` is the top.
+These folders stand in this order: each imports only those before it.
 """
 
 from __future__ import annotations
