@@ -8,13 +8,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 
-from byteprophet.cli.simulate_tables import GIB, memory_table, ms_long, times_table
+from byteprophet.cli.simulate_tables import (
+    GIB,
+    calibration_table,
+    memory_table,
+    ms_long,
+    runs_table,
+    times_table,
+)
 from byteprophet.errors import UserError
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import Shown, write_simulation
-from byteprophet.simulate.clusters.description import cluster_names, find_cluster
+from byteprophet.simulate.calibrate.fit import calibrate
+from byteprophet.simulate.calibrate.interval import Interval, interval
+from byteprophet.simulate.calibrate.runs import read_runs
+from byteprophet.simulate.clusters.description import Cluster, cluster_names, find_cluster
+from byteprophet.simulate.clusters.write import write_cluster
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.search import Job, pareto, search
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
@@ -75,6 +87,16 @@ def simulate(
         int | None,
         typer.Option(help="Search for strategies with so many samples per iteration."),
     ] = None,
+    calibrate_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate", metavar="FILE", help="Set the cluster's constants from measured runs."
+        ),
+    ] = None,
+    save_cluster: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --calibrate: write the cluster to this file."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write a page and a trace for Perfetto to this directory.")
     ] = None,
@@ -87,7 +109,11 @@ def simulate(
         raise UserError(f"--gpus {gpus}: must be from 1 to {1 << 20}")
     if sequence is not None and not 1 <= sequence <= 1 << 24:
         raise UserError(f"--sequence {sequence}: must be from 1 to {1 << 24}")
+    if save_cluster is not None and calibrate_file is None:
+        raise UserError("--save-cluster: goes with --calibrate FILE, which has measured runs")
     if batch is not None:
+        if calibrate_file is not None:
+            raise UserError("--calibrate cannot be combined with --batch: use --save-cluster first")
         if strategy:
             raise UserError("--strategy cannot be combined with --batch, which searches for one")
         return _search(Job(model, cluster, gpus, batch, sequence), json_file)
@@ -95,16 +121,19 @@ def simulate(
         chosen = read_strategy(Path(strategy), gpus)
     else:
         chosen = parse_strategy(strategy, gpus)
-    machines = find_cluster(cluster)
-    result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
-    if json_file is not None:
-        write_whole(json_file, json.dumps(result.as_json(), indent=1) + "\n")
     console = table_console()
+    machines = find_cluster(cluster)
+    if calibrate_file is not None:
+        machines = _calibrated(calibrate_file, machines, save_cluster, console)
+    result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
+    found = interval(result, machines)
+    if json_file is not None:
+        write_whole(json_file, json.dumps(result.as_json() | found.as_json(), indent=1) + "\n")
     size = f"{result.program.model.parameters() / 1e9:.3g} billion parameters"
     console.print(
         f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {machines.name}\n"
     )
-    console.print(times_table(result))
+    console.print(times_table(result, found))
     console.print()
     console.print(memory_table(result))
     if not result.fits:
@@ -114,13 +143,31 @@ def simulate(
         )
     if out is not None:
         for what, file in zip(
-            ("page", "trace"), _write_out(out, result, machines.name), strict=True
+            ("page", "trace"), _write_out(out, result, machines.name, found), strict=True
         ):
             console.print(f"{what}: {file}", soft_wrap=True)
     return 0
 
 
-def _write_out(directory: Path, result: Simulated, cluster: str) -> tuple[Path, Path]:
+def _calibrated(
+    runs_file: Path, cluster: Cluster, save_as: Path | None, console: Console
+) -> Cluster:
+    """The cluster with constants from measured runs, of which tables are printed."""
+    runs = read_runs(runs_file, cluster)
+    found = calibrate(runs, cluster, f"calibrated on {len(runs)} run(s) of {runs_file.name}")
+    console.print(runs_table(runs, found))
+    console.print()
+    console.print(calibration_table(found))
+    console.print(f"The runs set {found.learnt:.1f} constants' worth; all others stay.\n")
+    if save_as is not None:
+        write_cluster(save_as, found.cluster)
+        console.print(f"cluster: {save_as}\n", soft_wrap=True)
+    return found.cluster
+
+
+def _write_out(
+    directory: Path, result: Simulated, cluster: str, found: Interval
+) -> tuple[Path, Path]:
     """Write the page and the trace, and return their paths."""
     make_directory(directory)
     operations = operations_of(result)
@@ -130,7 +177,7 @@ def _write_out(directory: Path, result: Simulated, cluster: str) -> tuple[Path, 
     _, kept = last_part(all_lanes, result.iteration_ns, _MOST_IN_TRACE)
     write_lanes(trace, kept)
     begin_ns, kept = last_part(all_lanes, result.iteration_ns, _MOST_IN_PAGE)
-    data = {**plain(result, operations, path, cluster), "trace": TRACE}
+    data = {**plain(result, operations, path, cluster), **found.as_json(), "trace": TRACE}
     write_simulation(page, data, Shown(begin_ns, result.iteration_ns, kept))
     return page, trace
 

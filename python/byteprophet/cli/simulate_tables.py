@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 from byteprophet.report.console import facts_table
+from byteprophet.simulate.calibrate.fit import LEARNT, Calibrated
+from byteprophet.simulate.calibrate.interval import Interval
+from byteprophet.simulate.calibrate.runs import MeasuredRun
+from byteprophet.simulate.clusters.constants import Constant
 from byteprophet.simulate.execute.result import Simulated
 
 GIB = 1 << 30
 
 
-def times_table(result: Simulated) -> Table:
+def times_table(result: Simulated, found: Interval) -> Table:
     """What the time of an iteration is spent on."""
     model, strategy = result.program.model, result.program.strategy
     samples = strategy.samples * strategy.micro_batches
     table = facts_table("An iteration")
-    table.add_row("iteration time", ms_long(result.iteration_ns), f"{samples} samples")
+    within = f"{ms_long(found.low_ns)} to {ms_long(found.high_ns)} nine times in ten"
+    table.add_row("iteration time", ms_long(result.iteration_ns), within)
+    table.add_row("samples", f"{samples:,}", "per iteration")
     items = "tokens" if model.tokens > 1 else "samples"
     table.add_row(f"{items} per second", f"{result.tokens_per_s:,.0f}", "")
     table.add_row("model FLOPs utilisation", f"{result.mfu:.1%}", "of the GPUs' peak")
@@ -24,6 +32,34 @@ def times_table(result: Simulated) -> Table:
             share = f"{time_ns / result.iteration_ns:.1%}"
             table.add_row(f"  {use.value}", ms_long(time_ns), share)
     return table
+
+
+def calibration_table(found: Calibrated) -> Table:
+    """The constants before and after; those of which the runs say nothing are left out."""
+    table = Table(title="Constants", title_justify="left", box=None, pad_edge=False)
+    for name in ("", "before", "calibrated"):
+        table.add_column(name, justify="right" if name else "left")
+    for before, after in zip(found.before, found.after, strict=True):
+        if after.uncertainty < LEARNT * before.uncertainty:
+            table.add_row(before.name, constant_text(before), constant_text(after))
+    return table
+
+
+def runs_table(runs: Sequence[MeasuredRun], found: Calibrated) -> Table:
+    """Each measured run, and how far predictions are off."""
+    table = Table(title="Measured runs", title_justify="left", box=None, pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in ("measured", "error before", "calibrated"):
+        table.add_column(name, justify="right")
+    for run, before, after in zip(runs, found.errors_before, found.errors, strict=True):
+        table.add_row(run.text, ms_long(round(run.measured_ns)), f"{before:+.1%}", f"{after:+.1%}")
+    return table
+
+
+def constant_text(constant: Constant) -> str:
+    """A constant's value and uncertainty."""
+    value = f"{constant.value:.3g}" if constant.is_part else f"{constant.value:,}"
+    return f"{value} ± {constant.uncertainty:.1%}" if constant.uncertainty else value
 
 
 def memory_table(result: Simulated) -> Table:
