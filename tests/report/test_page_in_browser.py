@@ -43,7 +43,7 @@ PANELS = [
 OF_OPTIMIZATION = [
     "summary", "decisions", "timeline", "path", "buckets", "regions", "trials", "measured",
 ]  # fmt: skip
-OF_SIMULATION = ["summary", "breakdown", "memory", "timeline", "path"]
+OF_SIMULATION = ["summary", "breakdown", "memory", "timeline", "path", "sure"]
 # Opens all that is folded, lets it be drawn, and says of each chart whether there is something that
 # is coloured, as texts and axes are not.
 PAINTED = """
@@ -277,7 +277,7 @@ def test_a_simulated_job(tmp_path: Path, browser: Browser, strategy: str, fits: 
     page = with_script(tmp_path / "simulation.html", PAINTED)
     text = browser(page, "--dump-dom", *([] if fits else ["--window-size=500,900"]))
     drawn = Drawn(text)
-    drawn.check(OF_SIMULATION, charts=5)
+    drawn.check(OF_SIMULATION, charts=6)
     assert drawn.empty() == []
     assert ("Out of memory" in text.split('id="data"')[0]) != fits
 

@@ -22,11 +22,12 @@ from byteprophet.cli.simulate_tables import (
 from byteprophet.errors import UserError
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import Shown, write_simulation
-from byteprophet.simulate.calibrate.fit import calibrate
+from byteprophet.simulate.calibrate.fit import CONTRADICTED, calibrate
 from byteprophet.simulate.calibrate.interval import Interval, interval
 from byteprophet.simulate.calibrate.runs import read_runs
-from byteprophet.simulate.clusters.description import Cluster, cluster_names, find_cluster
+from byteprophet.simulate.clusters.description import Cluster, cluster_names
 from byteprophet.simulate.clusters.write import write_cluster
+from byteprophet.simulate.costs.sources import cluster_with_costs
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.search import Job, pareto, search
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
@@ -87,6 +88,9 @@ def simulate(
         int | None,
         typer.Option(help="Search for strategies with so many samples per iteration."),
     ] = None,
+    costs: Annotated[
+        str, typer.Option(help="Measured costs: aiconfigurator, or the path of a table.")
+    ] = "",
     calibrate_file: Annotated[
         Path | None,
         typer.Option(
@@ -116,13 +120,13 @@ def simulate(
             raise UserError("--calibrate cannot be combined with --batch: use --save-cluster first")
         if strategy:
             raise UserError("--strategy cannot be combined with --batch, which searches for one")
-        return _search(Job(model, cluster, gpus, batch, sequence), json_file)
+        return _search(Job(model, cluster, gpus, batch, sequence, costs), json_file)
     if strategy.endswith(".toml"):
         chosen = read_strategy(Path(strategy), gpus)
     else:
         chosen = parse_strategy(strategy, gpus)
     console = table_console()
-    machines = find_cluster(cluster)
+    machines = cluster_with_costs(cluster, costs)
     if calibrate_file is not None:
         machines = _calibrated(calibrate_file, machines, save_cluster, console)
     result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
@@ -159,6 +163,11 @@ def _calibrated(
     console.print()
     console.print(calibration_table(found))
     console.print(f"The runs set {found.learnt:.1f} constants' worth; all others stay.\n")
+    if found.wider > CONTRADICTED:
+        console.print(
+            f"They contradict the cluster's description: its constants are off {found.wider:.1f} "
+            "times as much as their stated uncertainties. Check GPUs, precision and strategy.\n"
+        )
     if save_as is not None:
         write_cluster(save_as, found.cluster)
         console.print(f"cluster: {save_as}\n", soft_wrap=True)

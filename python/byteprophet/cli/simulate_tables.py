@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from byteprophet.report.console import facts_table
-from byteprophet.simulate.calibrate.fit import LEARNT, Calibrated
+from byteprophet.simulate.calibrate.fit import Calibrated
 from byteprophet.simulate.calibrate.interval import Interval
 from byteprophet.simulate.calibrate.runs import MeasuredRun
 from byteprophet.simulate.clusters.constants import Constant
@@ -40,7 +40,7 @@ def calibration_table(found: Calibrated) -> Table:
     for name in ("", "before", "calibrated"):
         table.add_column(name, justify="right" if name else "left")
     for before, after in zip(found.before, found.after, strict=True):
-        if after.uncertainty < LEARNT * before.uncertainty:
+        if after.name in found.set_by_runs:
             table.add_row(before.name, constant_text(before), constant_text(after))
     return table
 

@@ -23,11 +23,13 @@ const card = (value, text) => html("div", { class: "card" }, html("b", null, val
 const onGpus = ([first, last]) => (first === last ? `GPU ${first}` : `GPUs ${many(first)} to ${many(last)}`);
 const ofRank = ({ rank, gpus }) => `pipeline rank ${rank} (${onGpus(gpus)})`;
 
+const often = (data) => (data.level === 0.9 ? "nine times in ten" : `in ${percent(data.level, 0)} of jobs`);
+
 function summary(data) {
   const [part, ns] = Object.entries(data.by_use).reduce((most, one) => (one[1] > most[1] ? one : most));
   const worst = data.ranks[data.worst.rank];
   const cards = [
-    card(duration(data.iteration_ns), `an iteration of ${many(data.samples)} samples`),
+    card(duration(data.iteration_ns), `an iteration of ${many(data.samples)} samples; ${duration(data.low_ns)} to ${duration(data.high_ns)} ${often(data)}`),
     card(many(data.per_s), `${data.items} per second`),
     card(percent(data.mfu), "model FLOPs utilisation: FLOPs that the model needs, of the GPUs' peak"),
     card(gib(worst.memory.total), `peak memory, on ${ofRank(worst)}; a GPU has ${gib(data.limit_bytes)}${data.fits ? "" : ": it does not fit"}`),
@@ -86,5 +88,20 @@ function pathPanel(data) {
     folded(`Its ${path.steps.length === path.count ? "" : `${path.steps.length} longest of ${path.count} `}steps`,
       table([["from"], ["takes"], ["pipeline rank"], ["does", "text"], ["of", "text wide"]], path.steps.map((step) => [
         ms(step.begin_ns), duration(step.end_ns - step.begin_ns), step.rank, step.act, span(step)]))),
+  ];
+}
+
+// Where the interval comes from.
+function surePanel(data) {
+  const [faster, slower] = data.of_model;
+  const shown = data.constants.filter((one) => one.part >= 0.0005);
+  const most = largest(shown.map((one) => one.part), 1e-9);
+  const value = (one) => (one.value < 1 ? one.value.toPrecision(3) : many(one.value));
+  return [
+    html("p", null, `Nine jobs in ten are expected to take ${duration(data.low_ns)} to ${duration(data.high_ns)}. What is not known exactly about the cluster makes the time uncertain by ${percent(data.of_constants)}. The simulator itself is taken to be wrong by ${percent(faster, 0)} for jobs that are faster, and ${percent(slower, 0)} for those that are slower: what it leaves out costs time. All of these are standard deviations.`),
+    intervalBars("Iteration time with its interval", [{ label: "iteration", value: data.iteration_ns, low: data.low_ns, high: data.high_ns, fill: "var(--forward)", note: "with the interval that holds nine times in ten" }]),
+    shown.length ? table([["constant"], ["value"], ["uncertain by"], ["effect on the time"], ["", "bars"], ["source", "text wide"]], shown.map((one) => [
+      one.name, value(one), percent(one.uncertainty), percent(one.part, 2), shareBar(one.part / most), one.source])) : missing("No constant of the cluster is uncertain."),
+    html("p", { class: "soft" }, "One measured run of any strategy narrows this: byteprophet simulate … --calibrate FILE."),
   ];
 }

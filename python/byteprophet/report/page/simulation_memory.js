@@ -55,4 +55,5 @@ const PANELS = [
   ["memory", "Memory", memoryPanel],
   ["timeline", "Timeline of pipeline ranks", timelinePanel],
   ["path", "Critical path", pathPanel],
+  ["sure", "How sure this is", surePanel],
 ];

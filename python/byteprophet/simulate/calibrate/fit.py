@@ -4,7 +4,8 @@ What is known of the constants beforehand, their values and uncertainties, count
 the runs say. So one run moves those constants on which its time depends and that were known badly,
 and leaves all others; every further run of another kind tells more of them apart. The result is the
 most likely set of constants, and their uncertainties with correlations (a Gauss-Newton fit of
-logarithms; a run that is far off counts less).
+logarithms; a run that is far off counts less). If the runs contradict what is known, by more than
+the uncertainties explain, these are taken to be larger.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ NOISE = 0.03
 """The relative standard deviation of a measured time around the right prediction."""
 LEARNT = 0.9
 """The runs say something about a constant if its uncertainty becomes less than this part of it."""
+CONTRADICTED = 2.0
+"""Runs contradict what is known if it is so many times as uncertain as stated."""
 _FAR = 2.0
 """A run that is so many deviations off begins to count less."""
+_WIDEST = 4.0
 _MOST_STEPS = 10
 _BEFORE_COUNTING = 2
 """Steps in which all runs count the same."""
@@ -64,7 +68,10 @@ class Calibrated:
         after: the same constants, now.
         errors_before: predicted over measured time of each run, less 1, as it was.
         errors: the same, now.
+        set_by_runs: the names of constants that the runs say something about.
         learnt: so many constants could be set freely by what the runs say.
+        wider: what was known beforehand is taken to be so many times as uncertain as stated,
+            because the runs contradict it.
     """
 
     cluster: Cluster
@@ -72,7 +79,9 @@ class Calibrated:
     after: tuple[Constant, ...]
     errors_before: tuple[float, ...]
     errors: tuple[float, ...]
+    set_by_runs: tuple[str, ...]
     learnt: float
+    wider: float
 
 
 def calibrate(runs: Sequence[Measured], cluster: Cluster, source: str) -> Calibrated:
@@ -87,10 +96,12 @@ def calibrate(runs: Sequence[Measured], cluster: Cluster, source: str) -> Calibr
     names = [one.name for one in before]
     start = np.log([one.value for one in before])
     spread = np.array([one.uncertainty for one in before])
-    known = np.linalg.pinv(covariance(cluster, before))
     measured = np.log([run.measured_ns for run in runs])
     at, current = start, cluster
     first = found = _linearise(runs, current, names)
+    stated = covariance(cluster, before)
+    wider = _wider(measured - first.predicted, first.slopes, stated)
+    known = np.linalg.pinv(wider**2 * stated)
     counts = np.ones(len(runs))  # at first all the same: what is far off then may be the constants
     for number in range(_MOST_STEPS):
         errors = measured - found.predicted
@@ -107,14 +118,18 @@ def calibrate(runs: Sequence[Measured], cluster: Cluster, source: str) -> Calibr
             break
     information = _information(_counts(measured - found.predicted), found.slopes)
     posterior = np.asarray(np.linalg.inv(known + information), np.float64)
-    current = replace(current, beliefs=_beliefs(cluster.beliefs, before, posterior, source))
+    set_by_runs = _set_by_runs(before, at - start, wider**2 * stated, posterior)
+    beliefs = _beliefs(cluster.beliefs, before, posterior, set_by_runs, source)
+    current = replace(current, beliefs=beliefs)
     return Calibrated(
         cluster=current,
         before=tuple(before),
         after=tuple(uncertain(current)),
         errors_before=tuple(np.expm1(first.predicted - measured).tolist()),
         errors=tuple(np.expm1(found.predicted - measured).tolist()),
+        set_by_runs=set_by_runs,
         learnt=float(np.trace(posterior @ information)),
+        wider=wider,
     )
 
 
@@ -132,6 +147,12 @@ def _linearise(runs: Sequence[Measured], cluster: Cluster, names: Sequence[str])
         for run, base in zip(runs, predicted, strict=True)
     ]
     return _Linear(np.array(predicted), np.stack(slopes))
+
+
+def _wider(errors: Vector, slopes: Vector, stated: Vector) -> float:
+    """How many times as uncertain as stated the constants must be for errors of this size."""
+    expected = np.einsum("rc,cd,rd->r", slopes, stated, slopes) + NOISE**2
+    return float(np.clip(np.sqrt(np.median(errors**2 / expected)), 1.0, _WIDEST))
 
 
 def _counts(errors: Vector) -> Vector:

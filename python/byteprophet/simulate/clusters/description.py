@@ -14,6 +14,7 @@ from typing import Any
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there, parse_table, read_text
 from byteprophet.simulate.clusters.beliefs import Beliefs, parse_beliefs
+from byteprophet.simulate.clusters.shapes import Shapes
 
 PARTS = ("gpu", "node", "network")
 _FOLDER = Path(__file__).parent
@@ -92,13 +93,25 @@ class Network:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster of equal nodes. ``beliefs``: how well its constants are known, and from where."""
+    """A cluster of equal nodes.
+
+    Attributes:
+        name: its name.
+        gpu: each GPU.
+        node: the links inside a node.
+        network: the network between nodes.
+        beliefs: how well its constants are known, and from where.
+        costs: measured costs that it is simulated with, by name or path; empty: none.
+        shapes: the measured matrix products among them.
+    """
 
     name: str
     gpu: Gpu
     node: Node
     network: Network
     beliefs: Beliefs = field(default_factory=Beliefs)
+    costs: str = ""
+    shapes: Shapes | None = field(default=None, compare=False)
 
     @property
     def network_bytes_per_s(self) -> int:
@@ -130,13 +143,15 @@ def find_cluster(text: str) -> Cluster:
 def load_cluster(path: Path) -> Cluster:
     """The cluster described in a TOML file."""
     table = parse_table(read_text(path), str(path))
-    name = table.pop("name", path.stem)
+    name, costs = table.pop("name", path.stem), table.pop("costs", "")
     parts = {part: table.pop(part, None) for part in PARTS}
     sources, correlations = table.pop("sources", {}), table.pop("correlations", {})
     if table:
         raise UserError(f"{path}: {next(iter(table))}: there is no such setting")
-    if not isinstance(name, str):
-        raise UserError(f"{path}: name must be a text")
+    if not isinstance(name, str) or not isinstance(costs, str):
+        raise UserError(f"{path}: name and costs must be texts")
+    if (path.parent / costs).is_file():
+        costs = str(path.parent / costs)
     links = parts["node"].pop("links", []) if isinstance(parts["node"], dict) else []
     cluster = Cluster(
         name,
@@ -147,7 +162,8 @@ def load_cluster(path: Path) -> Cluster:
     cluster = _with_links(path, cluster, links)
     known = {part: fields(getattr(cluster, part)) for part in PARTS}
     names = {f"{part}.{one.name}" for part, its in known.items() for one in its}
-    return replace(cluster, beliefs=parse_beliefs(path, names, sources, correlations))
+    beliefs = parse_beliefs(path, names, sources, correlations)
+    return replace(cluster, beliefs=beliefs, costs=costs)
 
 
 def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:

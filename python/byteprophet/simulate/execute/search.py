@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.clusters.description import Cluster
+from byteprophet.simulate.costs.sources import cluster_with_costs
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.one_line import parse_strategy
@@ -28,13 +29,14 @@ _TOGETHER = 8
 
 @dataclass(frozen=True)
 class Job:
-    """What is searched for: a model and cluster by name or file, GPUs, samples per iteration."""
+    """What is searched for: a model, cluster and costs by name or file, GPUs, samples."""
 
     model: str
     cluster: str
     gpus: int
     batch: int
     sequence: int | None = None
+    costs: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,17 @@ def _powers(most: int) -> list[int]:
     return [1 << at for at in range(most.bit_length())]
 
 
+@lru_cache(maxsize=1)
+def _cluster(name: str, costs: str) -> Cluster:
+    return cluster_with_costs(name, costs)
+
+
 def evaluate(job: Job, line: str) -> Found:
     """Simulate one candidate."""
     try:
         strategy = parse_strategy(line, job.gpus)
         model = load_model(job.model, strategy.samples, job.sequence)
-        result = simulate(model, strategy, find_cluster(job.cluster))
+        result = simulate(model, strategy, _cluster(job.cluster, job.costs))
     except UserError as error:
         return Found(line, refused=str(error))
     memory = max(rank.total for rank in result.memory)
@@ -100,7 +107,7 @@ def search(job: Job, say: Callable[[str], None]) -> list[Found]:
     Raises:
         UserError: no candidate can be simulated.
     """
-    lines = list(candidates(job, find_cluster(job.cluster).node.gpus))
+    lines = list(candidates(job, _cluster(job.cluster, job.costs).node.gpus))
     if not lines:
         raise UserError(
             f"--batch {job.batch}: no number of data-parallel ranks of {job.gpus} GPUs divides it"
