@@ -168,13 +168,25 @@ def _information(counts: Vector, slopes: Vector) -> Vector:
     return found
 
 
-def _beliefs(known: Beliefs, before: Sequence[Constant], posterior: Vector, source: str) -> Beliefs:
+def _set_by_runs(
+    before: Sequence[Constant], moved: Vector, prior: Vector, posterior: Vector
+) -> tuple[str, ...]:
+    """The constants that became less uncertain, or moved by a part of their uncertainty."""
+    were, are = np.sqrt(np.diag(prior)), np.sqrt(np.diag(posterior))
+    told = (are < LEARNT * were) | (np.abs(moved) > (1 - LEARNT) * were)
+    return tuple(one.name for one, yes in zip(before, told.tolist(), strict=True) if yes)
+
+
+def _beliefs(
+    known: Beliefs,
+    before: Sequence[Constant],
+    posterior: Vector,
+    set_by_runs: Sequence[str],
+    source: str,
+) -> Beliefs:
     spread = np.sqrt(np.diag(posterior))
     sources: Mapping[str, Source] = {
-        one.name: Source(
-            source if now < LEARNT * one.uncertainty else one.source,
-            min(float(now), one.uncertainty),
-        )
+        one.name: Source(source if one.name in set_by_runs else one.source, float(now))
         for one, now in zip(before, spread, strict=True)
     }
     correlation = posterior / np.outer(spread, spread)
