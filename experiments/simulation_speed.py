@@ -18,7 +18,8 @@ from rich.table import Table
 from script import run_script
 
 from byteprophet.report.console import table_console
-from byteprophet.simulate.execute.search import Job, candidates, evaluate
+from byteprophet.simulate.execute.kept import Job
+from byteprophet.simulate.execute.search import candidates, evaluate
 
 _RUNS = 5
 _STRATEGIES = 1000

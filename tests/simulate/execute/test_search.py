@@ -7,7 +7,8 @@ import random
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.execute.search import Found, Job, candidates, evaluate, pareto, search
+from byteprophet.simulate.execute.kept import Found, Job, Kept
+from byteprophet.simulate.execute.search import candidates, evaluate, pareto, search
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _JOB = Job("gpt2", "dgx-a100", gpus=8, batch=16)
@@ -23,7 +24,7 @@ def test_candidates_have_the_batch_and_the_gpus() -> None:
 
 
 def test_the_fastest_comes_first_whoever_simulates_it() -> None:
-    found = search(_JOB, lambda text: None)
+    found = search(_JOB, lambda done, total: None)
     alone = [evaluate(_JOB, line) for line in candidates(_JOB, 8)]
     assert {one.strategy: one for one in found} == {one.strategy: one for one in alone}
     simulated = [one for one in found if not one.refused]
@@ -51,6 +52,6 @@ def test_the_front_has_all_that_nothing_beats() -> None:
 
 def test_a_search_without_a_candidate_says_why() -> None:
     with pytest.raises(UserError, match="no number of data-parallel ranks of 24 GPUs divides it"):
-        search(Job("gpt2", "dgx-a100", gpus=24, batch=7), lambda text: None)
+        search(Job("gpt2", "dgx-a100", gpus=24, batch=7), lambda done, total: None)
     with pytest.raises(UserError, match=r"no strategy can be simulated: strategy: layers\.0"):
-        search(Job("gpt:layers=1,hidden=64,heads=1", "dgx-a100", 64, 1), lambda text: None)
+        search(Job("gpt:layers=1,hidden=64,heads=1", "dgx-a100", 64, 1), lambda done, total: None)

@@ -28,7 +28,7 @@ from byteprophet.simulate.execute.bucket_collectives import (
     BucketCollectives,
     Part,
 )
-from byteprophet.simulate.execute.ranks import Rank, RankRecord, Ranks
+from byteprophet.simulate.execute.ranks import Done, Rank, RankRecord, Ranks
 from byteprophet.simulate.execute.tables import Tables
 
 
@@ -117,12 +117,12 @@ class _Build:
         rank.last = numbers[-1]
         rank.record.computed += numbers
         rank.record.spent += spent
-        rank.record.actions += actions
         for number, action in zip(numbers, actions, strict=True):
             self._done(rank, member, action, number, number)
 
     def _done(self, rank: Rank, member: int, action: Action, first: int, last: int) -> None:
         """Note where an action begins and ends; activations are kept in between."""
+        rank.record.done.append(Done(action, first, last))
         stage, act, number = action
         self._first[member, stage, act, number] = first
         self._last[member, stage, act, number] = last
@@ -138,7 +138,7 @@ class _Build:
         zero = self._strategy.zero
         first = -1
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=gathers or reduces):
-            operations = [self._compute(rank, action, spent) for spent in passes]
+            operations = [self._compute(rank, spent) for spent in passes]
             first = operations[0] if first < 0 else first
             if gathers:
                 # FSDP gathers the next unit while one computes.
@@ -153,13 +153,12 @@ class _Build:
                 self._collectives.join(collective, Part(member, rank.last, -1))
         self._done(rank, member, action, first, rank.last)
 
-    def _compute(self, rank: Rank, action: Action, spent: PassTime) -> int:
+    def _compute(self, rank: Rank, spent: PassTime) -> int:
         operation = self._operations.add(spent.time_ns, rank.gpu)
         self._operations.depend(rank.last, operation)
         rank.last = operation
         rank.record.computed.append(operation)
         rank.record.spent.append(spent)
-        rank.record.actions.append(action)
         return operation
 
     def _reduce_late(self) -> None:

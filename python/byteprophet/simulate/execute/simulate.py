@@ -28,6 +28,11 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
     Raises:
         UserError: the strategy fits neither the model nor the cluster, or is too large.
     """
+    return simulate_program(compile_for(model, strategy, cluster), cluster)
+
+
+def compile_for(model: Model, strategy: Strategy, cluster: Cluster) -> Program:
+    """Compile a model for a cluster; raises as ``simulate`` does."""
     mesh = strategy.mesh
     if model.samples != strategy.samples:
         raise UserError(
@@ -46,7 +51,7 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
             f"than {LARGEST_GRAPH:,} actions"
         )
-    return simulate_program(compile_program(model, strategy), cluster)
+    return compile_program(model, strategy)
 
 
 def _check_nodes(strategy: Strategy, cluster: Cluster) -> None:
@@ -79,3 +84,11 @@ def simulate_program(program: Program, cluster: Cluster) -> Simulated:
         job=job,
         replayed=replayed,
     )
+
+
+def least_memory(program: Program, cluster: Cluster) -> int:
+    """The least bytes that the fullest rank needs: with one micro-batch in flight."""
+    pp = program.strategy.mesh.pp
+    kept = [max(stage.saved_bytes for stage in program.stages[rank::pp]) for rank in range(pp)]
+    memory = memory_of(program, BlockCosts(cluster, program.strategy.mesh), kept)
+    return max(rank.total for rank in memory)

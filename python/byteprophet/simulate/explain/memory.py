@@ -145,8 +145,8 @@ def _activations(result: Simulated, rank: int, stages: Iterable[Stage]) -> Itera
     begins, ends = ({*np.flatnonzero(which).tolist()} for which in (begun, ended))
     record = result.job.ranks[rank]
     flying: dict[int, int] = defaultdict(int)
-    for operation, action in zip(record.computed, record.actions, strict=False):  # no optimizer
-        flying[action.stage] += (operation in begins) - (operation in ends)
+    for done in record.done:
+        flying[done.action.stage] += (done.first in begins) - (done.last in ends)
     calls = {call.name: call for call in result.program.model.blocks}
     sizes: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)

@@ -41,7 +41,11 @@ def operations_of(result: Simulated) -> dict[int, What]:
     found: dict[int, What] = {}
     pp = result.program.strategy.mesh.pp
     for rank, record in enumerate(result.job.ranks):
-        actions = dict(zip(record.computed, record.actions, strict=False))  # no optimizer
+        actions = {
+            operation: done.action
+            for done in record.done
+            for operation in range(done.first, done.last + 1)
+        }
         for operation, spent in zip(record.computed, record.spent, strict=True):
             action = actions.get(operation)
             act = _WORDS[action.act] if action else OPTIMIZER
