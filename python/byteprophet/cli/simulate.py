@@ -3,44 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from byteprophet.cli.simulate_page import write_out
+from byteprophet.cli.simulate_search import search_strategies
 from byteprophet.cli.simulate_tables import (
     GIB,
     calibration_table,
     memory_table,
-    ms_long,
     runs_table,
     times_table,
 )
 from byteprophet.errors import UserError
-from byteprophet.report.console import progress_of, table_console
-from byteprophet.report.page import Shown, write_simulation
+from byteprophet.report.console import table_console
 from byteprophet.simulate.calibrate.fit import CONTRADICTED, calibrate
-from byteprophet.simulate.calibrate.interval import Interval, interval
+from byteprophet.simulate.calibrate.interval import interval
 from byteprophet.simulate.calibrate.runs import read_runs
 from byteprophet.simulate.clusters.description import Cluster, cluster_names
 from byteprophet.simulate.clusters.write import write_cluster
-from byteprophet.simulate.costs.sources import cluster_with_costs
-from byteprophet.simulate.execute.result import Simulated
-from byteprophet.simulate.execute.search import Job, pareto, search
+from byteprophet.simulate.costs.sources import cluster_with_costs, measured_sources
+from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
-from byteprophet.simulate.explain.critical_path import critical_path
-from byteprophet.simulate.explain.lanes import lanes, last_part
-from byteprophet.simulate.explain.operations import operations_of
-from byteprophet.simulate.explain.plain import plain
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
 from byteprophet.simulate.models.load import VISION, load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
-from byteprophet.timeline.perfetto_lanes import write_lanes
-from byteprophet.whole_files import make_directory, write_whole
+from byteprophet.whole_files import write_whole
 
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
@@ -60,15 +52,15 @@ than which no other is both as fast and as small.
 
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1536
 
+With --out, a page that explains the result and a trace for https://ui.perfetto.dev are written, and
+a search that was interrupted goes on where it was.
+
+--calibrate FILE sets the cluster's constants from measured runs: a CSV file whose first line is
+model,strategy,gpus,seconds (docs/simulator.md).
+
 Example: byteprophet simulate llama3-8b --cluster dgx-h100 --gpus 8 --strategy "zero=3
 precision=fsdp2 recompute=full"
 """
-PAGE, TRACE = "simulation.html", "trace.json.gz"
-"""Files that --out writes."""
-_MOST_IN_PAGE = 40_000
-_MOST_IN_TRACE = 400_000
-_BEST = 5
-"""Strategies that are shown besides the Pareto front."""
 
 
 def register(app: typer.Typer) -> None:
@@ -120,7 +112,7 @@ def simulate(
             raise UserError("--calibrate cannot be combined with --batch: use --save-cluster first")
         if strategy:
             raise UserError("--strategy cannot be combined with --batch, which searches for one")
-        return _search(Job(model, cluster, gpus, batch, sequence, costs), json_file)
+        return search_strategies(Job(model, cluster, gpus, batch, sequence, costs), out, json_file)
     if strategy.endswith(".toml"):
         chosen = read_strategy(Path(strategy), gpus)
     else:
@@ -132,11 +124,19 @@ def simulate(
     result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
     found = interval(result, machines)
     if json_file is not None:
-        write_whole(json_file, json.dumps(result.as_json() | found.as_json(), indent=1) + "\n")
+        write_whole(
+            json_file,
+            json.dumps(
+                result.as_json() | found.as_json() | {"costs": measured_sources(machines)}, indent=1
+            )
+            + "\n",
+        )
     size = f"{result.program.model.parameters() / 1e9:.3g} billion parameters"
     console.print(
         f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {machines.name}\n"
     )
+    for source in measured_sources(machines):
+        console.print(f"Costs: {source}\n", soft_wrap=True)
     console.print(times_table(result, found))
     console.print()
     console.print(memory_table(result))
@@ -147,7 +147,7 @@ def simulate(
         )
     if out is not None:
         for what, file in zip(
-            ("page", "trace"), _write_out(out, result, machines.name, found), strict=True
+            ("page", "trace"), write_out(out, result, machines.name, found), strict=True
         ):
             console.print(f"{what}: {file}", soft_wrap=True)
     return 0
@@ -172,50 +172,3 @@ def _calibrated(
         write_cluster(save_as, found.cluster)
         console.print(f"cluster: {save_as}\n", soft_wrap=True)
     return found.cluster
-
-
-def _write_out(
-    directory: Path, result: Simulated, cluster: str, found: Interval
-) -> tuple[Path, Path]:
-    """Write the page and the trace, and return their paths."""
-    make_directory(directory)
-    operations = operations_of(result)
-    path = critical_path(result, operations)
-    all_lanes = lanes(result, operations, path)
-    page, trace = directory / PAGE, directory / TRACE
-    _, kept = last_part(all_lanes, result.iteration_ns, _MOST_IN_TRACE)
-    write_lanes(trace, kept)
-    begin_ns, kept = last_part(all_lanes, result.iteration_ns, _MOST_IN_PAGE)
-    data = {**plain(result, operations, path, cluster), **found.as_json(), "trace": TRACE}
-    write_simulation(page, data, Shown(begin_ns, result.iteration_ns, kept))
-    return page, trace
-
-
-def _search(job: Job, json_file: Path | None) -> int:
-    if not 1 <= job.batch <= 1 << 24:
-        raise UserError(f"--batch {job.batch}: must be from 1 to {1 << 24}")
-    found = search(job, progress_of("simulate"))
-    front = pareto(found)
-    fitting = [one for one in found if one.fits]
-    if json_file is not None:
-        write_whole(json_file, json.dumps([vars(one) for one in found], indent=1) + "\n")
-    refused = Counter(one.refused for one in found if one.refused)
-    simulated = len(found) - refused.total()
-    console = table_console()
-    console.print(
-        f"{job.model} on {job.gpus} GPUs, {job.batch} samples per iteration: {simulated} of "
-        f"{len(found)} strategies simulated, {len(fitting)} fit into memory\n"
-    )
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "iteration", "MFU", "memory"):
-        table.add_column(name, justify="right")
-    table.add_column("strategy", overflow="fold")
-    for one in sorted({*fitting[:_BEST], *front}, key=lambda one: one.iteration_ns):
-        mark = "*" if one in front else ""
-        memory = f"{one.memory_bytes / GIB:.1f} GiB"
-        table.add_row(mark, ms_long(one.iteration_ns), f"{one.mfu:.1%}", memory, one.strategy)
-    console.print(table)
-    console.print("\n* no other strategy is both as fast and as small")
-    for reason, count in refused.most_common(1):
-        console.print(f"Not simulated, {count} times: {reason}", soft_wrap=True)
-    return 0

@@ -50,6 +50,7 @@ SIMULATION = Kind(
     "Written by <code>byteprophet simulate</code>. Nothing was measured: all figures are\n"
     "predicted. docs/simulator.md says how, and how wrong predictions were.",
 )
+SEARCH = Kind((*SIMULATION.panels, "search.js"), SIMULATION.footer)
 
 _MOST_ITERATIONS = 500
 

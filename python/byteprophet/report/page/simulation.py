@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from byteprophet.report.page.build import SIMULATION, render
+from byteprophet.report.page.build import SEARCH, SIMULATION, render
 from byteprophet.report.page.drawn_lanes import apart
 from byteprophet.report.page.lanes import Numbers, drawn
 from byteprophet.timeline.role_lanes import Lane
@@ -27,7 +27,14 @@ class Shown:
 
 
 def write_simulation(path: Path, data: Mapping[str, Any], shown: Shown) -> None:
-    """Write the page to ``path``; ``data``: as ``byteprophet.simulate.explain.plain`` has it."""
+    """Write the page to ``path``.
+
+    Args:
+        path: the file.
+        data: as ``byteprophet.simulate.explain.plain`` has it, and with ``search``, if the job is
+            the result of one.
+        shown: the timeline.
+    """
     kinds, names = Numbers(), Numbers()
     lanes = apart("", shown.lanes, kinds, names)
     timeline = {
@@ -35,4 +42,5 @@ def write_simulation(path: Path, data: Mapping[str, Any], shown: Shown) -> None:
         "iterations": [],
         "begin_ns": shown.begin_ns,
     }
-    write_whole(path, render({**data, "timeline": timeline}, SIMULATION))
+    kind = SEARCH if "search" in data else SIMULATION
+    write_whole(path, render({**data, "timeline": timeline}, kind))

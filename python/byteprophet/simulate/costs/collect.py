@@ -18,7 +18,7 @@ from byteprophet.simulate.costs.table import CostTable
 
 DEVICES = ("cpu", "cuda")
 _SIZES = {"cpu": (64, 256, 1024, 2048), "cuda": (128, 512, 1024, 2048, 4096, 8192, 16384)}
-_MEMORY_BYTES = {"cpu": 256 << 20, "cuda": 1 << 30}
+_MEMORY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _REPEATS = 5
 _LAUNCHES = 1_000
 
@@ -54,13 +54,13 @@ class _Collector:
 
     def collect(self, seconds: float, say: Callable[[str], None]) -> CostTable:
         torch = self._torch
-        began = time.monotonic()
         memory = self._memory()
         launch_ns = self._launch()
+        began = time.monotonic()
         products = []
         shapes = list(self._shapes())
         for at, (m, n, k) in enumerate(shapes, 1):
-            if time.monotonic() - began > seconds:
+            if products and time.monotonic() - began > seconds:
                 say(f"no time for the {len(shapes) - at + 1} largest matrix products")
                 break
             left, right = (

@@ -114,6 +114,13 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
     )
 
 
+def measured_sources(cluster: Cluster) -> list[str]:
+    """The source of the measured costs that a cluster has; none if it has none."""
+    if cluster.shapes is None:
+        return []
+    return [cluster.beliefs.of("gpu.matmul_efficiency").text]
+
+
 @lru_cache(maxsize=4)
 def _shapes(table: CostTable, gpu: Gpu) -> Shapes:
     model = Roofline(gpu, Mesh())

@@ -96,6 +96,8 @@ def _digest(job: Job, cluster: Cluster) -> str:
     except PackageNotFoundError:
         ours = ""
     parts = [repr(job), repr(cluster), ours]
+    if cluster.shapes is not None:
+        parts.append(hashlib.sha256(cluster.shapes.ratios.tobytes()).hexdigest())
     if is_there(job.model):
         parts.append(hashlib.sha256(read_bytes(job.model)).hexdigest())
     elif "=" not in job.model and ":" in job.model:
