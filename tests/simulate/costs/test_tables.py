@@ -144,7 +144,9 @@ def test_the_package_is_read_in_its_own_units(
     assert table.attention_flops_per_s == pytest.approx(2 * 4 * 32 * 128 * 8192**2 / 12e-3)
     assert table.node_latency_ns == pytest.approx(50_000)
     assert table.node_bytes_per_s == pytest.approx(7 / 4 * (512 << 20) / 4e-3)
-    assert with_costs(CLUSTER, table).node.efficiency == pytest.approx(0.783, abs=0.001)
+    own = (7 + CLUSTER.node.own_step) / 7  # a rank's own part takes time, too
+    efficiency = with_costs(CLUSTER, table).node.efficiency
+    assert efficiency == pytest.approx(own * table.node_bytes_per_s / 300e9)
     with pytest.raises(UserError, match="has no GPU V100-SXM2-32GB: it has a100_sxm"):
         find_costs("aiconfigurator", find_cluster("dgx-1v"))
 

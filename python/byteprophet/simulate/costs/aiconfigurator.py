@@ -2,7 +2,7 @@
 
 The package is optional (``pip install byteprophet[costs]``), and only its data files are read; none
 of its code runs. Used are bf16 matrix products, the forward pass of fused attention, and NCCL's
-all-reduce in one node. Its message sizes count elements, and its times are milliseconds.
+collectives in one node. Its message sizes count elements, and its times are milliseconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read(gpu: str, gpus: int) -> CostTable:
     if system is None:
         raise UserError(f"--costs {NAME}: has no GPU {gpu}: it has {', '.join(known)}")
     products, described = _products(data / system)
-    bandwidth, latency = _all_reduce(data / system, gpus)
+    bandwidth, latency = _collectives(data / system, gpus)
     return CostTable(
         source=f"{_PACKAGE} {package.version}, {system}, {described}",
         products=products,
@@ -86,20 +86,25 @@ def _attention(system: Path) -> float:
     return float(np.median(rates)) if rates else 0.0
 
 
-def _all_reduce(system: Path, gpus: int) -> tuple[float, float]:
-    """The bus bandwidth of the largest one over ``gpus``, and the time of the smallest one."""
+def _collectives(system: Path, gpus: int) -> tuple[float, float]:
+    """The bus bandwidth of large collectives over ``gpus``, and the time of a small all-reduce.
+
+    The bandwidth is the median of three kinds: all-reduces in NVSwitch are faster than rings.
+    """
     columns = ("op_name", "nccl_dtype", "num_gpus", "message_size", "latency")
-    found: list[tuple[int, float]] = []
-    for path in sorted(system.glob("comm/nccl/*/nccl_perf.parquet")):
-        found = [
-            (2 * int(count), ms * 1e6)
-            for name, dtype, ranks, count, ms in _rows(path, columns)
-            if name == "all_reduce" and dtype == "half" and ranks == gpus
-        ] or found
-    if not found:
-        return 0.0, 0.0
-    (_, latency_ns), (size_bytes, time_ns) = min(found), max(found)
-    return 2 * (gpus - 1) / gpus * size_bytes / (time_ns - latency_ns) * 1e9, latency_ns
+    paths = sorted(system.glob("comm/nccl/*/nccl_perf.parquet"))
+    found: dict[str, list[tuple[int, float]]] = {}
+    for name, dtype, ranks, count, ms in _rows(paths[-1], columns) if paths else ():
+        if dtype == "half" and ranks == gpus and ms > 0:
+            found.setdefault(name, []).append((2 * int(count), ms * 1e6))
+    rates = []
+    for name, passes in (("all_reduce", 2), ("all_gather", 1), ("reduce_scatter", 1)):
+        if len(found.get(name, ())) > 1:
+            (_, latency_ns), (size_bytes, time_ns) = min(found[name]), max(found[name])
+            moved = passes * (gpus - 1) / gpus * size_bytes
+            rates.append(moved / (time_ns - latency_ns) * 1e9)
+    small = min(found.get("all_reduce", [(0, 0.0)]))
+    return (float(np.median(rates)) if rates else 0.0), small[1]
 
 
 def _largest(paths: Iterable[Path]) -> Path:

@@ -27,7 +27,7 @@ _UNCERTAINTIES = {
     "gpu.memory_efficiency": 0.05,
     "gpu.attention_efficiency": 0.1,
     "gpu.launch_ns": 0.2,
-    "node.efficiency": 0.05,
+    "node.efficiency": 0.1,
     "node.base_ns": 0.2,
     "node.step_ns": 0.2,
 }
@@ -84,9 +84,10 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
         values["gpu.attention_efficiency"] = table.attention_flops_per_s / gpu.flops_per_s
     if table.launch_ns:
         values["gpu.launch_ns"] = max(1, round(table.launch_ns))
-    if table.node_bytes_per_s:
-        values["node.efficiency"] = table.node_bytes_per_s / node.gpu_bytes_per_s
-    if table.node_latency_ns:
+    if table.node_bytes_per_s and node.gpus > 1:
+        own = (node.gpus - 1 + node.own_step) / (node.gpus - 1)
+        values["node.efficiency"] = min(1.0, own * table.node_bytes_per_s / node.gpu_bytes_per_s)
+    if table.node_latency_ns and node.gpus > 1:
         steps = 2 * (node.gpus - 1)
         slower = table.node_latency_ns / (node.base_ns + steps * node.step_ns)
         values["node.base_ns"] = max(1, round(node.base_ns * slower))

@@ -37,8 +37,8 @@ class CostTable:
         memory_bytes_per_s: what a large operator reads and writes.
         attention_flops_per_s: of fused attention, forward, of large shapes.
         launch_ns: what the host needs per operator.
-        node_bytes_per_s: the bus bandwidth of a large all-reduce over all GPUs of a node.
-        node_latency_ns: the time of a very small one.
+        node_bytes_per_s: the bus bandwidth of large collectives over all GPUs of a node.
+        node_latency_ns: the time of a very small all-reduce.
     """
 
     source: str

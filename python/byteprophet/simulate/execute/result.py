@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,7 @@ class Simulated:
         program: what was simulated.
         gpus: the number of GPUs.
         iteration_ns: the time of an iteration.
-        by_use: what it is spent on, averaged over pipeline ranks; adds up to ``iteration_ns``.
-        memory: the peak memory of each pipeline rank.
+        costs: the times of its operators and collectives.
         memory_limit_bytes: the memory of a GPU.
         flops_per_s: the peak of a GPU.
         job: the graph that was replayed.
@@ -62,12 +62,22 @@ class Simulated:
     program: Program
     gpus: int
     iteration_ns: int
-    by_use: Mapping[Spent, int]
-    memory: tuple[RankMemory, ...]
+    costs: BlockCosts = field(repr=False)
     memory_limit_bytes: int
     flops_per_s: int
     job: JobGraph = field(repr=False)
     replayed: Replayed = field(repr=False)
+
+    @cached_property
+    def by_use(self) -> Mapping[Spent, int]:
+        """What the time is spent on, averaged over pipeline ranks; adds up to ``iteration_ns``."""
+        return by_use(self.replayed, self.job.ranks)
+
+    @cached_property
+    def memory(self) -> tuple[RankMemory, ...]:
+        """The peak memory of each pipeline rank."""
+        pools = [int(self.replayed.peak_bytes[record.pool]) for record in self.job.ranks]
+        return memory_of(self.program, self.costs, pools)
 
     @property
     def samples_per_s(self) -> float:

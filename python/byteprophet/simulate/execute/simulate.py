@@ -8,7 +8,7 @@ from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.execute.job_graph import build
-from byteprophet.simulate.execute.result import Simulated, by_use, memory_of
+from byteprophet.simulate.execute.result import Simulated, memory_of
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.operation.mesh import AXES
 from byteprophet.simulate.tree.strategy import Strategy
@@ -72,13 +72,11 @@ def simulate_program(program: Program, cluster: Cluster) -> Simulated:
     costs = BlockCosts(cluster, mesh)
     job = build(program, costs)
     replayed = replay(job.graph)
-    pools = [int(replayed.peak_bytes[record.pool]) for record in job.ranks]
     return Simulated(
         program=program,
         gpus=mesh.ranks,
         iteration_ns=replayed.makespan_ns,
-        by_use=by_use(replayed, job.ranks),
-        memory=memory_of(program, costs, pools),
+        costs=costs,
         memory_limit_bytes=cluster.gpu.memory_bytes,
         flops_per_s=cluster.gpu.flops_per_s,
         job=job,
