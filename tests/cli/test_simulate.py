@@ -130,3 +130,31 @@ def test_writes_a_page_and_a_trace(capsys: pytest.CaptureFixture[str], tmp_path:
     forwards = [event for event in slices if event["args"]["kind"] == "forward"]
     own = [event for event in forwards if event["pid"] == processes["rank-3"]]
     assert [event["name"] for event in own] == [f"micro-batch {at}" for at in range(32)]
+
+
+def test_calibrates_and_saves_the_cluster(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A job that takes 10% longer than predicted takes about as long as measured afterwards."""
+    runs, saved, figures = (tmp_path / name for name in ("runs.csv", "mine.toml", "figures.json"))
+    call = [*_GPT[:4], "--gpus", "64", "--strategy", "tp=8 pp=8 micro_batches=16"]
+    end = ["--json", str(figures)]
+    assert run_cli([*call[:2], "--cluster", "dgx-a100", *call[4:], *end]) == 0
+    capsys.readouterr()
+    before = json.loads(figures.read_text(encoding="utf-8"))
+    assert before["low_ns"] < before["iteration_ns"] < before["high_ns"]
+    seconds = 1.1 * before["iteration_ns"] / 1e9
+    header = "model,strategy,gpus,seconds"
+    runs.write_text(f"{header}\ngpt3-175b,tp=8 pp=8 micro_batches=16,64,{seconds}\n")
+    options = ["--calibrate", str(runs), "--save-cluster", str(saved)]
+    assert run_cli([*call[:2], "--cluster", "dgx-a100", *call[4:], *options, *end]) == 0
+    printed = capsys.readouterr().out
+    assert "gpu.matmul_efficiency" in printed
+    assert "-9.1%" in printed
+    after = json.loads(figures.read_text(encoding="utf-8"))
+    assert after["iteration_ns"] == pytest.approx(seconds * 1e9, rel=0.04)
+    assert run_cli([*call[:2], "--cluster", str(saved), *call[4:], *end]) == 0
+    again = json.loads(figures.read_text(encoding="utf-8"))
+    assert again["iteration_ns"] == after["iteration_ns"]
+    assert run_cli([*call, "--save-cluster", str(saved)]) == 2
+    assert "--save-cluster: goes with --calibrate" in capsys.readouterr().err

@@ -24,6 +24,8 @@ from byteprophet.diagnose.plain import as_json
 from byteprophet.job.strategy import Region
 from byteprophet.measure.run import Run
 from byteprophet.report.page import write_page
+from byteprophet.simulate.execute.kept import Job
+from byteprophet.simulate.execute.search import pareto, search
 
 from ..diagnose.hand_made import CONFIG, collective_job, ps_job, save_run, stock_job
 from ..measure.recorded_replay import config_of, record
@@ -280,6 +282,18 @@ def test_a_simulated_job(tmp_path: Path, browser: Browser, strategy: str, fits: 
     drawn.check(OF_SIMULATION, charts=6)
     assert drawn.empty() == []
     assert ("Out of memory" in text.split('id="data"')[0]) != fits
+
+
+def test_a_search_for_strategies(tmp_path: Path, browser: Browser) -> None:
+    call = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--batch", "16"]
+    assert run_cli([*call, "--out", str(tmp_path)]) == 0
+    text = browser(with_script(tmp_path / "simulation.html", PAINTED), "--dump-dom")
+    drawn = Drawn(text)
+    drawn.check(["summary", "search", *OF_SIMULATION[1:]], charts=7)
+    assert drawn.empty() == []
+    front = pareto(search(Job("gpt2", "dgx-a100", 8, 16), lambda done, total: None))
+    for one in front:
+        assert f'<td class="text wide">{one.strategy}</td>' in text
 
 
 @pytest.mark.parametrize(("width", "dark"), [(500, True), (1280, False)])

@@ -57,7 +57,7 @@ class _Collector:
         memory = self._memory()
         launch_ns = self._launch()
         began = time.monotonic()
-        products = []
+        products: list[tuple[int, int, int, float]] = []
         shapes = list(self._shapes())
         for at, (m, n, k) in enumerate(shapes, 1):
             if products and time.monotonic() - began > seconds:
