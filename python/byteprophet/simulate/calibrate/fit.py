@@ -112,7 +112,10 @@ def calibrate(runs: Sequence[Measured], cluster: Cluster, source: str) -> Calibr
         current = with_constants(current, dict(zip(names, np.exp(at + step), strict=True)))
         values = {one.name: one.value for one in constants(current)}
         before_at, at = at, np.log([values[name] for name in names])
-        found = _linearise(runs, current, names)
+        if number == _BEFORE_COUNTING - 1:
+            found = _linearise(runs, current, names)
+        else:  # slopes change little
+            found = found._replace(predicted=_predicted(runs, current))
         settled = float(np.abs((at - before_at) / spread).max()) < _ENOUGH
         if settled and number >= _BEFORE_COUNTING:
             break
@@ -141,12 +144,16 @@ class _Linear(NamedTuple):
 
 
 def _linearise(runs: Sequence[Measured], cluster: Cluster, names: Sequence[str]) -> _Linear:
-    predicted = [log_time(run.program, cluster) for run in runs]
+    predicted = _predicted(runs, cluster)
     slopes = [
         log_slopes(run.program, cluster, base, names)
-        for run, base in zip(runs, predicted, strict=True)
+        for run, base in zip(runs, predicted.tolist(), strict=True)
     ]
-    return _Linear(np.array(predicted), np.stack(slopes))
+    return _Linear(predicted, np.stack(slopes))
+
+
+def _predicted(runs: Sequence[Measured], cluster: Cluster) -> Vector:
+    return np.array([log_time(run.program, cluster) for run in runs])
 
 
 def _wider(errors: Vector, slopes: Vector, stated: Vector) -> float:

@@ -40,13 +40,14 @@ def constants(cluster: Cluster) -> list[Constant]:
         described = getattr(cluster, part)
         for field in fields(described):
             value, name = getattr(described, field.name), f"{part}.{field.name}"
-            if not isinstance(value, (int, float)) or not value:
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value:
                 continue
             source = cluster.beliefs.of(name)
             is_part = field.type == "float"
             uncertainty = source.uncertainty
             if uncertainty is None:  # sizes, counts and peaks are what a data sheet says
-                uncertainty = UNSTATED if is_part or name.endswith("_ns") else 0.0
+                estimated = is_part or name.endswith("_ns")
+                uncertainty = UNSTATED if estimated and value != field.default else 0.0
             found.append(Constant(name, value, uncertainty, source.text, is_part))
     return found
 
