@@ -108,7 +108,7 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
     told(len(found), len(lines))
     processes = min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER)
     if left:
-        with ProcessPoolExecutor(processes, get_context("spawn"), _collect_rarely) as pool:
+        with ProcessPoolExecutor(processes, get_context("spawn"), collect_rarely) as pool:
             for one in pool.map(partial(evaluate, job), left, chunksize=_TOGETHER):
                 found[one.strategy] = one
                 told(len(found), len(lines))
@@ -127,7 +127,7 @@ def _order(one: Found) -> tuple[bool, bool, int, int]:
     return bool(one.refused), not one.iteration_ns, one.iteration_ns, one.memory_bytes
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Look for garbage in cycles more rarely: simulations make many objects, and few cycles."""
     gc.set_threshold(200_000, 20, 20)
 
