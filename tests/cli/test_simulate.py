@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -106,3 +107,54 @@ def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixtu
     path.write_text(json.dumps(config), encoding="utf-8")
     assert run_cli([*call[:1], str(path), *call[2:]]) == 2
     assert "hidden_size is missing" in capsys.readouterr().err
+
+
+def test_writes_a_page_and_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    figures, out = tmp_path / "figures.json", tmp_path / "out"
+    call = [*_GPT, "tp=8 pp=16 micro_batches=32", "--json", str(figures), "--out", str(out)]
+    assert run_cli(call) == 0
+    printed = capsys.readouterr().out
+    assert f"page: {out / 'simulation.html'}" in printed
+    iteration_ns = json.loads(figures.read_text(encoding="utf-8"))["iteration_ns"]
+    assert f'"iteration_ns":{iteration_ns}' in (out / "simulation.html").read_text("utf-8")
+    trace = json.loads(gzip.decompress((out / "trace.json.gz").read_bytes()))
+    processes = {
+        event["args"]["name"]: event["pid"]
+        for event in trace["traceEvents"]
+        if event["name"] == "process_name"
+    }
+    assert list(processes) == ["critical path", *(f"rank-{rank}" for rank in range(16))]
+    slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    last_us = max(event["ts"] + event["dur"] for event in slices)
+    assert last_us == pytest.approx(iteration_ns / 1e3, abs=1)
+    forwards = [event for event in slices if event["args"]["kind"] == "forward"]
+    own = [event for event in forwards if event["pid"] == processes["rank-3"]]
+    assert [event["name"] for event in own] == [f"micro-batch {at}" for at in range(32)]
+
+
+def test_calibrates_and_saves_the_cluster(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A job that takes 10% longer than predicted takes about as long as measured afterwards."""
+    runs, saved, figures = (tmp_path / name for name in ("runs.csv", "mine.toml", "figures.json"))
+    call = [*_GPT[:4], "--gpus", "64", "--strategy", "tp=8 pp=8 micro_batches=16"]
+    end = ["--json", str(figures)]
+    assert run_cli([*call[:2], "--cluster", "dgx-a100", *call[4:], *end]) == 0
+    capsys.readouterr()
+    before = json.loads(figures.read_text(encoding="utf-8"))
+    assert before["low_ns"] < before["iteration_ns"] < before["high_ns"]
+    seconds = 1.1 * before["iteration_ns"] / 1e9
+    header = "model,strategy,gpus,seconds"
+    runs.write_text(f"{header}\ngpt3-175b,tp=8 pp=8 micro_batches=16,64,{seconds}\n")
+    options = ["--calibrate", str(runs), "--save-cluster", str(saved)]
+    assert run_cli([*call[:2], "--cluster", "dgx-a100", *call[4:], *options, *end]) == 0
+    printed = capsys.readouterr().out
+    assert "gpu.matmul_efficiency" in printed
+    assert "-9.1%" in printed
+    after = json.loads(figures.read_text(encoding="utf-8"))
+    assert after["iteration_ns"] == pytest.approx(seconds * 1e9, rel=0.04)
+    assert run_cli([*call[:2], "--cluster", str(saved), *call[4:], *end]) == 0
+    again = json.loads(figures.read_text(encoding="utf-8"))
+    assert again["iteration_ns"] == after["iteration_ns"]
+    assert run_cli([*call, "--save-cluster", str(saved)]) == 2
+    assert "--save-cluster: goes with --calibrate" in capsys.readouterr().err

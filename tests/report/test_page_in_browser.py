@@ -18,11 +18,14 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from byteprophet.cli.main import run_cli
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.job.strategy import Region
 from byteprophet.measure.run import Run
 from byteprophet.report.page import write_page
+from byteprophet.simulate.execute.kept import Job
+from byteprophet.simulate.execute.search import pareto, search
 
 from ..diagnose.hand_made import CONFIG, collective_job, ps_job, save_run, stock_job
 from ..measure.recorded_replay import config_of, record
@@ -42,6 +45,7 @@ PANELS = [
 OF_OPTIMIZATION = [
     "summary", "decisions", "timeline", "path", "buckets", "regions", "trials", "measured",
 ]  # fmt: skip
+OF_SIMULATION = ["summary", "breakdown", "memory", "timeline", "path", "sure"]
 # Opens all that is folded, lets it be drawn, and says of each chart whether there is something that
 # is coloured, as texts and axes are not.
 PAINTED = """
@@ -264,6 +268,32 @@ def test_an_optimisation_without_data_says_so(
     drawn = Drawn(browser(with_script(page, PAINTED), "--dump-dom", "--window-size=500,900"))
     drawn.check(OF_OPTIMIZATION, charts=3)
     assert drawn.empty() == empty
+
+
+@pytest.mark.parametrize(
+    ("strategy", "fits"), [("tp=8 pp=4 micro_batches=8 zero=1", True), ("pp=8 zero=1", False)]
+)
+def test_a_simulated_job(tmp_path: Path, browser: Browser, strategy: str, fits: bool) -> None:
+    call = ["simulate", "gpt3-175b", "--cluster", "dgx-a100", "--gpus", "128"]
+    assert run_cli([*call, "--strategy", strategy, "--out", str(tmp_path)]) == 0
+    page = with_script(tmp_path / "simulation.html", PAINTED)
+    text = browser(page, "--dump-dom", *([] if fits else ["--window-size=500,900"]))
+    drawn = Drawn(text)
+    drawn.check(OF_SIMULATION, charts=6)
+    assert drawn.empty() == []
+    assert ("Out of memory" in text.split('id="data"')[0]) != fits
+
+
+def test_a_search_for_strategies(tmp_path: Path, browser: Browser) -> None:
+    call = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--batch", "16"]
+    assert run_cli([*call, "--out", str(tmp_path)]) == 0
+    text = browser(with_script(tmp_path / "simulation.html", PAINTED), "--dump-dom")
+    drawn = Drawn(text)
+    drawn.check(["summary", "search", *OF_SIMULATION[1:]], charts=7)
+    assert drawn.empty() == []
+    front = pareto(search(Job("gpt2", "dgx-a100", 8, 16), lambda done, total: None))
+    for one in front:
+        assert f'<td class="text wide">{one.strategy}</td>' in text
 
 
 @pytest.mark.parametrize(("width", "dark"), [(500, True), (1280, False)])

@@ -40,6 +40,8 @@ COMMANDS = (
     "optimize",
     "strategy",
     "simulate",
+    "cluster",
+    "costs",
     "report",
     "network",
     "control",

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.console import Console
 
+from byteprophet.cli.simulate_page import write_out
+from byteprophet.cli.simulate_search import search_strategies
+from byteprophet.cli.simulate_tables import (
+    GIB,
+    calibration_table,
+    memory_table,
+    runs_table,
+    times_table,
+)
 from byteprophet.errors import UserError
-from byteprophet.report.console import facts_table, progress_of, table_console
-from byteprophet.simulate.clusters.description import cluster_names, find_cluster
-from byteprophet.simulate.execute.result import Simulated
-from byteprophet.simulate.execute.search import Job, pareto, search
+from byteprophet.report.console import table_console
+from byteprophet.simulate.calibrate.fit import CONTRADICTED, calibrate
+from byteprophet.simulate.calibrate.interval import interval
+from byteprophet.simulate.calibrate.runs import read_runs
+from byteprophet.simulate.clusters.description import Cluster, cluster_names
+from byteprophet.simulate.clusters.write import write_cluster
+from byteprophet.simulate.costs.sources import cluster_with_costs, measured_sources
+from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
 from byteprophet.simulate.models.load import VISION, load_model
@@ -40,12 +52,15 @@ than which no other is both as fast and as small.
 
 Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1536
 
+With --out, a page that explains the result and a trace for https://ui.perfetto.dev are written, and
+a search that was interrupted goes on where it was.
+
+--calibrate FILE sets the cluster's constants from measured runs: a CSV file whose first line is
+model,strategy,gpus,seconds (docs/simulator.md).
+
 Example: byteprophet simulate llama3-8b --cluster dgx-h100 --gpus 8 --strategy "zero=3
 precision=fsdp2 recompute=full"
 """
-_GIB = 1 << 30
-_BEST = 5
-"""Strategies that are shown besides the Pareto front."""
 
 
 def register(app: typer.Typer) -> None:
@@ -65,6 +80,22 @@ def simulate(
         int | None,
         typer.Option(help="Search for strategies with so many samples per iteration."),
     ] = None,
+    costs: Annotated[
+        str, typer.Option(help="Measured costs: aiconfigurator, or the path of a table.")
+    ] = "",
+    calibrate_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate", metavar="FILE", help="Set the cluster's constants from measured runs."
+        ),
+    ] = None,
+    save_cluster: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --calibrate: write the cluster to this file."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write a page and a trace for Perfetto to this directory.")
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
@@ -74,93 +105,70 @@ def simulate(
         raise UserError(f"--gpus {gpus}: must be from 1 to {1 << 20}")
     if sequence is not None and not 1 <= sequence <= 1 << 24:
         raise UserError(f"--sequence {sequence}: must be from 1 to {1 << 24}")
+    if save_cluster is not None and calibrate_file is None:
+        raise UserError("--save-cluster: goes with --calibrate FILE, which has measured runs")
     if batch is not None:
+        if calibrate_file is not None:
+            raise UserError("--calibrate cannot be combined with --batch: use --save-cluster first")
         if strategy:
             raise UserError("--strategy cannot be combined with --batch, which searches for one")
-        return _search(Job(model, cluster, gpus, batch, sequence), json_file)
+        return search_strategies(Job(model, cluster, gpus, batch, sequence, costs), out, json_file)
     if strategy.endswith(".toml"):
         chosen = read_strategy(Path(strategy), gpus)
     else:
         chosen = parse_strategy(strategy, gpus)
-    machines = find_cluster(cluster)
-    result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
-    if json_file is not None:
-        write_whole(json_file, json.dumps(result.as_json(), indent=1) + "\n")
     console = table_console()
+    machines = cluster_with_costs(cluster, costs)
+    if calibrate_file is not None:
+        machines = _calibrated(calibrate_file, machines, save_cluster, console)
+    result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
+    found = interval(result, machines)
+    if json_file is not None:
+        write_whole(
+            json_file,
+            json.dumps(
+                result.as_json() | found.as_json() | {"costs": measured_sources(machines)}, indent=1
+            )
+            + "\n",
+        )
     size = f"{result.program.model.parameters() / 1e9:.3g} billion parameters"
     console.print(
         f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {machines.name}\n"
     )
-    console.print(_times(result))
+    for source in measured_sources(machines):
+        console.print(f"Costs: {source}\n", soft_wrap=True)
+    console.print(times_table(result, found))
     console.print()
-    console.print(_memory(result))
+    console.print(memory_table(result))
     if not result.fits:
         console.print(
-            f"Out of memory: a GPU has {result.memory_limit_bytes / _GIB:.1f} GiB. Use more tp, pp "
+            f"Out of memory: a GPU has {result.memory_limit_bytes / GIB:.1f} GiB. Use more tp, pp "
             "or zero, recompute, or fewer samples per micro-batch."
         )
+    if out is not None:
+        for what, file in zip(
+            ("page", "trace"), write_out(out, result, machines.name, found), strict=True
+        ):
+            console.print(f"{what}: {file}", soft_wrap=True)
     return 0
 
 
-def _search(job: Job, json_file: Path | None) -> int:
-    if not 1 <= job.batch <= 1 << 24:
-        raise UserError(f"--batch {job.batch}: must be from 1 to {1 << 24}")
-    found = search(job, progress_of("simulate"))
-    front = pareto(found)
-    fitting = [one for one in found if one.fits]
-    if json_file is not None:
-        write_whole(json_file, json.dumps([vars(one) for one in found], indent=1) + "\n")
-    refused = Counter(one.refused for one in found if one.refused)
-    simulated = len(found) - refused.total()
-    console = table_console()
-    console.print(
-        f"{job.model} on {job.gpus} GPUs, {job.batch} samples per iteration: {simulated} of "
-        f"{len(found)} strategies simulated, {len(fitting)} fit into memory\n"
-    )
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "iteration", "MFU", "memory"):
-        table.add_column(name, justify="right")
-    table.add_column("strategy", overflow="fold")
-    for one in sorted({*fitting[:_BEST], *front}, key=lambda one: one.iteration_ns):
-        mark = "*" if one in front else ""
-        memory = f"{one.memory_bytes / _GIB:.1f} GiB"
-        table.add_row(mark, _ms(one.iteration_ns), f"{one.mfu:.1%}", memory, one.strategy)
-    console.print(table)
-    console.print("\n* no other strategy is both as fast and as small")
-    for reason, count in refused.most_common(1):
-        console.print(f"Not simulated, {count} times: {reason}", soft_wrap=True)
-    return 0
-
-
-def _times(result: Simulated) -> Table:
-    model, strategy = result.program.model, result.program.strategy
-    samples = strategy.samples * strategy.micro_batches
-    table = facts_table("An iteration")
-    table.add_row("iteration time", _ms(result.iteration_ns), f"{samples} samples")
-    items = "tokens" if model.tokens > 1 else "samples"
-    table.add_row(f"{items} per second", f"{result.tokens_per_s:,.0f}", "")
-    table.add_row("model FLOPs utilisation", f"{result.mfu:.1%}", "of the GPUs' peak")
-    for use, time_ns in result.by_use.items():
-        if time_ns:
-            share = f"{time_ns / result.iteration_ns:.1%}"
-            table.add_row(f"  {use.value}", _ms(time_ns), share)
-    return table
-
-
-def _memory(result: Simulated) -> Table:
-    table = Table(title="Peak memory in GiB", title_justify="left", box=None, pad_edge=False)
-    table.add_column("pipeline rank")
-    names = ("parameters", "gradients", "optimizer_state", "activations", "transient", "reserved")
-    for name in (*names, "total"):
-        table.add_column(name.replace("_", " "), justify="right")
-    ranks = list(enumerate(result.memory))
-    largest = max(ranks, key=lambda item: item[1].total)
-    shown = sorted({ranks[0], largest, ranks[-1]}, key=lambda item: item[0])
-    for rank, memory in shown if len(ranks) > 8 else ranks:
-        row = (getattr(memory, name) / _GIB for name in (*names, "total"))
-        table.add_row(str(rank), *(f"{value:.2f}" for value in row))
-    return table
-
-
-def _ms(time_ns: int) -> str:
-    return f"{time_ns / 1e6:,.1f} ms"
+def _calibrated(
+    runs_file: Path, cluster: Cluster, save_as: Path | None, console: Console
+) -> Cluster:
+    """The cluster with constants from measured runs, of which tables are printed."""
+    runs = read_runs(runs_file, cluster)
+    found = calibrate(runs, cluster, f"calibrated on {len(runs)} run(s) of {runs_file.name}")
+    console.print(runs_table(runs, found))
+    console.print()
+    console.print(calibration_table(found))
+    console.print(f"The runs set {found.learnt:.1f} constants' worth; all others stay.\n")
+    if found.wider > CONTRADICTED:
+        console.print(
+            f"They contradict the cluster's description: its constants are off {found.wider:.1f} "
+            "times as much as their stated uncertainties. Check GPUs, precision and strategy.\n"
+        )
+    if save_as is not None:
+        write_cluster(save_as, found.cluster)
+        console.print(f"cluster: {save_as}\n", soft_wrap=True)
+    return found.cluster

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 
@@ -32,6 +39,30 @@ def progress_of(name: str) -> Callable[[str], None]:
             console.print(f"{name}: {text}", soft_wrap=True)
 
     return say
+
+
+@contextlib.contextmanager
+def progress_bar(name: str, what: str) -> Iterator[Callable[[int, int], None]]:
+    """Shows how far the command ``name`` is: of ``what``, so many of so many are done.
+
+    On a terminal, it is a bar with the time that is left. Elsewhere, it is ten lines in all.
+    """
+    console = Console(stderr=True, highlight=False, markup=False)
+    if console.is_terminal:
+        columns = (TextColumn(f"{name}:"), BarColumn(), MofNCompleteColumn(), TextColumn(what))
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(name)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    say, tenths = progress_of(name), 0
+
+    def told(done: int, total: int) -> None:
+        nonlocal tenths
+        if done and 10 * done // total > tenths:
+            tenths = 10 * done // total
+            say(f"{done} of {total} {what}")
+
+    yield told
 
 
 def ms_text(time_ns: int) -> str:

@@ -82,7 +82,7 @@ def test_more_gpus_take_no_more_operations() -> None:
     few, many = (
         _run("gpt3-175b", f"tp=8 pp=16 dp={dp} micro_batches=16", 128 * dp) for dp in (1, 128)
     )
-    assert many.operations < 1.2 * few.operations
+    assert len(many.job.graph) < 1.2 * len(few.job.graph)
     assert many.iteration_ns > few.iteration_ns
 
 

@@ -45,6 +45,12 @@ OPTIMIZATION = Kind(
     "Written by <code>byteprophet optimize</code>. Times are medians of an iteration of the\n"
     "slowest worker. docs/optimizer.md says how each is found.",
 )
+SIMULATION = Kind(
+    ("simulation.js", "simulation_memory.js"),
+    "Written by <code>byteprophet simulate</code>. Nothing was measured: all figures are\n"
+    "predicted. docs/simulator.md says how, and how wrong predictions were.",
+)
+SEARCH = Kind((*SIMULATION.panels, "search.js"), SIMULATION.footer)
 
 _MOST_ITERATIONS = 500
 

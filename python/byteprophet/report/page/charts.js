@@ -88,13 +88,13 @@ function drawMarks(plot, marks) {
 }
 
 // Lines over an axis. sets: {points: [[x, y]], stroke, fill, dash, dots, stepped}; marks: x of dotted
-// lines; told(x): the tooltip. Charts of one sync show the same part of x, and the same place.
+// lines; told(x): the tooltip; bare: dots without a line. Charts of one sync show the same part of x, and the same place.
 function lines(label, sets, { xUnit, yUnit, xLeast = 0, xMost, yMost, whole = false, marks = [], height = 180, told, sync }) {
   const shown = sets.filter((set) => set.points.length);
-  const series = shown.map(({ stroke, fill, dash = [], dots, stepped }) => ({
+  const series = shown.map(({ stroke, fill, dash = [], dots, stepped, bare }) => ({
     stroke: () => paint(stroke), fill: fill ? () => `${paint(fill)}40` : null, width: 1.5, dash, spanGaps: true,
     points: { show: Boolean(dots), size: 6, fill: () => paint(stroke) },
-    paths: stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
+    paths: bare ? () => null : stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
   }));
   const dotted = marks.map((value) => ({ value, stroke: "var(--line)", dash: [2, 3] }));
   return chart(label, height, {

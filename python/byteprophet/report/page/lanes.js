@@ -19,7 +19,7 @@ const clipped = (text, most) => (text.length > most ? `${text.slice(0, Math.max(
 // one is unit ms. fills: of kinds. told(row, at): the tooltip of the box that begins at this index of
 // row.boxes. marks: {value, name, stroke, dash, tip} with values in ms. timeline: whether rows have a
 // role, and boxes a name, named(row, at), and the chart begins with a part, begin, that can be moved.
-function lanes(label, rows, { step, unit, least = 0, most, fills, told, marks = [], right = 14, timeline = false, named, shortest, begin }) {
+function lanes(label, rows, { step, unit, least = 0, most, fills, told, marks = [], right = 14, timeline = false, named, shortest, begin, axisName = "ms" }) {
   if (!rows.every((row) => row.boxes.every(Number.isFinite))) throw new Error(`${label}: not a number`);
   const high = Math.round(0.8 * step);
   const { placed, bottom } = stacked(rows, step, timeline ? 19 : 4);
@@ -28,7 +28,7 @@ function lanes(label, rows, { step, unit, least = 0, most, fills, told, marks = 
     cursor: cursor({ x: timeline, points: { show: false }, drag: { x: timeline, y: false, dist: 4 } }),
     scales: { x: xScale(least, most, shortest), y: { range: [0, bottom], dir: -1 } },
     axes: [
-      axis(timeline ? { side: 0, space: 80, values: (_, splits) => splits.map((value) => `${tidy(value)} ms`) } : { label: "ms" }),
+      axis(timeline ? { side: 0, space: 80, values: (_, splits) => splits.map((value) => `${tidy(value)} ms`) } : { label: axisName }),
       ...(timeline ? roleAxes(placed, high) : [labelAxis(placed, high)]),
     ],
     hooks: {
@@ -124,8 +124,8 @@ function drawEnd(pen, { top, whisker, end }, { x, high, text }) {
 const NS = 1e-6; // ms
 
 // Bars of parts: rows of {label, parts: [{kind, value}]}, all of the same kinds; marks: dashed lines,
-// {label, value}. Values are in ns.
-function stackedBars(label, rows, marks = []) {
+// {label, value}. Values are in ns, unless another unit and its text are given.
+function stackedBars(label, rows, marks = [], { unit = NS, axisName = "ms", text = duration } = {}) {
   const sum = (parts) => parts.reduce((total, part) => total + part.value, 0);
   const kinds = rows[0]?.parts.map((part) => part.kind) ?? [];
   const shown = rows.map(({ label: name, parts }) => ({
@@ -133,10 +133,10 @@ function stackedBars(label, rows, marks = []) {
     boxes: parts.flatMap((part, kind) => (part.value > 0 ? [sum(parts.slice(0, kind)), part.value, kind, 0, 0] : [])),
   }));
   return lanes(label, shown, {
-    step: rows.length > 12 ? 16 : 30, unit: NS, fills: kinds.map(colour),
-    most: 1.03 * NS * largest([...rows.map((row) => sum(row.parts)), ...marks.map((mark) => mark.value)], 1),
-    marks: marks.map((mark) => ({ value: mark.value * NS, stroke: "var(--bound)", dash: [5, 3], tip: `${mark.label}: ${duration(mark.value)}` })),
-    told: (row, at) => `${row.label}\n${kinds[row.boxes[at + 2]]}: ${duration(row.boxes[at + 1])}`,
+    step: rows.length > 12 ? 16 : 30, unit, axisName, fills: kinds.map(colour),
+    most: 1.03 * unit * largest([...rows.map((row) => sum(row.parts)), ...marks.map((mark) => mark.value)], 1),
+    marks: marks.map((mark) => ({ value: mark.value * unit, stroke: "var(--bound)", dash: [5, 3], tip: `${mark.label}: ${text(mark.value)}` })),
+    told: (row, at) => `${row.label}\n${kinds[row.boxes[at + 2]]}: ${text(row.boxes[at + 1])}`,
   });
 }
 

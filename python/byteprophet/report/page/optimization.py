@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from byteprophet.report.page.build import OPTIMIZATION, render
-from byteprophet.report.page.lanes import Numbers, Slices, drawn
+from byteprophet.report.page.drawn_lanes import apart
+from byteprophet.report.page.lanes import Numbers, drawn
 from byteprophet.timeline.role_lanes import Lane
 from byteprophet.whole_files import write_whole
 
@@ -30,24 +29,10 @@ def _timeline(iterations: Mapping[str, Iteration]) -> dict[str, Any]:
     """Both iterations on one axis; ``ends``: where each of them ends, in units."""
     kinds, names = Numbers(), Numbers()
     lanes = [
-        (role, apart.label if number == 0 else f"{apart.label} {number + 1}", slices)
-        for role, (_, shown) in iterations.items()
-        for lane in shown
-        for number, apart in enumerate(lane.at(lane.end_ns > lane.begin_ns).spread())
-        if len((slices := _slices(apart, kinds, names)).kind)
+        lane for role, (_, shown) in iterations.items() for lane in apart(role, shown, kinds, names)
     ]
     length_ns = max(length for length, _ in iterations.values())
     found = drawn(lanes, kinds, names, 0, length_ns)
     ends = {role: length // found["unit_ns"] for role, (length, _) in iterations.items()}
     roles = {role: shown[0].role if shown else "" for role, (_, shown) in iterations.items()}
     return {**found, "left_out": 0, "iterations": [], "ends": ends, "roles": roles}
-
-
-def _slices(lane: Lane, kinds: Numbers, names: Numbers) -> Slices:
-    return Slices(
-        lane.begin_ns,
-        lane.end_ns,
-        kinds.of_all(lane.kind),
-        names.of_all(lane.name),
-        np.asarray(lane.size_bytes, np.int64),
-    )

@@ -7,13 +7,16 @@ the limit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there, parse_table, read_text
+from byteprophet.simulate.clusters.beliefs import Beliefs, parse_beliefs
+from byteprophet.simulate.clusters.shapes import Shapes
 
+PARTS = ("gpu", "node", "network")
 _FOLDER = Path(__file__).parent
 
 
@@ -90,12 +93,25 @@ class Network:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster of equal nodes."""
+    """A cluster of equal nodes.
+
+    Attributes:
+        name: its name.
+        gpu: each GPU.
+        node: the links inside a node.
+        network: the network between nodes.
+        beliefs: how well its constants are known, and from where.
+        costs: measured costs that it is simulated with, by name or path; empty: none.
+        shapes: the measured matrix products among them.
+    """
 
     name: str
     gpu: Gpu
     node: Node
     network: Network
+    beliefs: Beliefs = field(default_factory=Beliefs)
+    costs: str = ""
+    shapes: Shapes | None = field(default=None, compare=False)
 
     @property
     def network_bytes_per_s(self) -> int:
@@ -127,12 +143,15 @@ def find_cluster(text: str) -> Cluster:
 def load_cluster(path: Path) -> Cluster:
     """The cluster described in a TOML file."""
     table = parse_table(read_text(path), str(path))
-    name = table.pop("name", path.stem)
-    parts = {part: table.pop(part, None) for part in ("gpu", "node", "network")}
+    name, costs = table.pop("name", path.stem), table.pop("costs", "")
+    parts = {part: table.pop(part, None) for part in PARTS}
+    sources, correlations = table.pop("sources", {}), table.pop("correlations", {})
     if table:
         raise UserError(f"{path}: {next(iter(table))}: there is no such setting")
-    if not isinstance(name, str):
-        raise UserError(f"{path}: name must be a text")
+    if not isinstance(name, str) or not isinstance(costs, str):
+        raise UserError(f"{path}: name and costs must be texts")
+    if (path.parent / costs).is_file():
+        costs = str(path.parent / costs)
     links = parts["node"].pop("links", []) if isinstance(parts["node"], dict) else []
     cluster = Cluster(
         name,
@@ -140,7 +159,11 @@ def load_cluster(path: Path) -> Cluster:
         _checked(path, "node", Node, parts["node"]),
         _checked(path, "network", Network, parts["network"]),
     )
-    return _with_links(path, cluster, links)
+    cluster = _with_links(path, cluster, links)
+    known = {part: fields(getattr(cluster, part)) for part in PARTS}
+    names = {f"{part}.{one.name}" for part, its in known.items() for one in its}
+    beliefs = parse_beliefs(path, names, sources, correlations)
+    return replace(cluster, beliefs=beliefs, costs=costs)
 
 
 def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
@@ -188,7 +211,4 @@ def _with_links(path: Path, cluster: Cluster, given: Any) -> Cluster:
                 f"{path}: node.links: {item!r}: expected [GPU, larger GPU, number of NVLinks]"
             )
         links.append((item[0], item[1], item[2]))
-    values = {key: getattr(node, key) for key in node.__dataclass_fields__}
-    return Cluster(
-        cluster.name, cluster.gpu, Node(**{**values, "links": tuple(links)}), cluster.network
-    )
+    return replace(cluster, node=replace(node, links=tuple(links)))

@@ -103,7 +103,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         gathered = size if parts > 1 else 0
         saved: dict[tuple[str, Layout], int] = {}
         for at in here:
-            saved |= _saved_by(model.blocks[at], blocks[at].compiled)
+            saved |= saved_by(model.blocks[at], blocks[at].compiled)
         kept = sum(saved.values())
         stages.append(Stage(tuple(blocks[at] for at in here), size // parts, kept, gathered, ends))
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
@@ -117,7 +117,7 @@ def _crossing(blocks: Sequence[Call], first: int) -> list[str]:
     return [name for name in read if name in made]
 
 
-def _saved_by(call: Call, compiled: Compiled) -> dict[tuple[str, Layout], int]:
+def saved_by(call: Call, compiled: Compiled) -> dict[tuple[str, Layout], int]:
     """What a block keeps, by names that are unique in the model."""
     names = dict(zip(call.module.inputs, call.inputs, strict=True))
     names |= dict(zip(call.module.outputs, call.outputs, strict=True))

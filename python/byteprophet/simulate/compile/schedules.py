@@ -7,7 +7,6 @@ parameters to fill the bubble. Stage ``s`` runs on rank ``s % ranks``.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
@@ -66,9 +65,7 @@ def _of_stages(
     rank: int, pp: int, chunks: int, round_size: int, count: int, *, reverse: bool
 ) -> Iterator[tuple[int, int]]:
     """Stages and micro-batches: a round of micro-batches through one chunk, then the next chunk."""
-    seen: Counter[int] = Counter()
     for step in range(count * chunks):
-        chunk = step // round_size % chunks
-        stage = (chunks - 1 - chunk if reverse else chunk) * pp + rank
-        yield stage, seen[stage]
-        seen[stage] += 1
+        rounds, rest = divmod(step, round_size * chunks)
+        chunk, at = divmod(rest, round_size)
+        yield (chunks - 1 - chunk if reverse else chunk) * pp + rank, rounds * round_size + at

@@ -66,7 +66,7 @@ class BlockCosts:
     def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
         self.cluster = cluster
         self._launch_ns = cluster.gpu.launch_ns
-        self.roofline = Roofline(cluster.gpu, mesh)
+        self.roofline = Roofline(cluster.gpu, mesh, cluster.shapes)
         self.collectives = CollectiveCosts(cluster, mesh)
         self._done: dict[int, tuple[Compiled, BlockTime]] = {}
 

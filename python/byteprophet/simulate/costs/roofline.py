@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from math import ceil, prod
 
 from byteprophet.simulate.clusters.description import Gpu
+from byteprophet.simulate.clusters.shapes import Shapes
 from byteprophet.simulate.compile.steps import Compute, Phase
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.operation.operator import Access, Kind
@@ -24,8 +25,9 @@ _BACKWARD_ATTENTION = 2.5
 class Roofline:
     """The time of operators on one GPU of a mesh."""
 
-    def __init__(self, gpu: Gpu, mesh: Mesh) -> None:
+    def __init__(self, gpu: Gpu, mesh: Mesh, shapes: Shapes | None = None) -> None:
         self._gpu = gpu
+        self._shapes = shapes
         self._mesh = mesh
         self._bytes_per_ns = gpu.memory_bytes_per_s * gpu.memory_efficiency / 1e9
         self._flops_per_ns = gpu.flops_per_s * gpu.matmul_efficiency / 1e9
@@ -84,22 +86,24 @@ class Roofline:
             + self._bytes(step, operator.outputs)
         )
         if step.phase is Phase.WEIGHT:
-            return max(moved, self._tiles_ns(batch, inner, columns, rows))
+            return max(moved, self.product_ns(batch, inner, columns, rows))
         if step.phase is not Phase.BACKWARD:
-            return max(moved, self._tiles_ns(batch, rows, columns, inner))
-        gradient = max(moved, self._tiles_ns(batch, rows, inner, columns))
+            return max(moved, self.product_ns(batch, rows, columns, inner))
+        gradient = max(moved, self.product_ns(batch, rows, inner, columns))
         if operator.parameters:
             return gradient
-        return gradient + max(moved, self._tiles_ns(batch, inner, columns, rows))
+        return gradient + max(moved, self.product_ns(batch, inner, columns, rows))
 
-    def _tiles_ns(self, batch: float, rows: float, columns: float, inner: float) -> float:
+    def product_ns(self, batch: float, rows: float, columns: float, inner: float) -> float:
+        """The time of matrix products, without reading and writing."""
         best = float("inf")
         for height, width, speed in _TILES:
             tiles = batch * ceil(rows / height) * ceil(columns / width)
             waves = ceil(tiles / self._gpu.multiprocessors) * self._gpu.multiprocessors
             flops = 2.0 * waves * height * width * inner
             best = min(best, flops / (self._flops_per_ns * speed))
-        return best
+        measured = self._shapes.ratio(batch * rows, columns, inner) if self._shapes else 1.0
+        return best * measured
 
     def _bytes(self, step: Compute, accesses: Iterable[Access]) -> float:
         splits = dict(step.splits)

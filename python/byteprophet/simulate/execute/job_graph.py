@@ -28,7 +28,7 @@ from byteprophet.simulate.execute.bucket_collectives import (
     BucketCollectives,
     Part,
 )
-from byteprophet.simulate.execute.ranks import Rank, RankRecord, Ranks
+from byteprophet.simulate.execute.ranks import Done, Rank, RankRecord, Ranks
 from byteprophet.simulate.execute.tables import Tables
 
 
@@ -122,6 +122,7 @@ class _Build:
 
     def _done(self, rank: Rank, member: int, action: Action, first: int, last: int) -> None:
         """Note where an action begins and ends; activations are kept in between."""
+        rank.record.done.append(Done(action, first, last))
         stage, act, number = action
         self._first[member, stage, act, number] = first
         self._last[member, stage, act, number] = last

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from byteprophet.simulate.compile.schedules import Action
 from byteprophet.simulate.costs.blocks import PassTime, Spent
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 from byteprophet.simulate.execute.operations import Operations, Ports
 from byteprophet.simulate.operation.mesh import Mesh
+
+
+class Done(NamedTuple):
+    """An entry of the schedule, and its first and its last operation."""
+
+    action: Action
+    first: int
+    last: int
 
 
 @dataclass
@@ -18,6 +28,7 @@ class RankRecord:
         pool: its memory pool of activations.
         computed: its operations on the GPU, in order; the last one is the optimizer.
         spent: what the time of each of them is spent on.
+        done: the entries of the schedule, in order.
         waits: for operations that wait for transfers: these, and their kinds.
         synchronised: the transfers of gradients that the optimizer waits for, and their kinds.
         gathered: the transfers of parameters after the optimizer.
@@ -26,6 +37,7 @@ class RankRecord:
     pool: int
     computed: list[int] = field(default_factory=list)
     spent: list[PassTime] = field(default_factory=list)
+    done: list[Done] = field(default_factory=list)
     waits: dict[int, list[tuple[int, Spent]]] = field(default_factory=dict)
     synchronised: list[tuple[int, Spent]] = field(default_factory=list)
     gathered: list[int] = field(default_factory=list)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,11 @@ import numpy as np
 from byteprophet.replay import Replayed
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.costs.blocks import BlockCosts, Spent
+from byteprophet.simulate.execute.gradients import Held
+from byteprophet.simulate.execute.job_graph import JobGraph
 from byteprophet.simulate.execute.ranks import RankRecord
 from byteprophet.simulate.execute.tables import Tables
+from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
 
 
 @dataclass(frozen=True)
@@ -48,21 +52,32 @@ class Simulated:
         program: what was simulated.
         gpus: the number of GPUs.
         iteration_ns: the time of an iteration.
-        by_use: what it is spent on, averaged over pipeline ranks; adds up to ``iteration_ns``.
-        memory: the peak memory of each pipeline rank.
+        costs: the times of its operators and collectives.
         memory_limit_bytes: the memory of a GPU.
         flops_per_s: the peak of a GPU.
-        operations: the size of the graph.
+        job: the graph that was replayed.
+        replayed: its replay.
     """
 
     program: Program
     gpus: int
     iteration_ns: int
-    by_use: Mapping[Spent, int]
-    memory: tuple[RankMemory, ...]
+    costs: BlockCosts = field(repr=False)
     memory_limit_bytes: int
     flops_per_s: int
-    operations: int
+    job: JobGraph = field(repr=False)
+    replayed: Replayed = field(repr=False)
+
+    @cached_property
+    def by_use(self) -> Mapping[Spent, int]:
+        """What the time is spent on, averaged over pipeline ranks; adds up to ``iteration_ns``."""
+        return by_use(self.replayed, self.job.ranks)
+
+    @cached_property
+    def memory(self) -> tuple[RankMemory, ...]:
+        """The peak memory of each pipeline rank."""
+        pools = [int(self.replayed.peak_bytes[record.pool]) for record in self.job.ranks]
+        return memory_of(self.program, self.costs, pools)
 
     @property
     def samples_per_s(self) -> float:
@@ -99,7 +114,7 @@ class Simulated:
             "memory_bytes": [{**vars(memory), "total": memory.total} for memory in self.memory],
             "memory_limit_bytes": self.memory_limit_bytes,
             "fits": self.fits,
-            "operations": self.operations,
+            "operations": len(self.job.graph),
         }
 
 
@@ -107,7 +122,7 @@ def by_use(replayed: Replayed, ranks: Sequence[RankRecord]) -> dict[Spent, int]:
     """What the time is spent on, averaged over pipeline ranks. Adds up to the makespan."""
     sums: dict[Spent, int] = {}
     for record in ranks:
-        for use, time_ns in _of_rank(replayed, record).items():
+        for use, time_ns in use_of_rank(replayed, record).items():
             sums[use] = sums.get(use, 0) + time_ns
     average = {use: round(time_ns / len(ranks)) for use, time_ns in sums.items()}
     average[Spent.BUBBLE] = replayed.makespan_ns - sum(
@@ -116,7 +131,8 @@ def by_use(replayed: Replayed, ranks: Sequence[RankRecord]) -> dict[Spent, int]:
     return average
 
 
-def _of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
+def use_of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
+    """What the time of one pipeline rank is spent on. Adds up to the makespan."""
     start_ns, end_ns = replayed.start_ns, replayed.end_ns
     found = dict.fromkeys(Spent, 0)
     *computed, update = record.computed
@@ -151,6 +167,19 @@ def _of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
     return found
 
 
+def kept_bytes(whose: Held, strategy: Strategy) -> tuple[float, float, float]:
+    """The bytes on a rank of parameters, of their gradients, and of the optimizer's state."""
+    elements = [0.0, 0.0, 0.0]
+    for axes, count in whose.elements:
+        parts = strategy.mesh.parts(axes)
+        for at, least_zero in enumerate((3, 2, 1)):
+            elements[at] += count / parts if strategy.zero >= least_zero else count
+    precision = PRECISIONS[strategy.precision]
+    sizes = precision.parameter_bytes, precision.gradient_bytes, precision.state_bytes
+    parameters, gradients, state = (a * b for a, b in zip(elements, sizes, strict=True))
+    return parameters, gradients, state
+
+
 def memory_of(
     program: Program, costs: BlockCosts, activations: Sequence[int]
 ) -> tuple[RankMemory, ...]:
@@ -159,11 +188,7 @@ def memory_of(
     strategy, precision = program.strategy, tables.precision
     found = []
     for pp_rank in range(strategy.mesh.pp):
-        elements = [0.0, 0.0, 0.0]  # of parameters, gradients and optimizer state
-        for axes, count in tables.held(pp_rank).elements:
-            parts = strategy.mesh.parts(axes)
-            for at, least_zero in enumerate((3, 2, 1)):
-                elements[at] += count / parts if strategy.zero >= least_zero else count
+        parameters, gradients, state = kept_bytes(tables.held(pp_rank), strategy)
         stages = program.stages[pp_rank :: strategy.mesh.pp]
         transient = max(
             block.compiled.transient_bytes for stage in stages for block in stage.blocks
@@ -173,9 +198,9 @@ def memory_of(
             transient += tables.largest_bucket(pp_rank) * per_element
         found.append(
             RankMemory(
-                parameters=round(elements[0] * precision.parameter_bytes),
-                gradients=round(elements[1] * precision.gradient_bytes),
-                optimizer_state=round(elements[2] * precision.state_bytes),
+                parameters=round(parameters),
+                gradients=round(gradients),
+                optimizer_state=round(state),
                 activations=int(activations[pp_rank]),
                 transient=transient,
                 reserved=costs.cluster.gpu.reserved_bytes,

@@ -2,51 +2,35 @@
 
 Candidates are all combinations of tensor, pipeline and data parallelism (tp within a node), sizes
 of micro-batches, schedules, sharding and recomputation that give the wanted global batch. Each is
-simulated, on all cores. Those that cannot be are counted with their reason.
+simulated, on all cores. Those that cannot be are counted with their reason, and those that cannot
+fit into memory, whatever the schedule, are not simulated.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing import get_context
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.clusters.description import find_cluster
-from byteprophet.simulate.execute.simulate import simulate
+from byteprophet.simulate.clusters.description import Cluster
+from byteprophet.simulate.costs.sources import cluster_with_costs
+from byteprophet.simulate.execute.kept import Found, Job, Kept
+from byteprophet.simulate.execute.simulate import (
+    compile_for,
+    least_memory,
+    simulate_program,
+)
 from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _MICRO_BATCHES = (1, 2, 4, 8)
 _TOGETHER = 8
 """Candidates that a process gets at a time."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is searched for: a model and cluster by name or file, GPUs, samples per iteration."""
-
-    model: str
-    cluster: str
-    gpus: int
-    batch: int
-    sequence: int | None = None
-
-
-@dataclass(frozen=True)
-class Found:
-    """A candidate. ``refused``: why it cannot be simulated; then the figures are 0."""
-
-    strategy: str
-    iteration_ns: int = 0
-    memory_bytes: int = 0
-    mfu: float = 0.0
-    fits: bool = False
-    refused: str = ""
 
 
 def candidates(job: Job, gpus_per_node: int) -> Iterator[str]:
@@ -78,45 +62,74 @@ def _powers(most: int) -> list[int]:
     return [1 << at for at in range(most.bit_length())]
 
 
+@lru_cache(maxsize=1)
+def _cluster(name: str, costs: str) -> Cluster:
+    return cluster_with_costs(name, costs)
+
+
 def evaluate(job: Job, line: str) -> Found:
-    """Simulate one candidate."""
+    """Simulate one candidate. One that cannot fit into memory is not simulated."""
     try:
         strategy = parse_strategy(line, job.gpus)
         model = load_model(job.model, strategy.samples, job.sequence)
-        result = simulate(model, strategy, find_cluster(job.cluster))
+        cluster = _cluster(job.cluster, job.costs)
+        program = compile_for(model, strategy, cluster)
+        least = least_memory(program, cluster)
+        if least > cluster.gpu.memory_bytes:
+            return Found(line, memory_bytes=least)
+        result = simulate_program(program, cluster)
     except UserError as error:
         return Found(line, refused=str(error))
     memory = max(rank.total for rank in result.memory)
     return Found(line, result.iteration_ns, memory, result.mfu, result.fits)
 
 
-def search(job: Job, say: Callable[[str], None]) -> list[Found]:
+def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None) -> list[Found]:
     """Simulate all candidates, and return them with the fastest first.
 
     Args:
         job: what is searched for.
-        say: is told how far the search is.
+        told: is told how many candidates of how many are done.
+        kept: what an earlier search found is not simulated again, and what this one finds is kept.
 
     Raises:
         UserError: no candidate can be simulated.
     """
-    lines = list(candidates(job, find_cluster(job.cluster).node.gpus))
+    cluster = _cluster(job.cluster, job.costs)
+    lines = list(candidates(job, cluster.node.gpus))
     if not lines:
         raise UserError(
             f"--batch {job.batch}: no number of data-parallel ranks of {job.gpus} GPUs divides it"
         )
     load_model(job.model, 1, job.sequence)  # refused once, and not by every process
-    found: list[Found] = []
-    processes = min(os.cpu_count() or 1, 1 + len(lines) // _TOGETHER)
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for at, one in enumerate(pool.map(partial(evaluate, job), lines, chunksize=_TOGETHER), 1):
-            found.append(one)
-            if at % 100 == 0:
-                say(f"{at} of {len(lines)} strategies")
-    if all(one.refused for one in found):
-        reason, _ = Counter(one.refused for one in found).most_common(1)[0]
+    known = {} if kept is None else kept.load(job, cluster)
+    found = {line: known[line] for line in lines if line in known}
+    left = [line for line in lines if line not in found]
+    told(len(found), len(lines))
+    processes = min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER)
+    if left:
+        with ProcessPoolExecutor(processes, get_context("spawn"), collect_rarely) as pool:
+            for one in pool.map(partial(evaluate, job), left, chunksize=_TOGETHER):
+                found[one.strategy] = one
+                told(len(found), len(lines))
+                if kept is not None:
+                    kept.keep(found)
+    if kept is not None:
+        kept.write(found)
+    if all(one.refused for one in found.values()):
+        reason, _ = Counter(one.refused for one in found.values()).most_common(1)[0]
         raise UserError(f"--batch {job.batch}: no strategy can be simulated: {reason}")
-    return sorted(found, key=lambda one: (bool(one.refused), one.iteration_ns, one.memory_bytes))
+    return sorted(found.values(), key=_order)
+
+
+def _order(one: Found) -> tuple[bool, bool, int, int]:
+    """The fastest first; then those that are not simulated; then those that cannot be."""
+    return bool(one.refused), not one.iteration_ns, one.iteration_ns, one.memory_bytes
+
+
+def collect_rarely() -> None:
+    """Look for garbage in cycles more rarely: simulations make many objects, and few cycles."""
+    gc.set_threshold(200_000, 20, 20)
 
 
 def pareto(found: list[Found]) -> list[Found]:

@@ -8,7 +8,7 @@ from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.execute.job_graph import build
-from byteprophet.simulate.execute.result import Simulated, by_use, memory_of
+from byteprophet.simulate.execute.result import Simulated, memory_of
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.operation.mesh import AXES
 from byteprophet.simulate.tree.strategy import Strategy
@@ -28,6 +28,11 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
     Raises:
         UserError: the strategy fits neither the model nor the cluster, or is too large.
     """
+    return simulate_program(compile_for(model, strategy, cluster), cluster)
+
+
+def compile_for(model: Model, strategy: Strategy, cluster: Cluster) -> Program:
+    """Compile a model for a cluster; raises as ``simulate`` does."""
     mesh = strategy.mesh
     if model.samples != strategy.samples:
         raise UserError(
@@ -46,7 +51,7 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
             f"than {LARGEST_GRAPH:,} actions"
         )
-    return simulate_program(compile_program(model, strategy), cluster)
+    return compile_program(model, strategy)
 
 
 def _check_nodes(strategy: Strategy, cluster: Cluster) -> None:
@@ -67,14 +72,21 @@ def simulate_program(program: Program, cluster: Cluster) -> Simulated:
     costs = BlockCosts(cluster, mesh)
     job = build(program, costs)
     replayed = replay(job.graph)
-    pools = [int(replayed.peak_bytes[record.pool]) for record in job.ranks]
     return Simulated(
         program=program,
         gpus=mesh.ranks,
         iteration_ns=replayed.makespan_ns,
-        by_use=by_use(replayed, job.ranks),
-        memory=memory_of(program, costs, pools),
+        costs=costs,
         memory_limit_bytes=cluster.gpu.memory_bytes,
         flops_per_s=cluster.gpu.flops_per_s,
-        operations=len(job.graph),
+        job=job,
+        replayed=replayed,
     )
+
+
+def least_memory(program: Program, cluster: Cluster) -> int:
+    """The least bytes that the fullest rank needs: with one micro-batch in flight."""
+    pp = program.strategy.mesh.pp
+    kept = [max(stage.saved_bytes for stage in program.stages[rank::pp]) for rank in range(pp)]
+    memory = memory_of(program, BlockCosts(cluster, program.strategy.mesh), kept)
+    return max(rank.total for rank in memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.compile.program import Block, Program
 from byteprophet.simulate.compile.schedules import Act
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Phase
 from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent, total
@@ -26,14 +26,22 @@ class Tables:
         self.costs = costs
         self._folded = folded
         self._stages = program.stages
+        self._alike: dict[tuple[int, ...], Held] = {}
         self._buckets = [buckets(stage.blocks, program.strategy) for stage in program.stages]
         self._held = [
-            [held((stage.blocks[at] for at in group), program.strategy.mesh) for group in groups]
+            [self._held_by([stage.blocks[at] for at in group]) for group in groups]
             for stage, groups in zip(program.stages, self._buckets, strict=True)
         ]
         self.saved_bytes = [stage.saved_bytes for stage in program.stages]
         self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
         self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
+
+    def _held_by(self, blocks: list[Block]) -> Held:
+        """The parameters of a bucket. Equal blocks are looked at once."""
+        key = tuple(id(block.compiled) for block in blocks)
+        if key not in self._alike:
+            self._alike[key] = held(blocks, self.strategy.mesh)
+        return self._alike[key]
 
     def buckets(self, stage: int) -> int:
         """The number of buckets of a stage."""

@@ -1,0 +1,53 @@
+"""``byteprophet costs``: measured costs of a device, for the simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from byteprophet.errors import UserError
+from byteprophet.report.console import facts_table, progress_of, table_console
+from byteprophet.simulate.costs.collect import DEVICES, collect
+from byteprophet.simulate.costs.table import write_table
+
+_HELP = """Measure what operators cost on a device, for byteprophet simulate."""
+_COLLECT_HELP = """Measure matrix products, memory bandwidth and launches on this machine.
+
+It needs PyTorch. The table is used with byteprophet simulate --costs FILE, or named in a cluster's
+file as costs = "FILE".
+
+Example: byteprophet costs collect --device cuda --out h100.json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command and its subcommands."""
+    group = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode=None)
+    group.callback()(lambda: None)
+    group.command("collect", help=_COLLECT_HELP)(collect_costs)
+    app.add_typer(group, name="costs")
+
+
+def collect_costs(
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("costs.json"),
+    device: Annotated[str, typer.Option(help="cpu or cuda; default: cuda if there is one.")] = "",
+    seconds: Annotated[float, typer.Option(help="How long to measure, about.")] = 60.0,
+) -> int:
+    """See _COLLECT_HELP."""
+    if device and device not in DEVICES:
+        raise UserError(f"--device {device}: use {' or '.join(DEVICES)}")
+    if not 0 < seconds <= 86_400:
+        raise UserError(f"--seconds {seconds}: must be from 0 to 86400")
+    table = collect(device, seconds, progress_of("costs collect"))
+    write_table(out, table)
+    fastest = max((2 * m * n * k / ns for m, n, k, ns in table.products), default=0.0)
+    console = table_console()
+    facts = facts_table(table.source)
+    facts.add_row("matrix products", f"{len(table.products)}", f"up to {fastest:,.1f} GFLOP/s")
+    facts.add_row("memory", f"{table.memory_bytes_per_s / 1e9:,.1f} GB/s", "read and written")
+    facts.add_row("launch", f"{table.launch_ns / 1e3:,.1f} µs", "of the host, per operator")
+    console.print(facts)
+    console.print(f"saved: {out}", soft_wrap=True)
+    return 0

@@ -1,0 +1,44 @@
+"""How predicted iteration times depend on a cluster's constants, by simulating with others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.simulate.clusters.constants import Constant, constants, with_constants
+from byteprophet.simulate.clusters.description import Cluster
+from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.execute.simulate import simulate_program
+
+Vector = npt.NDArray[np.float64]
+
+_STEP = 0.05
+"""Of the logarithm of a constant."""
+
+
+def log_time(program: Program, cluster: Cluster) -> float:
+    """The logarithm of the predicted iteration time."""
+    return float(np.log(simulate_program(program, cluster).iteration_ns))
+
+
+def log_slopes(program: Program, cluster: Cluster, base: float, some: Sequence[str]) -> Vector:
+    """The derivative of the logarithm of the time by that of each constant, shape (some,).
+
+    ``base``: ``log_time`` of the program. Constants change to the side on which they have room.
+    """
+    values = {one.name: one for one in constants(cluster)}
+    return np.array([_slope(program, cluster, base, values[name]) for name in some])
+
+
+def _slope(program: Program, cluster: Cluster, base: float, constant: Constant) -> float:
+    up = not constant.is_part or constant.value * np.exp(_STEP) <= 1
+    changed = with_constants(
+        cluster, {constant.name: constant.value * np.exp(_STEP if up else -_STEP)}
+    )
+    value = next(one.value for one in constants(changed) if one.name == constant.name)
+    if value == constant.value:
+        return 0.0  # nanoseconds are whole numbers
+    step = np.log(value / constant.value)
+    return float((log_time(program, changed) - base) / step)

@@ -1,0 +1,66 @@
+"""``byteprophet cluster`` and ``byteprophet costs``, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from byteprophet.cli.main import run_cli
+from byteprophet.simulate.clusters.description import cluster_names
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_shows_all_constants_with_their_source(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["cluster", "show", name]) == 0
+    printed = capsys.readouterr().out
+    assert "a fat tree without oversubscription" in printed
+    for line in printed.splitlines():
+        if "efficiency" in line or "_ns" in line:
+            assert "±" in line
+    assert "not stated" not in printed
+    assert run_cli(["cluster", "show", name, "--json"]) == 0
+    constants = json.loads(capsys.readouterr().out)["constants"]
+    assert constants["gpu.matmul_efficiency"]["uncertainty"] > 0
+    assert constants["gpu.flops_per_s"]["source"].startswith("NVIDIA")
+
+
+def test_shows_single_links(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["cluster", "show", "dgx-1v"]) == 0
+    assert "0-3 x2" in " ".join(capsys.readouterr().out.split())
+    assert run_cli(["cluster", "show", "nowhere"]) == 2
+    assert "cluster nowhere: not built in" in capsys.readouterr().err
+
+
+def test_collects_costs_of_this_cpu_and_simulates_with_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "costs.json"
+    call = ["costs", "collect", "--device", "cpu", "--seconds", "0.5", "--out", str(out)]
+    assert run_cli(call) == 0
+    assert "GFLOP/s" in capsys.readouterr().out
+    table = json.loads(out.read_text(encoding="utf-8"))
+    assert len(table["products"]) >= 1
+    assert table["launch_ns"] > 100
+    assert 1e8 < table["memory_bytes_per_s"] < 1e12
+    simulate = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--costs", str(out)]
+    assert run_cli(simulate) == 0
+    assert f"Costs: {table['source']}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "tpu"], "--device tpu: use cpu or cuda"),
+        (["--seconds", "0"], "--seconds 0.0"),
+    ],
+)
+def test_refuses_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["costs", "collect", *arguments]) == 2
+    assert said in capsys.readouterr().err
