@@ -1,0 +1,79 @@
+"""What a collective or a point-to-point message is, by the names and sizes that profiles give."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from byteprophet.timeline.kineto_sizes import count, message_bytes
+
+_KINDS = {
+    "allreduce": "all-reduce",
+    "reducescatter": "reduce-scatter",
+    "allgather": "all-gather",
+    "alltoall": "all-to-all",
+    "broadcast": "broadcast",
+    "barrier": "barrier",
+    "sendrecv": "",  # NCCL's kernel for several kinds
+    "send": "send",
+    "recv": "receive",
+    "gather": "gather",
+    "scatter": "scatter",
+    "reduce": "reduce",
+}
+"""By letters in a name; the first that occurs counts."""
+
+
+class Message(NamedTuple):
+    """What is communicated.
+
+    Attributes:
+        kind: "all-reduce" and so on; "": not known.
+        size_bytes: the larger side of the tensor; 0: not known.
+        group: the process group's name; "": not known.
+        ranks: the number of ranks in the group; 0: not known.
+        members: text that differs between groups of one name.
+        peers: sender and receiver of a point-to-point message, within the group.
+    """
+
+    kind: str
+    size_bytes: int = 0
+    group: str = ""
+    ranks: int = 0
+    members: str = ""
+    peers: tuple[int, int] | None = None
+
+    @property
+    def label(self) -> str:
+        """The group, for people."""
+        return self.group or "(not named)"
+
+
+def kind_of(name: str) -> str:
+    """The kind of communication with this name, of a kernel or of a call; "": not known."""
+    letters = "".join(letter for letter in name.lower() if letter.isalpha())
+    return next((kind for word, kind in _KINDS.items() if word in letters), "")
+
+
+def message_of(name: str, arguments: Mapping[str, Any], size_bytes: int = 0) -> Message:
+    """The message of a kernel or of a span with ``arguments``.
+
+    ``size_bytes`` is used if the arguments do not state the size.
+    """
+    said = arguments.get("Collective name")
+    said = said if isinstance(said, str) and said else name
+    group, members = arguments.get("Process Group Name"), arguments.get("Process Group Ranks")
+    ends = arguments.get("Src Rank"), arguments.get("Dst Rank")
+    kind = kind_of(said)
+    peers = None
+    if kind in ("send", "receive") and all(type(end) is int and end >= 0 for end in ends):
+        peers = ends
+    return Message(
+        kind,
+        message_bytes(arguments) or size_bytes,
+        group if isinstance(group, str) else "",
+        count(arguments.get("Group size")),
+        members if isinstance(members, str) else "" if members is None else reprlib.repr(members),
+        peers,
+    )
