@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.kineto_calls import Track
+from byteprophet.traces.pauses import ThreadWait, thread_waits
 from byteprophet.traces.profile import Profile
 from byteprophet.traces.streams import Kernel, Streams
-from byteprophet.traces.synchronise import DeviceWait, device_waits
-from byteprophet.traces.threads import Busy, ThreadWait, busy_times, thread_waits
+from byteprophet.traces.synchronise import DeviceWait, device_waits, unrecorded_waits
+from byteprophet.traces.threads import Busy, thread_times
 from byteprophet.traces.work import Lane, RankTrace, Step, Task, Use
 
 
@@ -30,7 +31,7 @@ class _Thread:
     """A thread, and where it is cut.
 
     Attributes:
-        busy: when it is busy.
+        calls: its outermost calls.
         idle: times in which it waits.
         reasons: by the time at which it goes on: threads and their times, and work on devices.
         cuts: times at which a task ends and another begins.
@@ -38,7 +39,7 @@ class _Thread:
         tasks: its tasks, and when each ends.
     """
 
-    busy: Sequence[Busy]
+    calls: Sequence[Busy]
     idle: list[tuple[int, int]] = field(default_factory=list)
     threads: dict[int, list[tuple[Track, int]]] = field(default_factory=dict)
     devices: dict[int, list[int]] = field(default_factory=dict)
@@ -53,12 +54,15 @@ class _Builder:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._streams = Streams(profile)
-        busy = busy_times(profile)
-        self._threads = {track: _Thread(times) for track, times in busy.items()}
-        for track, waits in thread_waits(profile, busy).items():
-            self._wait_for_threads(self._threads[track], waits)
-        for track, found in device_waits(profile, self._streams).items():
-            self._wait_for_devices(self._threads[track], found)
+        times = thread_times(profile)
+        self._threads = {track: _Thread(of.outermost) for track, of in times.items()}
+        waits, pauses = thread_waits(profile, times)
+        for track, of_thread in waits.items():
+            self._wait_for_threads(self._threads[track], of_thread)
+        known = device_waits(profile, self._streams)
+        for found in (known, unrecorded_waits(pauses, self._streams, known)):
+            for track, on_devices in found.items():
+                self._wait_for_devices(self._threads[track], on_devices)
         self._lanes: list[Lane] = []
         self._tasks: list[Task] = []
         self._steps = sorted(profile.steps)
@@ -68,7 +72,7 @@ class _Builder:
         """See ``rank_trace``."""
         for thread in self._threads.values():
             thread.cuts.update(
-                time_ns for one in thread.busy for time_ns in (one.begin_ns, one.end_ns)
+                time_ns for one in thread.calls for time_ns in (one.begin_ns, one.end_ns)
             )
         for kernel in self._streams.kernels:
             if kernel.launch is not None:
@@ -107,10 +111,10 @@ class _Builder:
         thread.idle.sort()
         cuts = sorted(thread.cuts)
         # What comes before a thread's first wait is not known.
-        if thread.idle and thread.busy and thread.idle[0][1] <= thread.busy[0].begin_ns:
+        if thread.idle and thread.calls and thread.idle[0][1] <= thread.calls[0].begin_ns:
             cuts = [cut for cut in cuts if cut >= thread.idle[0][1]]
         marks = sorted(thread.marks)
-        idle_at = busy_at = 0
+        idle_at = call_at = 0
         previous: int | None = None
         for place, begin_ns in enumerate(cuts):
             while marks and marks[0][0] <= begin_ns:
@@ -120,10 +124,10 @@ class _Builder:
             end_ns = cuts[place + 1]
             while idle_at < len(thread.idle) and thread.idle[idle_at][1] <= begin_ns:
                 idle_at += 1
-            while busy_at < len(thread.busy) and thread.busy[busy_at].end_ns <= begin_ns:
-                busy_at += 1
+            while call_at < len(thread.calls) and thread.calls[call_at].end_ns <= begin_ns:
+                call_at += 1
             is_idle = idle_at < len(thread.idle) and thread.idle[idle_at][0] <= begin_ns
-            one = thread.busy[busy_at] if busy_at < len(thread.busy) else None
+            one = thread.calls[call_at] if call_at < len(thread.calls) else None
             if one is not None and one.begin_ns > begin_ns:
                 one = None
             task = self._host_task(one, lane, begin_ns, end_ns, is_idle=is_idle)

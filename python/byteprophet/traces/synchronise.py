@@ -1,11 +1,18 @@
-"""Waits of the host for a device: synchronisations, and copies that return when they are done."""
+"""Waits of the host for a device: synchronisations, and copies that return when they are done.
+
+Traces may lack the call that waited, because it was sampled away or is not CUDA's. A pause of a
+thread is such a wait if a stream had run out of work just before the end of the pause.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from byteprophet.timeline.kineto_calls import Track
+from byteprophet.traces.pauses import Pause
 from byteprophet.traces.profile import Launch, Profile
 from byteprophet.traces.streams import Streams
 from byteprophet.traces.work import Use
@@ -15,6 +22,9 @@ _COPIES = re.compile(r"(cuda|hip|cu)Memcpy\w*")
 _LATE_NS = 20_000
 """How much later than a wait for it, work may end: clocks of host and device differ a little."""
 
+_WAKING_NS = 100_000
+"""What a thread may need to go on after a wait for a device."""
+
 
 class DeviceWait(NamedTuple):
     """A call on a thread, from ``begin_ns`` to ``end_ns``, that waits for work on a device."""
@@ -22,6 +32,31 @@ class DeviceWait(NamedTuple):
     begin_ns: int
     end_ns: int
     work: tuple[int, ...]
+
+
+def unrecorded_waits(
+    pauses: Sequence[Pause], streams: Streams, known: Mapping[Track, Sequence[DeviceWait]]
+) -> dict[Track, list[DeviceWait]]:
+    """The pauses that are waits for a device, although no call says so."""
+    begins = {track: [wait.begin_ns for wait in waits] for track, waits in known.items()}
+    found: dict[Track, list[DeviceWait]] = {}
+    for pause in pauses:
+        of_thread = begins.get(pause.track, [])
+        at = bisect_left(of_thread, pause.begin_ns)
+        if at < len(of_thread) and of_thread[at] < pause.end_ns:
+            continue
+        ended = []
+        for stream in streams.names:
+            place = streams.launched_before(stream, pause.end_ns)
+            if place is not None:
+                ended.append((streams.kernels[place].work.end_ns, place))
+        ended = [one for one in ended if pause.begin_ns < one[0] <= pause.end_ns]
+        if ended and pause.end_ns - max(ended)[0] <= _WAKING_NS:
+            work = (max(ended)[1],)
+            found.setdefault(pause.track, []).append(
+                DeviceWait(pause.begin_ns, pause.end_ns, work)
+            )
+    return found
 
 
 def device_waits(profile: Profile, streams: Streams) -> dict[Track, list[DeviceWait]]:
