@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from byteprophet.errors import UserError
-from byteprophet.timeline.foreign_files import is_json, read_chunks, with_first
+from byteprophet.timeline.chakra_schema import begins_with_metadata
+from byteprophet.timeline.foreign_files import is_json, read_bytes, read_chunks, with_first
 from byteprophet.timeline.json_traces import EVENTS, json_parts
+from byteprophet.traces.chakra import read_chakra_trace
 from byteprophet.traces.profile import ProfileReader
 from byteprophet.traces.rank import rank_trace
 from byteprophet.traces.work import RankTrace
@@ -35,6 +37,9 @@ def load_traces(sources: Sequence[Path]) -> list[RankTrace]:
 def load_trace(path: Path, rank: int = 0) -> RankTrace:
     """The trace of one rank. ``rank`` is used if the file does not state its own."""
     first, chunks = with_first(read_chunks(path))
+    is_chakra = begins_with_metadata(first)
+    if is_chakra or (not is_json(first) and ".et" in path.suffixes[-2:]):
+        return read_chakra_trace(path, read_bytes(path, chunks), rank)
     if not is_json(first):
         raise UserError(f"{path}: is not a file that can be read: {READ}")
     reader = ProfileReader(path)

@@ -31,9 +31,9 @@ class Message(NamedTuple):
     Attributes:
         kind: "all-reduce" and so on; "": not known.
         size_bytes: the larger side of the tensor; 0: not known.
-        group: the process group's name; "": not known.
+        group: the process group's name, and its description if it has one; "": not known.
         ranks: the number of ranks in the group; 0: not known.
-        members: text that differs between groups of one name.
+        members: the group's ranks, as the profile has them: ``[0, 8]``.
         peers: sender and receiver of a point-to-point message, within the group.
     """
 
@@ -43,11 +43,6 @@ class Message(NamedTuple):
     ranks: int = 0
     members: str = ""
     peers: tuple[int, int] | None = None
-
-    @property
-    def label(self) -> str:
-        """The group, for people."""
-        return self.group or "(not named)"
 
 
 def kind_of(name: str) -> str:
@@ -63,7 +58,7 @@ def message_of(name: str, arguments: Mapping[str, Any], size_bytes: int = 0) -> 
     """
     said = arguments.get("Collective name")
     said = said if isinstance(said, str) and said else name
-    group, members = arguments.get("Process Group Name"), arguments.get("Process Group Ranks")
+    members = arguments.get("Process Group Ranks")
     ends = arguments.get("Src Rank"), arguments.get("Dst Rank")
     kind = kind_of(said)
     peers = None
@@ -72,8 +67,13 @@ def message_of(name: str, arguments: Mapping[str, Any], size_bytes: int = 0) -> 
     return Message(
         kind,
         message_bytes(arguments) or size_bytes,
-        group if isinstance(group, str) else "",
+        _group(arguments),
         count(arguments.get("Group size")),
         members if isinstance(members, str) else "" if members is None else reprlib.repr(members),
         peers,
     )
+
+
+def _group(arguments: Mapping[str, Any]) -> str:
+    said = (arguments.get(f"Process Group {what}") for what in ("Name", "Description"))
+    return " ".join(one for one in said if isinstance(one, str) and one and one != "undefined")

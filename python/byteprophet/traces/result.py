@@ -91,6 +91,11 @@ class TraceReplay:
         starts: Int64Array = self.replayed.start_ns[first : first + count]
         return starts
 
+    def durations_ns(self, index: int) -> Int64Array:
+        """What they take there. A collective of several ranks takes what it takes for all."""
+        durations: Int64Array = self.built.graph.duration_ns[self._done(index)]
+        return durations
+
     def use_of_time(self) -> dict[str, int]:
         """What an iteration is spent on, averaged over ranks and iterations; adds up to it."""
         sums = dict.fromkeys((*LAYERS, IDLE), 0)
