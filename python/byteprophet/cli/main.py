@@ -40,6 +40,7 @@ COMMANDS = (
     "optimize",
     "strategy",
     "simulate",
+    "trace",
     "report",
     "network",
     "control",

@@ -13,7 +13,7 @@ The rest of a pause, and any other pause, is Python. A collective of gloo begins
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -66,7 +66,7 @@ def thread_waits(
     for times in threads.values():
         first_ns = min([first_ns, *(one.begin_ns for one in times.busy[:1])])
     main = {step.track for step in profile.steps}
-    calls = _CommunicationCalls(profile)
+    calls = _CommunicationCalls(profile, threads)
     others = _Others(threads)
     waits: dict[Track, list[ThreadWait]] = {track: [] for track in threads}
     unexplained = []
@@ -76,7 +76,7 @@ def thread_waits(
             pause = Pause(track, ended_ns, one.begin_ns, before, one.name)
             ended_ns, before = one.end_ns, one.name
             if one.message is not None:
-                found = calls.before(one, pause)
+                found = calls.before(one, pause) or others.stopped(pause)
             elif one.begin_ns - pause.begin_ns < SHORTEST_NS or (not place and track in main):
                 continue
             else:
@@ -172,33 +172,35 @@ class _Others:
 
 
 class _CommunicationCalls:
-    """Calls of collectives, which other threads carry out, in order of time."""
+    """The calls of collectives that other threads carry out, in order."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, threads: Mapping[Track, ThreadTimes]) -> None:
         calls: list[tuple[int, int, Track]] = []
         for track, spans in profile.spans.items():
             named = [span for span in spans if span.name.startswith("c10d::")]
             named = named or [span for span in spans if span.name == "record_param_comms"]
             calls += [(span.begin_ns, span.end_ns, track) for span in named]
-        self._calls = sorted(calls)
-        self._begins = [begin_ns for begin_ns, _, _ in self._calls]
-        self._first_free = 0
-        self._taken: set[int] = set()
+        calls.sort()
+        begun = sorted(
+            (one.begin_ns, track)
+            for track, times in threads.items()
+            for one in times.busy
+            if one.message is not None
+        )
+        self._calls: dict[tuple[int, Track], tuple[int, Track]] = {}
+        at = 0
+        for begin_ns, track in begun:
+            if at < len(calls) and calls[at][0] <= begin_ns and calls[at][2] != track:
+                self._calls[begin_ns, track] = calls[at][1:]
+                at += 1
 
     def before(self, one: Busy, pause: Pause) -> ThreadWait | None:
-        """The wait of a thread of gloo for the call of the collective ``one``.
-
-        Calls are carried out in order, so it is the first that is not taken yet.
-        """
-        for place in range(self._first_free, bisect_left(self._begins, one.begin_ns)):
-            _, end_ns, caller = self._calls[place]
-            if place in self._taken or caller == pause.track:
-                continue
-            self._taken.add(place)
-            while self._first_free in self._taken:
-                self._first_free += 1
-            called_ns = min(end_ns, one.begin_ns)
-            if called_ns >= pause.begin_ns:
-                return ThreadWait(pause.begin_ns, called_ns, caller, called_ns)
-            return ThreadWait(one.begin_ns, one.begin_ns, caller, called_ns)
-        return None
+        """The wait of a thread of gloo for the call of the collective ``one``."""
+        found = self._calls.get((one.begin_ns, pause.track))
+        if found is None:
+            return None
+        end_ns, caller = found
+        called_ns = min(end_ns, one.begin_ns)
+        if called_ns >= pause.begin_ns:
+            return ThreadWait(pause.begin_ns, called_ns, caller, called_ns)
+        return ThreadWait(one.begin_ns, one.begin_ns, caller, called_ns)

@@ -97,7 +97,7 @@ class TraceReplay:
         return durations
 
     def use_of_time(self) -> dict[str, int]:
-        """What an iteration is spent on, averaged over ranks and iterations; adds up to it."""
+        """What iterations are spent on, averaged over ranks; adds up to their mean iteration."""
         sums = dict.fromkeys((*LAYERS, IDLE), 0)
         total = 0
         for index, trace in enumerate(self.built.traces):
