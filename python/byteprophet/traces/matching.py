@@ -1,8 +1,9 @@
 """Finds the same collective, or the two ends of a message, in the traces of several ranks.
 
 Ranks call the collectives of a process group in one order. Profiles begin anywhere, so they are
-counted anew in each step. If the ranks of a group recorded different numbers of them in a step,
-those of that step are not matched, and keep their recorded times.
+counted anew in each step, and by their size, because threads of gloo may begin two at once in
+another order. If the ranks of a group recorded different numbers of them in a step, these are not
+matched, and keep their recorded times.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import NamedTuple
 from byteprophet.traces.work import RankTrace, Task
 
 Key = tuple[object, ...]
+
+_MAY_DIFFER = ("", "all-to-all", "gather", "scatter")
+"""Kinds whose sizes may differ between ranks."""
 
 
 class Meeting(NamedTuple):
@@ -49,4 +53,5 @@ def _key(task: Task) -> Key | None:
         if message.peers is None:
             return None
         return task.step, message.group, message.members, message.peers
-    return task.step, message.group, message.members
+    size_bytes = 0 if message.kind in _MAY_DIFFER else message.size_bytes
+    return task.step, message.group, message.members, message.kind, size_bytes
