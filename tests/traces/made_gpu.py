@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def _launch_passes(job: Job, rank: _Rank) -> list[tuple[float, float, int]]:
     return reduces
 
 
-def _all_reduce(job: Job, ranks: list[_Rank], reduces: tuple[tuple[float, float, int], ...]) -> None:
+def _all_reduce(job: Job, ranks: list[_Rank], reduces: Sequence[tuple[float, float, int]]) -> None:
     """An all-reduce of all ranks: it ends when the last one has come, and the data has moved."""
     begins = [
         max(rank.communication_us, launched_us + LATENCY_US, computed_us)

@@ -183,9 +183,7 @@ def _show(recorded: TraceReplay, changed: TraceReplay | None) -> None:
         console.print()
     uses, entries = (changed or recorded).critical_path()
     total_ns = max(1, sum(uses.values()))
-    console.print(
-        "Critical path: " + shares_text({use: ns / total_ns for use, ns in uses.items()})
-    )
+    console.print("Critical path: " + shares_text({use: ns / total_ns for use, ns in uses.items()}))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(justify="right")
     table.add_column(justify="right")

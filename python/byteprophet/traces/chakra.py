@@ -62,9 +62,7 @@ def read_chakra_trace(path: Path, content: bytes, rank: int) -> RankTrace:
     lanes: dict[tuple[str, int], int] = {}
     nodes = [_node(path, message, lanes) for message in messages]
     if about.get(f"{OURS}nodes", len(nodes)) != len(nodes):
-        raise UserError(
-            f"{path}: is cut off: it has {len(nodes)} of {about[f'{OURS}nodes']} nodes"
-        )
+        raise UserError(f"{path}: is cut off: it has {len(nodes)} of {about[f'{OURS}nodes']} nodes")
     if not any(node.task.duration_ns for node in nodes):
         raise UserError(f"{path}: has no nodes that take time")
     stated = stated_rank(path, about, rank)

@@ -35,13 +35,15 @@ def meetings(traces: Sequence[RankTrace]) -> list[Meeting]:
             key = _key(task)
             if key is not None:
                 found.setdefault(key, {}).setdefault(index, []).append(number)
-    result = []
+    result: list[Meeting] = []
     for by_trace in found.values():
         counts = {len(numbers) for numbers in by_trace.values()}
         if len(by_trace) < 2 or len(counts) > 1:
             continue
-        for together in zip(*by_trace.values(), strict=True):
-            result.append(Meeting(tuple(zip(by_trace, together, strict=True))))
+        result += (
+            Meeting(tuple(zip(by_trace, together, strict=True)))
+            for together in zip(*by_trace.values(), strict=True)
+        )
     return result
 
 

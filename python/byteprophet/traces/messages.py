@@ -59,11 +59,16 @@ def message_of(name: str, arguments: Mapping[str, Any], size_bytes: int = 0) -> 
     said = arguments.get("Collective name")
     said = said if isinstance(said, str) and said else name
     members = arguments.get("Process Group Ranks")
-    ends = arguments.get("Src Rank"), arguments.get("Dst Rank")
     kind = kind_of(said)
+    sender, receiver = arguments.get("Src Rank"), arguments.get("Dst Rank")
     peers = None
-    if kind in ("send", "receive") and all(type(end) is int and end >= 0 for end in ends):
-        peers = ends
+    if (
+        kind in ("send", "receive")
+        and isinstance(sender, int)
+        and isinstance(receiver, int)
+        and min(sender, receiver) >= 0
+    ):
+        peers = sender, receiver
     return Message(
         kind,
         message_bytes(arguments) or size_bytes,

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from byteprophet.timeline.kineto_calls import Track
@@ -33,6 +34,10 @@ _LATE_NS = 200_000
 
 _FEWEST, _MOST_PAUSES, _MOST_CHANCE = 3, 0.7, 0.2
 """For pauses of a kind: how many must agree, which part, and how likely it may be by chance."""
+
+
+_Kind = tuple[Track, str, str]
+"""A kind of pauses: of a thread, between calls of these names."""
 
 
 class Pause(NamedTuple):
@@ -124,7 +129,7 @@ class _Others:
     def recurring(self, pauses: Sequence[Pause]) -> dict[Pause, ThreadWait]:
         """The waits for threads that went on, if most pauses of a kind agree on them."""
         kinds = Counter((pause.track, pause.before, pause.after) for pause in pauses)
-        agree: dict[tuple[object, ...], list[tuple[Pause, int]]] = {}
+        agree: dict[tuple[_Kind, Track, tuple[str, str]], list[tuple[Pause, int]]] = {}
         for pause in pauses:
             for other, ends in self._ends.items():
                 at = bisect_right(ends, pause.end_ns) - 1
@@ -138,12 +143,12 @@ class _Others:
                 agree.setdefault((kind, other, pair), []).append((pause, ended_ns))
         found: dict[Pause, ThreadWait] = {}
         for (kind, other, pair), together in agree.items():
-            if len(together) < max(_FEWEST, _MOST_PAUSES * kinds[kind]):  # type: ignore[index]
+            if len(together) < max(_FEWEST, _MOST_PAUSES * kinds[kind]):
                 continue
-            if self._chance(other, pair) > _MOST_CHANCE:  # type: ignore[arg-type]
+            if self._chance(other, pair) > _MOST_CHANCE:
                 continue
             for pause, ended_ns in together:
-                wait = ThreadWait(pause.begin_ns, ended_ns, other, ended_ns)  # type: ignore[arg-type]
+                wait = ThreadWait(pause.begin_ns, ended_ns, other, ended_ns)
                 if pause not in found or found[pause].end_ns < ended_ns:
                     found[pause] = wait
         return found
@@ -151,8 +156,7 @@ class _Others:
     def _chance(self, track: Track, pair: tuple[str, str]) -> float:
         """How likely a time is just behind the end of the first of ``pair``, by chance."""
         busy = self._busy[track]
-        names = zip(busy, busy[1:], strict=False)
-        count = sum((one.name, other.name) == pair for one, other in names)
+        count = sum((one.name, other.name) == pair for one, other in pairwise(busy))
         return count * WAKING_NS / max(1, self._length_ns)
 
     def _stop(self, other: Track, pause: Pause) -> int | None:

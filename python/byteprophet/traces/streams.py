@@ -64,9 +64,7 @@ class Streams:
             on_stream = self._on.setdefault(kernel.work.stream, [])
             kernel.previous = on_stream[-1] if on_stream else -1
             on_stream.append(place)
-        self._launched = {
-            stream: self._launch_times(places) for stream, places in self._on.items()
-        }
+        self._launched = {stream: self._launch_times(places) for stream, places in self._on.items()}
         self._ends = sorted((k.work.end_ns, place) for place, k in enumerate(self.kernels))
         self._typical_ns = self._typical_latency()
         events = self._event_waits(profile)

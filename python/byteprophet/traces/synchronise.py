@@ -53,9 +53,7 @@ def unrecorded_waits(
         ended = [one for one in ended if pause.begin_ns < one[0] <= pause.end_ns]
         if ended and pause.end_ns - max(ended)[0] <= _WAKING_NS:
             work = (max(ended)[1],)
-            found.setdefault(pause.track, []).append(
-                DeviceWait(pause.begin_ns, pause.end_ns, work)
-            )
+            found.setdefault(pause.track, []).append(DeviceWait(pause.begin_ns, pause.end_ns, work))
     return found
 
 
