@@ -21,7 +21,6 @@ from byteprophet.traces.perfetto import write_perfetto_replay
 from byteprophet.traces.result import TraceReplay, replay_traces
 from byteprophet.traces.retarget import Target, not_modelled, retarget
 from byteprophet.traces.write_chakra import write_chakra_traces
-from byteprophet.whole_files import write_whole
 
 _HELP = """Replay a profiled job, and predict it with other links or other data parallelism.
 
