@@ -51,18 +51,13 @@ def test_without_launches(tmp_path: Path) -> None:
 
 def test_ranks_that_do_not_fit_together(tmp_path: Path) -> None:
     one = written(tmp_path / "a.json", [step(0, 100), operator(1, 0, 10)])
-    other = written(
-        tmp_path / "b.json", [step(0, 100, 9), operator(1, 0, 10)], distributedInfo={"rank": 0}
-    )
+    other, events = tmp_path / "b.json", [step(0, 100, 9), operator(1, 0, 10)]
     with pytest.raises(UserError, match=r"b\.json: is of rank 0, as .*a\.json is"):
-        load_traces([one, written(other, [step(0, 9)], distributedInfo={"rank": 0})])
-    other = written(
-        tmp_path / "b.json", [step(0, 100, 9), operator(1, 0, 10)], distributedInfo={"rank": 1}
-    )
+        load_traces([one, written(other, events, distributedInfo={"rank": 0})])
     with pytest.raises(UserError, match="have no ProfilerStep in common"):
-        replay_traces(load_traces([one, other]))
+        replay_traces(load_traces([one, written(other, events, distributedInfo={"rank": 1})]))
     with pytest.raises(UserError, match="rank 99999: must be"):
-        load_trace(written(other, [step(0, 9)], distributedInfo={"rank": 99999}))
+        load_trace(written(other, events, distributedInfo={"rank": 99999}))
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_thread_in_a_function_of_torchscript_may_wait(tmp_path: Path) -> None:
         operator(2, 100, 3800, "aten::mm"),
         operator(1, 3850, 3950, "aten::add"),
     )
-    assert waits(trace) == [("aten::mm 100-3800", "forked 3800-3850")]
+    assert waits(trace) == [("aten::mm 100-3800", "forked 3800-3980")]
 
 
 def test_an_operator_of_a_library_does_not_wait(tmp_path: Path) -> None:

@@ -67,11 +67,11 @@ def trace_graph(
     matched = np.zeros(first[-1], dtype=bool)
     shared_ns = []
     for number, meeting in enumerate(together):
-        tasks = [traces[index].tasks[task] for index, task in meeting.tasks]
+        tasks = [traces[index].tasks[place] for index, place in meeting.tasks]
         shared_ns.append(min(durations(task, task.duration_ns) for task in tasks))
-        for index, task in meeting.tasks:
-            done[first[index] + task] = first[-1] + number
-            matched[first[index] + task] = True
+        for index, place in meeting.tasks:
+            done[first[index] + place] = first[-1] + number
+            matched[first[index] + place] = True
     for index, trace in enumerate(traces):
         for place, task in enumerate(trace.tasks):
             operation = first[index] + place

@@ -45,7 +45,7 @@ def load_trace(path: Path, rank: int = 0) -> RankTrace:
     reader = ProfileReader(path)
     is_trace = False
     for key, value in json_parts(path, chunks):
-        is_trace = is_trace or key == EVENTS
+        is_trace = is_trace or key == EVENTS or (isinstance(value, dict) and EVENTS in value)
         reader.take(key, value)
     if not is_trace:
         raise UserError(f"{path}: is not a file that can be read: {READ}")

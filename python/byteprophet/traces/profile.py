@@ -143,7 +143,7 @@ class ProfileReader:
             )
         profile.rank, profile.world_size = stated, count(said.get("world_size"))
         self._add_kernels()
-        if not profile.spans:
+        if not profile.spans and not profile.launches:
             raise UserError(f"{self._path}: has no operations of a thread: was a step profiled?")
         if not profile.steps:
             raise UserError(

@@ -10,7 +10,7 @@ streams that compute, as process groups have it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from byteprophet.errors import UserError
@@ -80,6 +80,11 @@ class Streams:
     def call(self, correlation: int) -> Launch | None:
         """The call with this correlation id."""
         return self._calls.get(correlation)
+
+    @property
+    def calls(self) -> Iterable[Launch]:
+        """All calls of the runtime that have a correlation id."""
+        return self._calls.values()
 
     @property
     def names(self) -> Sequence[Track]:
@@ -155,11 +160,6 @@ class Streams:
         launch = kernel.launch
         if launch is not None:
             kernel.begin_ns = max(kernel.begin_ns, launch.begin_ns)
-            took_ns = kernel.begin_ns - launch.begin_ns
-            # Longer ones have another reason, which is to be found.
-            is_own = ready_ns <= launch.begin_ns and took_ns <= 4 * self._typical_ns + _GAP_NS
-            kernel.latency_ns = took_ns if is_own else min(took_ns, self._typical_ns)
-            ready_ns = max(ready_ns, launch.begin_ns + kernel.latency_ns)
         begin_ns = kernel.begin_ns
         if launch is not None and kernel.work.use is Use.COLLECTIVE and not self._has_events:
             told = self._computing_before(kernel, launch)
@@ -168,6 +168,12 @@ class Streams:
             if other is not None and self._end(other) <= begin_ns + _GAP_NS and other < place:
                 kernel.waits.append(other)
                 ready_ns = max(ready_ns, self._end(other))
+        if launch is not None:
+            took_ns = begin_ns - launch.begin_ns
+            # Longer ones have another reason, which is to be found.
+            is_own = ready_ns <= launch.begin_ns and took_ns <= 4 * self._typical_ns + _GAP_NS
+            kernel.latency_ns = took_ns if is_own else min(took_ns, self._typical_ns)
+            ready_ns = max(ready_ns, launch.begin_ns + kernel.latency_ns)
         if begin_ns - ready_ns > _GAP_NS and launch is not None:
             cause = self._ended_before(place, kernel)
             if cause is not None and self._end(cause) > ready_ns:

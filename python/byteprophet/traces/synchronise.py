@@ -1,7 +1,7 @@
 """Waits of the host for a device: synchronisations, and copies that return when they are done.
 
-Traces may lack the call that waited, because it was sampled away or is not CUDA's. A pause of a
-thread is such a wait if a stream had run out of work just before the end of the pause.
+Traces may lack all calls that waited, because these were filtered out, or are not CUDA's. A long
+pause of a thread is such a wait if a stream had run out of work just before its end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ _COPIES = re.compile(r"(cuda|hip|cu)Memcpy\w*")
 _LATE_NS = 20_000
 """How much later than a wait for it, work may end: clocks of host and device differ a little."""
 
+_SHORTEST_NS = 1_000_000
+"""In shorter pauses, a device may well run out of work by chance: Python launches too slowly."""
+
 _WAKING_NS = 100_000
 """What a thread may need to go on after a wait for a device."""
 
@@ -37,10 +40,14 @@ class DeviceWait(NamedTuple):
 def unrecorded_waits(
     pauses: Sequence[Pause], streams: Streams, known: Mapping[Track, Sequence[DeviceWait]]
 ) -> dict[Track, list[DeviceWait]]:
-    """The pauses that are waits for a device, although no call says so."""
+    """The pauses that are waits for a device, in a trace without any call that waits."""
+    if any(_SYNCHRONISES.fullmatch(call.name) for call in streams.calls):
+        return {}
     begins = {track: [wait.begin_ns for wait in waits] for track, waits in known.items()}
     found: dict[Track, list[DeviceWait]] = {}
     for pause in pauses:
+        if pause.end_ns - pause.begin_ns < _SHORTEST_NS:
+            continue
         of_thread = begins.get(pause.track, [])
         at = bisect_left(of_thread, pause.begin_ns)
         if at < len(of_thread) and of_thread[at] < pause.end_ns:
