@@ -101,6 +101,11 @@ def thread_waits(
     return waits, left
 
 
+def _waking_ns(pause: Pause) -> int:
+    """What a thread may need to go on after a wait of this length: it needs a processor."""
+    return max(WAKING_NS, (pause.end_ns - pause.begin_ns) // 50)
+
+
 class _Others:
     """Finds what other threads did in a thread's pause."""
 
@@ -136,7 +141,7 @@ class _Others:
                 if other == pause.track or not 0 <= at < len(ends) - 1:
                     continue
                 ended_ns = ends[at]
-                if ended_ns <= pause.begin_ns or pause.end_ns - ended_ns > WAKING_NS:
+                if ended_ns <= pause.begin_ns or pause.end_ns - ended_ns > _waking_ns(pause):
                     continue
                 pair = self._busy[other][at].name, self._busy[other][at + 1].name
                 kind = pause.track, pause.before, pause.after
@@ -145,7 +150,8 @@ class _Others:
         for (kind, other, pair), together in agree.items():
             if len(together) < max(_FEWEST, _MOST_PAUSES * kinds[kind]):
                 continue
-            if self._chance(other, pair) > _MOST_CHANCE:
+            window_ns = max(_waking_ns(pause) for pause, _ in together)
+            if self._chance(other, pair, window_ns) > _MOST_CHANCE:
                 continue
             for pause, ended_ns in together:
                 wait = ThreadWait(pause.begin_ns, ended_ns, other, ended_ns)
@@ -153,11 +159,11 @@ class _Others:
                     found[pause] = wait
         return found
 
-    def _chance(self, track: Track, pair: tuple[str, str]) -> float:
-        """How likely a time is just behind the end of the first of ``pair``, by chance."""
+    def _chance(self, track: Track, pair: tuple[str, str], window_ns: int) -> float:
+        """How likely a time is so shortly behind the end of the first of ``pair``, by chance."""
         busy = self._busy[track]
         count = sum((one.name, other.name) == pair for one, other in pairwise(busy))
-        return count * WAKING_NS / max(1, self._length_ns)
+        return count * window_ns / max(1, self._length_ns)
 
     def _stop(self, other: Track, pause: Pause) -> int | None:
         """When ``other`` stopped within the pause, and was idle at its end; None: it did not."""
