@@ -14,7 +14,8 @@ dPRO's way     the error without waits between threads and streams: tasks need t
 other steps    the mean error of an iteration, without its own times: each task takes the median of
                the same task in the other iterations; beside it, the error if an iteration took as
                long as the median of the others
-left out       the part of the time in which streams waited for an unknown reason
+left out       the time in which streams waited for an unknown reason, of all streams together,
+               over the time of the iterations
 
 Takes a minute. Traces that cannot be replayed are listed with the reason.
 """
@@ -65,10 +66,11 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         made = make_traces(options.out or Path(temporary))
         for path in (*found, *made):
-            try:
-                rows.append(row_of(path))
-            except UserError as error:
-                refused.append(str(error))
+            row = _row_or_reason(path)
+            if isinstance(row, str):
+                refused.append(row)
+            else:
+                rows.append(row)
     console = table_console(150)
     console.print(_table(rows))
     console.print()
@@ -110,6 +112,13 @@ def _start(kind: str, path: Path, *more: str) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+
+
+def _row_or_reason(path: Path) -> dict[str, Any] | str:
+    try:
+        return row_of(path)
+    except UserError as error:
+        return str(error)
 
 
 def row_of(path: Path) -> dict[str, Any]:

@@ -207,7 +207,9 @@ def _times(recorded: TraceReplay, changed: TraceReplay | None) -> Table:
     for use, time_ns in result.use_of_time().items():
         if time_ns:
             table.add_row(f"  {use}", ms_text(time_ns), "")
-    left_out_ns = sum(trace.unexplained_ns for trace in recorded.built.traces)
+    traces = recorded.built.traces
+    left_out_ns = sum(trace.unexplained_ns for trace in traces)
+    left_out_ns //= len(traces) * len(recorded.iterations)
     if left_out_ns:
         table.add_row("left out", ms_text(left_out_ns), "waits of streams without a known reason")
     return table
