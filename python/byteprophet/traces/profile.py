@@ -22,6 +22,7 @@ from byteprophet.traces.messages import Message, message_of
 from byteprophet.traces.work import Use
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
+_LATEST_NS = 1 << 61
 _LOADING = "enumerate(DataLoader)#"
 
 
@@ -163,6 +164,8 @@ class ProfileReader:
     def _add(self, operation: Operation) -> None:
         category, name, begin_ns, duration_ns, track, arguments = operation
         end_ns = begin_ns + max(0, duration_ns)
+        if max(abs(begin_ns), duration_ns) > _LATEST_NS:
+            raise UserError(f"{self._path}: {reprlib.repr(name)}: its times are too large")
         profile = self._profile
         correlation = count(arguments.get("correlation"))
         if category is Category.LAUNCH:
