@@ -151,7 +151,7 @@ def _factor(message: Message, target: Target, group: str | None, world_size: int
         if new_ranks == ranks:
             return 1.0
         raise UserError(
-            f"an exchange of one rank does not tell how long it takes between several: use a "
+            "an exchange of one rank does not tell how long it takes between several: use a "
             "trace of at least 2 data-parallel ranks"
         )
     if target.recorded_on is None:
