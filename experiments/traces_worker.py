@@ -33,9 +33,11 @@ def _branch(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 
 @torch.jit.script
 def _forked(inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    other = torch.jit._fork(_branch, inputs, weights)
-    own = _branch(inputs[: inputs.size(0) // 2], weights)
-    return torch.jit._wait(other)[: inputs.size(0) // 2] + own
+    half = inputs.size(0) // 2
+    other = torch.jit._fork(_branch, inputs, weights)  # type: ignore[no-untyped-call]
+    own: torch.Tensor = _branch(inputs[:half], weights)
+    whole: torch.Tensor = torch.jit._wait(other)  # type: ignore[no-untyped-call]
+    return whole[:half] + own
 
 
 @contextmanager
@@ -73,7 +75,8 @@ def main(kind: str, path: str, rank: int = 0, store: str = "") -> None:
     layers = [linear(_WIDTH, 1024), torch.nn.ReLU(), linear(1024, 1024), torch.nn.ReLU()]
     model: torch.nn.Module = torch.nn.Sequential(*layers, linear(1024, 10))
     if kind == "ddp":
-        dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+        there = f"file://{store}"
+        dist.init_process_group("gloo", init_method=there, rank=rank, world_size=2)
         model = DistributedDataParallel(model, bucket_cap_mb=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     weights = torch.randn(_WIDTH, _WIDTH) / _WIDTH**0.5
@@ -100,5 +103,5 @@ def main(kind: str, path: str, rank: int = 0, store: str = "") -> None:
 
 
 if __name__ == "__main__":
-    kind, path, *rest = sys.argv[1:]
-    main(kind, path, *([int(rest[0]), rest[1]] if rest else []))
+    given = sys.argv[1:]
+    main(given[0], given[1], *((int(given[2]), given[3]) if len(given) > 2 else ()))
