@@ -42,6 +42,7 @@ COMMANDS = (
     "simulate",
     "cluster",
     "costs",
+    "trace",
     "report",
     "network",
     "control",

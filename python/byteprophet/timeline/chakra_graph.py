@@ -105,11 +105,7 @@ class ChakraGraph:
         for span, begin_ns in sorted(found, key=lambda one: one[0].track):
             track, kind, name, _, duration_ns, size_bytes, iteration = span
             spans.add(kind, name, begin_ns, duration_ns, track, size_bytes, iteration)
-        named = _RANK_IN_NAME.search(self._path.name)
-        rank = about.get(f"{OURS}rank", int(named[1]) if named else rank)
-        if type(rank) is not int or not 0 <= rank < 2**31:
-            raise UserError(f"{self._path}: rank {reprlib.repr(rank)}: must be an integer from 0")
-        return spans.events(rank)
+        return spans.events(stated_rank(self._path, about, rank))
 
     def _begins_ns(self) -> Sequence[int]:
         """When each node begins: as stated or, if no node states it, as dependencies allow."""
@@ -140,6 +136,15 @@ class ChakraGraph:
                 f"{self._path}: is not a Chakra trace: its nodes depend on one another in a ring"
             )
         return begins_ns
+
+
+def stated_rank(path: Path, about: Mapping[str, Any], rank: int) -> int:
+    """The rank in the metadata ``about``, else that in the file's name, else ``rank``."""
+    named = _RANK_IN_NAME.search(path.name)
+    rank = about.get(f"{OURS}rank", int(named[1]) if named else rank)
+    if type(rank) is not int or not 0 <= rank < 2**31:
+        raise UserError(f"{path}: rank {reprlib.repr(rank)}: must be an integer from 0")
+    return rank
 
 
 def _span(path: Path, node: Any, said: Mapping[str, Any]) -> _Span | None:

@@ -6,6 +6,7 @@
     kernels on a device                   kernel           Kernel     CUDA functions
     copies and fills on a device          gpu_mem*         Mem*
     calls that launch them                cuda_*           Runtime
+    waits of streams and of the host      cuda_sync
 
 Events are complete ("X"), or consist of a begin event and an end event ("B", "E"). If one of the
 two is missing, the event was running when recording began or ended, and is left out.
@@ -36,6 +37,7 @@ class Category(Enum):
     KERNEL = "kernel"
     COPY = "copy"
     LAUNCH = "launch"
+    SYNCHRONISATION = "synchronisation"
 
 
 _CATEGORIES = {
@@ -45,7 +47,9 @@ _CATEGORIES = {
     **dict.fromkeys(("gpu_memcpy", "gpu_memset", "memcpy", "memset"), Category.COPY),
     **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime"), Category.LAUNCH),
     **dict.fromkeys(("privateuse1_runtime", "privateuse1_driver"), Category.LAUNCH),
+    "cuda_sync": Category.SYNCHRONISATION,
 }
+_NOT_SHOWN = (Category.LAUNCH, Category.SYNCHRONISATION)
 _BY_NAME = "operator"
 _OF_LISTS = " functions"
 # Names of operators have a namespace. The only annotations with a colon are those of backends.
@@ -107,7 +111,7 @@ class EventReader:
         begin_ns = time_ns(self._path, event, number, "ts")
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
-        if category in (None, Category.LAUNCH):
+        if category in (None, *_NOT_SHOWN):
             name = _shown(event.get("name", ""))
         else:
             name = field(self._path, event, number, "name", str)
@@ -116,8 +120,8 @@ class EventReader:
             self._begun.setdefault(track, []).append(opened)
             return None
         assert category is not None
-        is_launch = category is Category.LAUNCH
-        duration_ns = 0 if is_launch else time_ns(self._path, event, number, "dur")
+        may_lack = category in _NOT_SHOWN and "dur" not in event
+        duration_ns = 0 if may_lack else time_ns(self._path, event, number, "dur")
         return Operation(category, name, begin_ns, duration_ns, track, arguments)
 
     def paired(self) -> list[Operation]:

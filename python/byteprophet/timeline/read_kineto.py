@@ -10,8 +10,8 @@
 
 If NCCL kernels were traced, they are the collectives, and ``nccl:*`` only launches them. Sizes come
 from the kernels or, if recorded with ``record_shapes=True``, from the call that launched them;
-otherwise they are 0. CUDA calls, Python functions, and annotations that the profiler repeats on the
-device are left out.
+otherwise they are 0. CUDA calls, waits for streams and events, Python functions, and annotations
+that the profiler repeats on the device are left out.
 
 Threads and streams become lanes. Times are wall clock times.
 """
@@ -106,6 +106,8 @@ class KinetoReader(ChromeReader):
         if category is Category.LAUNCH:
             if correlation := count(arguments.get("correlation")):
                 self._calls.launches[correlation] = track, begin_ns
+            return
+        if category is Category.SYNCHRONISATION:
             return
         kind, size_bytes, correlation = Kind.COMPUTE, 0, 0
         if category is Category.COPY:

@@ -1,0 +1,111 @@
+"""Chakra's traces: those that we write are read back exactly; those of others are replayed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.timeline.chakra_schema import NodeType, attribute, schema, write_message
+from byteprophet.timeline.read_chakra import read_chakra
+from byteprophet.traces.load import load_trace, load_traces
+from byteprophet.traces.result import replay_traces
+from byteprophet.traces.retarget import Target, retarget
+from byteprophet.traces.write_chakra import write_chakra_traces
+
+from .made_gpu import Job, write_profiles
+
+
+def test_what_was_written_is_replayed_to_the_nanosecond(tmp_path: Path) -> None:
+    write_profiles(tmp_path / "recorded", Job())
+    traces = load_traces([tmp_path / "recorded"])
+    result = replay_traces(traces)
+    paths = write_chakra_traces(tmp_path / "job", result)
+    assert [path.name for path in paths] == ["job.0.et", "job.1.et"]
+    read = load_traces(paths)
+    again = replay_traces(read)
+    assert [one.replayed_ns for one in again.iterations] == [
+        one.replayed_ns for one in result.iterations
+    ]
+    assert [one.measured_ns for one in again.iterations] == [
+        one.replayed_ns for one in result.iterations
+    ]
+    assert again.use_of_time() == result.use_of_time()
+    # Groups, sizes and kinds are still known.
+    target = Target(data_parallel=8)
+    assert (
+        replay_traces(read, retarget(read, target)).replayed_ns
+        == replay_traces(traces, retarget(traces, target)).replayed_ns
+    )
+
+
+def test_timelines_read_it_too(tmp_path: Path) -> None:
+    write_profiles(tmp_path / "recorded", Job(steps=1))
+    result = replay_traces(load_traces([tmp_path / "recorded"]))
+    events = read_chakra(write_chakra_traces(tmp_path / "job", result)[1])
+    assert events.origin.rank == 1
+    assert len(events.rows) == len(result.built.traces[1].tasks)
+
+
+def _node(number: int, micros: int, *deps: int, kind: NodeType = NodeType.COMP_NODE) -> Any:
+    return schema().node(
+        id=number, name=f"node {number}", type=kind, duration_micros=micros, data_deps=deps
+    )
+
+
+def _written(path: Path, *nodes: Any) -> Path:
+    with path.open("wb") as file:
+        write_message(file, schema().metadata(version="0.0.4"))
+        for node in nodes:
+            write_message(file, node)
+    return path
+
+
+def test_a_trace_of_a_converter_has_no_times(tmp_path: Path) -> None:
+    """Two chains that meet: the longer one counts. Nodes may stand in any order."""
+    nodes = (_node(4, 7, 2, 3), _node(1, 10), _node(2, 100, 1), _node(3, 50, 1))
+    result = replay_traces([load_trace(_written(tmp_path / "job.3.et", *nodes))])
+    assert result.built.traces[0].rank == 3
+    assert result.replayed_ns == 117_000
+    assert result.error is None
+    uses, _ = result.critical_path()
+    assert sum(uses.values()) == 117_000
+
+
+def test_collectives_of_ranks_meet(tmp_path: Path) -> None:
+    for rank, before_us in enumerate((10, 200)):
+        reduce = _node(2, 300 + 50 * rank, 1, kind=NodeType.COMM_COLL_NODE)
+        reduce.attr.append(attribute("comm_size", 1 << 20))
+        reduce.attr.append(attribute("comm_type", 0))
+        _written(tmp_path / f"job.{rank}.et", _node(1, before_us), reduce)
+    result = replay_traces(load_traces([tmp_path]))
+    assert result.built.matched == 1
+    assert result.replayed_ns == 500_000  # the later one's begin, the shorter one's time
+
+
+REFUSED = {
+    "waits for itself": ((_node(1, 5, 2), _node(2, 5, 1)), "depend on one another in a ring"),
+    "needs what is missing": ((_node(1, 5, 9),), "depends on node 9, which is missing"),
+    "one id twice": ((_node(1, 5), _node(1, 5)), "two nodes have one id"),
+    "nothing takes time": ((_node(1, 0),), "no nodes that take time"),
+    "a time of years": ((_node(1, 2**60),), "its times are too large"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str, tmp_path: Path) -> None:
+    nodes, said = REFUSED[case]
+    with pytest.raises(UserError, match=said):
+        load_trace(_written(tmp_path / "job.0.et", *nodes))
+
+
+def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
+    write_profiles(tmp_path / "recorded", Job(steps=1))
+    result = replay_traces(load_traces([tmp_path / "recorded"]))
+    path = write_chakra_traces(tmp_path / "job", result)[0]
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match="is cut off"):
+        load_trace(path)
