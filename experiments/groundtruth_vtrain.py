@@ -42,11 +42,11 @@ from byteprophet.simulate.tree.one_line import parse_strategy
 CLUSTER = "a100-4xhdr"
 CONSTANTS = {
     "matmul_efficiency": (0.82, 0.3, 1.0, 1.0),
-    "memory_efficiency": (0.70, 0.3, 1.0, 1.0),
-    "launch_ns": (1.0, 0.02, 3.0, 1e5),
-    "network_efficiency": (0.92, 0.3, 1.2, 1.0),
-    "node_efficiency": (0.9, 0.3, 1.2, 1.0),
-    "base_ns": (1.0, 0.1, 5.0, 1e5),
+    "memory_efficiency": (0.65, 0.3, 1.0, 1.0),
+    "launch_ns": (1.5, 0.02, 3.0, 1e5),
+    "network_efficiency": (0.95, 0.3, 1.0, 1.0),
+    "node_efficiency": (0.95, 0.3, 1.0, 1.0),
+    "base_ns": (1.5, 0.1, 5.0, 1e5),
 }
 """The fitted constants: first value and bounds, in units of the last number."""
 FOLDS, REPEATS = 5, 2
@@ -138,7 +138,7 @@ def fit(some: Sequence[Row]) -> list[float]:
         loss="cauchy",
         f_scale=0.03,
         diff_step=0.02,
-        max_nfev=10,
+        max_nfev=6,
     )
     return [float(value) for value in found.x]
 
