@@ -5,8 +5,7 @@ or all-gather, and twice that for an all-reduce. Reading and writing a rank's ow
 of a step more (``own_step``). If ``m`` ranks of the group share a node, an
 ``m``-th of that crosses each rank's part of the node's adapters, because NCCL makes a ring per
 adapter. Ranks of other groups in the node do the same at the same time, so each rank has only its
-own part of them. Between nodes, an all-reduce may be a tree, which takes fewer steps, and in which
-only ``(nodes - 1) / nodes`` of the tensor leave a node. The faster one is used, as NCCL does.
+own part of them. Between many nodes, an all-reduce may be a tree, which takes fewer steps.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ _PASSES = {
     CollectiveKind.REDUCE_SCATTER: 1,
     CollectiveKind.ALL_TO_ALL: 1,
 }
-_TREE_RATE = 0.92
-"""The rate of a tree over that of a ring, as NCCL assumes it (``src/graph/tuning.cc``)."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,8 @@ class CollectiveCosts:
     def time_ns(self, collective: Collective) -> float:
         """The time of a collective that has its links for itself."""
         group = self.group(collective.axes)
-        return self._alone_ns(self.transfer(collective.kind, group, collective.size_bytes))
+        transfer = self.transfer(collective.kind, group, collective.size_bytes)
+        return transfer.latency_ns + transfer.size_bytes / self.rate(transfer)
 
     def rate(self, transfer: Transfer) -> float:
         """The rate of the link that limits a transfer, in bytes per nanosecond."""
@@ -112,23 +110,14 @@ class CollectiveCosts:
         )
         if kind is CollectiveKind.ALL_TO_ALL:
             ring_ns = node.base_ns + (network.step_ns if nodes > 1 else node.step_ns)
-        ring = self._slower(outside, inside, ring_ns)
-        if kind is not CollectiveKind.ALL_REDUCE or nodes == 1 or network.ring_only:
-            return ring
-        tree_ns = node.base_ns + passes * (
-            (group.local - 1) * node.step_ns + ceil(log2(nodes)) * network.step_ns
-        )
-        outside = passes * (nodes - 1) / nodes * size_bytes / group.local / _TREE_RATE
-        tree = self._slower(outside, inside, tree_ns)
-        return min(ring, tree, key=self._alone_ns)
-
-    def _slower(self, outside: float, inside: float, latency_ns: float) -> Transfer:
-        """A transfer on the link that limits it: the network, or the links in the node."""
+        latency_ns = ring_ns
+        if kind is CollectiveKind.ALL_REDUCE and nodes > 1 and not network.ring_only:
+            tree_ns = node.base_ns + passes * (
+                (group.local - 1) * node.step_ns + ceil(log2(nodes)) * network.step_ns
+            )
+            latency_ns = min(ring_ns, tree_ns)
         crosses = outside / self.network_bytes_per_ns > inside / self.node_bytes_per_ns
         return Transfer(crosses, outside if crosses else inside, latency_ns)
-
-    def _alone_ns(self, transfer: Transfer) -> float:
-        return transfer.latency_ns + transfer.size_bytes / self.rate(transfer)
 
     def send(self, size_bytes: float, *, between_nodes: bool) -> Transfer:
         """A message from one rank to another."""

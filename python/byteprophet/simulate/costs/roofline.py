@@ -56,7 +56,9 @@ class Roofline:
             # Rows only; backward, the whole gradient is cleared, too.
             return self.memory_ns(2 * written + (parameters if backward else 0))
         if operator.kind is Kind.MEMORY:
-            return self.memory_ns(self._backward_bytes(step) if backward else self._forward_bytes(step))
+            return self.memory_ns(
+                self._backward_bytes(step) if backward else self._forward_bytes(step)
+            )
         moved = self.memory_ns((2 if backward else 1) * (read + written + parameters))
         parts = self._mesh.parts(axis for _, axes in step.splits for axis in axes)
         flops = operator.flops / parts * (0.5 if operator.causal else 1.0)
@@ -84,7 +86,9 @@ class Roofline:
         The gradients of parameters are a second kernel, which reads the same again.
         """
         operator = step.operator
-        saved = [one for one in (*operator.inputs, *operator.outputs) if one.tensor in operator.saved]
+        saved = [
+            one for one in (*operator.inputs, *operator.outputs) if one.tensor in operator.saved
+        ]
         gradients = [one for one in operator.outputs if one.differentiable]
         read = self._bytes(step, (*saved, *gradients)) * (0.5 if operator.causal else 1.0)
         written = self._bytes(step, [one for one in operator.inputs if one.differentiable])
