@@ -3,13 +3,14 @@
 Of the chronicle's tables, rows are used whose layers and hidden size are stated, with the row or
 above it. What they do not say is taken from the text: nodes of 8 A100 and 4 Omni-Path adapters of
 100 Gb/s, fp16, ZeRO 1 unless a column says otherwise, full recomputation, sequences of 2,048
-tokens, 64 heads, and a vocabulary of 250,880. If the layers do not divide evenly, embedding and head
-count as layers, or else the last stage has fewer. From then on, the memory is that of DeepSpeed's
-BF16 optimizer, which keeps gradients as fp32 as well.
+tokens, 64 heads, and a vocabulary of 250,880. If the layers do not divide evenly, embedding and
+head count as layers, or else the last stage has fewer. Where they count as layers, the memory is
+that of DeepSpeed's BF16 optimizer, which keeps gradients as fp32 as well. That is an assumption: it
+was seen in the errors.
 
 Times are predicted with no fit, and with one scale. The memory that was read includes libraries'
-and what PyTorch keeps cached, for which one constant is fitted. A row that ran must fit into memory,
-and one that did not must not.
+and what PyTorch keeps cached, for which one constant is fitted. A row that ran must fit into
+memory, and one that did not must not.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def _optima(timed: Sequence[Row], seconds: Mapping[int, float]) -> str:
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in timed:
         fields = row.text.split(",")
-        groups[(*fields[:5], *fields[6:])].append(row)
+        groups[tuple(fields[:5] + fields[6:])].append(row)
     groups = {key: some for key, some in groups.items() if len({row.text for row in some}) > 1}
     regrets = []
     for some in groups.values():

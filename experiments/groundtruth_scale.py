@@ -1,10 +1,11 @@
 """All-reduce between nodes: SimAI's shares of peak on 16 to 1,024 GPUs, and AWS's runs on 16.
 
 SimAI gives the share of the adapters' peak that an all-reduce reaches, by its size and the number
-of nodes. Its latencies grow with the number of GPUs, as a ring's do, so trees are left out. Efficiency and latencies of the network are fitted: efficiency, and the step between nodes,
-on sizes and nodes of one half, for both halves in turn. AWS's runs are two nodes of A100 with 4
-adapters of 100 Gb/s, and two nodes of H100 with 32 of them; the same two constants are fitted for
-each. Their efficiency may be larger than 1, because a tree of two nodes moves less than a ring.
+of nodes. Its latencies grow with the number of GPUs, as a ring's do, so trees are left out. Two
+constants are fitted on one half of the rows, for both halves in turn: the network's efficiency, and
+the latency of a step between nodes. AWS's runs are two nodes of A100 with 4 adapters of 100 Gb/s,
+and two nodes of H100 with 32 of them; the same constants are fitted for each. Their efficiency may
+be larger than 1, because a tree of two nodes moves less than a ring.
 """
 
 from __future__ import annotations

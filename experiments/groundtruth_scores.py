@@ -126,9 +126,10 @@ def fitted_and_tested(
 def repeated_folds(
     tested: Sequence[AnyRow], folds: int, repeats: int
 ) -> list[tuple[list[AnyRow], list[AnyRow]]]:
-    """Pairs of rows for fitting and for testing: each of ``folds`` parts in turn, ``repeats`` times.
+    """Pairs of rows for fitting and for testing: each of ``folds`` parts in turn is for testing.
 
-    Rows of equal text are in one part. The parts depend on the rows alone.
+    This is done with ``repeats`` different divisions into parts, which depend on the rows alone.
+    Rows of equal text are in one part.
     """
     pairs = []
     for repeat in range(repeats):

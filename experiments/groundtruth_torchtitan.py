@@ -1,10 +1,9 @@
 """torchtitan's benchmarks: Llama 3.1 with FSDP, context and tensor parallelism on H100.
 
 Rows are used whose settings the simulator has: FSDP, TP and CP, without pipelines and async TP.
-Selective recomputation is taken as none. The GPUs are H100 with 96 GB of HBM2e
-(2.4 TB/s, as torchtitan's authors wrote; 500 W). Most rows use Float8, for which the simulator has no
-rates: so one constant, the efficiency of matrix products and attention, is fitted on the other rows,
-and one constant for memory besides tensors.
+Selective recomputation is taken as none. The GPUs are H100 with 96 GB of HBM2e (2.4 TB/s, 500 W).
+Most rows use Float8, for which the simulator has no rates. So one constant is fitted on the other
+rows, the efficiency of matrix products and attention, and one for memory besides tensors.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ def _row(settings: _Settings, row: Mapping[str, str]) -> Iterator[Row]:
 
 
 def with_efficiency(efficiency: float) -> Cluster:
-    """torchtitan's GPUs, with another efficiency of matrix products, relative to 16 bits."""
+    """H100 with HBM2e, with another efficiency of matrix products, relative to 16 bits."""
     cluster = find_cluster("dgx-h100")
     gpu = replace(
         cluster.gpu,

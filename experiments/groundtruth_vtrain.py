@@ -52,6 +52,8 @@ CONSTANTS = {
 FOLDS, REPEATS = 5, 2
 SMALL = 18.4
 """Billions of parameters of the models on which constants for larger ones are fitted."""
+LAUNCH_NS = 5_000
+"""A round estimate, which is below what any of the rows waits for."""
 NETWORK = 0.95
 """SimAI's share of the network's peak for 1 GiB and more on 2 to 8 nodes."""
 
@@ -184,7 +186,9 @@ def from_parts(folder: Path) -> Cluster:
     ]
     links = groundtruth_allreduce.fit(some, CLUSTER)
     measured = groundtruth_allreduce.with_constants(CLUSTER, links)
-    gpu = replace(measured.gpu, matmul_efficiency=matmul, memory_efficiency=memory)
+    gpu = replace(
+        measured.gpu, matmul_efficiency=matmul, memory_efficiency=memory, launch_ns=LAUNCH_NS
+    )
     network = replace(measured.network, efficiency=NETWORK)
     return replace(measured, gpu=gpu, network=network)
 
