@@ -140,7 +140,7 @@ def fit(some: Sequence[Row]) -> list[float]:
         loss="cauchy",
         f_scale=0.03,
         diff_step=0.02,
-        max_nfev=6,
+        max_nfev=4,
     )
     return [float(value) for value in found.x]
 
