@@ -50,6 +50,8 @@ CONSTANTS = {
 }
 """The fitted constants: first value and bounds, in units of the last number."""
 FOLDS, REPEATS = 5, 2
+_DIFFERENCE = 0.02
+"""Of logarithms of constants, for slopes."""
 SMALL = 18.4
 """Billions of parameters of the models on which constants for larger ones are fitted."""
 LAUNCH_NS = 5_000
@@ -125,24 +127,45 @@ def predict(some: Sequence[Row], cluster: Cluster) -> list[float]:
     return [float(simulate_program(row.program, cluster).iteration_ns) for row in some]
 
 
-def fit(some: Sequence[Row]) -> list[float]:
-    """The constants with the smallest errors. Large errors of few rows count little (Cauchy)."""
+def fit(some: Sequence[Row], known: dict[tuple[object, ...], float] | None = None) -> list[float]:
+    """The constants with the smallest errors. Large errors of few rows count little (Cauchy).
+
+    Logarithms of times are nearly linear in those of constants. So the times are linearised twice:
+    at the first values, and where that leads. ``known`` keeps what was predicted, for other fits.
+    """
+    known = {} if known is None else known
     measured = np.log([row.measured_ns for row in some])
+    first, least, most, _ = (np.array(column) for column in zip(*CONSTANTS.values(), strict=True))
+    values = np.log(first)
+    for _ in range(2):
+        base = _logs(some, values, known)
+        columns = []
+        for at in range(len(values)):
+            moved = values.copy()
+            moved[at] -= _DIFFERENCE
+            columns.append((base - _logs(some, moved, known)) / _DIFFERENCE)
+        slopes, errors = np.column_stack(columns), base - measured
+        found = least_squares(
+            lambda step, slopes=slopes, errors=errors: errors + slopes @ step,
+            np.zeros(len(values)),
+            bounds=(np.log(least) - values - 1e-9, np.log(most) - values + 1e-9),
+            loss="cauchy",
+            f_scale=0.03,
+        )
+        values = values + found.x
+    return [float(value) for value in np.exp(values)]
 
-    def errors(values: Sequence[float]) -> np.ndarray:
-        return np.log(predict(some, with_constants(values))) - measured
 
-    first, least, most, _ = zip(*CONSTANTS.values(), strict=True)
-    found = least_squares(
-        errors,
-        first,
-        bounds=(least, most),
-        loss="cauchy",
-        f_scale=0.03,
-        diff_step=0.02,
-        max_nfev=4,
-    )
-    return [float(value) for value in found.x]
+def _logs(
+    some: Sequence[Row], values: np.ndarray, known: dict[tuple[object, ...], float]
+) -> np.ndarray:
+    """Logarithms of predicted times for logarithms of constants."""
+    keys = {row.text: (row.text, *values.tolist()) for row in some}
+    missing = {row.text: row for row in some if keys[row.text] not in known}
+    times = predict(list(missing.values()), with_constants(np.exp(values).tolist()))
+    for text, time in zip(missing, times, strict=True):
+        known[keys[text]] = float(np.log(time))
+    return np.array([known[keys[row.text]] for row in some])
 
 
 def naive(fitted: Sequence[Row], tested: Sequence[Row]) -> list[float]:
@@ -198,8 +221,9 @@ def _score(name: str, pairs: Sequence[tuple[Sequence[Row], Sequence[Row]]]) -> S
     parts = []
     several = []
     ranked: dict[int, list[tuple[Row, float]]] = defaultdict(list)
+    known: dict[tuple[object, ...], float] = {}
     for at, (fitted, held_out) in enumerate(pairs):
-        values = fit(fitted)
+        values = fit(fitted, known)
         several.append(values)
         cluster = with_constants(values)
         parts.append(_scored(name, held_out, cluster, fitted))
