@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from groundtruth_scores import Score, shares
+from groundtruth_scores import Score, at_peak, shares
 from scipy.optimize import brentq
 
 from byteprophet.errors import UserError
@@ -40,7 +40,7 @@ class Row:
     measured_ns: float
 
 
-def rows(folder: Path) -> list[list[Row]]:
+def rows(folder: Path) -> dict[tuple[str, str], list[Row]]:
     """The measurements of each round and model, those with the fewest GPUs first."""
     path = folder / "mlperf_training" / "llm_steps.csv"
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -51,8 +51,7 @@ def rows(folder: Path) -> list[list[Row]]:
                 groups[row["round"], row["benchmark"]].append(_row(row))
     except (KeyError, ValueError) as error:
         raise UserError(f"{path}: not a table of MLPerf's steps: {error!r}") from None
-    several = [sorted(group, key=lambda row: row.gpus) for group in groups.values()]
-    return [group for group in several if len(group) > 1]
+    return {key: sorted(group, key=lambda row: row.gpus) for key, group in groups.items()}
 
 
 def _row(row: Mapping[str, str]) -> Row:
@@ -96,21 +95,38 @@ def calibrate(row: Row) -> float:
 
 
 def score_mlperf(folder: Path, fit_folder: Path | None) -> list[Score]:
-    """Errors of all rows but those that calibrate. ``fit_folder`` has no use here."""
+    """Errors of all rows but those that calibrate.
+
+    With a ``fit_folder``, its rows calibrate; a round of which it has none takes the same model's
+    latest round.
+    """
+    tested = rows(folder)
+    fitted = tested if fit_folder is None else rows(fit_folder)
     errors: list[float] = []
     naive: list[float] = []
     shipped: list[float] = []
+    ideal: list[float] = []
     constants = []
-    for first, *others in rows(folder):
+    for (round_name, benchmark), group in tested.items():
+        same = sorted(key for key in fitted if key[1] == benchmark)
+        if not same:
+            continue
+        first = fitted.get((round_name, benchmark), fitted[same[-1]])[0]
+        others = [row for row in group if row is not first]
+        if not others:
+            continue
         efficiency = calibrate(first)
         constants.append(f"{efficiency:.2f} ({first.program.model.name})")
         measured = [row.measured_ns for row in others]
         errors += shares(predict(others, with_efficiency(efficiency)), measured)
         rate = _work(first) / first.measured_ns
         naive += shares([_work(row) / rate for row in others], measured)
-        shipped += shares(predict(others, find_cluster("dgx-h100")), measured)
+        cluster = find_cluster("dgx-h100")
+        shipped += shares(predict(others, cluster), measured)
+        ideal += shares(predict(others, at_peak(cluster)), measured)
     words = "MLPerf, 768 to 10,752 H100"
-    return [Score(words, errors, naive, shipped, f"mlperf: efficiency {', '.join(constants)}")]
+    named = f"mlperf: efficiency {', '.join(constants)}"
+    return [Score(words, errors, naive, shipped, named, ideal)]
 
 
 def _work(row: Row) -> float:

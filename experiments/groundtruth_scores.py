@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+
+from byteprophet.simulate.clusters.description import Cluster
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Score:
         naive: those of one constant.
         shipped: the simulator's, with the constants that it comes with.
         constants: the fitted constants, in words.
+        roofline: those of a roofline, in which nothing is fitted; empty if there is none.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Score:
     naive: Sequence[float]
     shipped: Sequence[float]
     constants: str = ""
+    roofline: Sequence[float] = ()
 
     @property
     def mape(self) -> float:
@@ -63,6 +67,11 @@ class Score:
         """The mean absolute error with the constants that the simulator comes with."""
         return float(np.abs(self.shipped).mean())
 
+    @property
+    def roofline_mape(self) -> float | None:
+        """The mean absolute error of a roofline, if there is one."""
+        return float(np.abs(self.roofline).mean()) if len(self.roofline) else None
+
     def as_json(self) -> dict[str, Any]:
         """The figures as plain data."""
         return {
@@ -74,6 +83,7 @@ class Score:
             "within_5_percent": self.within,
             "worst": self.worst,
             "naive_mape": self.naive_mape,
+            "roofline_mape": self.roofline_mape,
             "shipped_mape": self.shipped_mape,
             "constants": self.constants,
         }
@@ -81,7 +91,11 @@ class Score:
 
 def half_of(row: str) -> int:
     """The half, 0 or 1, to which a row belongs."""
-    return hashlib.sha256(row.encode()).digest()[0] & 1
+    return _digest(row)[0] & 1
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 class HasText(Protocol):
@@ -107,6 +121,39 @@ def fitted_and_tested(
         return [(others, tested)]
     first, second = ([row for row in tested if half_of(row.text) == half] for half in (0, 1))
     return [(first, second), (second, first)]
+
+
+def repeated_folds(
+    tested: Sequence[AnyRow], folds: int, repeats: int
+) -> list[tuple[list[AnyRow], list[AnyRow]]]:
+    """Pairs of rows for fitting and for testing: each of ``folds`` parts in turn is for testing.
+
+    This is done with ``repeats`` different divisions into parts, which depend on the rows alone.
+    Rows of equal text are in one part.
+    """
+    pairs = []
+    for repeat in range(repeats):
+        digests = {row.text: _digest(f"{repeat} {row.text}") for row in tested}
+        order = sorted(digests, key=lambda text: digests[text])
+        part = {text: at % folds for at, text in enumerate(order)}
+        for fold in range(folds):
+            fitted = [row for row in tested if part[row.text] != fold]
+            pairs.append((fitted, [row for row in tested if part[row.text] == fold]))
+    return pairs
+
+
+def at_peak(cluster: Cluster) -> Cluster:
+    """A roofline: the peaks of a cluster, without efficiencies, launches and latencies."""
+    gpu = replace(
+        cluster.gpu,
+        matmul_efficiency=1.0,
+        attention_efficiency=1.0,
+        memory_efficiency=1.0,
+        launch_ns=1,
+    )
+    node = replace(cluster.node, efficiency=1.0, step_ns=1, base_ns=1, own_step=0.0)
+    network = replace(cluster.network, efficiency=1.0, step_ns=1)
+    return replace(cluster, gpu=gpu, node=node, network=network)
 
 
 def shares(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:

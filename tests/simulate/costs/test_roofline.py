@@ -58,3 +58,30 @@ def test_views_take_no_time() -> None:
     assert _time_ns(make.memory("view", *tensors, kind=Kind.VIEW)) == 0
     moved_ns = 2 * 8 * 64 * 2 / (_GPU.memory_bytes_per_s * _GPU.memory_efficiency) * 1e9
     assert _time_ns(make.memory("copy", *tensors)) == pytest.approx(moved_ns)
+
+
+def _moved_bytes(operator: Operator, phase: Phase) -> float:
+    return _time_ns(operator, phase) * _GPU.memory_bytes_per_s * _GPU.memory_efficiency / 1e9
+
+
+def test_the_backward_pass_reads_what_was_saved_and_not_the_inputs_again() -> None:
+    """Dropout: 2 + 1 bytes per element are read (gradient, mask), and 2 are written."""
+    make = Layers({"batch": 64, "width": 1024})
+    dims = ("batch", "width")
+    mask = Access("mask", dims, 1, differentiable=False)
+    dropout = make.memory("drop", [Access("x", dims)], [Access("y", dims), mask], saves=["mask"])
+    elements = 64 * 1024
+    assert _moved_bytes(dropout, Phase.FORWARD) == pytest.approx(5 * elements)
+    assert _moved_bytes(dropout, Phase.BACKWARD) == pytest.approx(5 * elements)
+    gelu = make.memory("gelu", [Access("x", dims)], [Access("y", dims)], saves=["x"])
+    assert _moved_bytes(gelu, Phase.FORWARD) == pytest.approx(4 * elements)
+    assert _moved_bytes(gelu, Phase.BACKWARD) == pytest.approx(6 * elements)
+
+
+def test_a_causal_softmax_reads_only_half_of_the_scores() -> None:
+    make = Layers({"queries": 512, "keys": 512})
+    scores, weights = (Access(name, ("queries", "keys")) for name in ("scores", "weights"))
+    softmax = make.memory("softmax", [scores], [weights], saves=["weights"], causal=True)
+    elements = 512 * 512
+    assert _moved_bytes(softmax, Phase.FORWARD) == pytest.approx((1 + 2) * elements)
+    assert _moved_bytes(softmax, Phase.BACKWARD) == pytest.approx((1 + 1 + 2) * elements)

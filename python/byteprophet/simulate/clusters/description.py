@@ -83,12 +83,14 @@ class Network:
         adapter_bits_per_s: the rate of one, one direction.
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step between nodes.
+        ring_only: 1: an all-reduce between nodes is never a tree (``NCCL_ALGO=Ring``).
     """
 
     adapters: int
     adapter_bits_per_s: int
     efficiency: float
     step_ns: int
+    ring_only: int = 0
 
 
 @dataclass(frozen=True)

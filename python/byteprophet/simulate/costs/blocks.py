@@ -1,7 +1,7 @@
 """The time of a block's forward and backward pass, by what it is spent on.
 
 Operators of one pass run behind each other on the GPU, and so do the collectives that they wait
-for. The host launches operators ahead of the GPU. If it needs longer than the GPU, it is the limit.
+for. The host launches both ahead of the GPU. If it needs longer than these, it is the limit.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ class BlockCosts:
     def steps(self, steps: Iterable[Step]) -> PassTime:
         """The time of steps behind each other."""
         by_use: dict[Spent, float] = {}
-        computing = 0.0
+        busy = 0.0
         launched = 0
         for step in steps:
             if isinstance(step, Collective):
                 use, time_ns = Spent(step.kind.value), self.collectives.time_ns(step)
             else:
                 use, time_ns = _OF_PHASE[step.phase], self.roofline.time_ns(step)
-                computing += time_ns
                 launched += _launches(step)
+            busy += time_ns
             by_use[use] = by_use.get(use, 0.0) + time_ns
-        waited = launched * self._launch_ns - computing
+        waited = launched * self._launch_ns - busy
         if waited > 0:
             by_use[Spent.LAUNCH] = waited
         rounded = {use: round(time_ns) for use, time_ns in by_use.items()}

@@ -105,18 +105,18 @@ class CollectiveCosts:
         else:
             outside, inside = (through / group.local if nodes > 1 else 0.0), through
         inside *= self._slowdown(group) if nodes == 1 else 1.0
-        crosses = outside / self.network_bytes_per_ns > inside / self.node_bytes_per_ns
         ring_ns = node.base_ns + passes * (
             (ranks - nodes) * node.step_ns + (nodes > 1) * nodes * network.step_ns
         )
         if kind is CollectiveKind.ALL_TO_ALL:
             ring_ns = node.base_ns + (network.step_ns if nodes > 1 else node.step_ns)
         latency_ns = ring_ns
-        if kind is CollectiveKind.ALL_REDUCE and nodes > 1:
+        if kind is CollectiveKind.ALL_REDUCE and nodes > 1 and not network.ring_only:
             tree_ns = node.base_ns + passes * (
                 (group.local - 1) * node.step_ns + ceil(log2(nodes)) * network.step_ns
             )
             latency_ns = min(ring_ns, tree_ns)
+        crosses = outside / self.network_bytes_per_ns > inside / self.node_bytes_per_ns
         return Transfer(crosses, outside if crosses else inside, latency_ns)
 
     def send(self, size_bytes: float, *, between_nodes: bool) -> Transfer:

@@ -57,9 +57,11 @@ class Roofline:
         if operator.kind is Kind.LOOKUP:
             # Rows only; backward, the whole gradient is cleared, too.
             return self.memory_ns(2 * written + (parameters if backward else 0))
-        moved = self.memory_ns((2 if backward else 1) * (read + written + parameters))
         if operator.kind is Kind.MEMORY:
-            return moved
+            return self.memory_ns(
+                self._backward_bytes(step) if backward else self._forward_bytes(step)
+            )
+        moved = self.memory_ns((2 if backward else 1) * (read + written + parameters))
         parts = self._mesh.parts(axis for _, axes in step.splits for axis in axes)
         flops = operator.flops / parts * (0.5 if operator.causal else 1.0)
         rate = self._gpu.flops_per_s * self._gpu.attention_efficiency / 1e9
@@ -69,6 +71,33 @@ class Roofline:
         elif backward:
             flops *= _BACKWARD_ATTENTION
         return max(moved, flops / rate)
+
+    def _forward_bytes(self, step: Compute) -> float:
+        """What the forward pass of an operator that memory limits reads and writes.
+
+        A causal one (softmax) reads only the lower half of the scores.
+        """
+        operator = step.operator
+        read = self._bytes(step, operator.inputs) * (0.5 if operator.causal else 1.0)
+        return read + self._bytes(step, (*operator.outputs, *operator.parameters))
+
+    def _backward_bytes(self, step: Compute) -> float:
+        """What the backward pass of an operator that memory limits reads and writes.
+
+        It reads the gradients of outputs and what was saved, and writes the gradients of inputs.
+        The gradients of parameters are a second kernel, which reads the same again.
+        """
+        operator = step.operator
+        saved = [
+            one for one in (*operator.inputs, *operator.outputs) if one.tensor in operator.saved
+        ]
+        gradients = [one for one in operator.outputs if one.differentiable]
+        read = self._bytes(step, (*saved, *gradients)) * (0.5 if operator.causal else 1.0)
+        written = self._bytes(step, [one for one in operator.inputs if one.differentiable])
+        if operator.parameters:
+            floats = [one for one in saved if one.differentiable]
+            written += self._bytes(step, (*floats, *gradients, *operator.parameters))
+        return read + written
 
     def _product_ns(self, step: Compute) -> float:
         operator = step.operator

@@ -79,10 +79,18 @@ class Layers:
         whole: Iterable[str] = (),
         saves: Iterable[str] = (),
         kind: Kind = Kind.MEMORY,
+        causal: bool = False,
     ) -> Operator:
         """An operator whose time is that of reading and writing memory."""
         return self._operator(
-            name, kind, tuple(inputs), tuple(outputs), tuple(parameters), whole, saved=tuple(saves)
+            name,
+            kind,
+            tuple(inputs),
+            tuple(outputs),
+            tuple(parameters),
+            whole,
+            saved=tuple(saves),
+            causal=causal,
         )
 
     def norm(self, name: str, source: str, output: str, *, bias: bool) -> Operator:

@@ -62,6 +62,7 @@ def _core(config: TransformerConfig, make: Layers) -> list[Operator]:
             [Access("weights", _SCORES)],
             whole=["keys"],
             saves=["weights"],
+            causal=config.causal,
         ),
     ]
     weights = "weights"

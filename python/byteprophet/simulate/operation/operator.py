@@ -64,7 +64,7 @@ class Operator:
         backward_flops: those of the backward pass, gradients of inputs and parameters together.
         saved: activations that are kept for the backward pass.
         tied: the path of an operator whose parameters this one shares; empty if it has its own.
-        causal: attention that computes only the lower half of the scores.
+        causal: attention, or a softmax, that computes only the lower half of the scores.
     """
 
     name: str

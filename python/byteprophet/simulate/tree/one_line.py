@@ -29,7 +29,7 @@ HELP = {
     "recompute": "none, attention or full; default none",
     "overlap": "0: gradients are sent after the last backward pass; default 1",
     "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
-    "precision": "bf16, fp16 or fsdp2; default bf16",
+    "precision": "bf16, fp16, deepspeed_bf16 or fsdp2; default bf16",
 }
 _TEXTS = ("schedule", "recompute", "precision")
 

@@ -38,6 +38,8 @@ PRECISIONS = {
     "bf16": Precision(2, 4, 12, 4, 2),
     # Megatron-LM of 2022 with fp16: gradients are kept and sent as fp16.
     "fp16": Precision(2, 2, 16, 2, 2),
+    # DeepSpeed's BF16 optimizer: bf16 gradients, which it adds up as fp32.
+    "deepspeed_bf16": Precision(2, 6, 12, 4, 2),
     # FSDP2 with mixed precision: fp32 shards, gathered as bf16; gradients reduced as fp32.
     "fsdp2": Precision(4, 4, 8, 4, 2),
 }

@@ -1,0 +1,219 @@
+"""BLOOM's rehearsal: Megatron-DeepSpeed's GPT with 176 to 206B parameters on up to 384 A100.
+
+Of the chronicle's tables, rows are used whose layers and hidden size are stated, with the row or
+above it. What they do not say is taken from the text: nodes of 8 A100 and 4 Omni-Path adapters of
+100 Gb/s, fp16, ZeRO 1 unless a column says otherwise, full recomputation, sequences of 2,048
+tokens, 64 heads, and a vocabulary of 250,880. If the layers do not divide evenly, embedding and
+head count as layers, or else the last stage has fewer. Where they count as layers, the memory is
+that of DeepSpeed's BF16 optimizer, which keeps gradients as fp32 as well. That is an assumption: it
+was seen in the errors.
+
+Times are predicted with no fit, and with one scale. The memory that was read includes libraries'
+and what PyTorch keeps cached, for which one constant is fitted. A row that ran must fit into
+memory, and one that did not must not.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+from groundtruth_scores import Score, at_peak, fitted_and_tested, shares
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_text
+from byteprophet.simulate.clusters.description import Cluster, find_cluster
+from byteprophet.simulate.compile.program import Program, compile_program
+from byteprophet.simulate.execute.result import Simulated
+from byteprophet.simulate.execute.simulate import simulate_program
+from byteprophet.simulate.models.catalogue import gpt
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.tree.one_line import parse_strategy
+from byteprophet.simulate.tree.strategy import Rule, Strategy
+
+_VOCABULARY = 250_880
+_HEADS = 64
+_NAME = "BLOOM's rehearsal, 8 to 384 A100"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement; None: it has no time or no memory.
+
+    Attributes:
+        text: what identifies the configuration; repeated measurements have the same.
+        program: the job.
+        measured_s: the iteration time.
+        memory_bytes: the memory in use.
+        fits: whether it ran.
+    """
+
+    text: str
+    program: Program
+    measured_s: float | None
+    memory_bytes: float | None
+    fits: bool
+
+
+def rows(folder: Path) -> list[Row]:
+    """The measurements in a folder that can be simulated."""
+    path = folder / "bigscience" / "bloom_prequel_384xA100.csv"
+    found = []
+    stated: dict[str, tuple[int, int]] = {}
+    try:
+        for row in csv.DictReader(read_text(path).splitlines()):
+            sizes = _sizes(row, stated)
+            tp, pp = int(row["TP"] or 0), int(row["PP"] or 0)
+            gpus = 8 * int(row["Nodes"] or 0)
+            if sizes is None or not row["MBS"] or not gpus:
+                continue
+            if int(row["DP"] or 0) * tp * pp != gpus:
+                continue
+            found.append(_row(row, sizes, gpus))
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path}: not the chronicle's table: {error!r}") from None
+    return found
+
+
+def _sizes(row: Mapping[str, str], stated: dict[str, tuple[int, int]]) -> tuple[int, int] | None:
+    """The layers and hidden size of a row: its own, or those above of a model of its size."""
+    hidden = re.findall(r"HIDDEN ?= ?(\d+)", row["_context"])
+    layers = re.findall(r"LAYERS ?= ?(\d+)", row["_context"])
+    own_hidden = row["NHIDDEN"] or (hidden[-1] if hidden else "")
+    own_layers = row["Layers"] or (layers[-1] if layers else "")
+    if own_hidden and own_layers:
+        stated[row["Size"]] = int(own_layers), int(own_hidden)
+    return stated.get(row["Size"])
+
+
+def _row(row: Mapping[str, str], sizes: tuple[int, int], gpus: int) -> Row:
+    layers, hidden = sizes
+    heads, zero = int(row["NHEADS"] or _HEADS), int(row["ZS"] or 1)
+    tp, pp, micro_batch = (int(row[name]) for name in ("TP", "PP", "MBS"))
+    dp = gpus // (tp * pp)
+    precision = "deepspeed_bf16" if layers % pp and (layers + 2) % pp == 0 else "fp16"
+    strategy = parse_strategy(
+        f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} zero={zero} "
+        f"micro_batches={int(row['GBS']) // (dp * micro_batch)} "
+        f"recompute=full overlap=0 precision={precision}",
+        gpus,
+    )
+    strategy = replace(strategy, rules=(*strategy.rules, *_stages(layers, strategy)))
+    config = gpt(layers, hidden, heads, vocabulary=_VOCABULARY)
+    model = build("gpt", replace(config, fused_attention=False, dropout=True), strategy.samples)
+    seconds, memory = row["Sec/it"], row["Mem"].removesuffix("GB")
+    names = ("GPUs", "Size", "DP", "TP", "PP", "MBS", "GBS", "Nodes", "ZS")
+    return Row(
+        ",".join([*(row[name] for name in names), str(layers), str(hidden), str(heads)]),
+        compile_program(model, strategy),
+        float(seconds) if seconds not in ("", "x") else None,
+        float(memory) * 2**30 if memory.isdecimal() else None,
+        memory != "OOM",
+    )
+
+
+def _stages(layers: int, strategy: Strategy) -> list[Rule]:
+    """The stage of each layer, if they do not divide evenly."""
+    pp = strategy.mesh.pp
+    if layers % pp == 0:
+        return []
+    before = int((layers + 2) % pp == 0)
+    size = ceil((layers + 2 * before) / pp)
+    return [Rule(f"layers.{at}", stage=(at + before) // size) for at in range(layers)]
+
+
+def cluster() -> Cluster:
+    """Jean Zay's nodes with A100, with the constants that the simulator comes with."""
+    found = find_cluster("a100-4xhdr")
+    network = replace(found.network, adapter_bits_per_s=100_000_000_000)
+    return replace(found, network=network)
+
+
+def _work(row: Row) -> float:
+    strategy = row.program.strategy
+    return row.program.model.flops() * strategy.micro_batches / strategy.mesh.ranks
+
+
+def _seconds(row: Row) -> float:
+    return row.measured_s or 0.0
+
+
+def score_bigscience(folder: Path, fit_folder: Path | None) -> list[Score]:
+    """Errors of times without a fit and with one scale, and of memory."""
+    tested = rows(folder)
+    others = tested if fit_folder is None else rows(fit_folder)
+    every = {id(row): simulate_program(row.program, cluster()) for row in (*tested, *others)}
+    seconds = {key: one.iteration_ns / 1e9 for key, one in every.items()}
+    timed = [row for row in tested if row.measured_s is not None]
+    fitted = [row for row in others if row.measured_s is not None]
+    unfitted: list[list[float]] = [[], [], []]
+    scaled: list[float] = []
+    scales = []
+    pairs = fitted_and_tested(timed, None if fit_folder is None else fitted)
+    for known, held_out in pairs:
+        scale = float(np.median([_seconds(row) / seconds[id(row)] for row in known]))
+        rate = np.median([_work(row) / _seconds(row) for row in known])
+        ideal = [simulate_program(row.program, at_peak(cluster())) for row in held_out]
+        measured = [_seconds(row) for row in held_out]
+        unfitted[0] += shares([seconds[id(row)] for row in held_out], measured)
+        unfitted[1] += shares([_work(row) / rate for row in held_out], measured)
+        unfitted[2] += shares([one.iteration_ns / 1e9 for one in ideal], measured)
+        scaled += shares([scale * seconds[id(row)] for row in held_out], measured)
+        scales.append(f"{scale:.3f}")
+    plain, of_naive, ideal_errors = unfitted
+    words = f"BLOOM: scale {', '.join(scales)}; {_optima(timed, seconds)}"
+    return [
+        Score(f"{_NAME}: no fit", plain, of_naive, plain, "", ideal_errors),
+        Score(f"{_NAME}: one scale", scaled, of_naive, plain, words, ideal_errors),
+        _memory_score(tested, others, every),
+    ]
+
+
+def _optima(timed: Sequence[Row], seconds: Mapping[int, float]) -> str:
+    """How many times the best micro-batch of equal jobs is right, and what the others cost."""
+    groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in timed:
+        fields = row.text.split(",")
+        groups[tuple(fields[:5] + fields[6:])].append(row)
+    groups = {key: some for key, some in groups.items() if len({row.text for row in some}) > 1}
+    regrets = []
+    for some in groups.values():
+        chosen = min(some, key=lambda row: seconds[id(row)])
+        regrets.append(_seconds(chosen) / min(map(_seconds, some)) - 1)
+    right = sum(regret < 0.01 for regret in regrets)
+    return (
+        f"micro-batch of {right} of {len(regrets)} jobs right, mean regret {np.mean(regrets):.1%}"
+    )
+
+
+def _memory_score(
+    tested: Sequence[Row], others: Sequence[Row], every: Mapping[int, Simulated]
+) -> Score:
+    limit = cluster().gpu.memory_bytes
+    peaks = {
+        key: float(max(one.total - one.reserved for one in run.memory))
+        for key, run in every.items()
+    }
+    known = [row for row in tested if row.memory_bytes is not None]
+    measured = [row.memory_bytes or 0.0 for row in known]
+    fitted = [row for row in others if row.memory_bytes is not None]
+    besides = float(np.median([(row.memory_bytes or 0.0) - peaks[id(row)] for row in fitted]))
+    typical = float(np.median([row.memory_bytes or 0.0 for row in fitted]))
+    wrong = sum((peaks[id(row)] + besides <= limit) is not row.fits for row in tested)
+    failed = [row for row in tested if not row.fits]
+    found = sum(peaks[id(row)] + besides > limit for row in failed)
+    reserved = cluster().gpu.reserved_bytes
+    return Score(
+        "BLOOM's rehearsal: memory",
+        shares([peaks[id(row)] + besides for row in known], measured),
+        shares([typical] * len(measured), measured),
+        shares([peaks[id(row)] + reserved for row in known], measured),
+        f"BLOOM: {besides / 2**30:.1f} GiB besides tensors; {found} of {len(failed)} jobs that ran "
+        f"out of memory found; {wrong} of {len(tested)} rows wrong",
+    )

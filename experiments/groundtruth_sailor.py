@@ -1,0 +1,179 @@
+"""Sailor's operators: Megatron-LM's kernels on one A100 with 40 GB, one at a time.
+
+Only one tensor-parallel rank and at least 4 samples, so that neither collectives nor launches
+count. The forward pass of all operators is compared, and the backward pass of those that are
+limited by memory (for matrix products, the table has one of two backward products).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from groundtruth_scores import Score, fitted_and_tested, shares
+from scipy.optimize import least_squares
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_bytes
+from byteprophet.simulate.clusters.description import Gpu, find_cluster
+from byteprophet.simulate.compile.program import compile_program
+from byteprophet.simulate.compile.steps import Compute, Phase
+from byteprophet.simulate.costs.roofline import Roofline
+from byteprophet.simulate.models.catalogue import gpt
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.tree.one_line import parse_strategy
+
+_SHAPES = {"OPT-350": (1024, 16), "GPT-Neo-2.7": (2560, 32), "OPT-30": (7168, 56)}
+"""Hidden sizes, and heads as the sizes of scores in the table say."""
+_OPERATORS = {
+    "enc-1st-layernorm": "norm1",
+    "enc-attention-qkv": "qkv",
+    "enc-attention-score": "scores",
+    "enc-attention-softmax": "softmax",
+    "enc-attention-dropout": "dropout",
+    "enc-attention-context": "mix",
+    "enc-attention-dense": "output",
+    "enc-post-attention-dropout": "add1",
+    "enc-MLP-GEMM-1": "up",
+    "enc-MLP-gelu": "activation",
+    "enc-MLP-GEMM-2": "down",
+}
+_MEMORY = ("norm1", "softmax", "dropout", "add1", "activation")
+_FEWEST_SAMPLES = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measurement, and its step in the simulator."""
+
+    text: str
+    step: Compute
+    measured_ns: float
+
+
+def rows(folder: Path) -> list[Row]:
+    """The measurements in a folder."""
+    path = folder / "sailor" / "aceso_op_profiles.csv.gz"
+    lines = gzip.decompress(read_bytes(path)).decode().splitlines()
+    steps: dict[tuple[str, int], dict[tuple[str, Phase], Compute]] = {}
+    found = []
+    try:
+        for row in csv.DictReader(lines):
+            if not _usable(row):
+                continue
+            key = row["model"], int(row["mbs"])
+            if key not in steps:
+                steps[key] = _steps(*key)
+            name = _OPERATORS[row["op_name"]]
+            text = f"{row['model']},{row['mbs']},{row['op_name']}"
+            forward = steps[key][name, Phase.FORWARD]
+            found.append(Row(f"{text},forward", forward, float(row["forward_us"]) * 1e3))
+            if name in _MEMORY:
+                backward = steps[key][name, Phase.BACKWARD]
+                found.append(Row(f"{text},backward", backward, float(row["backward_us"]) * 1e3))
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path}: not a table of Sailor's operators: {error!r}") from None
+    return found
+
+
+def _usable(row: Mapping[str, str]) -> bool:
+    return (
+        (row["gpu"], row["dtype"], row["tp"], row["algo"]) == ("A100-40", "fp16", "1", "0")
+        and int(row["mbs"]) >= _FEWEST_SAMPLES
+        and row["op_name"] in _OPERATORS
+    )
+
+
+def _steps(model: str, samples: int) -> dict[tuple[str, Phase], Compute]:
+    """The steps of one layer, by operator and phase."""
+    hidden, heads = _SHAPES[model]
+    config = replace(gpt(1, hidden, heads), fused_attention=False, dropout=True)
+    strategy = parse_strategy(f"micro_batch={samples}", 1)
+    stage = compile_program(build(model, config, samples), strategy).stages[0]
+    layer = next(block for block in stage.blocks if block.path == "layers.0").compiled
+    steps = (*layer.forward, *layer.backward)
+    return {(one.operator.name, one.phase): one for one in steps if isinstance(one, Compute)}
+
+
+def gpu_with(values: Sequence[float]) -> Gpu:
+    """An A100 with 40 GB, with other efficiencies of matrix products and of memory."""
+    matmul, memory = values
+    return replace(
+        find_cluster("dgx-a100").gpu,
+        name="A100-SXM4-40GB",
+        memory_bytes_per_s=1_555_000_000_000,
+        matmul_efficiency=matmul,
+        memory_efficiency=memory,
+    )
+
+
+def predict(some: Sequence[Row], gpu: Gpu) -> list[float]:
+    """Predicted times."""
+    roofline = Roofline(gpu, Mesh())
+    return [roofline.time_ns(row.step) for row in some]
+
+
+def fit(some: Sequence[Row]) -> list[float]:
+    """The efficiencies with the smallest errors."""
+    measured = np.log([row.measured_ns for row in some])
+
+    def errors(values: Sequence[float]) -> np.ndarray:
+        return np.log(predict(some, gpu_with(values))) - measured
+
+    bounds = ([0.3, 0.3], [1.0, 1.0])
+    found = least_squares(
+        errors, [0.8, 0.8], bounds=bounds, loss="soft_l1", f_scale=0.05, diff_step=0.01
+    )
+    return [float(value) for value in found.x]
+
+
+def _naive(fitted: Sequence[Row], tested: Sequence[Row]) -> list[float]:
+    """One rate for the bytes of all tensors, which the backward pass moves twice."""
+
+    def moved(row: Row) -> float:
+        operator = row.step.operator
+        tensors = (*operator.inputs, *operator.outputs, *operator.parameters)
+        size = sum(operator.elements(one) * one.element_bytes for one in tensors)
+        return size * (2.0 if row.step.phase is Phase.BACKWARD else 1.0)
+
+    rate = np.median([moved(row) / row.measured_ns for row in fitted])
+    return [moved(row) / rate for row in tested]
+
+
+def score_sailor(folder: Path, fit_folder: Path | None) -> list[Score]:
+    """Errors of held-out operators, limited by memory and others."""
+    others = None if fit_folder is None else rows(fit_folder)
+    errors: dict[bool, list[list[float]]] = {True: [[], [], [], []], False: [[], [], [], []]}
+    constants = []
+    for fitted, held_out in fitted_and_tested(rows(folder), others):
+        values = fit(fitted)
+        constants.append(f"matmul_efficiency {values[0]:.3f}, memory_efficiency {values[1]:.3f}")
+        for of_memory, lists in errors.items():
+            some = [row for row in held_out if (row.step.operator.name in _MEMORY) is of_memory]
+            same = [row for row in fitted if (row.step.operator.name in _MEMORY) is of_memory]
+            shipped = find_cluster("dgx-a100").gpu
+            gpus = (
+                gpu_with(values),
+                gpu_with((shipped.matmul_efficiency, shipped.memory_efficiency)),
+                gpu_with((1.0, 1.0)),
+            )
+            measured = [row.measured_ns for row in some]
+            for collected, gpu in zip(lists, gpus, strict=False):
+                collected += shares(predict(some, gpu), measured)
+            lists[3] += shares(_naive(same, some), measured)
+    return [
+        Score(
+            f"Sailor's operators on A100: {'memory' if of_memory else 'matrix products'}",
+            lists[0],
+            lists[3],
+            lists[1],
+            f"sailor: {'; '.join(constants)}" if of_memory else "",
+            lists[2],
+        )
+        for of_memory, lists in errors.items()
+    ]
