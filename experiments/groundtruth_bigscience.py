@@ -1,4 +1,4 @@
-"""BLOOM's rehearsal: Megatron-DeepSpeed's GPT with 176 to 206B parameters on up to 384 A100.
+"""BLOOM's rehearsal: Megatron-DeepSpeed's GPT with 176 to 206B parameters on 384 A100.
 
 Of the chronicle's tables, rows are used whose layers and hidden size are stated, with the row or
 above it. What they do not say is taken from the text: nodes of 8 A100 and 4 Omni-Path adapters of
@@ -39,7 +39,7 @@ from byteprophet.simulate.tree.strategy import Rule, Strategy
 
 _VOCABULARY = 250_880
 _HEADS = 64
-_NAME = "BLOOM's rehearsal, 8 to 384 A100"
+_NAME = "BLOOM's rehearsal, 384 A100"
 
 
 @dataclass(frozen=True)
