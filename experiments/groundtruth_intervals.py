@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> None:
     h100 = find_cluster("dgx-h100")
     h100 = replace(h100, gpu=replace(h100.gpu, flops_per_s=FP8_FLOPS))
     seen = []
-    for first, *others in groundtruth_mlperf.rows(folder):
+    for first, *others in groundtruth_mlperf.rows(folder).values():
         seen += look(others, calibrate([first], h100, "MLPerf").cluster)
     _add(table, "MLPerf, 768 to 10,752 H100", "calibrated", seen)
     table_console().print(table)
