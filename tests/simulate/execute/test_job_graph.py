@@ -52,7 +52,7 @@ def test_one_pipeline_rank_takes_the_sum_of_its_passes() -> None:
     job = build_graph(compiled, costs)
     times = [costs.time(block.compiled) for block in compiled.stages[0].blocks]
     passes = sum(
-        one.time_ns for time in times for one in (time.forward, time.backward, time.weight)
+        one.time_ns for time in times for (one,) in (time.forward, time.backward, time.weight)
     )
     optimizer = job.ranks[0].spent[-1].time_ns
     assert replay(job.graph).makespan_ns == 3 * passes + optimizer

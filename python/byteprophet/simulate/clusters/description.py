@@ -32,6 +32,8 @@ class Gpu:
         memory_efficiency: of memory bandwidth.
         launch_ns: what the host needs per operator; the GPU waits for it if its work is shorter.
         reserved_bytes: memory for the CUDA context, NCCL and fragments.
+        overlap_slowdown: how much longer kernels take beside a collective, as a part of their time.
+        collective_slowdown: how much longer the bytes of collectives take beside kernels.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Gpu:
     memory_efficiency: float
     launch_ns: int
     reserved_bytes: int
+    overlap_slowdown: float = 0.0
+    collective_slowdown: float = 0.0
 
 
 @dataclass(frozen=True)

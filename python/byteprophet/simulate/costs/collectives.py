@@ -63,7 +63,7 @@ class CollectiveCosts:
     """The time of collectives of a mesh whose rank 0 is GPU 0 of the first node."""
 
     def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._mesh = mesh
         self._groups: dict[tuple[str, ...], Group] = {}
         node, network = cluster.node, cluster.network
@@ -73,7 +73,7 @@ class CollectiveCosts:
     def group(self, axes: tuple[str, ...]) -> Group:
         """The group along these axes."""
         if axes not in self._groups:
-            per_node = self._cluster.node.gpus
+            per_node = self.cluster.node.gpus
             of_node = Counter(rank // per_node for rank in self._mesh.group(axes))
             first = range(min(per_node, self._mesh.ranks))
             groups = {self._mesh.group(axes, rank) for rank in first}
@@ -83,8 +83,14 @@ class CollectiveCosts:
 
     def time_ns(self, collective: Collective) -> float:
         """The time of a collective that has its links for itself."""
-        group = self.group(collective.axes)
-        transfer = self.transfer(collective.kind, group, collective.size_bytes)
+        return self.alone_ns(self.transfer_of(collective))
+
+    def transfer_of(self, collective: Collective) -> Transfer:
+        """A collective as a flow on one rank's links."""
+        return self.transfer(collective.kind, self.group(collective.axes), collective.size_bytes)
+
+    def alone_ns(self, transfer: Transfer) -> float:
+        """The time of a transfer that has its links for itself."""
         return transfer.latency_ns + transfer.size_bytes / self.rate(transfer)
 
     def rate(self, transfer: Transfer) -> float:
@@ -93,7 +99,7 @@ class CollectiveCosts:
 
     def transfer(self, kind: CollectiveKind, group: Group, size_bytes: float) -> Transfer:
         """A collective of a group, whose tensor has ``size_bytes``."""
-        node, network = self._cluster.node, self._cluster.network
+        node, network = self.cluster.node, self.cluster.network
         ranks, nodes, passes = group.ranks, group.nodes, _PASSES[kind]
         if ranks == 1:
             return Transfer(False, 0.0, 0.0)
@@ -121,7 +127,7 @@ class CollectiveCosts:
 
     def send(self, size_bytes: float, *, between_nodes: bool) -> Transfer:
         """A message from one rank to another."""
-        node, network = self._cluster.node, self._cluster.network
+        node, network = self.cluster.node, self.cluster.network
         latency_ns = network.step_ns if between_nodes else node.step_ns
         return Transfer(between_nodes, size_bytes, float(node.base_ns / 2 + latency_ns))
 
@@ -130,7 +136,7 @@ class CollectiveCosts:
 
         Groups of one node need not be alike; the slowest one counts.
         """
-        node = self._cluster.node
+        node = self.cluster.node
         if not node.links:
             return 1.0
         groups = group.gpus or (tuple(range(group.local)),)

@@ -83,16 +83,21 @@ class Operations:
         units = ceil(transfer.size_bytes / UNIT_BYTES)
         return self.add_many([round(transfer.latency_ns)] * count, device, units)
 
-    def add_many(self, durations_ns: list[int], device: int, units: int = 0) -> int:
-        """Add operations on one device, and return the first one's number."""
+    def add_rows(self, durations_ns: list[int], devices: list[int], units: list[int]) -> int:
+        """Add operations, each on a device of its own, and return the first one's number."""
         first, count = len(self.duration_ns), len(durations_ns)
         self.duration_ns += durations_ns
-        self.units += [units] * count
-        self.device += [device] * count
+        self.units += units
+        self.device += devices
         self.pool += [NONE] * count
         self.allocated_bytes += [0] * count
         self.freed_bytes += [0] * count
         return first
+
+    def add_many(self, durations_ns: list[int], device: int, units: int = 0) -> int:
+        """Add operations on one device, and return the first one's number."""
+        count = len(durations_ns)
+        return self.add_rows(durations_ns, [device] * count, [units] * count)
 
     def depend_each(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Make each operation of ``after`` wait for the one at the same place in ``before``."""
