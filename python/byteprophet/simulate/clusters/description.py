@@ -1,13 +1,14 @@
 """A cluster as data: a GPU, the links inside a node, and the network between nodes.
 
-The network between nodes is taken as a fat tree without oversubscription: a node's own adapters are
-the limit.
+A node's own adapters limit what leaves it. With ``nodes_per_leaf``, nodes are below leaf switches,
+whose links to the spine may be fewer than those to adapters. With ``rails``, each GPU of a node has
+a leaf switch of its own, which serves the same GPU of other nodes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,19 @@ class Network:
         adapter_bits_per_s: the rate of one, one direction.
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step between nodes.
+        nodes_per_leaf: nodes below a leaf switch (with ``rails``: below a set of them); 0: all.
+        uplink_share: the rate of a leaf's links to the spine over that of its links to adapters;
+            2:1 oversubscription is 0.5.
+        rails: whether each GPU of a node has a leaf of its own.
     """
 
     adapters: int
     adapter_bits_per_s: int
     efficiency: float
     step_ns: int
+    nodes_per_leaf: int = 0
+    uplink_share: float = 1.0
+    rails: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,13 @@ class Cluster:
     def network_bytes_per_s(self) -> int:
         """What each GPU of a node gets of the node's adapters, one direction."""
         return self.network.adapters * self.network.adapter_bits_per_s // 8 // self.node.gpus
+
+    def leaf(self, node: int) -> int:
+        """The leaf switch, or set of them, that a node is below."""
+        return node // self.network.nodes_per_leaf if self.network.nodes_per_leaf else 0
+
+
+_WORDS = {"str": "a text", "int": "a positive whole number", "bool": "true or false"}
 
 
 def cluster_names() -> list[str]:
@@ -152,7 +167,8 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
     if not isinstance(given, dict):
         raise UserError(f"{path}: the table [{name}] is missing")
     types = {key: field.type for key, field in kind.__dataclass_fields__.items()}
-    optional = {key for key, field in kind.__dataclass_fields__.items() if field.default == 0}
+    fields_of = kind.__dataclass_fields__.items()
+    optional = {key for key, field in fields_of if field.default is not MISSING}
     types.pop("links", None)
     for key in given.keys() - types.keys():
         raise UserError(f"{path}: {name}.{key}: there is no such setting")
@@ -162,16 +178,14 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
                 continue
             raise UserError(f"{path}: {name}.{key} is missing")
         value = given[key]
-        if wanted == "str":
-            good = isinstance(value, str)
+        if wanted in ("str", "bool"):
+            good = isinstance(value, str if wanted == "str" else bool)
         elif wanted == "int":
             good = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
         else:
             good = isinstance(value, (int, float)) and math.isfinite(value) and 0 < value <= 1
         if not good:
-            what = {"str": "a text", "int": "a positive whole number"}.get(
-                str(wanted), "more than 0 and at most 1"
-            )
+            what = _WORDS.get(str(wanted), "more than 0 and at most 1")
             raise UserError(f"{path}: {name}.{key} is {value!r}: must be {what}")
     return kind(**given)
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.module import Compiled
-from byteprophet.simulate.compile.steps import Collective, Compute, Phase, Step
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute, Phase, Step
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.operation.mesh import Mesh
@@ -86,6 +86,7 @@ class BlockCosts:
 
     def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
         self.cluster = cluster
+        self._mesh = mesh
         self._launch_ns = cluster.gpu.launch_ns
         self.roofline = Roofline(cluster.gpu, mesh)
         self.collectives = CollectiveCosts(cluster, mesh)
@@ -107,12 +108,16 @@ class BlockCosts:
         parts: list[dict[Spent, float] | Waited] = [{}]
         computing = 0.0
         launched = 0
+        ring_ns = hidden_ns = 0.0
         for step in steps:
             last = parts[-1]
             if isinstance(last, Waited):
                 parts.append(last := {})
             if isinstance(step, Collective):
                 use, transfer = Spent(step.kind.value), self.collectives.transfer_of(step)
+                if step.kind is CollectiveKind.SEND:
+                    ring_ns += self.collectives.alone_ns(transfer)
+                    continue
                 if transfer.size_bytes and transfer.between_nodes in shared:
                     parts.append(Waited(step.axes, use, transfer))
                     continue
@@ -121,15 +126,27 @@ class BlockCosts:
                 use, time_ns = _OF_PHASE[step.phase], self.roofline.time_ns(step)
                 computing += time_ns
                 launched += _launches(step)
+                hidden_ns += time_ns * self._beside_ring(step)
             last[use] = last.get(use, 0.0) + time_ns
+        first = next(part for part in parts if isinstance(part, dict))
         waited = launched * self._launch_ns - computing
         if waited > 0:
-            next(part for part in parts if isinstance(part, dict))[Spent.LAUNCH] = waited
+            first[Spent.LAUNCH] = waited
+        if ring_ns > hidden_ns:
+            first[Spent.SEND] = ring_ns - hidden_ns
         return tuple(
             part if isinstance(part, Waited) else _rounded(part)
             for part in parts
             if part or len(parts) == 1
         )
+
+    def _beside_ring(self, step: Compute) -> float:
+        """The part of an operator's time in which keys and values may be on their way.
+
+        Attention has as many steps as there are ranks, and what the next one needs comes meanwhile.
+        """
+        ranks = self._mesh.cp
+        return (ranks - 1) / ranks if step.operator.kind is Kind.ATTENTION else 0.0
 
 
 def _rounded(by_use: Mapping[Spent, float]) -> PassTime:

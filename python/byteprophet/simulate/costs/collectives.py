@@ -24,6 +24,7 @@ _PASSES = {
     CollectiveKind.ALL_GATHER: 1,
     CollectiveKind.REDUCE_SCATTER: 1,
     CollectiveKind.ALL_TO_ALL: 1,
+    CollectiveKind.SEND: 1,
 }
 
 
@@ -32,11 +33,13 @@ class Group:
     """Where the ranks of a group are: ``local`` of them in each of ``nodes`` nodes.
 
     ``gpus``: those in the first node, for each group in that node; empty: one group, from GPU 0.
+    ``leaves``: the leaf switches that the nodes are below.
     """
 
     local: int
     nodes: int
     gpus: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    leaves: int = field(default=1, compare=False)
 
     @property
     def ranks(self) -> int:
@@ -52,11 +55,13 @@ class Transfer:
         between_nodes: whether the network limits it, or else the links in the node.
         size_bytes: the bytes that cross that link, one direction.
         latency_ns: the time besides.
+        uplink: the part of the bytes that also crosses the rank's share of its leaf's uplinks.
     """
 
     between_nodes: bool
     size_bytes: float
     latency_ns: float
+    uplink: float = 0.0
 
 
 class CollectiveCosts:
@@ -69,6 +74,7 @@ class CollectiveCosts:
         node, network = cluster.node, cluster.network
         self.node_bytes_per_ns = node.gpu_bytes_per_s * node.efficiency / 1e9
         self.network_bytes_per_ns = cluster.network_bytes_per_s * network.efficiency / 1e9
+        self.uplink_bytes_per_ns = self.network_bytes_per_ns * network.uplink_share
 
     def group(self, axes: tuple[str, ...]) -> Group:
         """The group along these axes."""
@@ -78,7 +84,10 @@ class CollectiveCosts:
             first = range(min(per_node, self._mesh.ranks))
             groups = {self._mesh.group(axes, rank) for rank in first}
             gpus = sorted(tuple(rank for rank in group if rank in first) for group in groups)
-            self._groups[axes] = Group(max(of_node.values()), len(of_node), tuple(gpus))
+            leaves = {self.cluster.leaf(node) for node in of_node}
+            self._groups[axes] = Group(
+                max(of_node.values()), len(of_node), tuple(gpus), len(leaves)
+            )
         return self._groups[axes]
 
     def time_ns(self, collective: Collective) -> float:
@@ -95,7 +104,15 @@ class CollectiveCosts:
 
     def rate(self, transfer: Transfer) -> float:
         """The rate of the link that limits a transfer, in bytes per nanosecond."""
-        return self.network_bytes_per_ns if transfer.between_nodes else self.node_bytes_per_ns
+        if not transfer.between_nodes:
+            return self.node_bytes_per_ns
+        return self._network_rate(transfer.uplink)
+
+    def _network_rate(self, uplink: float) -> float:
+        """What a rank sends between nodes, if this part of it crosses its leaf's uplinks."""
+        if not uplink:
+            return self.network_bytes_per_ns
+        return min(self.network_bytes_per_ns, self.uplink_bytes_per_ns / uplink)
 
     def transfer(self, kind: CollectiveKind, group: Group, size_bytes: float) -> Transfer:
         """A collective of a group, whose tensor has ``size_bytes``."""
@@ -108,10 +125,15 @@ class CollectiveCosts:
             # What stays in the node does not cross the network.
             outside = (ranks - group.local) / ranks * size_bytes
             inside = (group.local - 1) / ranks * size_bytes
+        elif kind is CollectiveKind.SEND:
+            # One neighbour after the other, over a single adapter where it is in another node.
+            inside = (ranks - 1) / ranks * size_bytes
+            outside = inside if nodes > 1 else 0.0
         else:
             outside, inside = (through / group.local if nodes > 1 else 0.0), through
         inside *= self._slowdown(group) if nodes == 1 else 1.0
-        crosses = outside / self.network_bytes_per_ns > inside / self.node_bytes_per_ns
+        uplink = uplink_part(kind, group)
+        crosses = outside / self._network_rate(uplink) > inside / self.node_bytes_per_ns
         ring_ns = node.base_ns + passes * (
             (ranks - nodes) * node.step_ns + (nodes > 1) * nodes * network.step_ns
         )
@@ -123,13 +145,20 @@ class CollectiveCosts:
                 (group.local - 1) * node.step_ns + ceil(log2(nodes)) * network.step_ns
             )
             latency_ns = min(ring_ns, tree_ns)
-        return Transfer(crosses, outside if crosses else inside, latency_ns)
+        if crosses:
+            return Transfer(True, outside, latency_ns, uplink)
+        return Transfer(False, inside, latency_ns)
 
-    def send(self, size_bytes: float, *, between_nodes: bool) -> Transfer:
+    def send(self, size_bytes: float, source: int, target: int) -> Transfer:
         """A message from one rank to another."""
         node, network = self.cluster.node, self.cluster.network
-        latency_ns = network.step_ns if between_nodes else node.step_ns
-        return Transfer(between_nodes, size_bytes, float(node.base_ns / 2 + latency_ns))
+        nodes = source // node.gpus, target // node.gpus
+        latency_ns = float(node.base_ns / 2)
+        if nodes[0] == nodes[1]:
+            return Transfer(False, size_bytes, latency_ns + node.step_ns)
+        other_rail = network.rails and source % node.gpus != target % node.gpus
+        crosses = other_rail or self.cluster.leaf(nodes[0]) != self.cluster.leaf(nodes[1])
+        return Transfer(True, size_bytes, latency_ns + network.step_ns, float(crosses))
 
     def _slowdown(self, group: Group) -> float:
         """How much slower rings over single NVLinks are than a GPU's links together.
@@ -142,3 +171,16 @@ class CollectiveCosts:
         groups = group.gpus or (tuple(range(group.local)),)
         rings = min(ring_count(node.links, gpus) for gpus in groups)
         return node.gpu_bytes_per_s / (rings * node.link_bytes_per_s)
+
+
+def uplink_part(kind: CollectiveKind, group: Group) -> float:
+    """The bytes that leave a rank's leaf switch, over those that leave its node.
+
+    A ring leaves each leaf once, and so crosses the uplinks once where it crosses as many adapters
+    as the group has nodes below the leaf.
+    """
+    if group.leaves == 1:
+        return 0.0
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return (group.ranks - group.ranks / group.leaves) / (group.ranks - group.local)
+    return group.leaves / group.nodes

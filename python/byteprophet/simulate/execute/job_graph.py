@@ -32,6 +32,7 @@ from byteprophet.simulate.execute.bucket_collectives import (
 from byteprophet.simulate.execute.meetings import Meetings
 from byteprophet.simulate.execute.passes import Passes
 from byteprophet.simulate.execute.ranks import Rank, RankRecord, Ranks
+from byteprophet.simulate.execute.sharding import gathers_before
 from byteprophet.simulate.execute.tables import Tables
 
 
@@ -82,8 +83,8 @@ class _Build:
     def _act_all(self, rank: Rank, at: int, actions: Sequence[Action]) -> None:
         """The schedule of a rank. Actions without collectives of buckets are added together."""
         plain: list[Action] = []
-        for action in actions:
-            gathers, reduces = self._moves(action)
+        for action, gathers in zip(actions, self._gathers(actions), strict=True):
+            reduces = self._reduces(action)
             if not gathers and not reduces:
                 plain.append(action)
                 continue
@@ -92,15 +93,22 @@ class _Build:
             self._act(rank, at, action, gathers, reduces)
         self._act_plain(rank, at, plain)
 
-    def _moves(self, action: Action) -> tuple[bool, bool]:
-        """Whether parameters are gathered before an action, and gradients reduced after it."""
-        _, act, number = action
+    def _gathers(self, actions: Sequence[Action]) -> list[bool]:
+        """For each action, whether parameters are gathered before it."""
         zero, overlap = self._strategy.zero, self._strategy.overlap
-        gathers = (zero == 3 and act is not Act.WEIGHT) or (
-            zero in (1, 2) and overlap and act is Act.FORWARD and number == 0
-        )
-        last = number == self._strategy.micro_batches - 1
-        return gathers, act is self._final and (zero >= 2 or (last and overlap))
+        if zero == 3:
+            return gathers_before(actions, self._strategy)
+        first = zero > 0 and overlap
+        return [first and act is Act.FORWARD and number == 0 for _, act, number in actions]
+
+    def _reduces(self, action: Action) -> bool:
+        """Whether gradients are sent after an action."""
+        _, act, number = action
+        strategy = self._strategy
+        last = number == strategy.micro_batches - 1
+        each = strategy.zero == 2 or (strategy.zero == 3 and self._mesh.pp == 1)
+        sends = each or (last and (strategy.overlap or strategy.zero == 3))
+        return act is self._final and sends
 
     @property
     def _final(self) -> Act:
@@ -134,6 +142,7 @@ class _Build:
         stage, act, number = action
         zero = self._strategy.zero
         first = -1
+        sent: list[tuple[int, int]] = []
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=True):
             begin = self._passes.add(rank, passes)[0][0]
             first = begin if first < 0 else first
@@ -144,10 +153,14 @@ class _Build:
                 collective = BucketCollective(stage, bucket, kind, "gather", when)
                 self._collectives.join(collective, Part(rank, after, begin))
             rank.ends.append(rank.last)
-            if reduces:
-                kind = self._tables.reduction
-                collective = BucketCollective(stage, bucket, kind, "reduce", (number,))
-                self._collectives.join(collective, Part(rank, rank.last, -1))
+            sent.append((bucket, rank.last))
+        for bucket, last in sent if reduces else ():
+            # FSDP with pipeline ranks sends nothing before the backward pass is over.
+            after = rank.last if zero == 3 and self._mesh.pp > 1 else last
+            collective = BucketCollective(
+                stage, bucket, self._tables.reduction, "reduce", (number,)
+            )
+            self._collectives.join(collective, Part(rank, after, -1))
         self._done(rank, at, action, first, rank.last)
 
     def _reduce_late(self) -> None:

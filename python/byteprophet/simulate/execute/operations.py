@@ -1,8 +1,4 @@
-"""Collects the operations of a job's graph in plain lists, and makes the graph of them.
-
-Rates of links inside nodes are beyond the engine's largest one. So all sizes and rates are given to
-it in units of ``UNIT_BYTES``.
-"""
+"""Collects the operations of a job's graph in plain lists, and makes the graph of them."""
 
 from __future__ import annotations
 
@@ -15,27 +11,11 @@ import numpy as np
 from byteprophet.errors import UserError
 from byteprophet.graph import Graph, GraphBuilder
 from byteprophet.graph.model import NONE
-from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
+from byteprophet.simulate.costs.collectives import Transfer
+from byteprophet.simulate.execute.wiring import UNIT_BYTES
 
-UNIT_BYTES = 16
 _LARGEST = 1 << 62
 """Of the sum of all nanoseconds, and of all bytes."""
-
-
-@dataclass(frozen=True)
-class Ports:
-    """The links of one rank, to its node and to the network, in both directions."""
-
-    node_out: int
-    node_in: int
-    network_out: int
-    network_in: int
-
-    def both(self, transfer: Transfer) -> tuple[int, int]:
-        """The links that a collective uses."""
-        if transfer.between_nodes:
-            return self.network_out, self.network_in
-        return self.node_out, self.node_in
 
 
 @dataclass
@@ -51,18 +31,6 @@ class Operations:
     freed_bytes: list[int] = field(default_factory=list)
     before: list[int] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
-
-    def ports(self, name: str, costs: CollectiveCosts) -> Ports:
-        """Add the links of one rank."""
-        node_bps = round(costs.node_bytes_per_ns * 8e9 / UNIT_BYTES)
-        network_bps = round(costs.network_bytes_per_ns * 8e9 / UNIT_BYTES)
-        link = self.builder.link
-        return Ports(
-            link(f"{name} to node", node_bps),
-            link(f"{name} from node", node_bps),
-            link(f"{name} to network", network_bps),
-            link(f"{name} from network", network_bps),
-        )
 
     def add(self, duration_ns: int, device: int = NONE, units: int = 0) -> int:
         """Add an operation."""

@@ -12,8 +12,8 @@ from math import ceil
 
 from byteprophet.simulate.costs.blocks import Pass, PassTime, Waited
 from byteprophet.simulate.execute.meetings import Meetings
-from byteprophet.simulate.execute.operations import UNIT_BYTES
 from byteprophet.simulate.execute.ranks import Rank, Ranks
+from byteprophet.simulate.execute.wiring import UNIT_BYTES
 
 STREAM = "operators"
 """The connections of collectives that operators wait for."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from byteprophet.graph.model import NONE, WHOLE
 from byteprophet.simulate.costs.blocks import PassTime, Spent
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
-from byteprophet.simulate.execute.operations import Operations, Ports
+from byteprophet.simulate.execute.operations import Operations
+from byteprophet.simulate.execute.wiring import Ports, Route, Wiring
 from byteprophet.simulate.operation.mesh import Mesh
 
 
@@ -47,6 +48,7 @@ class Rank:
     Attributes:
         pp_rank: its pipeline rank.
         member: its number among the ranks of that.
+        number: its number among all ranks.
         gpu: its GPU.
         ports: its links.
         record: what it does.
@@ -57,6 +59,7 @@ class Rank:
 
     pp_rank: int
     member: int
+    number: int
     gpu: int
     ports: Ports
     record: RankRecord
@@ -74,26 +77,27 @@ class Ranks:
     """
 
     def __init__(self, mesh: Mesh, costs: CollectiveCosts, members: Sequence[int]) -> None:
-        self._mesh = mesh
         self._costs = costs
         self._gpu = costs.cluster.gpu
-        self._gpus_per_node = costs.cluster.node.gpus
-        self._connections: dict[tuple[object, ...], int] = {}
+        self._per_stage = mesh.ranks // mesh.pp
+        self._connections: dict[tuple[str, Route], int] = {}
         self.operations = Operations()
+        self._wiring = Wiring(self.operations.builder, mesh, costs, members)
         self.of = [[self._rank(at, member) for member in members] for at in range(mesh.pp)]
 
     def _rank(self, pp_rank: int, member: int) -> Rank:
         builder = self.operations.builder
         name = f"rank {pp_rank}.{member}"
-        ports = self.operations.ports(name, self._costs)
+        number = pp_rank * self._per_stage + member
+        ports = self._wiring.ports(name, number)
         gpu = builder.serial(
             f"{name} GPU", overlap=self._overlap(ports, self._gpu.overlap_slowdown)
         )
-        return Rank(pp_rank, member, gpu, ports, RankRecord(builder.pool(name)))
+        return Rank(pp_rank, member, number, gpu, ports, RankRecord(builder.pool(name)))
 
     def _overlap(self, ports: Ports, slowdown: float) -> tuple[int, int]:
         """The overlap group of a rank: what runs on its GPU, and the collectives beside."""
-        return ports.node_out, round(slowdown * WHOLE)
+        return ports.node[0], round(slowdown * WHOLE)
 
     def flow(self, rank: Rank, stream: str, transfer: Transfer) -> int:
         """Add a rank's part in a collective that others run beside."""
@@ -103,31 +107,23 @@ class Ranks:
         self, rank: Rank, stream: str, transfer: Transfer, *, beside: bool = False
     ) -> int:
         """A rank's connection for collectives. ``beside``: whether kernels run beside it."""
+        stream = f"{stream} {rank.number}"
         route = rank.ports.both(transfer)
-        key = (stream, *route)
         if not beside:
-            return self._connection(key, route)
+            return self._connection(stream, route)
         slowdown = self._gpu.collective_slowdown
-        return self._connection(key, route, self._overlap(rank.ports, slowdown))
+        return self._connection(stream, route, self._overlap(rank.ports, slowdown))
 
     def message(self, source: Rank, target: Rank, size: float, stream: str) -> tuple[int, Transfer]:
         """A transfer between two pipeline ranks, and its connection."""
-        per_stage = self._mesh.ranks // self._mesh.pp
-        nodes = {
-            (rank.pp_rank * per_stage + rank.member) // self._gpus_per_node
-            for rank in (source, target)
-        }
-        transfer = self._costs.send(size, between_nodes=len(nodes) > 1)
-        out, _ = source.ports.both(transfer)
-        _, into = target.ports.both(transfer)
-        return self._connection((stream, out, into), (out, into)), transfer
+        transfer = self._costs.send(size, source.number, target.number)
+        route = source.ports.route(transfer, 0) + target.ports.route(transfer, 1)
+        return self._connection(f"{stream} {source.number} {target.number}", route), transfer
 
-    def _connection(
-        self, key: tuple[object, ...], route: tuple[int, ...], overlap: tuple[int, int] = (NONE, 0)
-    ) -> int:
+    def _connection(self, name: str, route: Route, overlap: tuple[int, int] = (NONE, 0)) -> int:
+        key = name, route
         if key not in self._connections:
-            name = " ".join(map(str, key))
             self._connections[key] = self.operations.builder.connection(
-                name, route, overlap=overlap
+                name, route.links, weights=route.weights, overlap=overlap
             )
         return self._connections[key]

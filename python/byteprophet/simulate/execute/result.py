@@ -13,6 +13,7 @@ from byteprophet.replay import Replayed
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.costs.blocks import BlockCosts, Spent
 from byteprophet.simulate.execute.ranks import RankRecord
+from byteprophet.simulate.execute.sharding import unsharded_bytes
 from byteprophet.simulate.execute.tables import Tables
 
 
@@ -180,9 +181,9 @@ def memory_of(
         transient = max(
             block.compiled.transient_bytes for stage in stages for block in stage.blocks
         )
-        if strategy.zero == 3:  # two units' parameters, and one unit's gradients
-            per_element = 2 * precision.sent_parameter_bytes + precision.sent_gradient_bytes
-            transient += tables.largest_bucket(pp_rank) * per_element
+        if strategy.zero == 3:
+            held, largest = tables.held(pp_rank).total, tables.largest_bucket(pp_rank)
+            transient += unsharded_bytes(held, largest, strategy)
         found.append(
             RankMemory(
                 parameters=round(elements[0] * precision.parameter_bytes),

@@ -28,19 +28,15 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
     Raises:
         UserError: the strategy fits neither the model nor the cluster, or is too large.
     """
-    mesh = strategy.mesh
     if model.samples != strategy.samples:
         raise UserError(
             f"model {model.name} was made for {model.samples} samples per micro-batch, but the "
             f"strategy has {strategy.samples}"
         )
-    gpus = cluster.node.gpus
-    if mesh.ranks > gpus and mesh.ranks % gpus:
-        raise UserError(
-            f"cluster {cluster.name}: {mesh.ranks} GPUs: must be a multiple of the {gpus} per node"
-        )
-    if mesh.ranks > gpus:
-        _check_nodes(strategy, cluster)
+    _check_places(strategy, cluster, "node", cluster.node.gpus)
+    if cluster.network.nodes_per_leaf:
+        per_leaf = cluster.network.nodes_per_leaf * cluster.node.gpus
+        _check_places(strategy, cluster, "leaf switch", per_leaf)
     if 2 * strategy.micro_batches * strategy.stages > LARGEST_GRAPH:
         raise UserError(
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
@@ -49,15 +45,24 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
     return simulate_program(compile_program(model, strategy), cluster)
 
 
-def _check_nodes(strategy: Strategy, cluster: Cluster) -> None:
-    """Refuse groups that lie across nodes unevenly: their ranks would not be alike."""
-    together, gpus = 1, cluster.node.gpus
+def _check_places(strategy: Strategy, cluster: Cluster, place: str, gpus: int) -> None:
+    """Refuse groups that lie across nodes or leaves unevenly: their ranks would not be alike."""
+    mesh = strategy.mesh
+    if mesh.ranks <= gpus:
+        return
+    if mesh.ranks % gpus:
+        raise UserError(
+            f"cluster {cluster.name}: {mesh.ranks} GPUs: must be a multiple of the {gpus} per "
+            f"{place}"
+        )
+    together = 1
     for axis in AXES:
-        together *= strategy.mesh.sizes[axis]
+        together *= mesh.sizes[axis]
         if gpus % together and together % gpus:
             raise UserError(
                 f"cluster {cluster.name}: groups of {together} neighbouring ranks (up to {axis}) "
-                f"lie across nodes of {gpus} GPUs unevenly: must divide {gpus}, or be a multiple"
+                f"lie across {'nodes' if place == 'node' else 'leaf switches'} of {gpus} GPUs "
+                f"unevenly: must divide {gpus}, or be a multiple"
             )
 
 

@@ -10,6 +10,8 @@ from byteprophet.simulate.operation.mesh import AXES, Mesh
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb1p")
 """``interleaved``: 1F1B with several chunks per rank. ``zb1p``: zero bubble, which delays the
 gradients of parameters."""
+RESHARD = ("default", "always", "never")
+"""torchtitan's choices for ``fsdp_reshard_after_forward``."""
 LARGEST = 1 << 20
 """Of degrees and numbers of micro-batches."""
 
@@ -81,6 +83,10 @@ class Strategy:
         scatter_gather: whether tensor-parallel ranks that hold the same activations each send a
             part of them to the next stage, where they are gathered. Megatron-LM did so before it
             had sequence parallelism.
+        reshard: with ``zero`` 3, whether parameters are sharded again after the forward pass:
+            ``always``, ``never``, or by ``default`` only without pipeline ranks, as in torchtitan.
+        ring: whether context-parallel ranks pass keys and values around while they compute
+            attention, instead of gathering all of them before.
     """
 
     mesh: Mesh
@@ -93,6 +99,13 @@ class Strategy:
     overlap: bool = True
     precision: str = "bf16"
     scatter_gather: bool = False
+    reshard: str = "default"
+    ring: bool = False
+
+    @property
+    def reshards(self) -> bool:
+        """Whether parameters that were gathered are sharded again after the forward pass."""
+        return self.reshard == "always" or (self.reshard == "default" and self.mesh.pp == 1)
 
     @property
     def stages(self) -> int:
@@ -138,8 +151,10 @@ class Strategy:
                     f"strategy: schedule interleaved with {self.micro_batches} micro-batches: use "
                     f"a multiple of the {self.mesh.pp} pipeline ranks"
                 )
-        if self.zero == 3 and self.mesh.pp > 1:
-            raise UserError("strategy: zero=3 with pipeline ranks is not simulated: use zero=1")
+        if self.reshard not in RESHARD:
+            raise UserError(
+                f"strategy: reshard is {self.reshard!r}: use one of {', '.join(RESHARD)}"
+            )
         for rule in self.rules:
             for axis, _ in rule.splits:
                 if axis not in AXES[:-1]:
