@@ -33,6 +33,7 @@ class Gpu:
         memory_efficiency: of memory bandwidth.
         launch_ns: what the host needs per operator; the GPU waits for it if its work is shorter.
         reserved_bytes: memory for the CUDA context, NCCL and fragments.
+        fp8_flops_per_s: peak of the matrix units for 8-bit inputs, without sparsity; 0: none.
         overlap_slowdown: how much longer kernels take beside a collective, as a part of their time.
         collective_slowdown: how much longer the bytes of collectives take beside kernels.
     """
@@ -47,6 +48,7 @@ class Gpu:
     memory_efficiency: float
     launch_ns: int
     reserved_bytes: int
+    fp8_flops_per_s: int = 0
     overlap_slowdown: float = 0.0
     collective_slowdown: float = 0.0
 

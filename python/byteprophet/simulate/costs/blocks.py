@@ -84,11 +84,12 @@ class BlockTime:
 class BlockCosts:
     """The times of compiled blocks on a cluster. Equal blocks are worked out once."""
 
-    def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
+    def __init__(self, cluster: Cluster, mesh: Mesh, *, fp8: bool = False) -> None:
+        """``fp8``: matrix products have 8-bit inputs."""
         self.cluster = cluster
         self._mesh = mesh
         self._launch_ns = cluster.gpu.launch_ns
-        self.roofline = Roofline(cluster.gpu, mesh)
+        self.roofline = Roofline(cluster.gpu, mesh, fp8=fp8)
         self.collectives = CollectiveCosts(cluster, mesh)
         self._done: dict[tuple[int, Shared], tuple[Compiled, BlockTime]] = {}
 
@@ -168,6 +169,20 @@ def total(times: Iterable[PassTime]) -> PassTime:
     for time in times:
         for use, time_ns in time.by_use.items():
             by_use[use] = by_use.get(use, 0) + time_ns
+    return PassTime(sum(by_use.values()), by_use)
+
+
+KERNELS = (Spent.FORWARD, Spent.BACKWARD, Spent.RECOMPUTE, Spent.OPTIMIZER)
+
+
+def slower(time: PassTime, factor: float) -> PassTime:
+    """``time`` on a GPU whose kernels take ``factor`` times as long."""
+    if factor == 1:
+        return time
+    by_use = {
+        use: round(time_ns * factor) if use in KERNELS else time_ns
+        for use, time_ns in time.by_use.items()
+    }
     return PassTime(sum(by_use.values()), by_use)
 
 

@@ -7,7 +7,8 @@ collectives that operators wait for are a part of their action's time, unless ot
 the same links meanwhile: then they are transfers, too, and share these links with the others.
 
 Folding: the ranks of one pipeline rank are alike. They do the same at the same time, and have links
-of their own. So one of them stands for all, and the result is the same to the nanosecond. Unfolded
+of their own. So one of them stands for all, and the result is the same to the nanosecond. If some
+replicas are slower, there is one rank for each kind of replica, which meet for gradients. Unfolded
 graphs have all ranks, which meet for each collective, and one operation per block. They are for
 tests.
 """
@@ -23,12 +24,13 @@ from byteprophet.graph import Graph
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.schedules import Act, Action
 from byteprophet.simulate.compile.steps import CollectiveKind
-from byteprophet.simulate.costs.blocks import BlockCosts, Spent
+from byteprophet.simulate.costs.blocks import BlockCosts, Spent, slower
 from byteprophet.simulate.execute.bucket_collectives import (
     BucketCollective,
     BucketCollectives,
     Part,
 )
+from byteprophet.simulate.execute.conditions import ONE_REPLICA, Replicas
 from byteprophet.simulate.execute.meetings import Meetings
 from byteprophet.simulate.execute.passes import Passes
 from byteprophet.simulate.execute.ranks import Rank, RankRecord, Ranks
@@ -44,23 +46,41 @@ class JobGraph:
     ranks: tuple[RankRecord, ...]
 
 
-def build(program: Program, costs: BlockCosts, *, folded: bool = True) -> JobGraph:
-    """The graph of a program's iteration."""
-    return _Build(program, Tables(program, costs, folded=folded), folded).run()
+def build(
+    program: Program,
+    costs: BlockCosts,
+    *,
+    folded: bool = True,
+    replicas: Replicas = ONE_REPLICA,
+) -> JobGraph:
+    """The graph of a program's iteration.
+
+    Args:
+        program: what is done.
+        costs: how long it takes.
+        folded: whether one rank stands for all that are like it.
+        replicas: those that differ; unfolded, all ranks are alike.
+    """
+    members = replicas.members if folded else range(program.strategy.mesh.ranks_per_stage)
+    # An operation that is slowed ends at a whole nanosecond, so several would be longer than one.
+    tables = Tables(program, costs, folded=folded or costs.cluster.gpu.overlap_slowdown > 0)
+    return _Build(program, tables, list(members), replicas).run()
 
 
 class _Build:
-    def __init__(self, program: Program, tables: Tables, folded: bool) -> None:
+    def __init__(
+        self, program: Program, tables: Tables, members: list[int], replicas: Replicas
+    ) -> None:
         self._program = program
         self._tables = tables
         self._strategy = program.strategy
         self._mesh = mesh = program.strategy.mesh
-        self._folded = folded
-        members = [0] if folded else list(range(mesh.ranks // mesh.pp))
         self._ranks = Ranks(mesh, tables.costs.collectives, members)
         self._operations = self._ranks.operations
         self._meetings = Meetings(self._operations, mesh)
-        self._passes = Passes(self._ranks, None if folded else self._meetings)
+        self._passes = Passes(self._ranks, self._meetings if len(members) > 1 else None)
+        for rank in (rank for ranks in self._ranks.of for rank in ranks):
+            rank.factor = replicas.factor(rank.member, rank.pp_rank)
         self._collectives = BucketCollectives(self._ranks, tables, mesh)
         counts = len(program.stages), len(Act), self._strategy.micro_batches
         self._first = np.full((len(members), *counts), -1)
@@ -222,10 +242,11 @@ class _Build:
             spent = self._tables.optimizer_time(pp_rank)
             wanted = self._tables.gathered_late(pp_rank) if late else []
             for rank in ranks:
-                update = operations.add(spent.time_ns, rank.gpu)
+                own = slower(spent, rank.factor)
+                update = operations.add(own.time_ns, rank.gpu)
                 operations.depend(norm, update)
                 rank.record.computed.append(update)
-                rank.record.spent.append(spent)
+                rank.record.spent.append(own)
                 for _, transfer in wanted:
                     flow = self._ranks.flow(rank, "gather", transfer)
                     operations.depend(update, flow)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from byteprophet.simulate.costs.blocks import Pass, PassTime, Waited
+from byteprophet.simulate.costs.blocks import Pass, PassTime, Waited, slower
 from byteprophet.simulate.execute.meetings import Meetings
 from byteprophet.simulate.execute.ranks import Rank, Ranks
 from byteprophet.simulate.execute.wiring import UNIT_BYTES
@@ -69,6 +69,7 @@ class Passes:
         found = _Columns([], [], [], [], [])
         for part in passed:
             if isinstance(part, PassTime):
+                part = slower(part, rank.factor)
                 found.duration_ns.append(part.time_ns)
                 found.device.append(rank.gpu)
                 found.units.append(0)

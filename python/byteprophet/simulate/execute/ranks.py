@@ -55,6 +55,7 @@ class Rank:
         last: its latest operation.
         ends: where each piece of its work ends.
         met: the collectives so far for which it met others.
+        factor: how many times as long its kernels take.
     """
 
     pp_rank: int
@@ -66,6 +67,7 @@ class Rank:
     last: int = -1
     ends: list[int] = field(default_factory=list)
     met: int = 0
+    factor: float = 1.0
 
 
 class Ranks:

@@ -7,23 +7,27 @@ from byteprophet.replay import replay
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.costs.blocks import BlockCosts
+from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.job_graph import build
 from byteprophet.simulate.execute.result import Simulated, by_use, memory_of
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.operation.mesh import AXES
-from byteprophet.simulate.tree.strategy import Strategy
+from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
 
 LARGEST_GRAPH = 3_000_000
 """Actions of all pipeline ranks."""
 
 
-def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
+def simulate(
+    model: Model, strategy: Strategy, cluster: Cluster, conditions: Conditions = ALIKE
+) -> Simulated:
     """Predict the time and memory of an iteration.
 
     Args:
         model: the model, with as many samples as ``strategy`` has in a micro-batch.
         strategy: how it is trained.
         cluster: on what.
+        conditions: how its ranks differ.
 
     Raises:
         UserError: the strategy fits neither the model nor the cluster, or is too large.
@@ -42,7 +46,7 @@ def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
             f"than {LARGEST_GRAPH:,} actions"
         )
-    return simulate_program(compile_program(model, strategy), cluster)
+    return simulate_program(compile_program(model, strategy), cluster, conditions)
 
 
 def _check_places(strategy: Strategy, cluster: Cluster, place: str, gpus: int) -> None:
@@ -66,11 +70,19 @@ def _check_places(strategy: Strategy, cluster: Cluster, place: str, gpus: int) -
             )
 
 
-def simulate_program(program: Program, cluster: Cluster) -> Simulated:
+def simulate_program(
+    program: Program, cluster: Cluster, conditions: Conditions = ALIKE
+) -> Simulated:
     """Predict the time and memory of an iteration of a compiled program."""
     mesh = program.strategy.mesh
-    costs = BlockCosts(cluster, mesh)
-    job = build(program, costs)
+    fp8 = PRECISIONS[program.strategy.precision].product_bytes == 1
+    if fp8 and not cluster.gpu.fp8_flops_per_s:
+        raise UserError(
+            f"cluster {cluster.name}: precision {program.strategy.precision} needs "
+            "gpu.fp8_flops_per_s, which it does not have"
+        )
+    costs = BlockCosts(cluster, mesh, fp8=fp8)
+    job = build(program, costs, replicas=conditions.replicas(mesh))
     replayed = replay(job.graph)
     pools = [int(replayed.peak_bytes[record.pool]) for record in job.ranks]
     return Simulated(

@@ -26,6 +26,7 @@ class Precision:
         state_bytes: the optimizer's state, with its own copy of the parameters if it has one.
         sent_gradient_bytes: gradients that are sent.
         sent_parameter_bytes: parameters that are sent.
+        product_bytes: the inputs of matrix products with parameters, the vocabulary's excepted.
     """
 
     parameter_bytes: int
@@ -33,6 +34,7 @@ class Precision:
     state_bytes: int
     sent_gradient_bytes: int
     sent_parameter_bytes: int
+    product_bytes: int = 2
 
 
 PRECISIONS = {
@@ -42,6 +44,8 @@ PRECISIONS = {
     "fp16": Precision(2, 2, 16, 2, 2),
     # FSDP2 with mixed precision: fp32 shards, gathered as bf16; gradients reduced as fp32.
     "fsdp2": Precision(4, 4, 8, 4, 2),
+    # Megatron-LM with Transformer Engine: as bf16, but matrix products of layers have 8-bit inputs.
+    "fp8": Precision(2, 4, 12, 4, 2, product_bytes=1),
 }
 
 
