@@ -13,15 +13,18 @@ from dataclasses import replace
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.simulate.clusters.description import Cluster, cluster_names, find_cluster
+from byteprophet.simulate.execute.conditions import Conditions
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.simulate import simulate
+from byteprophet.simulate.models.dlrm import dlrm
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.models.transformer_config import TransformerConfig
 from byteprophet.simulate.operation.mesh import AXES, Mesh
 from byteprophet.simulate.tree.node import Tree
-from byteprophet.simulate.tree.strategy import PRECISIONS, SCHEDULES, Strategy
+from byteprophet.simulate.tree.strategy import PRECISIONS, RESHARD, SCHEDULES, Strategy
+
+from ..jobs import random_cluster
 
 _TOGETHER = 50
 _NODES = (
@@ -41,14 +44,15 @@ _DIMS = ("batch", "sequence", "hidden", "heads", "inner", "vocabulary", "experts
 _PLAIN = [schedule for schedule in SCHEDULES if schedule != "interleaved"]
 _NAMED = re.compile(
     r"strategy: [a-z0-9_.*]+: "
-    r"|strategy: (zero|schedule|chunks|\d+ pipeline stages)\b"
-    r"|cluster \S+: "
-    r"|model: "
+    r"|strategy: (schedule|chunks|\d+ pipeline stages)\b"
+    r"|(cluster \S+|model|straggler \d+): "
 )
 
 
 def random_model(pick: random.Random, samples: int) -> Model:
-    """A small transformer."""
+    """A small transformer, or now and then a DLRM."""
+    if pick.random() < 0.1:
+        return dlrm(samples)
     experts = pick.choice((0, 0, 0, 0, 4, 8, 3))
     config = TransformerConfig(
         layers=pick.choice((1, 2, 4, 5, 8)),
@@ -99,22 +103,23 @@ def random_strategy(pick: random.Random) -> Strategy:
         overlap=pick.random() < 0.5,
         precision=pick.choice(tuple(PRECISIONS)),
     )
-    return tree.strategy()
+    return replace(tree.strategy(), reshard=pick.choice(RESHARD), ring=pick.random() < 0.2)
 
 
-def random_cluster(pick: random.Random) -> Cluster:
-    """A cluster that is built in, or one like it with other nodes."""
-    cluster = find_cluster(pick.choice(cluster_names()))
-    if not cluster.node.links and pick.random() < 0.5:
-        cluster = replace(cluster, node=replace(cluster.node, gpus=pick.choice((1, 2, 4, 8, 16))))
-    adapters = pick.choice((1, 2, cluster.network.adapters))
-    return replace(cluster, network=replace(cluster.network, adapters=adapters))
+def random_conditions(pick: random.Random) -> Conditions:
+    """Ranks that are alike, or not; a straggler may be one that the job does not have."""
+    return Conditions(
+        stragglers={pick.randrange(40): 1.5} if pick.random() < 0.2 else {},
+        jitter=pick.choice((0.0, 0.0, 0.0, 0.05)),
+        seed=pick.randrange(100),
+    )
 
 
 def _simulated(seed: int) -> Simulated:
     pick = random.Random(seed)
     strategy = random_strategy(pick)
-    return simulate(random_model(pick, strategy.samples), strategy, random_cluster(pick))
+    model = random_model(pick, strategy.samples)
+    return simulate(model, strategy, random_cluster(seed), random_conditions(pick))
 
 
 @pytest.mark.parametrize("first", range(0, 1000, _TOGETHER))

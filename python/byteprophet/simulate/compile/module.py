@@ -272,8 +272,8 @@ class _Module:
                 return []
             gradient = Layout(entry.layout.split, tuple(sorted(entry.summed)))
             target = entry.stored.gradient
-            steps = transform(gradient, target, entry.whole_bytes, self._mesh, Phase.BACKWARD)
-            return list(in_ring(steps)[0] if entry.ring else steps)
+            moves = transform(gradient, target, entry.whole_bytes, self._mesh, Phase.BACKWARD)
+            return list(in_ring(moves)[0] if entry.ring else moves)
         operator, splits, learns = entry
         items = tuple(splits.items())
         steps: list[Step] = []

@@ -119,7 +119,7 @@ class BlockCosts:
                 if step.kind is CollectiveKind.SEND:
                     ring_ns += self.collectives.alone_ns(transfer)
                     continue
-                if transfer.size_bytes and transfer.between_nodes in shared:
+                if transfer.size_bytes and transfer.links & shared:
                     parts.append(Waited(step.axes, use, transfer))
                     continue
                 time_ns = self.collectives.alone_ns(transfer)

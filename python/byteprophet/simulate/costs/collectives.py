@@ -55,13 +55,21 @@ class Transfer:
         between_nodes: whether the network limits it, or else the links in the node.
         size_bytes: the bytes that cross that link, one direction.
         latency_ns: the time besides.
-        uplink: the part of the bytes that also crosses the rank's share of its leaf's uplinks.
+        uplink: the bytes that also cross the rank's share of its leaf's uplinks, over those.
+        other: the bytes that also cross the network, or the links in the node, if it is the other
+            that limits; over those.
     """
 
     between_nodes: bool
     size_bytes: float
     latency_ns: float
     uplink: float = 0.0
+    other: float = 0.0
+
+    @property
+    def links(self) -> frozenset[bool]:
+        """The links that it needs most of: those in the node (False), and the network (True)."""
+        return frozenset((self.between_nodes, self.between_nodes or self.other > 0))
 
 
 class CollectiveCosts:
@@ -146,8 +154,10 @@ class CollectiveCosts:
             )
             latency_ns = min(ring_ns, tree_ns)
         if crosses:
-            return Transfer(True, outside, latency_ns, uplink)
-        return Transfer(False, inside, latency_ns)
+            other = inside / outside if group.local > 1 else 0.0
+            return Transfer(True, outside, latency_ns, uplink, other)
+        other = outside / inside if inside else 0.0
+        return Transfer(False, inside, latency_ns, uplink * other, other)
 
     def send(self, size_bytes: float, source: int, target: int) -> Transfer:
         """A message from one rank to another."""

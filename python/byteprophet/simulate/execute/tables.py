@@ -49,7 +49,7 @@ class Tables:
                 for bucket in range(len(groups)):
                     for kind in kinds:
                         for _, transfer in self.wanted(stage, bucket, kind):
-                            yield transfer.between_nodes
+                            yield from transfer.links
         mesh, per_node = strategy.mesh, self.costs.cluster.node.gpus
         for later in range(1, len(self._stages)):
             first = [at % mesh.pp * (mesh.ranks // mesh.pp) for at in (later - 1, later)]

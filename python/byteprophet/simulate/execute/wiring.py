@@ -50,13 +50,14 @@ class Ports:
 
     def route(self, transfer: Transfer, direction: int) -> Route:
         """The links that a transfer uses: away from the rank (0), or to it (1)."""
+        parts = [(self.node, transfer.other), (self.adapter, 1.0)]
         if not transfer.between_nodes:
-            return Route((self.node[direction],), (WHOLE,))
-        route = Route((self.adapter[direction],), (WHOLE,))
-        if transfer.uplink:
-            weight = max(1, round(transfer.uplink * self.leaf_weight))
-            route += Route((self.leaf[direction],), (weight,))
-        return route
+            parts = [(self.node, 1.0), (self.adapter, transfer.other)]
+        parts.append((self.leaf, transfer.uplink * self.leaf_weight / WHOLE))
+        used = [(links[direction], part) for links, part in parts if part > 0]
+        return Route(
+            tuple(link for link, _ in used), tuple(max(1, round(part * WHOLE)) for _, part in used)
+        )
 
     def both(self, transfer: Transfer) -> Route:
         """The links that a collective uses."""
