@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from byteprophet.graph import Connection
+from byteprophet.graph.model import WHOLE
 from byteprophet.replay import Replayed, replay
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.program import Program
@@ -25,9 +27,18 @@ def _run(compiled: Program, cluster: Cluster) -> tuple[JobGraph, Replayed]:
     return job, replay(job.graph)
 
 
-def _waited_ns(replayed: Replayed, record: RankRecord) -> np.ndarray:
-    flows = [flow for flow, _, _ in record.waited]
-    return replayed.end_ns[flows] - replayed.start_ns[flows]
+def _slowdowns(replayed: Replayed, record: RankRecord) -> np.ndarray:
+    """How many times as long each collective took as it does with all links to itself."""
+    graph = replayed.graph
+    found = []
+    for flow, _, _ in record.waited:
+        device = graph.devices[graph.device[flow]]
+        assert isinstance(device, Connection)
+        uses = zip(device.route, device.weights, strict=True)
+        rate = min((graph.links[link].capacity_bps or 0) * WHOLE / weight for link, weight in uses)
+        alone_ns = graph.duration_ns[flow] + graph.size_bytes[flow] * 8e9 / rate
+        found.append((replayed.end_ns[flow] - replayed.start_ns[flow]) / alone_ns)
+    return np.array(found)
 
 
 def test_what_shares_no_link_is_a_part_of_its_operators_time() -> None:
@@ -39,11 +50,11 @@ def test_collectives_across_nodes_are_slower_beside_gradients() -> None:
     """Gradients travel during the last backward pass only: what comes before is as if alone."""
     compiled = program(_MODEL, "tp=16 dp=4 micro_batches=2", 64)
     job, replayed = _run(compiled, find_cluster("dgx-h100"))
-    took_ns = _waited_ns(replayed, job.ranks[0])
-    alone = took_ns[: len(took_ns) // 2]  # of the first micro-batch
-    beside = took_ns[len(took_ns) // 2 :]
-    assert alone.max() - alone.min() <= 1
-    assert beside.max() > 1.3 * alone.max()
+    slowdowns = _slowdowns(replayed, job.ranks[0])
+    first, last = np.split(slowdowns, 2)  # by micro-batch
+    assert first == pytest.approx(1, abs=1e-4)
+    assert last.min() == pytest.approx(1, abs=1e-4)
+    assert 1.3 < last.max() <= 2.0001
     late, _ = _run(
         program(_MODEL, "tp=16 dp=4 micro_batches=2 overlap=0", 64), find_cluster("dgx-h100")
     )

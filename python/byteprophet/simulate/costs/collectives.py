@@ -27,6 +27,9 @@ _PASSES = {
     CollectiveKind.SEND: 1,
 }
 
+_ALONE = 16.0
+"""Bytes per nanosecond as which each transfer counts that has its links for itself."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -115,6 +118,14 @@ class CollectiveCosts:
         if not transfer.between_nodes:
             return self.node_bytes_per_ns
         return self._network_rate(transfer.uplink)
+
+    def scale(self, transfer: Transfer) -> float:
+        """The bytes of a transfer that count as one.
+
+        All transfers have the same rate if they are alone. So those that share a link are slowed by
+        the same factor, whatever part of it they need.
+        """
+        return self.rate(transfer) / _ALONE
 
     def _network_rate(self, uplink: float) -> float:
         """What a rank sends between nodes, if this part of it crosses its leaf's uplinks."""

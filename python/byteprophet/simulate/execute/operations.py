@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
 
 import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph import Graph, GraphBuilder
 from byteprophet.graph.model import NONE
-from byteprophet.simulate.costs.collectives import Transfer
-from byteprophet.simulate.execute.wiring import UNIT_BYTES
+from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
+from byteprophet.simulate.execute.wiring import units
 
 _LARGEST = 1 << 62
 """Of the sum of all nanoseconds, and of all bytes."""
@@ -22,6 +21,7 @@ _LARGEST = 1 << 62
 class Operations:
     """A graph as it is built: one entry per operation in each list."""
 
+    costs: CollectiveCosts
     builder: GraphBuilder = field(default_factory=GraphBuilder)
     duration_ns: list[int] = field(default_factory=list)
     units: list[int] = field(default_factory=list)
@@ -48,8 +48,8 @@ class Operations:
 
     def flows(self, device: int, transfer: Transfer, count: int) -> int:
         """Add equal transfers on a connection, and return the first one's number."""
-        units = ceil(transfer.size_bytes / UNIT_BYTES)
-        return self.add_many([round(transfer.latency_ns)] * count, device, units)
+        size = units(transfer, self.costs)
+        return self.add_many([round(transfer.latency_ns)] * count, device, size)
 
     def add_rows(self, durations_ns: list[int], devices: list[int], units: list[int]) -> int:
         """Add operations, each on a device of its own, and return the first one's number."""

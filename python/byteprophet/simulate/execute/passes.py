@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil
 
 from byteprophet.simulate.costs.blocks import Pass, PassTime, Waited, slower
 from byteprophet.simulate.execute.meetings import Meetings
 from byteprophet.simulate.execute.ranks import Rank, Ranks
-from byteprophet.simulate.execute.wiring import UNIT_BYTES
+from byteprophet.simulate.execute.wiring import units
 
 STREAM = "operators"
 """The connections of collectives that operators wait for."""
@@ -78,7 +77,7 @@ class Passes:
                 continue
             found.duration_ns.append(round(part.transfer.latency_ns))
             found.device.append(self._ranks.connection(rank, STREAM, part.transfer))
-            found.units.append(ceil(part.transfer.size_bytes / UNIT_BYTES))
+            found.units.append(units(part.transfer, self._ranks.operations.costs))
             found.waited.append(part)
         return found
 

@@ -83,7 +83,7 @@ class Ranks:
         self._gpu = costs.cluster.gpu
         self._per_stage = mesh.ranks // mesh.pp
         self._connections: dict[tuple[str, Route], int] = {}
-        self.operations = Operations()
+        self.operations = Operations(costs)
         self._wiring = Wiring(self.operations.builder, mesh, costs, members)
         self.of = [[self._rank(at, member) for member in members] for at in range(mesh.pp)]
 

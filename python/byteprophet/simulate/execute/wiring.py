@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from byteprophet.graph import GraphBuilder
 from byteprophet.graph.model import WHOLE
@@ -41,12 +42,14 @@ class Ports:
         adapter: to the network.
         leaf: from its leaf switch to the spine.
         leaf_weight: the weight of a flow on those that crosses them with all of its bytes.
+        costs: of transfers.
     """
 
     node: tuple[int, int]
     adapter: tuple[int, int]
     leaf: tuple[int, int]
     leaf_weight: int
+    costs: CollectiveCosts
 
     def route(self, transfer: Transfer, direction: int) -> Route:
         """The links that a transfer uses: away from the rank (0), or to it (1)."""
@@ -55,8 +58,9 @@ class Ports:
             parts = [(self.node, 1.0), (self.adapter, transfer.other)]
         parts.append((self.leaf, transfer.uplink * self.leaf_weight / WHOLE))
         used = [(links[direction], part) for links, part in parts if part > 0]
+        scale = self.costs.scale(transfer) * WHOLE
         return Route(
-            tuple(link for link, _ in used), tuple(max(1, round(part * WHOLE)) for _, part in used)
+            tuple(link for link, _ in used), tuple(max(1, round(part * scale)) for _, part in used)
         )
 
     def both(self, transfer: Transfer) -> Route:
@@ -93,6 +97,7 @@ class Wiring:
             ),
             leaf=self._pair(leaf, name, "spine", uplink_bps * self._users[leaf] // scale),
             leaf_weight=WHOLE // scale,
+            costs=costs,
         )
 
     def _pair(self, key: Hashable, name: str, end: str, rate_bps: int) -> tuple[int, int]:
@@ -122,6 +127,11 @@ class Wiring:
             return "leaf of", rank
         nodes = rank // gpus // cluster.network.nodes_per_leaf
         return ("leaf", nodes, rank % gpus if cluster.network.rails else 0)
+
+
+def units(transfer: Transfer, costs: CollectiveCosts) -> int:
+    """The size of a transfer for the engine."""
+    return ceil(transfer.size_bytes / costs.scale(transfer) / UNIT_BYTES)
 
 
 def _bps(bytes_per_ns: float) -> int:
