@@ -10,13 +10,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from byteprophet.cli.simulate_conditions import conditions_of, failures_line
 from byteprophet.errors import UserError
 from byteprophet.report.console import facts_table, progress_of, table_console
 from byteprophet.simulate.clusters.description import cluster_names, find_cluster
+from byteprophet.simulate.execute.failures import Failures
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.search import Job, pareto, search
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
+from byteprophet.simulate.models.dlrm import NAME as DLRM
 from byteprophet.simulate.models.load import VISION, load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
@@ -24,7 +27,7 @@ from byteprophet.whole_files import write_whole
 
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
-MODEL is one of {", ".join((*MODELS, *VISION))};
+MODEL is one of {", ".join((*MODELS, *VISION, DLRM))};
 or a description like {DESCRIPTION}; or the path of a Hugging Face config.json; or module:function,
 where the function takes a batch size and returns a torch.nn.Module and its inputs.
 
@@ -65,6 +68,19 @@ def simulate(
         int | None,
         typer.Option(help="Search for strategies with so many samples per iteration."),
     ] = None,
+    straggler: Annotated[
+        list[str] | None,
+        typer.Option(help="RANK=FACTOR: its kernels take so many times as long."),
+    ] = None,
+    jitter: Annotated[
+        float, typer.Option(help="Spread of such a factor over all ranks, e.g. 0.02.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of --jitter.")] = 0,
+    gpu_mtbf: Annotated[
+        float | None, typer.Option(help="Hours after which a GPU ends the job by a failure.")
+    ] = None,
+    checkpoint: Annotated[float, typer.Option(help="Seconds of a checkpoint.")] = 60.0,
+    restart: Annotated[float, typer.Option(help="Seconds from a failure to a restart.")] = 600.0,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
@@ -74,16 +90,25 @@ def simulate(
         raise UserError(f"--gpus {gpus}: must be from 1 to {1 << 20}")
     if sequence is not None and not 1 <= sequence <= 1 << 24:
         raise UserError(f"--sequence {sequence}: must be from 1 to {1 << 24}")
+    conditions = conditions_of(straggler or [], jitter, seed)
+    failures = None
+    if gpu_mtbf is not None:
+        failures = Failures.of_gpus(
+            gpus, gpu_mtbf_hours=gpu_mtbf, checkpoint_s=checkpoint, restart_s=restart
+        )
     if batch is not None:
         if strategy:
             raise UserError("--strategy cannot be combined with --batch, which searches for one")
+        if straggler or jitter or failures:
+            raise UserError("--straggler, --jitter and --gpu-mtbf need --strategy, not --batch")
         return _search(Job(model, cluster, gpus, batch, sequence), json_file)
     if strategy.endswith(".toml"):
         chosen = read_strategy(Path(strategy), gpus)
     else:
         chosen = parse_strategy(strategy, gpus)
     machines = find_cluster(cluster)
-    result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
+    loaded = load_model(model, chosen.samples, sequence)
+    result = simulate_job(loaded, chosen, machines, conditions)
     if json_file is not None:
         write_whole(json_file, json.dumps(result.as_json(), indent=1) + "\n")
     console = table_console()
@@ -94,6 +119,9 @@ def simulate(
     console.print(_times(result))
     console.print()
     console.print(_memory(result))
+    if failures:
+        console.print()
+        console.print(failures_line(result, failures), soft_wrap=True)
     if not result.fits:
         console.print(
             f"Out of memory: a GPU has {result.memory_limit_bytes / _GIB:.1f} GiB. Use more tp, pp "
