@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from byteprophet.errors import UserError
 from byteprophet.graph import Connection
 from byteprophet.graph.model import WHOLE
 from byteprophet.replay import Replayed, replay
@@ -107,3 +108,11 @@ def test_collectives_beside_kernels_take_longer() -> None:
         flows = [flow for flow, _ in job.ranks[0].synchronised]
         took_ns.append(int((replayed.end_ns[flows] - replayed.start_ns[flows]).sum()))
     assert 1.2 * took_ns[0] < took_ns[1] < 2 * took_ns[0]
+
+
+def test_too_large_graphs_have_no_collectives_of_their_own() -> None:
+    line = "tp=16 dp=4 micro_batches=100000"
+    job, _ = _run(program(_MODEL, line, 64), find_cluster("dgx-h100"))
+    assert not job.ranks[0].waited
+    with pytest.raises(UserError, match="more than 4,000,000 operations"):
+        _run(program(_MODEL, "dp=64 zero=3 micro_batches=300000", 64), find_cluster("dgx-h100"))

@@ -63,7 +63,8 @@ def build(
     """
     members = replicas.members if folded else range(program.strategy.mesh.ranks_per_stage)
     # An operation that is slowed ends at a whole nanosecond, so several would be longer than one.
-    tables = Tables(program, costs, folded=folded or costs.cluster.gpu.overlap_slowdown > 0)
+    whole = folded or costs.cluster.gpu.overlap_slowdown > 0
+    tables = Tables(program, costs, folded=whole, members=len(members))
     return _Build(program, tables, list(members), replicas).run()
 
 

@@ -10,12 +10,10 @@ from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.job_graph import build
 from byteprophet.simulate.execute.result import Simulated, by_use, memory_of
+from byteprophet.simulate.execute.tables import LARGEST_GRAPH
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.operation.mesh import AXES
 from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
-
-LARGEST_GRAPH = 3_000_000
-"""Actions of all pipeline ranks."""
 
 
 def simulate(
@@ -44,7 +42,7 @@ def simulate(
     if 2 * strategy.micro_batches * strategy.stages > LARGEST_GRAPH:
         raise UserError(
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
-            f"than {LARGEST_GRAPH:,} actions"
+            f"than {LARGEST_GRAPH:,} operations"
         )
     return simulate_program(compile_program(model, strategy), cluster, conditions)
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.schedules import Act
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Phase
-from byteprophet.simulate.costs.blocks import BlockCosts, Pass, PassTime, Spent, joined
+from byteprophet.simulate.costs.blocks import (
+    NOTHING_SHARED,
+    BlockCosts,
+    Pass,
+    PassTime,
+    Spent,
+    joined,
+)
 from byteprophet.simulate.costs.collectives import Transfer
 from byteprophet.simulate.execute.gradients import Held, buckets, held, merged, transfers
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
+LARGEST_GRAPH = 4_000_000
+"""Operations. Before that, collectives that share links become a part of operators' time again."""
 Pieces = list[tuple[int, list[Pass]]]
 """Parts of an action, in order: the bucket, and its passes."""
 Wanted = list[tuple[tuple[str, ...], Transfer]]
@@ -21,8 +31,20 @@ Wanted = list[tuple[tuple[str, ...], Transfer]]
 class Tables:
     """Times and transfers of the stages of a program, each worked out once."""
 
-    def __init__(self, program: Program, costs: BlockCosts, *, folded: bool) -> None:
-        """Prepare the tables. Unfolded, every block is an operation of its own."""
+    def __init__(
+        self, program: Program, costs: BlockCosts, *, folded: bool, members: int = 1
+    ) -> None:
+        """Prepare the tables.
+
+        Args:
+            program: the program.
+            costs: the times of its parts.
+            folded: whether the blocks between two collectives are one operation.
+            members: the ranks of each pipeline rank that are simulated.
+
+        Raises:
+            UserError: the graph would be too large.
+        """
         self.strategy = program.strategy
         self.precision = PRECISIONS[program.strategy.precision]
         self.costs = costs
@@ -37,6 +59,26 @@ class Tables:
         self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
         self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
         self._shared = frozenset(self._used_besides())
+        if self._operations() * members > LARGEST_GRAPH:
+            self._shared = NOTHING_SHARED
+            self._pieces.clear()
+        if self._operations() * members > LARGEST_GRAPH:
+            raise UserError(
+                f"strategy: {self.strategy.micro_batches} micro-batches on {len(self._stages)} "
+                f"stages: more than {LARGEST_GRAPH:,} operations"
+            )
+
+    def _operations(self) -> int:
+        """About the number of operations of one rank per pipeline rank."""
+        strategy = self.strategy
+        acts = list(Act) if strategy.schedule == "zb1p" else [Act.FORWARD, Act.BACKWARD]
+        return strategy.micro_batches * sum(
+            len(passed)
+            for stage in range(len(self._stages))
+            for act in acts
+            for _, passes in self.pieces(stage, act, by_bucket=strategy.zero >= 2)
+            for passed in passes
+        )
 
     def _used_besides(self) -> Iterator[bool]:
         """The links that buckets and activations use while operators wait for collectives."""
