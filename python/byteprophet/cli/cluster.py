@@ -15,7 +15,10 @@ from byteprophet.simulate.clusters.constants import constants
 from byteprophet.simulate.clusters.description import Cluster, cluster_names
 from byteprophet.simulate.costs.sources import cluster_with_costs
 
-_HELP = """Show descriptions of clusters, which byteprophet simulate uses."""
+_HELP = """Show descriptions of clusters, which byteprophet simulate uses.
+
+Example: byteprophet cluster show dgx-a100
+"""
 _SHOW_HELP = f"""Show a cluster: its devices, links and topology, and all constants.
 
 NAME is one of {", ".join(cluster_names())}, or the path of a TOML file. Each constant is printed

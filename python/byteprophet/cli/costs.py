@@ -12,7 +12,10 @@ from byteprophet.report.console import facts_table, progress_of, table_console
 from byteprophet.simulate.costs.collect import DEVICES, collect
 from byteprophet.simulate.costs.table import write_table
 
-_HELP = """Measure what operators cost on a device, for byteprophet simulate."""
+_HELP = """Measure what operators cost on a device, for byteprophet simulate.
+
+Example: byteprophet costs collect --out costs.json
+"""
 _COLLECT_HELP = """Measure matrix products, memory bandwidth and launches on this machine.
 
 It needs PyTorch. The table is used with byteprophet simulate --costs FILE, or named in a cluster's

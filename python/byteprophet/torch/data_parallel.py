@@ -51,17 +51,30 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
         options: further arguments of torch's class.
 
     Raises:
-        ValueError: there is no such ``sync``.
+        ValueError: there is no such ``sync``, or the job was started without the servers that it
+            needs, or with servers that it does not use.
     """
 
     def __init__(
         self, module: nn.Module, *arguments: Any, sync: str = "dear-planned", **options: Any
     ) -> None:
-        if sync not in _SYNCS:
-            raise ValueError(f"sync={sync!r}: must be {', '.join(_SYNCS)}")
+        wrong = _why_not(sync)
+        if wrong:
+            raise ValueError(f"sync={sync!r}: {wrong}")
         with _own_constructor():
             super().__init__(module, *arguments, **options)
         _add(self, sync)
+
+
+def _why_not(sync: str) -> str:
+    """Why ``sync`` cannot exchange gradients in this job; "" if it can."""
+    if sync not in _SYNCS:
+        return f"must be {', '.join(_SYNCS)}"
+    if sync == BYTEPS and not basics.with_servers():
+        return f"this job has no servers; start it with servers, or use {', '.join(OURS)}"
+    if sync != BYTEPS and basics.with_servers():
+        return f"this job has servers; start it without servers, or use {BYTEPS}"
+    return ""
 
 
 _by_hand = 0  # constructors of our class that are running
@@ -87,11 +100,9 @@ def construct(
     """Construct ``model`` by ``plain``, its class' own constructor."""
     with _one_line():
         settings = RuntimeSettings.from_environment()
-        if settings.sync not in ("", *_SYNCS):
-            raise UserError(f"{SYNC}={settings.sync}: must be {', '.join(_SYNCS)}, or unset")
-        if settings.sync and (settings.sync == BYTEPS) != basics.with_servers():
-            needed = "with" if settings.sync == BYTEPS else "without"
-            raise UserError(f"{SYNC}={settings.sync}: start the job {needed} servers")
+        wrong = settings.sync and _why_not(settings.sync)
+        if wrong:
+            raise UserError(f"{SYNC}={settings.sync}: {wrong}")
         if settings.sync == AUTO and settings.strategy:
             raise UserError(f"{SYNC}={AUTO}: {settings.strategy} says what exchanges gradients")
         if settings.sync == AUTO and os.environ.get(recording.VARIABLE):

@@ -30,11 +30,16 @@ def test_our_class_leaves_torchs_alone(tmp_path: Path) -> None:
     assert lines.count("equal") == 2
 
 
-def test_an_unknown_runtime_is_refused_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sync", "says"), [("ring", "must be allreduce, "), ("byteps", "this job has no servers; ")]
+)
+def test_a_runtime_that_cannot_be_is_refused_in_one_line(
+    tmp_path: Path, sync: str, says: str
+) -> None:
     lines: list[str] = []
     files = [str(tmp_path / name) for name in ("saved", "result")]
-    result = run(tmp_path, lines, str(FOLDER / "checkpoint_script.py"), *files, sync="byteps")
+    result = run(tmp_path, lines, str(FOLDER / "checkpoint_script.py"), *files, sync=sync)
     assert result.failed is not None
     assert "ended with status 2" in result.failed
-    assert "byteprophet: error: BYTEPROPHET_SYNC=byteps: must be allreduce, " in "".join(lines)
+    assert f"byteprophet: error: BYTEPROPHET_SYNC={sync}: {says}" in "".join(lines)
     assert "Traceback" not in "".join(lines)
