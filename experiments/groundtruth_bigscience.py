@@ -24,6 +24,7 @@ from math import ceil
 from pathlib import Path
 
 import numpy as np
+from groundtruth_programs import flops_of
 from groundtruth_scores import Score, at_peak, fitted_and_tested, shares
 
 from byteprophet.errors import UserError
@@ -135,11 +136,6 @@ def cluster() -> Cluster:
     return replace(found, network=network)
 
 
-def _work(row: Row) -> float:
-    strategy = row.program.strategy
-    return row.program.model.flops() * strategy.micro_batches / strategy.mesh.ranks
-
-
 def _seconds(row: Row) -> float:
     return row.measured_s or 0.0
 
@@ -148,7 +144,9 @@ def score_bigscience(folder: Path, fit_folder: Path | None) -> list[Score]:
     """Errors of times without a fit and with one scale, and of memory."""
     tested = rows(folder)
     others = tested if fit_folder is None else rows(fit_folder)
-    every = {id(row): simulate_program(row.program, cluster()) for row in (*tested, *others)}
+    machines = cluster()
+    peak = at_peak(machines)
+    every = {id(row): simulate_program(row.program, machines) for row in (*tested, *others)}
     seconds = {key: one.iteration_ns / 1e9 for key, one in every.items()}
     timed = [row for row in tested if row.measured_s is not None]
     fitted = [row for row in others if row.measured_s is not None]
@@ -158,11 +156,11 @@ def score_bigscience(folder: Path, fit_folder: Path | None) -> list[Score]:
     pairs = fitted_and_tested(timed, None if fit_folder is None else fitted)
     for known, held_out in pairs:
         scale = float(np.median([_seconds(row) / seconds[id(row)] for row in known]))
-        rate = np.median([_work(row) / _seconds(row) for row in known])
-        ideal = [simulate_program(row.program, at_peak(cluster())) for row in held_out]
+        rate = np.median([flops_of(row.program) / _seconds(row) for row in known])
+        ideal = [simulate_program(row.program, peak) for row in held_out]
         measured = [_seconds(row) for row in held_out]
         unfitted[0] += shares([seconds[id(row)] for row in held_out], measured)
-        unfitted[1] += shares([_work(row) / rate for row in held_out], measured)
+        unfitted[1] += shares([flops_of(row.program) / rate for row in held_out], measured)
         unfitted[2] += shares([one.iteration_ns / 1e9 for one in ideal], measured)
         scaled += shares([scale * seconds[id(row)] for row in held_out], measured)
         scales.append(f"{scale:.3f}")
@@ -171,7 +169,7 @@ def score_bigscience(folder: Path, fit_folder: Path | None) -> list[Score]:
     return [
         Score(f"{_NAME}: no fit", plain, of_naive, plain, "", ideal_errors),
         Score(f"{_NAME}: one scale", scaled, of_naive, plain, words, ideal_errors),
-        _memory_score(tested, others, every),
+        _memory_score(tested, others, every, machines),
     ]
 
 
@@ -193,9 +191,12 @@ def _optima(timed: Sequence[Row], seconds: Mapping[int, float]) -> str:
 
 
 def _memory_score(
-    tested: Sequence[Row], others: Sequence[Row], every: Mapping[int, Simulated]
+    tested: Sequence[Row],
+    others: Sequence[Row],
+    every: Mapping[int, Simulated],
+    machines: Cluster,
 ) -> Score:
-    limit = cluster().gpu.memory_bytes
+    limit, reserved = machines.gpu.memory_bytes, machines.gpu.reserved_bytes
     peaks = {
         key: float(max(one.total - one.reserved for one in run.memory))
         for key, run in every.items()
@@ -208,7 +209,6 @@ def _memory_score(
     wrong = sum((peaks[id(row)] + besides <= limit) is not row.fits for row in tested)
     failed = [row for row in tested if not row.fits]
     found = sum(peaks[id(row)] + besides > limit for row in failed)
-    reserved = cluster().gpu.reserved_bytes
     return Score(
         "BLOOM's rehearsal: memory",
         shares([peaks[id(row)] + besides for row in known], measured),

@@ -17,7 +17,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import groundtruth_mlperf
 import groundtruth_vtrain
@@ -28,28 +27,13 @@ from script import run_script
 
 from byteprophet.errors import UserError
 from byteprophet.report.console import table_console
-from byteprophet.simulate.calibrate.fit import calibrate
+from byteprophet.simulate.calibrate.fit import Measured, calibrate
 from byteprophet.simulate.calibrate.interval import interval
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
-from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.execute.simulate import simulate_program
 
 FP8_FLOPS = 1_979_000_000_000_000
 """The H100 data sheet's peak for FP8, without sparsity."""
-
-
-class Row(Protocol):
-    """A measurement."""
-
-    @property
-    def program(self) -> Program:
-        """What ran."""
-        ...
-
-    @property
-    def measured_ns(self) -> float:
-        """The time of an iteration."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +45,7 @@ class Seen:
     high: float
 
 
-def look(rows: Sequence[Row], cluster: Cluster) -> list[Seen]:
+def look(rows: Sequence[Measured], cluster: Cluster) -> list[Seen]:
     """The intervals of rows on a cluster."""
     found = []
     for row in rows:

@@ -10,25 +10,24 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from groundtruth_programs import naive, predict, with_efficiency
 from groundtruth_scores import Score, at_peak, shares
 from scipy.optimize import brentq
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
-from byteprophet.simulate.clusters.description import Cluster, find_cluster
+from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.program import Program, compile_program
-from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.models.catalogue import MODELS
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.tree.one_line import parse_strategy
 
+_CLUSTER = "dgx-h100"
 _MODELS = {"gpt3": "gpt3-175b", "llama31_405b": "llama3-405b"}
-_ATTENTION = 0.7
-"""The efficiency of attention over that of matrix products."""
 
 
 @dataclass(frozen=True)
@@ -69,27 +68,12 @@ def _row(row: Mapping[str, str]) -> Row:
     return Row(gpus, program, float(row["step_s"]) * 1e9)
 
 
-def with_efficiency(efficiency: float) -> Cluster:
-    """The cluster with another efficiency of matrix products, relative to 16 bits."""
-    cluster = find_cluster("dgx-h100")
-    gpu = replace(
-        cluster.gpu,
-        matmul_efficiency=efficiency,
-        attention_efficiency=_ATTENTION * efficiency,
-    )
-    return replace(cluster, gpu=gpu)
-
-
-def predict(some: Sequence[Row], cluster: Cluster) -> list[float]:
-    """Predicted step times."""
-    return [float(simulate_program(row.program, cluster).iteration_ns) for row in some]
-
-
 def calibrate(row: Row) -> float:
     """The efficiency with which the prediction of ``row`` is right."""
+    h100 = find_cluster(_CLUSTER)
 
     def error(efficiency: float) -> float:
-        return predict([row], with_efficiency(efficiency))[0] - row.measured_ns
+        return predict([row], with_efficiency(h100, efficiency))[0] - row.measured_ns
 
     return float(brentq(error, 0.05, 5.0, rtol=1e-3))
 
@@ -102,8 +86,9 @@ def score_mlperf(folder: Path, fit_folder: Path | None) -> list[Score]:
     """
     tested = rows(folder)
     fitted = tested if fit_folder is None else rows(fit_folder)
+    cluster = find_cluster(_CLUSTER)
     errors: list[float] = []
-    naive: list[float] = []
+    of_naive: list[float] = []
     shipped: list[float] = []
     ideal: list[float] = []
     constants = []
@@ -118,17 +103,10 @@ def score_mlperf(folder: Path, fit_folder: Path | None) -> list[Score]:
         efficiency = calibrate(first)
         constants.append(f"{efficiency:.2f} ({first.program.model.name})")
         measured = [row.measured_ns for row in others]
-        errors += shares(predict(others, with_efficiency(efficiency)), measured)
-        rate = _work(first) / first.measured_ns
-        naive += shares([_work(row) / rate for row in others], measured)
-        cluster = find_cluster("dgx-h100")
+        errors += shares(predict(others, with_efficiency(cluster, efficiency)), measured)
+        of_naive += shares(naive([first], others), measured)
         shipped += shares(predict(others, cluster), measured)
         ideal += shares(predict(others, at_peak(cluster)), measured)
     words = "MLPerf, 768 to 10,752 H100"
     named = f"mlperf: efficiency {', '.join(constants)}"
-    return [Score(words, errors, naive, shipped, named, ideal)]
-
-
-def _work(row: Row) -> float:
-    """Model FLOPs per GPU and iteration."""
-    return row.program.model.flops() * row.program.strategy.micro_batches / row.gpus
+    return [Score(words, errors, of_naive, shipped, named, ideal)]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from groundtruth_programs import naive, predict, with_efficiency
 from groundtruth_scores import Score, at_peak, shares
 from scipy.optimize import brentq
 
@@ -26,9 +27,6 @@ from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.models.catalogue import MODELS
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.tree.one_line import parse_strategy
-
-_ATTENTION = 0.7
-"""The efficiency of attention over that of matrix products."""
 
 
 @dataclass(frozen=True)
@@ -100,22 +98,11 @@ def _row(settings: _Settings, row: Mapping[str, str]) -> Iterator[Row]:
     )
 
 
-def with_efficiency(efficiency: float) -> Cluster:
+def machines(efficiency: float) -> Cluster:
     """H100 with HBM2e, with another efficiency of matrix products, relative to 16 bits."""
-    cluster = find_cluster("dgx-h100")
-    gpu = replace(
-        cluster.gpu,
-        memory_bytes=102_000_000_000,
-        memory_bytes_per_s=2_400_000_000_000,
-        matmul_efficiency=efficiency,
-        attention_efficiency=_ATTENTION * efficiency,
-    )
+    cluster = with_efficiency(find_cluster("dgx-h100"), efficiency)
+    gpu = replace(cluster.gpu, memory_bytes=102_000_000_000, memory_bytes_per_s=2_400_000_000_000)
     return replace(cluster, gpu=gpu)
-
-
-def predict(some: Sequence[Row], cluster: Cluster) -> list[float]:
-    """Predicted iteration times."""
-    return [float(simulate_program(row.program, cluster).iteration_ns) for row in some]
 
 
 def fit(some: Sequence[Row]) -> float:
@@ -123,7 +110,7 @@ def fit(some: Sequence[Row]) -> float:
     measured = [row.measured_ns for row in some]
 
     def error(efficiency: float) -> float:
-        return float(np.median(shares(predict(some, with_efficiency(efficiency)), measured)))
+        return float(np.median(shares(predict(some, machines(efficiency)), measured)))
 
     return float(brentq(error, 0.05, 5.0, rtol=1e-3))
 
@@ -131,7 +118,7 @@ def fit(some: Sequence[Row]) -> float:
 def _peaks(some: Sequence[Row]) -> list[float]:
     found = []
     for row in some:
-        memory = simulate_program(row.program, with_efficiency(0.5)).memory
+        memory = simulate_program(row.program, machines(0.5)).memory
         found.append(float(max(one.total - one.reserved for one in memory)))
     return found
 
@@ -150,11 +137,10 @@ def score_torchtitan(folder: Path, fit_folder: Path | None) -> list[Score]:
     for fitted, held_out in pairs:
         efficiencies.append(fit(fitted))
         measured = [row.measured_ns for row in held_out]
-        clusters = [with_efficiency(one) for one in (efficiencies[-1], shipped)]
+        clusters = [machines(one) for one in (efficiencies[-1], shipped)]
         for errors, cluster in zip(times, [*clusters, at_peak(clusters[0])], strict=False):
             errors += shares(predict(held_out, cluster), measured)
-        rate = np.median([_work(row) / row.measured_ns for row in fitted])
-        times[3] += shares([_work(row) / rate for row in held_out], measured)
+        times[3] += shares(naive(fitted, held_out), measured)
         known = [row for row in fitted if row.memory_bytes]
         sizes = [row.memory_bytes or 0.0 for row in known]
         besides.append(float(np.median(np.subtract(sizes, _peaks(known)))))
@@ -170,8 +156,3 @@ def score_torchtitan(folder: Path, fit_folder: Path | None) -> list[Score]:
         Score("torchtitan, H100: time", times[0], times[3], times[1], named, times[2]),
         Score("torchtitan, H100: memory", memory[0], memory[1], memory[2]),
     ]
-
-
-def _work(row: Row) -> float:
-    strategy = row.program.strategy
-    return row.program.model.flops() * strategy.micro_batches / strategy.mesh.ranks

@@ -26,6 +26,7 @@ from pathlib import Path
 import groundtruth_allreduce
 import groundtruth_sailor
 import numpy as np
+from groundtruth_programs import naive, predict
 from groundtruth_scores import Score, at_peak, repeated_folds, shares
 from scipy.optimize import least_squares
 from scipy.stats import kendalltau
@@ -34,7 +35,6 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.program import Program, compile_program
-from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.models.catalogue import gpt
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.tree.one_line import parse_strategy
@@ -122,11 +122,6 @@ def with_constants(values: Sequence[float]) -> Cluster:
     )
 
 
-def predict(some: Sequence[Row], cluster: Cluster) -> list[float]:
-    """Predicted iteration times."""
-    return [float(simulate_program(row.program, cluster).iteration_ns) for row in some]
-
-
 def fit(some: Sequence[Row], known: dict[tuple[object, ...], float] | None = None) -> list[float]:
     """The constants with the smallest errors. Large errors of few rows count little (Cauchy).
 
@@ -166,17 +161,6 @@ def _logs(
     for text, time in zip(missing, times, strict=True):
         known[keys[text]] = float(np.log(time))
     return np.array([known[keys[row.text]] for row in some])
-
-
-def naive(fitted: Sequence[Row], tested: Sequence[Row]) -> list[float]:
-    """One rate of model FLOPs per GPU."""
-
-    def work(row: Row) -> float:
-        strategy = row.program.strategy
-        return row.program.model.flops() * strategy.micro_batches / strategy.mesh.ranks
-
-    rate = np.median([work(row) / row.measured_ns for row in fitted])
-    return [work(row) / rate for row in tested]
 
 
 def score_vtrain(folder: Path, fit_folder: Path | None) -> list[Score]:

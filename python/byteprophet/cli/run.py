@@ -17,7 +17,7 @@ from byteprophet.cli.owners import OWNERS_HELP, parse_owners
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import whole_number
 from byteprophet.job.owners import text_of
-from byteprophet.job.strategy import BYTEPS, OURS
+from byteprophet.job.strategy import AUTO, BYTEPS, SYNCS
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import (
     JobResult,
@@ -34,7 +34,7 @@ from byteprophet.network import parse_rate, parse_step
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
 from byteprophet.profile import read_profile
-from byteprophet.runtime_settings import AUTO, OWNERS, SYNC
+from byteprophet.runtime_settings import OWNERS, SYNC
 from byteprophet.session import monitoring, profiling
 
 SCHEMA = 1
@@ -206,8 +206,7 @@ def run(
         typer.Option(
             metavar="RUNTIME",
             help="Who exchanges the gradients of DistributedDataParallel: "
-            f"{', '.join((*OURS, BYTEPS))}, or {AUTO} (dear-planned or itself, whichever is"
-            " faster); default: itself.",
+            f"{', '.join(SYNCS)} (dear-planned or itself, whichever is faster); default: itself.",
         ),
     ] = None,
     owners: Annotated[
@@ -318,9 +317,8 @@ def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None
 
 def _check_sync(sync: str | None, servers: int, record: bool) -> None:
     """UserError unless there is such a way to exchange gradients, and the job has what it needs."""
-    choices = (*OURS, BYTEPS, AUTO)
-    if sync is not None and sync not in choices:
-        raise UserError(f"--sync {sync}: must be {', '.join(choices)}")
+    if sync is not None and sync not in SYNCS:
+        raise UserError(f"--sync {sync}: must be {', '.join(SYNCS)}")
     if sync is not None and (servers > 0) != (sync == BYTEPS):
         needed = "at least one server" if sync == BYTEPS else "--servers 0"
         raise UserError(f"--sync {sync}: this exchange needs {needed}")

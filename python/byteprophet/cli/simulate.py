@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from byteprophet.cli.simulate_page import write_out
 from byteprophet.cli.simulate_search import search_strategies
 from byteprophet.cli.simulate_tables import (
     GIB,
@@ -146,6 +145,8 @@ def simulate(
             "or zero, recompute, or fewer samples per micro-batch."
         )
     if out is not None:
+        from byteprophet.cli.simulate_page import write_out  # the page takes a moment to load
+
         for what, file in zip(
             ("page", "trace"), write_out(out, result, machines.name, found), strict=True
         ):

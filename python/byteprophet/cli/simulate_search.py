@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.table import Table
 
-from byteprophet.cli.simulate_page import write_out
 from byteprophet.cli.simulate_tables import GIB, ms_long
 from byteprophet.errors import UserError
 from byteprophet.report.console import progress_bar, table_console
@@ -79,6 +78,8 @@ def _write(
     job: Job, out: Path, found: Sequence[Found], front: Sequence[Found]
 ) -> tuple[Path, Path]:
     """The page and the trace of the fastest strategy that fits."""
+    from byteprophet.cli.simulate_page import write_out  # the page takes a moment to load
+
     best = parse_strategy(front[0].strategy, job.gpus)
     cluster = cluster_with_costs(job.cluster, job.costs)
     result = simulate(load_model(job.model, best.samples, job.sequence), best, cluster)

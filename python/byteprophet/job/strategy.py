@@ -9,6 +9,9 @@ DDP, WFBP, FSDP2 = "ddp", "wfbp", "fsdp2"
 ALL_REDUCE, DEAR, DEAR_PLANNED = "allreduce", "dear", "dear-planned"
 OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
 """Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
+AUTO = "auto"
+SYNCS = (*OURS, BYTEPS, AUTO)
+"""What may exchange the gradients of DistributedDataParallel in place of its own reducer."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, one_line
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, OURS
+from byteprophet.job.strategy import AUTO, BYTEPS, DDP, DEAR_PLANNED, OURS, SYNCS
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.observe import recording
-from byteprophet.runtime_settings import AUTO, OWNERS, SYNC, RuntimeSettings
+from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
 from byteprophet.torch import lifecycle
 from byteprophet.torch.ddp import models, patches, takeover
 from byteprophet.torch.front.backward_rules import BackwardRules
@@ -34,8 +34,6 @@ from byteprophet.torch.record import record_unasked
 from byteprophet.torch.retuning.given_ddp_strategy import construct_with
 from byteprophet.torch.retuning.given_strategy import given_strategy
 from byteprophet.torch.sync import basics
-
-_SYNCS = (*OURS, BYTEPS, AUTO)
 
 
 class DistributedDataParallel(parallel.DistributedDataParallel):
@@ -68,8 +66,8 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
 
 def _why_not(sync: str) -> str:
     """Why ``sync`` cannot exchange gradients in this job; "" if it can."""
-    if sync not in _SYNCS:
-        return f"must be {', '.join(_SYNCS)}"
+    if sync not in SYNCS:
+        return f"must be {', '.join(SYNCS)}"
     if sync == BYTEPS and not basics.with_servers():
         return f"this job has no servers; start it with servers, or use {', '.join(OURS)}"
     if sync != BYTEPS and basics.with_servers():

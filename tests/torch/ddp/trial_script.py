@@ -21,9 +21,17 @@ _STEPS = 64
 
 
 def main() -> None:
-    """Train two models in turn, one of them with accumulation."""
+    """Train, and print."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
+    # The models are gone before the group is: torch's reducer, if it is the group's last owner,
+    # joins gloo's thread with the GIL held, which that thread may be waiting for.
+    print(f"digest {trained()}", flush=True)
+    distributed.destroy_process_group()
+
+
+def trained() -> str:
+    """Train two models in turn, one of them with accumulation; a digest of the parameters."""
     torch.manual_seed(3)
     nets = [nn.Sequential(nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 3)) for _ in range(2)]
     models = [DistributedDataParallel(nets[0], static_graph=True), DistributedDataParallel(nets[1])]
@@ -39,8 +47,7 @@ def main() -> None:
     for net in nets:
         for parameter in net.parameters():
             found.update(parameter.detach().numpy().tobytes())
-    print(f"digest {found.hexdigest()[:12]}", flush=True)
-    distributed.destroy_process_group()
+    return found.hexdigest()[:12]
 
 
 if __name__ == "__main__":

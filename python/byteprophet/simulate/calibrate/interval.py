@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet.simulate.calibrate.sensitivity import log_slopes, log_time
+from byteprophet.simulate.calibrate.sensitivity import log_slopes
 from byteprophet.simulate.clusters.constants import covariance, uncertain
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.execute.result import Simulated
@@ -83,7 +83,7 @@ def interval(result: Simulated, cluster: Cluster) -> Interval:
     """The interval of a result's iteration time."""
     some = uncertain(cluster)
     names = [one.name for one in some]
-    base = log_time(result.program, cluster)
+    base = float(np.log(result.iteration_ns))
     slopes = log_slopes(result.program, cluster, base, names)
     variance = float(slopes @ covariance(cluster, some) @ slopes)
     down, up = (

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 _NEIGHBOURS = 4
 
@@ -39,4 +42,6 @@ class Shapes:
 
     @cached_property
     def _tree(self) -> cKDTree:
+        from scipy.spatial import cKDTree  # which takes a moment, and few need it
+
         return cKDTree(self.logarithms)
