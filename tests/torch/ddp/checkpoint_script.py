@@ -44,4 +44,5 @@ if rank == 0:
         file,
     )
     torch.save([*model.parameters()], result)
+del ddp  # before the group, whose last owner its reducer must not be (trial_script.py)
 distributed.destroy_process_group()
