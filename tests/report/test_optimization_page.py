@@ -33,7 +33,7 @@ ADDITIONS = [
 def write(path: Path, found: Found, name: str = "run", applied: Applied | None = None) -> Path:
     """The page of an outcome, with all that a page can have if ``applied`` is given."""
     outcome, passes = found
-    trials = [Trial(Candidate(outcome.job, outcome.predicted_ns), 0.5)] if applied else []
+    trials = [Trial(Candidate(outcome.job, outcome.predicted_ns), (0.5,))] if applied else []
     data = plain(name, outcome, passes, ADDITIONS, trials, applied)
     before, after = (one_iteration(one, outcome.typical) for one in (outcome.before, outcome.after))
     write_optimization(path, data, before, after)

@@ -7,8 +7,9 @@ bootstrap; the error of the replay of the unchanged job, which says how well the
 ``_RUN_TO_RUN``, by which two runs of the same job differ. Where the whole replay finds no gain the
 outcome is the recorded job.
 
-Where a candidate ran in the real job, its measured ratio takes the place of the replayed one. One
-run is not the truth either, so the interval reaches to the replayed ratio.
+Where a candidate ran in the real job, its measured ratio takes the place of the replayed one. A few
+runs are not the truth either, so the interval reaches to the ratio of each of them and to the
+replayed one. If there were several, the errors of replays widen it no further.
 
 For a job under the other transport, the measured time of the job that ran there takes part: its
 replays are off by another ratio. The errors of both replays then widen the interval.
@@ -184,8 +185,11 @@ def outcome_of(
     ratio = float(np.median(after_ns) / np.median(before_ns))
     low, high = _ratio_interval(before_ns, after_ns)
     if trial is not None and decisions:
-        low, high = min(low, replayed_ratio), max(high, replayed_ratio)
-    unsure = abs(replay_error) + abs(other_error) + _RUN_TO_RUN
+        low = min(low, replayed_ratio, *trial.ratios)
+        high = max(high, replayed_ratio, *trial.ratios)
+    unsure = _RUN_TO_RUN
+    if trial is None or not decisions or len(trial.ratios) == 1:
+        unsure += abs(replay_error) + abs(other_error)
     return Outcome(
         recorded=measured.job,
         job=job,
