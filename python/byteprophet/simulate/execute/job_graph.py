@@ -68,7 +68,8 @@ def build(
     members = replicas.members if folded else range(program.strategy.mesh.ranks_per_stage)
     # An operation that is slowed ends at a whole nanosecond, so several would be longer than one.
     whole = folded or costs.cluster.gpu.overlap_slowdown > 0
-    tables = Tables(program, costs, folded=whole, members=len(members))
+    tables = Tables(program, costs, folded=whole)
+    tables.separate_shared(len(members))
     return _Build(program, tables, list(members), replicas).run()
 
 

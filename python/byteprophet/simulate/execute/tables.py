@@ -31,20 +31,8 @@ Wanted = list[tuple[tuple[str, ...], Transfer]]
 class Tables:
     """Times and transfers of the stages of a program, each worked out once."""
 
-    def __init__(
-        self, program: Program, costs: BlockCosts, *, folded: bool, members: int = 1
-    ) -> None:
-        """Prepare the tables.
-
-        Args:
-            program: the program.
-            costs: the times of its parts.
-            folded: whether the blocks between two collectives are one operation.
-            members: the ranks of each pipeline rank that are simulated.
-
-        Raises:
-            UserError: the graph would be too large.
-        """
+    def __init__(self, program: Program, costs: BlockCosts, *, folded: bool) -> None:
+        """``folded``: whether the blocks between two collectives are one operation."""
         self.strategy = program.strategy
         self.precision = PRECISIONS[program.strategy.precision]
         self.costs = costs
@@ -59,10 +47,22 @@ class Tables:
         self.saved_bytes = [stage.saved_bytes for stage in program.stages]
         self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
         self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
+        self._shared = NOTHING_SHARED
+
+    def separate_shared(self, members: int) -> None:
+        """Keep collectives on links that others use apart, if the graph is not too large then.
+
+        Args:
+            members: the ranks of each pipeline rank that are simulated.
+
+        Raises:
+            UserError: the graph would be too large without, too.
+        """
         self._shared = frozenset(self._used_besides())
-        if self._operations() * members > LARGEST_GRAPH:
-            self._shared = NOTHING_SHARED
-            self._pieces.clear()
+        if self._operations() * members <= LARGEST_GRAPH:
+            return
+        self._shared = NOTHING_SHARED
+        self._pieces.clear()
         if self._operations() * members > LARGEST_GRAPH:
             raise UserError(
                 f"strategy: {self.strategy.micro_batches} micro-batches on {len(self._stages)} "
