@@ -1,6 +1,6 @@
 """How often the simulator's interval holds the measured time, on public measurements.
 
-    python experiments/groundtruth_intervals.py FOLDER
+    python experiments/groundtruth_intervals.py --data FOLDER
 
 FOLDER is that of ``groundtruth.py``. For each set of rows, the table has the share that is in the
 interval, which should be 90%, and how far the interval reaches below and above the prediction, in
@@ -64,8 +64,8 @@ def look(rows: Sequence[Measured], cluster: Cluster) -> list[Seen]:
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="the measurements")
-    folder = parser.parse_args(arguments).folder
+    parser.add_argument("--data", type=Path, required=True, help="the measurements")
+    folder = parser.parse_args(arguments).data
     if not folder.is_dir():
         raise UserError(f"{folder}: there are no measurements; they are not in the repository")
     table = Table(box=None, pad_edge=False)

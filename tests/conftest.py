@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from contextlib import suppress
 
 import pytest
@@ -20,6 +22,17 @@ with suppress(ImportError):  # MXNet's environment has no hypothesis
     # How long an example takes says what else the machine does.
     hypothesis.settings.register_profile("byteprophet", deadline=None)
     hypothesis.settings.load_profile("byteprophet")
+
+_TESTS_PER_JOB = 30
+"""Quick tests that take about as long as one that starts a job."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest: one that began last would run alone in the end."""
+    cost: Counter[Path] = Counter()
+    for item in items:
+        cost[item.path] += 1 if item.get_closest_marker("job") is None else _TESTS_PER_JOB
+    items.sort(key=lambda item: -cost[item.path])
 
 
 @pytest.fixture

@@ -75,13 +75,16 @@ class Owned {
   void ReadDevices() {
     std::span<const int64_t> units, first_route;
     std::span<const uint8_t> is_connection, by_priority, cost_on_first_link;
-    std::span<const int32_t> route;
+    std::span<const int32_t> route, weights, overlap_group, overlap_slowdown;
     Read("device_units", units);
     Read("device_is_connection", is_connection);
     Read("device_by_priority", by_priority);
     Read("device_cost_on_first_link", cost_on_first_link);
     Read("device_first_route", first_route);
     Read("device_route", route);
+    Read("device_weights", weights);
+    Read("device_overlap_group", overlap_group);
+    Read("device_overlap_slowdown", overlap_slowdown);
     for (size_t i = 0; i < units.size(); ++i) {
       const auto first = static_cast<size_t>(first_route[i]);
       const auto end = static_cast<size_t>(first_route[i + 1]);
@@ -90,7 +93,10 @@ class Owned {
                           .by_priority = by_priority[i] != 0,
                           .cost_on_first_link = cost_on_first_link[i] != 0,
                           .units = units[i],
-                          .route = route.subspan(first, end - first)});
+                          .route = route.subspan(first, end - first),
+                          .weights = weights.subspan(first, end - first),
+                          .overlap_group = overlap_group[i],
+                          .overlap_slowdown = overlap_slowdown[i]});
     }
     graph_.devices = devices_;
   }

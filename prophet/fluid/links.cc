@@ -1,6 +1,8 @@
 #include "prophet/fluid/links.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <utility>
 
 namespace prophet::fluid {
@@ -16,14 +18,16 @@ Links::Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_b
   }
 }
 
-void Links::AddConnection(std::span<const int32_t> route) {
+void Links::AddConnection(std::span<const int32_t> route, std::span<const int32_t> weights) {
   const auto number = static_cast<uint32_t>(connections_.size());
   Connection& connection = connections_.emplace_back();
   connection.first_slot = static_cast<uint32_t>(slots_.size());
   bool by_later = false;
-  for (const int32_t link : route) {
-    const bool is_first = slots_.size() == connection.first_slot;
-    slots_.push_back({static_cast<uint32_t>(link), number, 0});
+  for (size_t at = 0; at < route.size(); ++at) {
+    const int32_t link = route[at];
+    const bool is_first = at == 0;
+    slots_.push_back(
+        {static_cast<uint32_t>(link), number, 0, weights.empty() ? kWhole : weights[at]});
     (is_first ? connection.by_first : by_later) |= links_[static_cast<size_t>(link)].rate > 0;
   }
   connection.limited = connection.by_first || by_later;
@@ -79,6 +83,7 @@ void Links::Start(size_t number, bool cost, Work work, TimeNs now) {
     Leave(connection, now);
   }
   connection.rate = 0;
+  connection.speed = 0;
   Enter(connection, cost, now);
 }
 
@@ -104,6 +109,7 @@ void Links::Enter(Connection& connection, bool cost, TimeNs now) {
     ++connection.limits;
     slots_[slot].position = static_cast<uint32_t>(link.sharing.size());
     link.sharing.push_back(slot);
+    link.weight += slots_[slot].weight;
     Touch(slots_[slot].link);
   }
 }
@@ -128,6 +134,7 @@ void Links::Leave(Connection& connection, TimeNs now) {
     link.sharing[position] = link.sharing.back();
     slots_[link.sharing[position]].position = position;
     link.sharing.pop_back();
+    link.weight -= slots_[slot].weight;
     Touch(slots_[slot].link);
   }
   connection.phase_end = connection.first_slot;
@@ -146,13 +153,13 @@ void Links::Touch(uint32_t link) {
   touched_.push_back(link);
 }
 
-void Links::Share(TimeNs now) {
+void Links::ShareTouched(TimeNs now) {
   ++round_;
   for (const uint32_t number : touched_) {
     Link& link = links_[number];
     link.touched = false;
     if (link.sharing.empty()) continue;
-    link.whole = RateOf(link) / static_cast<int64_t>(link.sharing.size());
+    link.whole = PartsOf(link) / link.weight;
   }
   for (const uint32_t number : touched_) {
     const Link& link = links_[number];
@@ -184,12 +191,12 @@ bool Links::ShareByItself(const Link& link, TimeNs now) {
 
 // Whether the phase has its links to itself, and then its rate.
 bool Links::Alone(const Connection& connection, int64_t& rate) const {
-  rate = kMaxBandwidthBps;
+  rate = std::numeric_limits<int64_t>::max();
   for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
     if (slots_[slot].position == kNotSharing) continue;
     const Link& link = links_[slots_[slot].link];
     if (link.sharing.size() != 1) return false;
-    rate = std::min(rate, RateOf(link));
+    rate = std::min(rate, PartsOf(link) / slots_[slot].weight);
   }
   return true;
 }
@@ -213,57 +220,79 @@ void Links::Gather(uint32_t from) {
   }
 }
 
+// The even share of a link does not become less when another link, whose share is not larger, fixes
+// flows of both. So what the heap has of a link is not too much, and is put right when it is first.
 void Links::Fill(TimeNs now) {
+  shares_.clear();
   for (const uint32_t number : component_) {
     Link& link = links_[number];
-    link.left = RateOf(link);
-    link.open = static_cast<int64_t>(link.sharing.size());
+    link.left = PartsOf(link);
+    link.open = link.weight;
     link.even = link.whole;
+    shares_.push_back({link.even, number});
   }
-  while (!component_.empty()) {
-    const Link* full = &links_[component_.front()];
-    for (const uint32_t number : component_) {
-      const Link& link = links_[number];
-      if (link.even < full->even || (link.even == full->even && &link < full)) full = &link;
+  std::make_heap(shares_.begin(), shares_.end(), std::greater<>());
+  while (!shares_.empty()) {
+    std::pop_heap(shares_.begin(), shares_.end(), std::greater<>());
+    Share& first = shares_.back();
+    Link& full = links_[first.link];
+    if (full.open == 0) {
+      shares_.pop_back();
+      continue;
     }
-    const int64_t share = full->even;
-    for (const uint32_t shared : full->sharing) {
+    if (full.even == kStale) full.even = full.left / full.open;
+    if (full.even > first.even) {
+      first.even = full.even;
+      std::push_heap(shares_.begin(), shares_.end(), std::greater<>());
+      continue;
+    }
+    shares_.pop_back();
+    const int64_t share = full.even;
+    for (const uint32_t shared : full.sharing) {
       Connection& connection = connections_[slots_[shared].connection];
       if (connection.fixed == round_) continue;
       connection.fixed = round_;
       for (uint32_t slot = connection.first_slot; slot < connection.phase_end; ++slot) {
         if (slots_[slot].position == kNotSharing) continue;
         Link& link = links_[slots_[slot].link];
-        link.left -= share;
-        --link.open;
+        link.left -= share * slots_[slot].weight;
+        link.open -= slots_[slot].weight;
         link.even = kStale;
       }
       SetRate(connection, share, now);
     }
-    // Links that are done leave; of those that gave something away the share is another now.
-    size_t kept = 0;
-    for (const uint32_t number : component_) {
-      Link& link = links_[number];
-      if (link.open == 0) continue;
-      if (link.even == kStale) link.even = link.left / link.open;
-      component_[kept++] = number;
-    }
-    component_.resize(kept);
   }
 }
 
 void Links::SetRate(Connection& connection, int64_t rate, TimeNs now) {
   if (connection.rate == rate) return;
-  const Work done =
-      static_cast<Work>(connection.rate) * static_cast<Work>(now - connection.settled);
-  connection.work -= std::min(connection.work, done);
-  connection.settled = now;
   connection.rate = rate;
+  SetSpeed(connection, now);
   SetEnd(connection);
 }
 
+void Links::SetSlowdown(size_t number, int32_t slowdown, TimeNs now) {
+  Connection& connection = connections_[number];
+  if (std::exchange(connection.slowdown, slowdown) == slowdown) return;
+  SetSpeed(connection, now);
+  const bool under_way = connection.phase_end != connection.first_slot && !connection.over;
+  if (under_way && connection.rate > 0) SetEnd(connection);
+}
+
+void Links::SetSpeed(Connection& connection, TimeNs now) {
+  const Work done =
+      static_cast<Work>(connection.speed) * static_cast<Work>(now - connection.settled);
+  connection.work -= std::min(connection.work, done);
+  connection.settled = now;
+  connection.speed = connection.rate;
+  if (connection.slowdown == 0 || connection.rate == 0) return;
+  const Work slowed =
+      static_cast<Work>(connection.rate) * kWhole / static_cast<Work>(kWhole + connection.slowdown);
+  connection.speed = std::max(int64_t{1}, static_cast<int64_t>(slowed));
+}
+
 void Links::SetEnd(const Connection& connection) {
-  const auto speed = static_cast<uint64_t>(connection.rate);
+  const auto speed = static_cast<uint64_t>(connection.speed);
   Work left_ns = 0;
   if (const auto narrow = static_cast<uint64_t>(connection.work); narrow == connection.work) {
     left_ns = narrow / speed + (narrow % speed != 0);

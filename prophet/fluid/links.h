@@ -6,6 +6,10 @@
 // same for the others. A phase ends at the first whole nanosecond at which its work is done. A link
 // that is not limited constrains no bytes; costs on it share its time evenly.
 //
+// A connection may have a weight on a link: at rate r it takes weight times r of the link, as where
+// its route crosses the link twice, or where only a part of its bytes does. What is even is the
+// rate, not what is taken. A connection that is slowed keeps its share of links but needs longer.
+//
 // Rates are worked out once per time at which anything has changed (Settle), and only for the flows
 // that the change can concern: those joined to it by links that they share. Little is worked out
 // where flows share one link only or have theirs to themselves, nothing where a flow takes the
@@ -31,13 +35,18 @@ inline constexpr uint64_t kWorkPerByte = 8'000'000'000;
 // Of a limited link: with these no share of a link is 0.
 inline constexpr int64_t kMinBandwidthBps = 8'000;
 inline constexpr int64_t kMaxBandwidthBps = int64_t{1} << 40;
+// A weight of one. Links are shared in these parts of bits per second, which 64 bits can hold.
+inline constexpr int32_t kWhole = 1 << 20;
+inline constexpr int32_t kMaxWeight = 1 << 30;
 
 class Links {
  public:
   // Rates of the links; 0: not limited. `burst_bytes`: of each link, or empty.
   explicit Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_bytes = {});
-  // Of the next connection, which are numbered from 0: links, each once. Before anything begins.
-  void AddConnection(std::span<const int32_t> route);
+  // Of the next connection, which are numbered from 0: links, each once, and the weight on each, in
+  // parts of kWhole (empty: one on all). Before anything begins. A connection with costs has a
+  // weight of one on its first link, and so have all on links with bursts.
+  void AddConnection(std::span<const int32_t> route, std::span<const int32_t> weights = {});
 
   // Whether a limited link is on the way; else bytes take no time.
   bool Limits(size_t connection) const { return connections_[connection].limited; }
@@ -49,10 +58,13 @@ class Links {
   void StartCost(size_t connection, TimeNs cost_ns, TimeNs now);
   void StartBytes(size_t connection, int64_t bytes, TimeNs now);
 
+  // From now on until it is called again, work takes kWhole + `slowdown` parts of kWhole as long.
+  void SetSlowdown(size_t connection, int32_t slowdown, TimeNs now);
+
   // To be called before time goes on.
   void Settle(TimeNs now) {
     if (!over_.empty()) Leave(now);
-    if (!touched_.empty()) Share(now);
+    if (!touched_.empty()) ShareTouched(now);
   }
   // When the next phase ends, as of the last Settle; kNever if none is under way.
   TimeNs next_ns() const { return ends_.empty() ? kNever : ends_.front().time; }
@@ -79,6 +91,7 @@ class Links {
     uint32_t link = 0;
     uint32_t connection = 0;
     uint32_t position = 0;  // in the link's `sharing`; kNotSharing where it does not limit
+    int32_t weight = kWhole;
   };
   struct Connection {
     uint32_t first_slot = 0;
@@ -89,7 +102,9 @@ class Links {
     bool by_first = false;  // its first link limits it, and no other does
     bool cost = false;      // the phase is one
     bool over = false;      // the phase has ended since the last Settle, and no other has begun
-    int64_t rate = 0;
+    int64_t rate = 0;       // its share
+    int64_t speed = 0;      // at which its work is done
+    int32_t slowdown = 0;
     Work work = 0;  // left at `settled`
     TimeNs settled = 0;
     uint32_t in_ends = 0;   // position
@@ -102,7 +117,8 @@ class Links {
     uint32_t gathered = 0;  // as a connection's
     bool touched = false;
     std::vector<uint32_t> sharing;  // slots of phases that it limits
-    int64_t whole = 0;              // its rate by their number
+    int64_t weight = 0;             // of all these together
+    int64_t whole = 0;              // its rate by that
     TimeNs busy_since = 0;
     TimeNs busy_ns = 0;
     // What may pass at once: `most`, and as it was at `saved_at`; it grows while nobody uses it.
@@ -111,8 +127,14 @@ class Links {
     TimeNs saved_at = 0;
     // While rates are worked out.
     int64_t left = 0;
-    int64_t open = 0;  // flows without a rate
+    int64_t open = 0;  // the weight of flows without a rate
     int64_t even = 0;  // left / open
+  };
+  // A link, and a share that is not more than its even one.
+  struct Share {
+    int64_t even = 0;
+    uint32_t link = 0;
+    friend auto operator<=>(const Share&, const Share&) = default;
   };
   struct End {
     TimeNs time = 0;
@@ -121,6 +143,7 @@ class Links {
   };
 
   int64_t RateOf(const Link& link) const { return link.rate > 0 ? link.rate : kMaxBandwidthBps; }
+  int64_t PartsOf(const Link& link) const { return RateOf(link) * kWhole; }
 
   static Work Saved(const Link& link, TimeNs now);
   void Start(size_t connection, bool cost, Work work, TimeNs now);
@@ -141,12 +164,13 @@ class Links {
     link.saved_at = now;
   }
   void Touch(uint32_t link);
-  void Share(TimeNs now);
+  void ShareTouched(TimeNs now);
   bool ShareByItself(const Link& link, TimeNs now);
   bool Alone(const Connection& connection, int64_t& rate) const;
   void Gather(uint32_t link);
   void Fill(TimeNs now);
   void SetRate(Connection& connection, int64_t rate, TimeNs now);
+  void SetSpeed(Connection& connection, TimeNs now);
   void SetEnd(const Connection& connection);
   // The heap of ends.
   void Place(size_t at, const End& end);
@@ -160,6 +184,7 @@ class Links {
   std::vector<uint32_t> over_;       // connections, some of which may be in use again
   std::vector<uint32_t> touched_;    // links whose flows are others than at the last Settle
   std::vector<uint32_t> component_;  // links whose flows get new rates
+  std::vector<Share> shares_;        // a heap of them, the smallest first
   uint32_t round_ = 0;
   std::vector<End> ends_;
 };

@@ -13,6 +13,10 @@
 // was under way, so many bytes at most (and as many at first), passes at once; of flows that begin
 // at one time, the smaller connection's first.
 //
+// Devices of one overlap group slow each other down: an operation on one of its serial devices
+// takes `overlap_slowdown` longer while one of its connections has a flow, and so do the bytes on
+// these while one of its serial devices is busy.
+//
 // A gate is a policy in front of operations. A gated operation that becomes ready is offered to it
 // and goes on to its device when the policy sends it. It is acknowledged when `acked_by` has been
 // heard of. An operation may mark, by its start, that an iteration begins for a gate. A policy is
@@ -52,6 +56,10 @@ struct Device {
   bool cost_on_first_link = false;   // a connection's
   int64_t units = 1;                 // a serial device's
   std::span<const int32_t> route{};  // a connection's links
+  // The weight of each link, in parts of fluid::kWhole; empty: one.
+  std::span<const int32_t> weights{};
+  int32_t overlap_group = -1;    // -1: none; a serial device that has one has one unit
+  int32_t overlap_slowdown = 0;  // in parts of fluid::kWhole
 };
 
 // Arrays have one entry per operation unless something else is said; those of the second kind may
@@ -143,7 +151,8 @@ std::vector<int32_t> CriticalPath(std::span<const int64_t> first_successor,
 
 // `wanted` and all that they need: what they depend on, what acknowledges gated ones, and what
 // marks iterations of their gates. Ascending. Replayed alone, these operations come out as in the
-// whole graph if nothing else used their devices, links and gates. Throws what Validate throws.
+// whole graph if nothing else used their devices, links, overlap groups and gates. Throws what
+// Validate throws.
 std::vector<int32_t> Closure(const Graph& graph, std::span<const int32_t> wanted);
 
 }  // namespace prophet::graph

@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "prophet/fluid/links.h"
+
 namespace prophet::graph {
+namespace {
+
+__extension__ typedef __int128 Wide;
+
+}  // namespace
 
 Result ResultOf(const Graph& graph, std::span<const Operation> operations) {
   Result result;
@@ -27,8 +34,11 @@ Result ResultOf(const Graph& graph, std::span<const Operation> operations) {
   }
   result.link_bytes.resize(graph.link_bps.size());
   for (size_t device = 0; device < graph.devices.size(); ++device) {
-    for (const int32_t link : graph.devices[device].route) {
-      result.link_bytes[static_cast<size_t>(link)] += result.device_bytes[device];
+    const Device& of = graph.devices[device];
+    for (size_t at = 0; at < of.route.size(); ++at) {
+      const Wide weight = of.weights.empty() ? fluid::kWhole : of.weights[at];
+      result.link_bytes[static_cast<size_t>(of.route[at])] +=
+          static_cast<int64_t>(result.device_bytes[device] * weight / fluid::kWhole);
     }
   }
   return result;

@@ -19,6 +19,7 @@
 #include "prophet/graph/graph.h"
 #include "prophet/graph/memory.h"
 #include "prophet/graph/operation.h"
+#include "prophet/graph/overlap.h"
 
 namespace prophet::graph {
 namespace {
@@ -41,11 +42,14 @@ class Replayer {
         gates_(graph, make),
         devices_(graph),
         links_(graph.link_bps, graph.link_burst_bytes),
+        overlap_(graph),
         memory_(graph),
         flows_(graph.devices.size()),
         operations_(graph.duration_ns.size()),
         left_(operations_.size()) {
-    for (const Device& device : graph.devices) links_.AddConnection(device.route);
+    for (const Device& device : graph.devices) {
+      links_.AddConnection(device.route, device.weights);
+    }
     for (size_t i = 0; i < operations_.size(); ++i) Read(i);
     for (const int32_t successor : graph_.successor) ++At(successor).missing;
   }
@@ -117,7 +121,8 @@ class Replayer {
       case Kind::kReady:
         return Ready(event.index);
       case Kind::kEnded:
-        return End(event.index);
+        if (!IsPutOff(event.index)) End(event.index);
+        return;
       case Kind::kBytes:
         return BeginBytes(event.index);
       case Kind::kAcked:
@@ -126,6 +131,18 @@ class Replayer {
         --asks_;
         return gates_.OnAsk(static_cast<size_t>(event.index), now_);
     }
+  }
+
+  // Whether an operation whose end was to come now is over already, or goes on because of others.
+  bool IsPutOff(int32_t number) const {
+    const Operation& operation = operations_[static_cast<size_t>(number)];
+    if (operation.duration == 0 || !IsSlowedByFlows(operation.device)) return false;
+    return !overlap_.IsOver(operation.device, number, now_);
+  }
+
+  bool IsSlowedByFlows(int32_t device) const {
+    return device >= 0 && overlap_.Has(device) &&
+           graph_.devices[static_cast<size_t>(device)].kind == Device::Kind::kSerial;
   }
 
   // All that it depends on has ended, and will have been heard of at its `ready`.
@@ -159,8 +176,12 @@ class Replayer {
     const Operation& operation = At(number);
     const auto device = static_cast<size_t>(operation.device);
     if (graph_.devices[device].kind == Device::Kind::kSerial) {
+      if (operation.duration > 0 && overlap_.Has(operation.device)) {
+        return overlap_.OnBegin(operation.device, number, operation.duration, now_);
+      }
       return Add(now_ + operation.duration, Kind::kEnded, number);
     }
+    if (overlap_.Has(operation.device)) overlap_.OnFlow(operation.device, true);
     Flow& flow = flows_[device];
     flow.operation = number;
     if (operation.duration == 0) return BeginBytes(number);
@@ -208,7 +229,10 @@ class Replayer {
     Operation& operation = At(number);
     operation.end = now_;
     --left_;
-    if (operation.device >= 0) devices_.OnEnd(operation.device, number);
+    if (operation.device >= 0) {
+      devices_.OnEnd(operation.device, number);
+      if (overlap_.Has(operation.device)) EndOverlap(operation);
+    }
     const TimeNs heard = now_ + operation.latency;
     if (operation.flags != 0) {
       if ((operation.flags & Operation::kMemory) != 0) memory_.OnEnd(static_cast<size_t>(number));
@@ -220,6 +244,11 @@ class Replayer {
       successor.ready = std::max(successor.ready, heard);
       if (--successor.missing == 0) Heard(next);
     }
+  }
+
+  void EndOverlap(const Operation& operation) {
+    if (!IsSlowedByFlows(operation.device)) return overlap_.OnFlow(operation.device, false);
+    if (operation.duration > 0) overlap_.OnEnd(operation.device);
   }
 
   bool AskOneGate() {
@@ -238,6 +267,9 @@ class Replayer {
   // To the next time at which anything happens. False: nothing will, but for policies that ask.
   bool Advance() {
     memory_.Settle();
+    overlap_.Settle(now_, links_, [&](TimeNs time, int32_t number) {
+      events_.Add({time, Kind::kEnded, number});
+    });
     links_.Settle(now_);
     const TimeNs flow_ns = links_.next_ns();
     const bool only_asks = flow_ns == kNever && events_.size() == asks_;
@@ -271,6 +303,7 @@ class Replayer {
   Gates gates_;
   Devices devices_;
   fluid::Links links_;  // a connection per device; a serial one has no links
+  Overlap overlap_;
   Memory memory_;
   std::vector<Flow> flows_;        // of each device that is a connection
   std::vector<size_t> beginning_;  // connections whose bytes begin now, where links have bursts

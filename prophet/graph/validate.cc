@@ -15,6 +15,8 @@ constexpr int64_t kMaxOperations = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxNs = int64_t{1} << 60;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr int64_t kMaxUnits = 1 << 20;
+constexpr int32_t kMaxGroups = 1 << 24;
+constexpr int32_t kMaxSlowdown = 16 * fluid::kWhole;
 
 void Require(bool holds, const char* what) {
   if (!holds) throw Refused(what);
@@ -60,6 +62,26 @@ void ValidateShapes(const Graph& graph) {
           "the columns of iteration marks differ in length");
 }
 
+// One that may be.
+int32_t WeightOf(const Graph& graph, const Device& device, size_t at) {
+  if (device.weights.empty()) return fluid::kWhole;
+  const int32_t weight = device.weights[at];
+  Require(weight >= 1 && weight <= fluid::kMaxWeight, "a weight must be from 2^-20 to 2^10");
+  const auto link = static_cast<size_t>(device.route[at]);
+  const bool bursts = !graph.link_burst_bytes.empty() && graph.link_burst_bytes[link] > 0;
+  Require(!bursts || weight == fluid::kWhole, "a link with a burst must have a weight of one");
+  return weight;
+}
+
+void ValidateOverlap(const Device& device) {
+  Require(device.overlap_group >= -1 && device.overlap_group < kMaxGroups,
+          "an overlap group must be from 0 to 2^24 - 1, or -1");
+  Require(device.overlap_slowdown >= 0 && device.overlap_slowdown <= kMaxSlowdown,
+          "an overlap slowdown must be from 0 to 16");
+  Require(device.overlap_group == -1 || device.units == 1,
+          "a device with an overlap group must have one unit");
+}
+
 void ValidateDevices(const Graph& graph) {
   for (const int64_t rate : graph.link_bps) {
     if (rate == 0 || (rate >= fluid::kMinBandwidthBps && rate <= fluid::kMaxBandwidthBps)) continue;
@@ -72,36 +94,61 @@ void ValidateDevices(const Graph& graph) {
   for (const int64_t bytes : graph.link_burst_bytes) {
     Require(bytes >= 0 && bytes <= kMaxBytes, "a link's burst must be from 0 to 2^50 bytes");
   }
-  std::vector<int64_t> connections(graph.link_bps.size());
+  std::vector<Wide> weights(graph.link_bps.size());
   for (const Device& device : graph.devices) {
     Require(device.units >= 1 && device.units <= kMaxUnits,
             "a device must have from 1 to 2^20 units");
+    Require(device.weights.empty() || device.weights.size() == device.route.size(),
+            "a connection must have one weight per link or none");
     for (size_t i = 0; i < device.route.size(); ++i) {
       const int32_t link = device.route[i];
       Require(Below(link, graph.link_bps.size()), "a route has a link that does not exist");
       const auto before = device.route.first(i);
       Require(std::find(before.begin(), before.end(), link) == before.end(),
               "a route has a link twice");
-      ++connections[static_cast<size_t>(link)];
+      weights[static_cast<size_t>(link)] += WeightOf(graph, device, i);
     }
     Require(device.kind == Device::Kind::kConnection || device.route.empty(),
             "only connections have routes");
     Require(!device.cost_on_first_link || !device.route.empty(),
             "a cost on the first link needs a link");
+    Require(
+        !device.cost_on_first_link || device.weights.empty() || device.weights[0] == fluid::kWhole,
+        "a link that bears costs must have a weight of one");
+    ValidateOverlap(device);
   }
   // So that no share is rounded down to nothing.
-  for (size_t link = 0; link < connections.size(); ++link) {
-    Require(graph.link_bps[link] == 0 || graph.link_bps[link] >= connections[link],
-            "a link has more connections than bits per second");
+  for (size_t link = 0; link < weights.size(); ++link) {
+    Require(
+        graph.link_bps[link] == 0 || Wide{graph.link_bps[link]} * fluid::kWhole >= weights[link],
+        "a link has more connections (by their weights) than bits per second");
   }
+}
+
+// At which a flow is slowest that has its links to itself.
+Wide SlowestBps(const Graph& graph) {
+  Wide slowest = fluid::kMaxBandwidthBps;
+  for (const int64_t rate : graph.link_bps) {
+    if (rate > 0) slowest = std::min(slowest, Wide{rate});
+  }
+  for (const Device& device : graph.devices) {
+    for (size_t i = 0; i < device.weights.size(); ++i) {
+      const int64_t rate = graph.link_bps[static_cast<size_t>(device.route[i])];
+      if (rate == 0) continue;
+      slowest = std::min(slowest, Wide{rate} * fluid::kWhole / device.weights[i]);
+    }
+  }
+  return slowest;
+}
+
+int32_t LargestSlowdown(const Graph& graph) {
+  int32_t largest = 0;
+  for (const Device& device : graph.devices) largest = std::max(largest, device.overlap_slowdown);
+  return largest;
 }
 
 // Also that it ends before 2^60 ns: one thing after another takes longer than any schedule.
 void ValidateOperations(const Graph& graph) {
-  int64_t slowest_bps = fluid::kMaxBandwidthBps;
-  for (const int64_t rate : graph.link_bps) {
-    if (rate > 0) slowest_bps = std::min(slowest_bps, rate);
-  }
   Wide total_ns = 0;
   Wide total_bytes = 0;
   const auto time_at = [&](std::span<const int64_t> times, size_t i, const char* what) {
@@ -138,8 +185,11 @@ void ValidateOperations(const Graph& graph) {
   // Rounding down may leave half of a link unused, and a phase ends at a whole nanosecond. A cost
   // that a link bears is twice as long then.
   total_ns += total_ns;
-  total_ns += 2 * total_bytes * static_cast<Wide>(fluid::kWorkPerByte) / slowest_bps;
+  total_ns += 2 * total_bytes * static_cast<Wide>(fluid::kWorkPerByte) / SlowestBps(graph);
   total_ns += 2 * static_cast<Wide>(graph.duration_ns.size());
+  if (const int32_t slowdown = LargestSlowdown(graph); slowdown > 0) {
+    total_ns += 2 * (total_ns * slowdown / fluid::kWhole);
+  }
   Require(total_ns <= kMaxNs, "it may last longer than 2^60 ns");
 }
 

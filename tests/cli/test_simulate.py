@@ -32,9 +32,26 @@ def test_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Out of memory: a GPU has 79.2 GiB" in capsys.readouterr().out
 
 
+def test_slow_ranks_and_failures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    job = [*_ANY[:-1], "32", "gpt3-1.3b", "--strategy", "tp=2 dp=4 pp=4 micro_batches=2"]
+    times = []
+    for more in ([], ["--straggler", "17=1.5"], ["--jitter", "0.05", "--gpu-mtbf", "50000"]):
+        assert run_cli([*job, "--json", str(out), *more]) == 0
+        times.append(json.loads(out.read_text(encoding="utf-8"))["iteration_ns"])
+    assert times[0] < times[2] < times[1]
+    # 50,000 / 32 = 1,562.5 hours between failures; Young: sqrt(2 x 60 s x that) = 26 thousand s.
+    assert "A failure every 1.56e+03 hours: save every 432 minutes" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ([*_ANY, "gpt2", "--strategy", "dp=8", "--straggler", "x=2"], "expected RANK=FACTOR"),
+        ([*_ANY, "gpt2", "--strategy", "dp=8", "--straggler", "8=2"], "only ranks 0 to 7"),
+        ([*_ANY, "gpt2", "--strategy", "dp=8", "--gpu-mtbf", "0"], "mtbf_s is 0"),
+        ([*_ANY, "gpt2", "--batch", "8", "--jitter", "0.1"], "need --strategy, not --batch"),
+        ([*_ANY, "gpt2", "--strategy", "precision=fp8"], "needs gpu.fp8_flops_per_s"),
         ([*_GPT, "tp=16 pp=8 sp=2 zero=9"], "zero is 9"),
         ([*_GPT, "tp=5"], "there are 1024 GPUs"),
         ([*_GPT, "tp=128"], "layers.0.attention.qkv: heads has size 96"),

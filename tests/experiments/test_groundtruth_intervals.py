@@ -35,4 +35,4 @@ def test_counts_what_the_interval_holds() -> None:
 
 def test_says_that_measurements_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there are no measurements"):
-        groundtruth_intervals.main([str(tmp_path / "nowhere")])
+        groundtruth_intervals.main(["--data", str(tmp_path / "nowhere")])

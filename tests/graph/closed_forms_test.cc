@@ -4,11 +4,13 @@
 #include <vector>
 
 #include "graphs.h"
+#include "prophet/fluid/links.h"
 
 namespace prophet::graph {
 namespace {
 
 using Times = std::vector<TimeNs>;
+using fluid::kWhole;
 constexpr TimeNs kMs = 1'000'000;
 
 TEST(ClosedForms, NothingTakesNoTime) {
@@ -128,6 +130,71 @@ TEST(ClosedForms, OfLinksWithOneShareTheFirstFixesIt) {
   graph.Add({.device = graph.Connection({first}), .bytes = 50'001});
   graph.Add({.device = graph.Connection({second, first}), .bytes = 50'001});
   EXPECT_EQ(Replay(graph).end_ns, (Times{8000 * kMs, 8000 * kMs, 8000 * kMs}));
+}
+
+TEST(ClosedForms, AFlowThatCrossesALinkTwiceTakesTwiceItsRate) {
+  // 3 bytes/ns: the first crosses twice, so both have a rate of 1; then the second has it all.
+  OwnedGraph graph;
+  const int32_t link = graph.Link(3 * kBytePerNs);
+  graph.Add({.device = graph.Weighted({link}, {2 * kWhole}), .bytes = 100});
+  graph.Add({.device = graph.Connection({link}), .bytes = 400});
+  const Result result = Replay(graph);
+  EXPECT_EQ(result.end_ns, (Times{100, 200}));
+  EXPECT_EQ(result.link_bytes, (std::vector<int64_t>{2 * 100 + 400}));
+}
+
+TEST(ClosedForms, APartOfTheBytesMayCrossALink) {
+  // A quarter of the first's bytes crosses the second link, which is as fast as its own can be.
+  OwnedGraph graph;
+  const int32_t own = graph.Link(4 * kBytePerNs);
+  const int32_t narrow = graph.Link(kBytePerNs);
+  graph.Add({.device = graph.Weighted({own, narrow}, {kWhole, kWhole / 4}), .bytes = 400});
+  EXPECT_EQ(Replay(graph).end_ns, (Times{100}));
+  // With another flow on it, the rates are even: 5/4 of a rate are 1.
+  graph.Add({.device = graph.Connection({narrow}), .bytes = 80});
+  EXPECT_EQ(Replay(graph).end_ns, (Times{180, 100}));
+}
+
+TEST(ClosedForms, KernelsBesideAFlowTakeLonger) {
+  OwnedGraph graph;
+  const int32_t gpu = graph.Serial();
+  const int32_t stream = graph.Connection({graph.Link(kBytePerNs)});
+  graph.Overlap(gpu, 0, kWhole / 4);
+  graph.Overlap(stream, 0, 0);
+  // Beside the flow until 100: 80 of the first are done then. The second runs alone.
+  graph.Add({.duration = 160, .device = gpu});
+  graph.Add({.duration = 50, .device = gpu, .after = {0}});
+  graph.Add({.device = stream, .bytes = 100});
+  EXPECT_EQ(Replay(graph).end_ns, (Times{180, 230, 100}));
+}
+
+TEST(ClosedForms, FlowsBesideKernelsTakeLonger) {
+  OwnedGraph graph;
+  const int32_t gpu = graph.Serial();
+  const int32_t other = graph.Serial();
+  const int32_t stream = graph.Connection({graph.Link(kBytePerNs)});
+  graph.Overlap(gpu, 3, 0);
+  graph.Overlap(stream, 3, kWhole);
+  // Half as fast until 60 and from 80 to 100; its cost is not slowed. What has no group is alone.
+  graph.Add({.duration = 60, .device = gpu});
+  graph.Add({.duration = 20, .device = gpu, .after = {0}, .release = 80});
+  graph.Add({.duration = 10, .device = stream, .bytes = 100});
+  graph.Add({.duration = 500, .device = other});
+  EXPECT_EQ(Replay(graph).end_ns, (Times{60, 100, 145, 500}));
+}
+
+TEST(ClosedForms, WhatFollowsWithoutAGapGoesOnSlowed) {
+  OwnedGraph graph;
+  const int32_t gpu = graph.Serial();
+  const int32_t stream = graph.Connection({graph.Link(kBytePerNs)});
+  graph.Overlap(gpu, 0, kWhole);
+  graph.Overlap(stream, 0, kWhole);
+  for (int i = 0; i < 5; ++i) graph.Add({.duration = 10, .device = gpu});
+  for (int i = 0; i < 10; ++i) graph.Add({.device = stream, .bytes = 20});
+  const Result result = Replay(graph);
+  // Both are slowed until 100, when the kernels end: 50 bytes have passed then.
+  EXPECT_EQ(result.end_ns[4], 100);
+  EXPECT_EQ(result.makespan_ns, 100 + 150);
 }
 
 TEST(ClosedForms, ACostOnTheFirstLinkIsSharedLikeBytes) {

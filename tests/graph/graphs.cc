@@ -26,6 +26,19 @@ int32_t OwnedGraph::Connection(const std::vector<int32_t>& route, bool cost_on_f
   return static_cast<int32_t>(devices_.size()) - 1;
 }
 
+int32_t OwnedGraph::Weighted(const std::vector<int32_t>& route,
+                             const std::vector<int32_t>& weights) {
+  const int32_t number = Connection(route);
+  routes_.push_back(weights);
+  devices_.back().weights = routes_.back();
+  return number;
+}
+
+void OwnedGraph::Overlap(int32_t device, int32_t group, int32_t slowdown) {
+  devices_[static_cast<size_t>(device)].overlap_group = group;
+  devices_[static_cast<size_t>(device)].overlap_slowdown = slowdown;
+}
+
 int32_t OwnedGraph::Add(const Step& step) {
   const auto number = static_cast<int32_t>(steps_.size());
   steps_.push_back(step);

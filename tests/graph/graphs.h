@@ -34,6 +34,10 @@ class OwnedGraph {
   int32_t Serial(int64_t units = 1, bool by_priority = false);
   int32_t Connection(const std::vector<int32_t>& route, bool cost_on_first_link = false,
                      bool by_priority = false);
+  // With a weight on each link, in parts of fluid::kWhole.
+  int32_t Weighted(const std::vector<int32_t>& route, const std::vector<int32_t>& weights);
+  // The device slows others of its group down, and they it.
+  void Overlap(int32_t device, int32_t group, int32_t slowdown);
   int32_t Gate() { return gates_++; }
   int32_t Add(const Step& step);
 

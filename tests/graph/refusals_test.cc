@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graphs.h"
+#include "prophet/fluid/links.h"
 #include "prophet/registry.h"
 
 namespace prophet::graph {
@@ -109,6 +110,27 @@ TEST(Refusals, DevicesAndLinksMustMakeSense) {
   const int32_t link = crowded.Link(8000);
   for (int i = 0; i < 8001; ++i) crowded.Connection({link});
   EXPECT_EQ(Refusal(crowded.graph(), "more connections"), -1);
+}
+
+TEST(Refusals, WeightsAndOverlapMustMakeSense) {
+  const auto refusal = [](const std::vector<int32_t>& weights, int32_t group, int32_t slowdown,
+                          const std::string& says) {
+    OwnedGraph graph;
+    const int32_t link = graph.Link(8000);
+    graph.Overlap(graph.Weighted({link}, weights), group, slowdown);
+    EXPECT_EQ(Refusal(graph.graph(), says), -1);
+  };
+  refusal({fluid::kWhole, fluid::kWhole}, -1, 0, "one weight per link");
+  refusal({0}, -1, 0, "weight must be");
+  refusal({fluid::kMaxWeight}, -2, 0, "overlap group");
+  refusal({fluid::kWhole}, 0, -1, "overlap slowdown");
+  OwnedGraph heavy;
+  const int32_t link = heavy.Link(8000);
+  for (int i = 0; i < 8; ++i) heavy.Weighted({link}, {fluid::kMaxWeight});
+  EXPECT_EQ(Refusal(heavy.graph(), "more connections (by their weights)"), -1);
+  OwnedGraph several;
+  several.Overlap(several.Serial(2), 0, 0);
+  EXPECT_EQ(Refusal(several.graph(), "must have one unit"), -1);
 }
 
 TEST(Refusals, ArraysMustFitTogether) {

@@ -11,6 +11,7 @@ from random import Random
 from hypothesis import strategies as st
 
 from byteprophet.graph import Graph, GraphBuilder
+from byteprophet.graph.model import WHOLE
 
 BYTE_PER_NS = 8_000_000_000
 FAST = (None, BYTE_PER_NS, BYTE_PER_NS // 2, 3 * BYTE_PER_NS // 7, 100_003)
@@ -82,20 +83,35 @@ def add_devices(random: Random, builder: GraphBuilder) -> list[int]:
         builder.link(f"link {i}", random.choice(rates), random.choice(bursts))
         for i in range(random.randint(1, 4))
     ]
+    weighted = bursts == (0,) and random.random() < 0.5
+    overlaps = random.random() < 0.5
     devices = [-1]
     for number in range(random.randint(1, 5)):
         by_priority = random.random() < 0.5
+        overlap = (-1, 0)
+        if overlaps and random.random() < 0.7:
+            group = 2 * links[0] + random.randint(0, 1)  # not one of another part's
+            overlap = (group, random.choice((0, WHOLE // 2, WHOLE, WHOLE // 7)))
         if random.random() < 0.4:
-            units = random.randint(1, 3)
-            devices.append(builder.serial(f"device {number}", units=units, by_priority=by_priority))
+            units = random.randint(1, 3) if overlap[0] < 0 else 1
+            devices.append(
+                builder.serial(
+                    f"device {number}", units=units, by_priority=by_priority, overlap=overlap
+                )
+            )
             continue
         route = random.sample(links, k=random.randint(0, min(3, len(links))))
+        has_cost = bool(route) and random.random() < 0.5
+        weights = [random.choice((WHOLE, 2 * WHOLE, WHOLE // 2, WHOLE // 3)) for _ in route]
+        weights[:has_cost] = [WHOLE] * has_cost
         devices.append(
             builder.connection(
                 f"connection {number}",
                 route,
                 by_priority=by_priority,
-                cost_on_first_link=bool(route) and random.random() < 0.5,
+                cost_on_first_link=has_cost,
+                weights=weights if weighted else (),
+                overlap=overlap,
             )
         )
     return devices

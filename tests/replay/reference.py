@@ -12,6 +12,7 @@ from typing import Any
 
 from byteprophet import _core
 from byteprophet.graph import Connection, Graph, SerialDevice
+from byteprophet.graph.model import WHOLE
 
 WORK_PER_BYTE = 8_000_000_000
 COST_BPS = 2**40  # at which a link without limit bears costs
@@ -21,12 +22,12 @@ COST_BPS = 2**40  # at which a link without limit bears costs
 class Operation:
     number: int
     waits_for: list[int]
-    state: str = "waits"  # waits, offered, queued, cost, begins, bytes, runs, over
+    state: str = "waits"  # waits, offered, queued, cost, begins, bytes, runs, slowable, over
     ready: int = -1
     entered: int = -1  # at its device
     start: int = -1
     end: int = -1  # while it runs: when it will
-    left: int = 0  # work of a phase on links
+    left: int = 0  # work of a phase on links, or of what may be slowed
     order: tuple[int, ...] = ()  # in its device's queue
 
 
@@ -101,20 +102,51 @@ class Reference:
             for operation in self.operations
             if operation.state in ("cost", "bytes")
         }
-        left = [link.capacity_bps or COST_BPS for link in self.graph.links]
+        left = [(link.capacity_bps or COST_BPS) * WHOLE for link in self.graph.links]
         rates: dict[int, int] = {}
         while len(rates) < len(flows):
             shares = []
             for link in range(len(left)):
                 open_flows = [f for f, on in flows.items() if link in on and f not in rates]
                 if open_flows:
-                    shares.append((left[link] // len(open_flows), link, open_flows))
+                    weight = sum(self.weight(flow, link) for flow in open_flows)
+                    shares.append((left[link] // weight, link, open_flows))
             share, _, fixed = min(shares)
             for flow in fixed:
                 rates[flow] = share
                 for link in flows[flow]:
-                    left[link] -= share
+                    left[link] -= share * self.weight(flow, link)
         return rates
+
+    def weight(self, flow: int, link: int) -> int:
+        device = self.device(self.operations[flow])
+        return device.weights[device.route.index(link)] if device.weights else WHOLE
+
+    def is_slowed(self, operation: Operation) -> bool:
+        """Whether an operation of the other kind is under way in its device's group."""
+        own = self.device(operation)
+        others = (other for other in self.operations if other.start >= 0 and other.state != "over")
+        return own.overlap_group >= 0 and any(
+            device is not None
+            and device.overlap_group == own.overlap_group
+            and isinstance(device, SerialDevice) != isinstance(own, SerialDevice)
+            for device in map(self.device, others)
+        )
+
+    def paces(self) -> dict[int, int]:
+        """How fast what is left of operations becomes less."""
+        paces = self.rates()
+        for flow, rate in paces.items():
+            if self.is_slowed(self.operations[flow]):
+                slowdown = self.device(self.operations[flow]).overlap_slowdown
+                paces[flow] = max(1, rate * WHOLE // (WHOLE + slowdown))
+        for operation in self.operations:
+            if operation.state == "slowable":
+                slowdown = (
+                    0 if self.is_slowed(operation) else self.device(operation).overlap_slowdown
+                )
+                paces[operation.number] = WHOLE + slowdown
+        return paces
 
     # What happens.
 
@@ -131,6 +163,9 @@ class Reference:
             operation.state = "cost"
             first = self.graph.links[device.route[0]]
             operation.left = duration * (first.capacity_bps or COST_BPS)
+        elif isinstance(device, SerialDevice) and device.overlap_group >= 0 and duration:
+            operation.state = "slowable"
+            operation.left = duration * (WHOLE + device.overlap_slowdown)
         else:
             operation.state = "runs"
             operation.end = self.now + duration
@@ -179,7 +214,7 @@ class Reference:
             if operation.state == "cost" and operation.left == 0:
                 self.begin_bytes(operation)
                 return True
-            if operation.state == "bytes" and operation.left == 0:
+            if operation.state in ("bytes", "slowable") and operation.left == 0:
                 self.finish(operation)
                 return True
             if operation.state == "waits" and self.ready_at(operation) == self.now:
@@ -213,7 +248,7 @@ class Reference:
         began = False
         for number, device in enumerate(self.graph.devices):
             units = device.units if isinstance(device, SerialDevice) else 1
-            while len(self.on(number, "runs", "cost", "begins", "bytes")) < units:
+            while len(self.on(number, "runs", "slowable", "cost", "begins", "bytes")) < units:
                 queue = self.on(number, "queued")
                 if not queue:
                     break
@@ -253,8 +288,8 @@ class Reference:
         return False
 
     def advance(self) -> None:
-        rates = self.rates()
-        times = [self.now - (-self.operations[flow].left // rate) for flow, rate in rates.items()]
+        rates, paces = self.rates(), self.paces()
+        times = [self.now - (-self.operations[one].left // pace) for one, pace in paces.items()]
         times += [operation.end for operation in self.operations if operation.state == "runs"]
         times += [gate.ask_at for gate in self.gates if gate.ask_at is not None]
         for operation in self.operations:
@@ -280,9 +315,9 @@ class Reference:
                     self.graph.links[link].capacity_bps or 0
                 )
                 self.saved[link] = min(self.graph.links[link].burst_bytes * WORK_PER_BYTE, grown)
-        for flow, rate in rates.items():
-            operation = self.operations[flow]
-            operation.left = max(0, operation.left - rate * (later - self.now))
+        for number, pace in paces.items():
+            operation = self.operations[number]
+            operation.left = max(0, operation.left - pace * (later - self.now))
         self.now = later
 
     def run(self) -> Reference:

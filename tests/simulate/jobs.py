@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.models.catalogue import find_model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.models.transformer_config import TransformerConfig
 from byteprophet.simulate.tree.one_line import parse_strategy
-from byteprophet.simulate.tree.strategy import Strategy
+from byteprophet.simulate.tree.strategy import RESHARD, Strategy
 
 
 def program(model: str, strategy: str, gpus: int) -> Program:
     """The program of a model and a strategy in one line."""
     parsed = parse_strategy(strategy, gpus)
     return compile_program(build(*find_model(model), parsed.samples), parsed)
+
+
+def random_cluster(seed: int) -> Cluster:
+    """A cluster with leaf switches or without, on which kernels and collectives slow each other."""
+    pick = random.Random(seed)
+    cluster = find_cluster(pick.choice(("dgx-a100", "dgx-1v", "a100-4xhdr", "dgx-h100")))
+    network = replace(
+        cluster.network,
+        adapters=pick.choice((1, 2, 4, 8)),
+        nodes_per_leaf=pick.choice((0, 1, 2, 4)),
+        uplink_share=pick.choice((1.0, 0.5, 0.3)),
+        rails=pick.choice((False, True)),
+    )
+    gpu = replace(
+        cluster.gpu,
+        overlap_slowdown=pick.choice((0.0, 0.2)),
+        collective_slowdown=pick.choice((0.0, 0.1)),
+    )
+    gpus = cluster.node.gpus if cluster.node.links else pick.choice((2, 4, 8))
+    return replace(cluster, gpu=gpu, network=network, node=replace(cluster.node, gpus=gpus))
 
 
 def random_job(seed: int) -> tuple[TransformerConfig, Strategy]:
@@ -29,12 +51,13 @@ def random_job(seed: int) -> tuple[TransformerConfig, Strategy]:
     if pp == 1 and schedule == "interleaved":
         schedule = "1f1b"
     chunks = 2 if schedule == "interleaved" else 1
-    zero = pick.choice((0, 1, 2, 3) if pp == 1 else (0, 1, 2))
+    zero, fused = pick.choice((0, 1, 2, 3)), pick.choice((False, True))
     text = (
         f"tp={tp} pp={pp} cp={cp} ep={ep} dp={dp} schedule={schedule} chunks={chunks} zero={zero} "
         f"micro_batches={pp * pick.randint(1, 3)} micro_batch={pick.randint(1, 2)} "
         f"sp={pick.choice((0, 1)) if tp > 1 else 0} overlap={pick.choice((0, 1))} "
-        f"recompute={pick.choice(('none', 'attention', 'full'))}"
+        f"recompute={pick.choice(('none', 'attention', 'full'))} "
+        f"reshard={pick.choice(RESHARD)} ring={pick.choice((0, 1)) if fused else 0}"
     )
     config = TransformerConfig(
         layers=8 * pick.choice((1, 2)),
@@ -50,7 +73,7 @@ def random_job(seed: int) -> tuple[TransformerConfig, Strategy]:
         tied=pick.choice((False, True)),
         experts=experts,
         active_experts=2 if experts else 0,
-        fused_attention=pick.choice((False, True)),
+        fused_attention=fused,
         dropout=pick.choice((False, True)),
     )
     return config, parse_strategy(text, tp * pp * cp * dp)

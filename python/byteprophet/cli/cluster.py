@@ -66,8 +66,19 @@ def _facts(cluster: Cluster) -> Table:
     )
     each = f"{network.adapters} x {network.adapter_bits_per_s / 1e9:,.0f} Gbit/s"
     own = f"{cluster.network_bytes_per_s / 1e9:,.1f} GB/s for each GPU"
-    table.add_row("network", each, f"a fat tree without oversubscription; {own}")
+    table.add_row("network", each, f"{_between(cluster)}; {own}")
     return table
+
+
+def _between(cluster: Cluster) -> str:
+    network = cluster.network
+    if not network.nodes_per_leaf:
+        return "a fat tree without oversubscription"
+    leaves = "leaf switches, one for each GPU of a node," if network.rails else "a leaf switch"
+    return (
+        f"{leaves} for {network.nodes_per_leaf} nodes, whose links to the spine have "
+        f"{network.uplink_share:.0%} of the rate of those to adapters"
+    )
 
 
 def _inside(cluster: Cluster) -> str:

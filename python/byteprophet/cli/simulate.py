@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from byteprophet.cli.simulate_conditions import conditions_of, failures_line
 from byteprophet.cli.simulate_search import search_strategies
 from byteprophet.cli.simulate_tables import (
     GIB,
@@ -25,9 +26,11 @@ from byteprophet.simulate.calibrate.runs import read_runs
 from byteprophet.simulate.clusters.description import Cluster, cluster_names
 from byteprophet.simulate.clusters.write import write_cluster
 from byteprophet.simulate.costs.sources import cluster_with_costs, measured_sources
+from byteprophet.simulate.execute.failures import Failures
 from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
+from byteprophet.simulate.models.dlrm import NAME as DLRM
 from byteprophet.simulate.models.load import VISION, load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
@@ -35,7 +38,7 @@ from byteprophet.whole_files import write_whole
 
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
-MODEL is one of {", ".join((*MODELS, *VISION))};
+MODEL is one of {", ".join((*MODELS, *VISION, DLRM))};
 or a description like {DESCRIPTION}; or the path of a Hugging Face config.json; or module:function,
 where the function takes a batch size and returns a torch.nn.Module and its inputs.
 
@@ -92,6 +95,19 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="With --calibrate: write the cluster to this file."),
     ] = None,
+    straggler: Annotated[
+        list[str] | None,
+        typer.Option(help="RANK=FACTOR: its kernels take so many times as long."),
+    ] = None,
+    jitter: Annotated[
+        float, typer.Option(help="Spread of such a factor over all ranks, e.g. 0.02.")
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of --jitter.")] = 0,
+    gpu_mtbf: Annotated[
+        float | None, typer.Option(help="Hours after which a GPU ends the job by a failure.")
+    ] = None,
+    checkpoint: Annotated[float, typer.Option(help="Seconds of a checkpoint.")] = 60.0,
+    restart: Annotated[float, typer.Option(help="Seconds from a failure to a restart.")] = 600.0,
     out: Annotated[
         Path | None, typer.Option(help="Write a page and a trace for Perfetto to this directory.")
     ] = None,
@@ -106,11 +122,19 @@ def simulate(
         raise UserError(f"--sequence {sequence}: must be from 1 to {1 << 24}")
     if save_cluster is not None and calibrate_file is None:
         raise UserError("--save-cluster: goes with --calibrate FILE, which has measured runs")
+    conditions = conditions_of(straggler or [], jitter, seed)
+    failures = None
+    if gpu_mtbf is not None:
+        failures = Failures.of_gpus(
+            gpus, gpu_mtbf_hours=gpu_mtbf, checkpoint_s=checkpoint, restart_s=restart
+        )
     if batch is not None:
         if calibrate_file is not None:
             raise UserError("--calibrate cannot be combined with --batch: use --save-cluster first")
         if strategy:
             raise UserError("--strategy cannot be combined with --batch, which searches for one")
+        if straggler or jitter or failures:
+            raise UserError("--straggler, --jitter and --gpu-mtbf need --strategy, not --batch")
         return search_strategies(Job(model, cluster, gpus, batch, sequence, costs), out, json_file)
     if strategy.endswith(".toml"):
         chosen = read_strategy(Path(strategy), gpus)
@@ -120,8 +144,9 @@ def simulate(
     machines = cluster_with_costs(cluster, costs)
     if calibrate_file is not None:
         machines = _calibrated(calibrate_file, machines, save_cluster, console)
-    result = simulate_job(load_model(model, chosen.samples, sequence), chosen, machines)
-    found = interval(result, machines)
+    loaded = load_model(model, chosen.samples, sequence)
+    result = simulate_job(loaded, chosen, machines, conditions)
+    found = interval(result, machines, conditions)
     if json_file is not None:
         write_whole(
             json_file,
@@ -139,6 +164,9 @@ def simulate(
     console.print(times_table(result, found))
     console.print()
     console.print(memory_table(result))
+    if failures:
+        console.print()
+        console.print(failures_line(result, failures), soft_wrap=True)
     if not result.fits:
         console.print(
             f"Out of memory: a GPU has {result.memory_limit_bytes / GIB:.1f} GiB. Use more tp, pp "

@@ -97,9 +97,16 @@ class GraphBuilder:
         self._links.append(Link(name, capacity_bps, burst_bytes))
         return len(self._links) - 1
 
-    def serial(self, name: str, *, units: int = 1, by_priority: bool = False) -> int:
-        """Add a device, a ``SerialDevice``."""
-        self._devices.append(SerialDevice(name, units, by_priority))
+    def serial(
+        self,
+        name: str,
+        *,
+        units: int = 1,
+        by_priority: bool = False,
+        overlap: tuple[int, int] = (NONE, 0),
+    ) -> int:
+        """Add a device, a ``SerialDevice``. ``overlap``: its overlap group and slowdown."""
+        self._devices.append(SerialDevice(name, units, by_priority, *overlap))
         return len(self._devices) - 1
 
     def connection(
@@ -109,9 +116,18 @@ class GraphBuilder:
         *,
         by_priority: bool = False,
         cost_on_first_link: bool = False,
+        weights: Iterable[int] = (),
+        overlap: tuple[int, int] = (NONE, 0),
     ) -> int:
-        """Add a device, a ``Connection``. Connections and serial devices share their numbers."""
-        self._devices.append(Connection(name, tuple(route), by_priority, cost_on_first_link))
+        """Add a device, a ``Connection``. Connections and serial devices share their numbers.
+
+        ``weights`` and ``overlap`` (group and slowdown) are as ``Connection`` describes.
+        """
+        self._devices.append(
+            Connection(
+                name, tuple(route), by_priority, cost_on_first_link, tuple(weights), *overlap
+            )
+        )
         return len(self._devices) - 1
 
     def gate(

@@ -21,19 +21,25 @@ UInt64Array: TypeAlias = npt.NDArray[np.uint64]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]
 
 NONE = -1
-"""Stands for no device, or no memory pool."""
+"""Stands for no device, no memory pool, or no overlap group."""
+WHOLE = 1 << 20
+"""The parts in which weights and slowdowns are counted."""
 
 
 @dataclass(frozen=True)
 class SerialDevice:
     """Serves up to ``units`` operations at a time, in the order in which they become ready.
 
-    With ``by_priority``, the operation with the largest priority goes first.
+    With ``by_priority``, the operation with the largest priority goes first. With an
+    ``overlap_group``, operations take ``WHOLE + overlap_slowdown`` parts of ``WHOLE`` as long while
+    a connection of that group has a flow. ``units`` is 1 then.
     """
 
     name: str
     units: int = 1
     by_priority: bool = False
+    overlap_group: int = NONE
+    overlap_slowdown: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,12 +48,17 @@ class Connection:
 
     A flow has a fixed cost before its bytes. With ``cost_on_first_link``, the cost occupies the
     first link, like the bytes that pass in that time. Otherwise, it takes time but no bandwidth.
+    With ``weights``, the flow takes its rate times the weight, in parts of ``WHOLE``, of each link.
+    With an ``overlap_group``, bytes are slowed while a serial device of that group is busy.
     """
 
     name: str
     route: tuple[int, ...]
     by_priority: bool = False
     cost_on_first_link: bool = False
+    weights: tuple[int, ...] = ()
+    overlap_group: int = NONE
+    overlap_slowdown: int = 0
 
 
 Device: TypeAlias = SerialDevice | Connection

@@ -11,7 +11,14 @@ import numpy.typing as npt
 
 from byteprophet import _core
 from byteprophet.errors import UserError
-from byteprophet.graph.model import Connection, Graph, Int32Array, Int64Array, SerialDevice
+from byteprophet.graph.model import (
+    WHOLE,
+    Connection,
+    Graph,
+    Int32Array,
+    Int64Array,
+    SerialDevice,
+)
 
 _T = TypeVar("_T")
 _Columns = dict[str, tuple[npt.NDArray[Any], type[np.generic]]]
@@ -92,7 +99,7 @@ def part(graph: Graph, wanted: npt.ArrayLike) -> Graph:
 
     These are the operations on which they depend, those that acknowledge gated operations, and
     those that mark iterations of their gates. A replay gives the same times as for the whole graph
-    if no other operation there uses the same devices, links and gates.
+    if no other operation there uses the same devices, links, overlap groups and gates.
     """
     chosen = np.unique(np.asarray(wanted, dtype=np.int32))
     return graph.select(_naming(graph, lambda: _core.graph_closure(_arrays(graph), chosen)))
@@ -143,8 +150,19 @@ def _arrays(graph: Graph) -> dict[str, Any]:
     return {name: column for name, (column, _) in columns.items()} | _tables(graph)
 
 
+def _weights(device: Connection) -> tuple[int, ...]:
+    """The weight of each link of a route."""
+    if device.weights and len(device.weights) != len(device.route):
+        raise UserError(
+            f"graph: connection {device.name!r} has {len(device.weights)} weights for "
+            f"{len(device.route)} links"
+        )
+    return device.weights or (WHOLE,) * len(device.route)
+
+
 def _tables(graph: Graph) -> dict[str, Any]:
     routes = [device.route if isinstance(device, Connection) else () for device in graph.devices]
+    weights = [_weights(one) for one in graph.devices if isinstance(one, Connection)]
     serial = [device if isinstance(device, SerialDevice) else None for device in graph.devices]
     return {
         "device_is_connection": np.array([device is None for device in serial], dtype=np.uint8),
@@ -161,6 +179,11 @@ def _tables(graph: Graph) -> dict[str, Any]:
         ),
         "device_first_route": np.cumsum([0, *map(len, routes)], dtype=np.int64),
         "device_route": np.array([link for route in routes for link in route], dtype=np.int32),
+        "device_weights": np.array([one for each in weights for one in each], dtype=np.int32),
+        "device_overlap_group": np.array([one.overlap_group for one in graph.devices], np.int32),
+        "device_overlap_slowdown": np.array(
+            [device.overlap_slowdown for device in graph.devices], dtype=np.int32
+        ),
         "link_bps": np.array([link.capacity_bps or 0 for link in graph.links], dtype=np.int64),
         "link_burst_bytes": np.array([link.burst_bytes for link in graph.links], dtype=np.int64),
         "pools": len(graph.pools),

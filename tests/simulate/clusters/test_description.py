@@ -37,6 +37,8 @@ def test_every_nvlink_of_a_v100_is_described() -> None:
         ),
         ("matmul_efficiency = 0.75", "matmul_efficiency = 1.5", "more than 0 and at most 1"),
         ("launch_ns = 8_000", "launch_ns = 8_000\nspeed = 3", "gpu.speed: there is no such"),
+        ("[network]", "[network]\nrails = 1", "network.rails is 1: must be true or false"),
+        ("[network]", "[network]\nuplink_share = 2", "uplink_share is 2: must be more than 0"),
         ("[6, 7, 2]", "[7, 6, 2]", r"node.links: \[7, 6, 2\]: expected"),
         ("[gpu]", "[gpu", "is not TOML"),
     ],
@@ -52,3 +54,14 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, said: str) -
 def test_an_unknown_cluster_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="dgx-a100"):
         find_cluster("no-such-cluster")
+
+
+def test_leaf_switches_may_be_described(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    more = "[network]\nnodes_per_leaf = 4\nuplink_share = 0.5\nrails = true"
+    path.write_text(_TEXT.replace("[network]", more), encoding="utf-8")
+    cluster = find_cluster(str(path))
+    assert [cluster.leaf(node) for node in (0, 3, 4, 9)] == [0, 0, 1, 2]
+    assert cluster.network.uplink_share == 0.5
+    assert cluster.network.rails
+    assert find_cluster("dgx-1v").leaf(9) == 0

@@ -57,6 +57,14 @@ def test_context_parallel_attention_gathers_keys_and_values() -> None:
     assert found == {key: count * _HIDDEN_BYTES for key, count in expected.items()}
 
 
+def test_ring_attention_passes_keys_and_values_around() -> None:
+    """Liu et al. 2023: forward all keys and values; backward these, and their gradients."""
+    found = _bytes(_layer("cp=4 ring=1", 4))
+    assert found == {("point-to-point", ("cp",)): (2 + 2 * 2) * _HIDDEN_BYTES}
+    with pytest.raises(UserError, match=r"ring: model .* has no fused attention"):
+        _layer("cp=4 ring=1", 4, f"{_GPT},fused_attention=0")
+
+
 def test_experts_exchange_tokens_twice_in_each_pass() -> None:
     model = "llama:layers=8,hidden=512,heads=8,sequence=256,experts=4,active_experts=2"
     sent = 2 * _HIDDEN_BYTES  # a rank's tokens, to two experts each

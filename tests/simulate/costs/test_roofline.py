@@ -85,3 +85,28 @@ def test_a_causal_softmax_reads_only_half_of_the_scores() -> None:
     elements = 512 * 512
     assert _moved_bytes(softmax, Phase.FORWARD) == pytest.approx((1 + 2) * elements)
     assert _moved_bytes(softmax, Phase.BACKWARD) == pytest.approx((1 + 1 + 2) * elements)
+def test_products_with_8_bit_inputs_are_faster_but_not_twice() -> None:
+    gpu = find_cluster("dgx-h100").gpu
+    wide, narrow = (Roofline(gpu, Mesh(), fp8=fp8) for fp8 in (False, True))
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.WEIGHT):
+        step = Compute(_linear(16384, 16384, 16384), (), phase)
+        ratio = wide.time_ns(step) / narrow.time_ns(step)
+        peaks = gpu.fp8_flops_per_s / gpu.flops_per_s
+        assert 1.8 < ratio <= peaks
+    # With a small inner dimension, the conversion takes longer than is won.
+    thin = Compute(_linear(65536, 256, 64), (), Phase.FORWARD)
+    assert narrow.time_ns(thin) >= wide.time_ns(thin) * 0.9
+
+
+def test_the_vocabulary_keeps_16_bits() -> None:
+    gpu = find_cluster("dgx-h100").gpu
+    make = Layers({"batch": 8192, "vocabulary": 8192, "hidden": 8192})
+    operator = make.linear(
+        "logits",
+        Access("x", ("batch", "hidden")),
+        Access("y", ("batch", "vocabulary")),
+        ("vocabulary", "hidden"),
+    )
+    step = Compute(operator, (), Phase.FORWARD)
+    wide, narrow = (Roofline(gpu, Mesh(), fp8=fp8).time_ns(step) for fp8 in (False, True))
+    assert wide == narrow

@@ -65,7 +65,7 @@ def test_a_file_a_line_and_a_tree_say_the_same(tmp_path: Path) -> None:
         ("precision=fp4", "use one of bf16"),
         ("pp=2 schedule=interleaved", "needs several chunks"),
         ("pp=4 schedule=interleaved chunks=2 micro_batches=9", "multiple of the 4"),
-        ("pp=2 zero=3", "zero=3 with pipeline ranks"),
+        ("zero=3 reshard=maybe", "reshard is .maybe.: use one of default, always, never"),
         ("zero=4", "must be from 0 to 3"),
     ],
 )

@@ -16,6 +16,7 @@ import numpy as np
 from byteprophet.simulate.calibrate.sensitivity import log_slopes
 from byteprophet.simulate.clusters.constants import covariance, uncertain
 from byteprophet.simulate.clusters.description import Cluster
+from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.result import Simulated
 
 LEVEL = 0.9
@@ -79,12 +80,12 @@ class Interval:
         }
 
 
-def interval(result: Simulated, cluster: Cluster) -> Interval:
-    """The interval of a result's iteration time."""
+def interval(result: Simulated, cluster: Cluster, conditions: Conditions = ALIKE) -> Interval:
+    """The interval of a result's iteration time. ``conditions``: those of the result."""
     some = uncertain(cluster)
     names = [one.name for one in some]
     base = float(np.log(result.iteration_ns))
-    slopes = log_slopes(result.program, cluster, base, names)
+    slopes = log_slopes(result.program, cluster, base, names, conditions)
     variance = float(slopes @ covariance(cluster, some) @ slopes)
     down, up = (
         _DEVIATIONS * np.sqrt(variance + model**2) for model in (MODEL_FASTER, MODEL_SLOWER)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from byteprophet.simulate.clusters.constants import Constant, constants, with_constants
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.simulate import simulate_program
 
 Vector = npt.NDArray[np.float64]
@@ -18,21 +19,29 @@ _STEP = 0.05
 """Of the logarithm of a constant."""
 
 
-def log_time(program: Program, cluster: Cluster) -> float:
+def log_time(program: Program, cluster: Cluster, conditions: Conditions = ALIKE) -> float:
     """The logarithm of the predicted iteration time."""
-    return float(np.log(simulate_program(program, cluster).iteration_ns))
+    return float(np.log(simulate_program(program, cluster, conditions).iteration_ns))
 
 
-def log_slopes(program: Program, cluster: Cluster, base: float, some: Sequence[str]) -> Vector:
+def log_slopes(
+    program: Program,
+    cluster: Cluster,
+    base: float,
+    some: Sequence[str],
+    conditions: Conditions = ALIKE,
+) -> Vector:
     """The derivative of the logarithm of the time by that of each constant, shape (some,).
 
     ``base``: ``log_time`` of the program. Constants change to the side on which they have room.
     """
     values = {one.name: one for one in constants(cluster)}
-    return np.array([_slope(program, cluster, base, values[name]) for name in some])
+    return np.array([_slope(program, cluster, base, values[name], conditions) for name in some])
 
 
-def _slope(program: Program, cluster: Cluster, base: float, constant: Constant) -> float:
+def _slope(
+    program: Program, cluster: Cluster, base: float, constant: Constant, conditions: Conditions
+) -> float:
     up = not constant.is_part or constant.value * np.exp(_STEP) <= 1
     changed = with_constants(
         cluster, {constant.name: constant.value * np.exp(_STEP if up else -_STEP)}
@@ -41,4 +50,4 @@ def _slope(program: Program, cluster: Cluster, base: float, constant: Constant) 
     if value == constant.value:
         return 0.0  # nanoseconds are whole numbers
     step = np.log(value / constant.value)
-    return float((log_time(program, changed) - base) / step)
+    return float((log_time(program, changed, conditions) - base) / step)

@@ -1,13 +1,14 @@
 """A cluster as data: a GPU, the links inside a node, and the network between nodes.
 
-The network between nodes is taken as a fat tree without oversubscription: a node's own adapters are
-the limit.
+A node's own adapters limit what leaves it. With ``nodes_per_leaf``, nodes are below leaf switches,
+whose links to the spine may be fewer than those to adapters. With ``rails``, each GPU of a node has
+a leaf switch of its own, which serves the same GPU of other nodes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ class Gpu:
         memory_efficiency: of memory bandwidth.
         launch_ns: what the host needs per operator; the GPU waits for it if its work is shorter.
         reserved_bytes: memory for the CUDA context, NCCL and fragments.
+        fp8_flops_per_s: peak of the matrix units for 8-bit inputs, without sparsity; 0: none.
+        overlap_slowdown: how much longer kernels take beside a collective, as a part of their time.
+        collective_slowdown: how much longer the bytes of collectives take beside kernels.
     """
 
     name: str
@@ -47,6 +51,9 @@ class Gpu:
     memory_efficiency: float
     launch_ns: int
     reserved_bytes: int
+    fp8_flops_per_s: int = 0
+    overlap_slowdown: float = 0.0
+    collective_slowdown: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,10 @@ class Network:
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step between nodes.
         ring_only: 1: an all-reduce between nodes is never a tree (``NCCL_ALGO=Ring``).
+        nodes_per_leaf: nodes below a leaf switch (with ``rails``: below a set of them); 0: all.
+        uplink_share: the rate of a leaf's links to the spine over that of its links to adapters;
+            2:1 oversubscription is 0.5.
+        rails: whether each GPU of a node has a leaf of its own.
     """
 
     adapters: int
@@ -91,6 +102,9 @@ class Network:
     efficiency: float
     step_ns: int
     ring_only: int = 0
+    nodes_per_leaf: int = 0
+    uplink_share: float = 1.0
+    rails: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,13 @@ class Cluster:
     def network_bytes_per_s(self) -> int:
         """What each GPU of a node gets of the node's adapters, one direction."""
         return self.network.adapters * self.network.adapter_bits_per_s // 8 // self.node.gpus
+
+    def leaf(self, node: int) -> int:
+        """The leaf switch, or set of them, that a node is below."""
+        return node // self.network.nodes_per_leaf if self.network.nodes_per_leaf else 0
+
+
+_WORDS = {"str": "a text", "int": "a positive whole number", "bool": "true or false"}
 
 
 def cluster_names() -> list[str]:
@@ -173,7 +194,8 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
     if not isinstance(given, dict):
         raise UserError(f"{path}: the table [{name}] is missing")
     types = {key: field.type for key, field in kind.__dataclass_fields__.items()}
-    optional = {key for key, field in kind.__dataclass_fields__.items() if field.default == 0}
+    fields_of = kind.__dataclass_fields__.items()
+    optional = {key for key, field in fields_of if field.default is not MISSING}
     types.pop("links", None)
     for key in given.keys() - types.keys():
         raise UserError(f"{path}: {name}.{key}: there is no such setting")
@@ -183,16 +205,14 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
                 continue
             raise UserError(f"{path}: {name}.{key} is missing")
         value = given[key]
-        if wanted == "str":
-            good = isinstance(value, str)
+        if wanted in ("str", "bool"):
+            good = isinstance(value, str if wanted == "str" else bool)
         elif wanted == "int":
             good = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
         else:
             good = isinstance(value, (int, float)) and math.isfinite(value) and 0 < value <= 1
         if not good:
-            what = {"str": "a text", "int": "a positive whole number"}.get(
-                str(wanted), "more than 0 and at most 1"
-            )
+            what = _WORDS.get(str(wanted), "more than 0 and at most 1")
             raise UserError(f"{path}: {name}.{key} is {value!r}: must be {what}")
     return kind(**given)
 

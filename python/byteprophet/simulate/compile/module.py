@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.compile.steps import Compute, Phase, Step
-from byteprophet.simulate.compile.transform import transform
+from byteprophet.simulate.compile.transform import in_ring, transform
 from byteprophet.simulate.models.module import Call, Module
 from byteprophet.simulate.operation.layout import (
     Layout,
@@ -94,6 +94,7 @@ class _Version:
     access: Access
     whole_bytes: int
     summed: set[str] = field(default_factory=set)
+    ring: bool = False
 
 
 _Tape: TypeAlias = list["_Version | tuple[Operator, Splits, bool] | Compiled"]
@@ -108,6 +109,8 @@ class Compiler:
         self._done: dict[tuple[object, ...], Compiled] = {}
         self.matched: set[int] = set()
         """The rules that have matched a node."""
+        self.rings = 0
+        """The tensors that are passed around for ring attention."""
 
     def compile(self, module: Module, scope: Scope, inputs: Sequence[Layout]) -> Compiled:
         """Compile a module whose inputs come in these layouts.
@@ -131,6 +134,10 @@ class Compiler:
     def splits(self, scope: Scope, operator: Operator) -> Splits:
         """The splits of an operator."""
         return scope.splits_of(operator, self._mesh)
+
+    def passes_around(self, operator: Operator) -> bool:
+        """Whether an operator gets its keys and values by ring attention."""
+        return self._strategy.ring and operator.kind is Kind.ATTENTION
 
     @property
     def mesh(self) -> Mesh:
@@ -232,7 +239,11 @@ class _Module:
             whole = operator.elements(access) * access.element_bytes
             self._versions[key] = version = _Version(stored, wanted, access, whole)
             self._tape.append(version)
-            self._forward += transform(stored, wanted, whole, self._mesh, Phase.FORWARD)
+            steps = transform(stored, wanted, whole, self._mesh, Phase.FORWARD)
+            if self._compiler.passes_around(operator):
+                steps, version.ring = in_ring(steps)
+                self._compiler.rings += version.ring
+            self._forward += steps
         return self._versions[key]
 
     def _call(self, call: Call, scope: Scope) -> None:
@@ -261,7 +272,8 @@ class _Module:
                 return []
             gradient = Layout(entry.layout.split, tuple(sorted(entry.summed)))
             target = entry.stored.gradient
-            return list(transform(gradient, target, entry.whole_bytes, self._mesh, Phase.BACKWARD))
+            moves = transform(gradient, target, entry.whole_bytes, self._mesh, Phase.BACKWARD)
+            return list(in_ring(moves)[0] if entry.ring else moves)
         operator, splits, learns = entry
         items = tuple(splits.items())
         steps: list[Step] = []

@@ -91,6 +91,11 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     for number, rule in enumerate(strategy.rules):
         if number not in compiler.matched:
             raise UserError(f"strategy: {rule.pattern}: model {model.name} has no such node")
+    if strategy.ring and mesh.cp > 1 and not compiler.rings:
+        raise UserError(
+            f"strategy: ring: model {model.name} has no fused attention whose keys and values are "
+            "split over cp"
+        )
     of_block = _stages_of(model, strategy.stages, asked)
     stages = []
     for stage in range(strategy.stages):

@@ -21,7 +21,7 @@ class Phase(str, Enum):
 
 
 class CollectiveKind(str, Enum):
-    """Collectives as NCCL names them."""
+    """Collectives as NCCL names them. SEND: each rank's part goes around the group."""
 
     ALL_REDUCE = "all-reduce"
     ALL_GATHER = "all-gather"

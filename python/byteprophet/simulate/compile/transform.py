@@ -15,10 +15,14 @@ later collectives move fewer bytes. Axes with the same change share one collecti
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Phase
 from byteprophet.simulate.operation.layout import Layout
 from byteprophet.simulate.operation.mesh import AXES, Mesh
+
+_RING_TIMES = {CollectiveKind.ALL_GATHER: 1, CollectiveKind.REDUCE_SCATTER: 2}
+"""How often a tensor is passed around instead of a collective."""
 
 
 def transform(
@@ -45,6 +49,25 @@ def transform(
     local *= mesh.parts(gathered)
     add(CollectiveKind.ALL_GATHER, gathered)
     return tuple(done)
+
+
+def in_ring(steps: Sequence[Collective]) -> tuple[tuple[Collective, ...], bool]:
+    """``steps`` for ring attention (Liu et al. 2023), and whether it changes any of them.
+
+    Instead of gathering keys or values, context-parallel ranks pass their parts around. Backward,
+    they pass them around again, and their gradients with them.
+    """
+    found: list[Collective] = []
+    changed = False
+    for step in steps:
+        times = _RING_TIMES.get(step.kind, 0) if step.axes == ("cp",) else 0
+        changed |= times > 0
+        found.append(
+            replace(step, kind=CollectiveKind.SEND, size_bytes=times * step.size_bytes)
+            if times
+            else step
+        )
+    return tuple(found), changed
 
 
 def _changes(source: Layout, target: Layout) -> tuple[list[str], ...]:

@@ -1,7 +1,9 @@
 """The time of a block's forward and backward pass, by what it is spent on.
 
 Operators of one pass run behind each other on the GPU, and so do the collectives that they wait
-for. The host launches both ahead of the GPU. If it needs longer than these, it is the limit.
+for. Those on links that other transfers use meanwhile are kept apart, because they may take longer
+than alone. The host launches operators and collectives ahead of the GPU. If it needs longer than
+these, it is the limit.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
+from typing import TypeAlias
 
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.module import Compiled
-from byteprophet.simulate.compile.steps import Collective, Compute, Phase, Step
-from byteprophet.simulate.costs.collectives import CollectiveCosts
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute, Phase, Step
+from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.operation.operator import Kind
@@ -32,6 +36,7 @@ class Spent(str, Enum):
     REDUCE_SCATTER = "reduce-scatter"
     ALL_TO_ALL = "all-to-all"
     SEND = "point-to-point"
+    SLOWED = "slowed by overlap"
     BUBBLE = "pipeline bubble"
 
 
@@ -52,52 +57,103 @@ class PassTime:
 
 
 @dataclass(frozen=True)
-class BlockTime:
-    """The times of a block: forward, backward, and of that what can be delayed (``weight``)."""
+class Waited:
+    """A collective that operators wait for, on links that it shares with other transfers."""
 
-    forward: PassTime
-    backward: PassTime
-    weight: PassTime
+    axes: tuple[str, ...]
+    use: Spent
+    transfer: Transfer
+
+
+Pass: TypeAlias = tuple[PassTime | Waited, ...]
+"""A pass in order: work on the GPU, and collectives."""
+Shared: TypeAlias = frozenset[bool]
+"""Links with other transfers: those in nodes (False), those between nodes (True)."""
+NOTHING_SHARED: Shared = frozenset()
+
+
+@dataclass(frozen=True)
+class BlockTime:
+    """The passes of a block: forward, backward, and of that what can be delayed (``weight``)."""
+
+    forward: Pass
+    backward: Pass
+    weight: Pass
 
 
 class BlockCosts:
     """The times of compiled blocks on a cluster. Equal blocks are worked out once."""
 
-    def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
+    def __init__(self, cluster: Cluster, mesh: Mesh, *, fp8: bool = False) -> None:
+        """``fp8``: matrix products have 8-bit inputs."""
         self.cluster = cluster
+        self._mesh = mesh
         self._launch_ns = cluster.gpu.launch_ns
-        self.roofline = Roofline(cluster.gpu, mesh, cluster.shapes)
+        self.roofline = Roofline(cluster.gpu, mesh, cluster.shapes, fp8=fp8)
         self.collectives = CollectiveCosts(cluster, mesh)
-        self._done: dict[int, tuple[Compiled, BlockTime]] = {}
+        self._done: dict[tuple[int, Shared], tuple[Compiled, BlockTime]] = {}
 
-    def time(self, compiled: Compiled) -> BlockTime:
-        """The times of a block."""
-        found = self._done.get(id(compiled))
+    def time(self, compiled: Compiled, shared: Shared = NOTHING_SHARED) -> BlockTime:
+        """The passes of a block. Collectives on links that are shared are kept apart."""
+        key = (id(compiled), shared)
+        found = self._done.get(key)
         if found is None:
             late = [step for step in compiled.backward if step.phase is Phase.WEIGHT]
             early = [step for step in compiled.backward if step.phase is not Phase.WEIGHT]
-            times = BlockTime(self.steps(compiled.forward), self.steps(early), self.steps(late))
-            self._done[id(compiled)] = found = (compiled, times)
+            passes = (self.steps(steps, shared) for steps in (compiled.forward, early, late))
+            self._done[key] = found = (compiled, BlockTime(*passes))
         return found[1]
 
-    def steps(self, steps: Iterable[Step]) -> PassTime:
-        """The time of steps behind each other."""
-        by_use: dict[Spent, float] = {}
+    def steps(self, steps: Iterable[Step], shared: Shared = NOTHING_SHARED) -> Pass:
+        """The pass of steps behind each other."""
+        parts: list[dict[Spent, float] | Waited] = [{}]
         busy = 0.0
         launched = 0
+        ring_ns = hidden_ns = 0.0
         for step in steps:
+            last = parts[-1]
+            if isinstance(last, Waited):
+                parts.append(last := {})
             if isinstance(step, Collective):
-                use, time_ns = Spent(step.kind.value), self.collectives.time_ns(step)
+                use, transfer = Spent(step.kind.value), self.collectives.transfer_of(step)
+                if step.kind is CollectiveKind.SEND:
+                    ring_ns += self.collectives.alone_ns(transfer)
+                    continue
+                time_ns = self.collectives.alone_ns(transfer)
+                if transfer.size_bytes and transfer.links & shared:
+                    busy += time_ns
+                    parts.append(Waited(step.axes, use, transfer))
+                    continue
             else:
                 use, time_ns = _OF_PHASE[step.phase], self.roofline.time_ns(step)
                 launched += _launches(step)
+                hidden_ns += time_ns * self._beside_ring(step)
             busy += time_ns
-            by_use[use] = by_use.get(use, 0.0) + time_ns
+            last[use] = last.get(use, 0.0) + time_ns
+        first = next(part for part in parts if isinstance(part, dict))
         waited = launched * self._launch_ns - busy
         if waited > 0:
-            by_use[Spent.LAUNCH] = waited
-        rounded = {use: round(time_ns) for use, time_ns in by_use.items()}
-        return PassTime(sum(rounded.values()), rounded)
+            first[Spent.LAUNCH] = waited
+        if ring_ns > hidden_ns:
+            first[Spent.SEND] = ring_ns - hidden_ns
+        return tuple(
+            part if isinstance(part, Waited) else _rounded(part)
+            for part in parts
+            if part or len(parts) == 1
+        )
+
+    def _beside_ring(self, step: Compute) -> float:
+        """The part of an operator's time in which keys and values may be on their way.
+
+        Attention has as many steps as there are ranks, and what the next one needs comes meanwhile.
+        """
+        ranks = self._mesh.cp
+        return (ranks - 1) / ranks if step.operator.kind is Kind.ATTENTION else 0.0
+
+
+def _rounded(by_use: Mapping[Spent, float]) -> PassTime:
+    rounded = {use: round(time_ns) for use, time_ns in by_use.items()}
+    return PassTime(sum(rounded.values()), rounded)
 
 
 def _launches(step: Compute) -> int:
@@ -109,9 +165,33 @@ def _launches(step: Compute) -> int:
 
 
 def total(times: Iterable[PassTime]) -> PassTime:
-    """Several passes behind each other."""
+    """Several pieces of work behind each other."""
     by_use: dict[Spent, int] = {}
     for time in times:
         for use, time_ns in time.by_use.items():
             by_use[use] = by_use.get(use, 0) + time_ns
     return PassTime(sum(by_use.values()), by_use)
+
+
+KERNELS = (Spent.FORWARD, Spent.BACKWARD, Spent.RECOMPUTE, Spent.OPTIMIZER)
+
+
+def slower(time: PassTime, factor: float) -> PassTime:
+    """``time`` on a GPU whose kernels take ``factor`` times as long."""
+    if factor == 1:
+        return time
+    by_use = {
+        use: round(time_ns * factor) if use in KERNELS else time_ns
+        for use, time_ns in time.by_use.items()
+    }
+    return PassTime(sum(by_use.values()), by_use)
+
+
+def joined(passes: Iterable[Pass]) -> Pass:
+    """Several passes behind each other. What is on the GPU without a break is one."""
+    parts = (part for one in passes for part in one)
+    found: list[PassTime | Waited] = []
+    for waited, group in groupby(parts, lambda part: isinstance(part, Waited)):
+        here = list(group)
+        found += here if waited else [total(one for one in here if isinstance(one, PassTime))]
+    return tuple(found) or (PassTime(0, {}),)

@@ -24,7 +24,11 @@ _PASSES = {
     CollectiveKind.ALL_GATHER: 1,
     CollectiveKind.REDUCE_SCATTER: 1,
     CollectiveKind.ALL_TO_ALL: 1,
+    CollectiveKind.SEND: 1,
 }
+
+_ALONE = 16.0
+"""Bytes per nanosecond as which each transfer counts that has its links for itself."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,13 @@ class Group:
     """Where the ranks of a group are: ``local`` of them in each of ``nodes`` nodes.
 
     ``gpus``: those in the first node, for each group in that node; empty: one group, from GPU 0.
+    ``leaves``: the leaf switches that the nodes are below.
     """
 
     local: int
     nodes: int
     gpus: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    leaves: int = field(default=1, compare=False)
 
     @property
     def ranks(self) -> int:
@@ -52,48 +58,84 @@ class Transfer:
         between_nodes: whether the network limits it, or else the links in the node.
         size_bytes: the bytes that cross that link, one direction.
         latency_ns: the time besides.
+        uplink: the bytes that also cross the rank's share of its leaf's uplinks, over those.
+        other: the bytes that also cross the network, or the links in the node, if it is the other
+            that limits; over those.
     """
 
     between_nodes: bool
     size_bytes: float
     latency_ns: float
+    uplink: float = 0.0
+    other: float = 0.0
+
+    @property
+    def links(self) -> frozenset[bool]:
+        """The links that it needs most of: those in the node (False), and the network (True)."""
+        return frozenset((self.between_nodes, self.between_nodes or self.other > 0))
 
 
 class CollectiveCosts:
     """The time of collectives of a mesh whose rank 0 is GPU 0 of the first node."""
 
     def __init__(self, cluster: Cluster, mesh: Mesh) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._mesh = mesh
         self._groups: dict[tuple[str, ...], Group] = {}
         node, network = cluster.node, cluster.network
         self.node_bytes_per_ns = node.gpu_bytes_per_s * node.efficiency / 1e9
         self.network_bytes_per_ns = cluster.network_bytes_per_s * network.efficiency / 1e9
+        self.uplink_bytes_per_ns = self.network_bytes_per_ns * network.uplink_share
 
     def group(self, axes: tuple[str, ...]) -> Group:
         """The group along these axes."""
         if axes not in self._groups:
-            per_node = self._cluster.node.gpus
+            per_node = self.cluster.node.gpus
             of_node = Counter(rank // per_node for rank in self._mesh.group(axes))
             first = range(min(per_node, self._mesh.ranks))
             groups = {self._mesh.group(axes, rank) for rank in first}
             gpus = sorted(tuple(rank for rank in group if rank in first) for group in groups)
-            self._groups[axes] = Group(max(of_node.values()), len(of_node), tuple(gpus))
+            leaves = {self.cluster.leaf(node) for node in of_node}
+            self._groups[axes] = Group(
+                max(of_node.values()), len(of_node), tuple(gpus), len(leaves)
+            )
         return self._groups[axes]
 
     def time_ns(self, collective: Collective) -> float:
         """The time of a collective that has its links for itself."""
-        group = self.group(collective.axes)
-        transfer = self.transfer(collective.kind, group, collective.size_bytes)
+        return self.alone_ns(self.transfer_of(collective))
+
+    def transfer_of(self, collective: Collective) -> Transfer:
+        """A collective as a flow on one rank's links."""
+        return self.transfer(collective.kind, self.group(collective.axes), collective.size_bytes)
+
+    def alone_ns(self, transfer: Transfer) -> float:
+        """The time of a transfer that has its links for itself."""
         return transfer.latency_ns + transfer.size_bytes / self.rate(transfer)
 
     def rate(self, transfer: Transfer) -> float:
         """The rate of the link that limits a transfer, in bytes per nanosecond."""
-        return self.network_bytes_per_ns if transfer.between_nodes else self.node_bytes_per_ns
+        if not transfer.between_nodes:
+            return self.node_bytes_per_ns
+        return self._network_rate(transfer.uplink)
+
+    def scale(self, transfer: Transfer) -> float:
+        """The bytes of a transfer that count as one.
+
+        All transfers have the same rate if they are alone. So those that share a link are slowed by
+        the same factor, whatever part of it they need.
+        """
+        return self.rate(transfer) / _ALONE
+
+    def _network_rate(self, uplink: float) -> float:
+        """What a rank sends between nodes, if this part of it crosses its leaf's uplinks."""
+        if not uplink:
+            return self.network_bytes_per_ns
+        return min(self.network_bytes_per_ns, self.uplink_bytes_per_ns / uplink)
 
     def transfer(self, kind: CollectiveKind, group: Group, size_bytes: float) -> Transfer:
         """A collective of a group, whose tensor has ``size_bytes``."""
-        node, network = self._cluster.node, self._cluster.network
+        node, network = self.cluster.node, self.cluster.network
         ranks, nodes, passes = group.ranks, group.nodes, _PASSES[kind]
         if ranks == 1:
             return Transfer(False, 0.0, 0.0)
@@ -102,9 +144,15 @@ class CollectiveCosts:
             # What stays in the node does not cross the network.
             outside = (ranks - group.local) / ranks * size_bytes
             inside = (group.local - 1) / ranks * size_bytes
+        elif kind is CollectiveKind.SEND:
+            # One neighbour after the other, over a single adapter where it is in another node.
+            inside = (ranks - 1) / ranks * size_bytes
+            outside = inside if nodes > 1 else 0.0
         else:
             outside, inside = (through / group.local if nodes > 1 else 0.0), through
         inside *= self._slowdown(group) if nodes == 1 else 1.0
+        uplink = uplink_part(kind, group)
+        crosses = outside / self._network_rate(uplink) > inside / self.node_bytes_per_ns
         ring_ns = node.base_ns + passes * (
             (ranks - nodes) * node.step_ns + (nodes > 1) * nodes * network.step_ns
         )
@@ -116,23 +164,44 @@ class CollectiveCosts:
                 (group.local - 1) * node.step_ns + ceil(log2(nodes)) * network.step_ns
             )
             latency_ns = min(ring_ns, tree_ns)
-        crosses = outside / self.network_bytes_per_ns > inside / self.node_bytes_per_ns
-        return Transfer(crosses, outside if crosses else inside, latency_ns)
+        if crosses:
+            other = inside / outside if group.local > 1 else 0.0
+            return Transfer(True, outside, latency_ns, uplink, other)
+        other = outside / inside if inside else 0.0
+        return Transfer(False, inside, latency_ns, uplink * other, other)
 
-    def send(self, size_bytes: float, *, between_nodes: bool) -> Transfer:
+    def send(self, size_bytes: float, source: int, target: int) -> Transfer:
         """A message from one rank to another."""
-        node, network = self._cluster.node, self._cluster.network
-        latency_ns = network.step_ns if between_nodes else node.step_ns
-        return Transfer(between_nodes, size_bytes, float(node.base_ns / 2 + latency_ns))
+        node, network = self.cluster.node, self.cluster.network
+        nodes = source // node.gpus, target // node.gpus
+        latency_ns = float(node.base_ns / 2)
+        if nodes[0] == nodes[1]:
+            return Transfer(False, size_bytes, latency_ns + node.step_ns)
+        other_rail = network.rails and source % node.gpus != target % node.gpus
+        crosses = other_rail or self.cluster.leaf(nodes[0]) != self.cluster.leaf(nodes[1])
+        return Transfer(True, size_bytes, latency_ns + network.step_ns, float(crosses))
 
     def _slowdown(self, group: Group) -> float:
         """How much slower rings over single NVLinks are than a GPU's links together.
 
         Groups of one node need not be alike; the slowest one counts.
         """
-        node = self._cluster.node
+        node = self.cluster.node
         if not node.links:
             return 1.0
         groups = group.gpus or (tuple(range(group.local)),)
         rings = min(ring_count(node.links, gpus) for gpus in groups)
         return node.gpu_bytes_per_s / (rings * node.link_bytes_per_s)
+
+
+def uplink_part(kind: CollectiveKind, group: Group) -> float:
+    """The bytes that leave a rank's leaf switch, over those that leave its node.
+
+    A ring leaves each leaf once, and so crosses the uplinks once where it crosses as many adapters
+    as the group has nodes below the leaf.
+    """
+    if group.leaves == 1:
+        return 0.0
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return (group.ranks - group.ranks / group.leaves) / (group.ranks - group.local)
+    return group.leaves / group.nodes

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.blocks import Spent
-from byteprophet.simulate.execute.ranks import Ranks
+from byteprophet.simulate.execute.meetings import groups_along
+from byteprophet.simulate.execute.ranks import Rank, Ranks
 from byteprophet.simulate.execute.tables import Tables
-from byteprophet.simulate.operation.mesh import AXES, Mesh
+from byteprophet.simulate.operation.mesh import Mesh
 
 
 class BucketCollective(NamedTuple):
@@ -26,7 +27,7 @@ class BucketCollective(NamedTuple):
 class Part(NamedTuple):
     """A rank's part in a collective: what it comes after, and what waits for it; -1: nothing."""
 
-    member: int
+    rank: Rank
     after: int
     before: int
 
@@ -52,31 +53,18 @@ class BucketCollectives:
     def _add(self, collective: BucketCollective, parts: Sequence[Part]) -> None:
         """A collective of all ranks of a stage: one flow per rank, after its group has met."""
         operations = self._ranks.operations
-        ranks = self._ranks.of[collective.stage % self._mesh.pp]
         spent = Spent(collective.kind.value)
         wanted = self._tables.wanted(collective.stage, collective.bucket, collective.kind)
         for axes, transfer in wanted:
-            for group in self._groups(axes, parts):
+            for group in groups_along(self._mesh, axes, parts, lambda part: part.rank.member):
                 meeting = operations.add(0) if len(group) > 1 else -1
                 for part in group:
-                    flow = self._ranks.flow(ranks[part.member], collective.stream, transfer)
+                    flow = self._ranks.flow(part.rank, collective.stream, transfer)
                     operations.depend(part.after, meeting if meeting >= 0 else flow)
                     operations.depend(meeting, flow)
                     operations.depend(flow, part.before)
-                    record = ranks[part.member].record
+                    record = part.rank.record
                     if part.before >= 0:
                         record.wait(part.before, flow, spent)
                     else:
                         record.synchronised.append((flow, spent))
-
-    def _groups(self, axes: tuple[str, ...], parts: Sequence[Part]) -> list[list[Part]]:
-        """The parts of each group along ``axes``."""
-        found: dict[tuple[int, ...], list[Part]] = defaultdict(list)
-        for part in parts:
-            place, fixed = part.member, []
-            for axis in AXES[:-1]:
-                place, at = divmod(place, self._mesh.sizes[axis])
-                if axis not in axes:
-                    fixed.append(at)
-            found[tuple(fixed)].append(part)
-        return list(found.values())

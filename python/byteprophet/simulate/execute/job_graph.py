@@ -3,17 +3,19 @@
 Every rank has a GPU, links to its node and to the network, and a connection per stream of
 collectives, as NCCL has. The GPU does the actions of its schedule in order. An action is one
 operation, or several if collectives of data parallelism start or must be complete in between. The
-collectives that operators wait for are a part of their action's time.
+collectives that operators wait for are a part of their action's time, unless other transfers use
+the same links meanwhile: then they are transfers, too, and share these links with the others.
 
 Folding: the ranks of one pipeline rank are alike. They do the same at the same time, and have links
-of their own. So one of them stands for all, and the result is the same to the nanosecond. Unfolded
+of their own. So one of them stands for all, and the result is the same to the nanosecond. If some
+replicas are slower, there is one rank for each kind of replica, which meet for gradients. Unfolded
 graphs have all ranks, which meet for each collective, and one operation per block. They are for
 tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,152 +24,179 @@ from byteprophet.graph import Graph
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.schedules import Act, Action
 from byteprophet.simulate.compile.steps import CollectiveKind
-from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent
+from byteprophet.simulate.costs.blocks import BlockCosts, Spent, slower
 from byteprophet.simulate.execute.bucket_collectives import (
     BucketCollective,
     BucketCollectives,
     Part,
 )
+from byteprophet.simulate.execute.conditions import ONE_REPLICA, Replicas
+from byteprophet.simulate.execute.meetings import Meetings
+from byteprophet.simulate.execute.passes import Passes
 from byteprophet.simulate.execute.ranks import Done, Rank, RankRecord, Ranks
+from byteprophet.simulate.execute.sharding import gathers_before
 from byteprophet.simulate.execute.tables import Tables
 
 
 @dataclass(frozen=True)
 class JobGraph:
-    """A graph, and for each pipeline rank what its first rank does."""
+    """A graph, and for each pipeline rank what its first rank does.
+
+    ``unit_bytes``: by connection, the bytes of what is one in the sizes of the graph's operations.
+    """
 
     graph: Graph
     ranks: tuple[RankRecord, ...]
+    unit_bytes: Mapping[int, float]
 
 
-def build(program: Program, costs: BlockCosts, *, folded: bool = True) -> JobGraph:
-    """The graph of a program's iteration."""
-    return _Build(program, Tables(program, costs, folded=folded), folded).run()
+def build(
+    program: Program,
+    costs: BlockCosts,
+    *,
+    folded: bool = True,
+    replicas: Replicas = ONE_REPLICA,
+) -> JobGraph:
+    """The graph of a program's iteration.
+
+    Args:
+        program: what is done.
+        costs: how long it takes.
+        folded: whether one rank stands for all that are like it.
+        replicas: those that differ; unfolded, all ranks are alike.
+    """
+    members = replicas.members if folded else range(program.strategy.mesh.ranks_per_stage)
+    # An operation that is slowed ends at a whole nanosecond, so several would be longer than one.
+    whole = folded or costs.cluster.gpu.overlap_slowdown > 0
+    tables = Tables(program, costs, folded=whole)
+    tables.separate_shared(len(members))
+    return _Build(program, tables, list(members), replicas).run()
 
 
 class _Build:
-    def __init__(self, program: Program, tables: Tables, folded: bool) -> None:
+    def __init__(
+        self, program: Program, tables: Tables, members: list[int], replicas: Replicas
+    ) -> None:
         self._program = program
         self._tables = tables
         self._strategy = program.strategy
         self._mesh = mesh = program.strategy.mesh
-        self._folded = folded
-        self._members = 1 if folded else mesh.ranks // mesh.pp
-        cluster = tables.costs.cluster
-        self._ranks = Ranks(mesh, tables.costs.collectives, cluster.node.gpus, self._members)
+        self._ranks = Ranks(mesh, tables.costs.collectives, members)
         self._operations = self._ranks.operations
+        self._meetings = Meetings(self._operations, mesh)
+        self._passes = Passes(self._ranks, self._meetings if len(members) > 1 else None)
+        for rank in (rank for ranks in self._ranks.of for rank in ranks):
+            rank.factor = replicas.factor(rank.member, rank.pp_rank)
         self._collectives = BucketCollectives(self._ranks, tables, mesh)
         counts = len(program.stages), len(Act), self._strategy.micro_batches
-        self._first = np.full((self._members, *counts), -1)
-        self._last = np.full((self._members, *counts), -1)
+        self._first = np.full((len(members), *counts), -1)
+        self._last = np.full((len(members), *counts), -1)
 
     def run(self) -> JobGraph:
         for pp_rank, actions in enumerate(self._program.actions):
-            for member, rank in enumerate(self._ranks.of[pp_rank]):
-                self._act_all(rank, member, actions)
+            for at, rank in enumerate(self._ranks.of[pp_rank]):
+                self._act_all(rank, at, actions)
         self._send_activations()
         if not self._strategy.overlap and self._strategy.zero < 2:
             self._reduce_late()
         self._collectives.add()
+        self._meetings.add()
         self._sum_tied()
         self._optimize()
         records = tuple(ranks[0].record for ranks in self._ranks.of)
-        return JobGraph(self._operations.graph(), records)
+        return JobGraph(self._operations.graph(), records, self._ranks.unit_bytes())
 
-    def _act_all(self, rank: Rank, member: int, actions: Sequence[Action]) -> None:
+    def _act_all(self, rank: Rank, at: int, actions: Sequence[Action]) -> None:
         """The schedule of a rank. Actions without collectives of buckets are added together."""
         plain: list[Action] = []
-        for action in actions:
-            gathers, reduces = self._moves(action)
-            if self._folded and not gathers and not reduces:
+        for action, gathers in zip(actions, self._gathers(actions), strict=True):
+            reduces = self._reduces(action)
+            if not gathers and not reduces:
                 plain.append(action)
                 continue
-            self._act_plain(rank, member, plain)
+            self._act_plain(rank, at, plain)
             plain = []
-            self._act(rank, member, action, gathers, reduces)
-        self._act_plain(rank, member, plain)
+            self._act(rank, at, action, gathers, reduces)
+        self._act_plain(rank, at, plain)
 
-    def _moves(self, action: Action) -> tuple[bool, bool]:
-        """Whether parameters are gathered before an action, and gradients reduced after it."""
-        _, act, number = action
+    def _gathers(self, actions: Sequence[Action]) -> list[bool]:
+        """For each action, whether parameters are gathered before it."""
         zero, overlap = self._strategy.zero, self._strategy.overlap
-        gathers = (zero == 3 and act is not Act.WEIGHT) or (
-            zero in (1, 2) and overlap and act is Act.FORWARD and number == 0
-        )
-        last = number == self._strategy.micro_batches - 1
-        return gathers, act is self._final and (zero >= 2 or (last and overlap))
+        if zero == 3:
+            return gathers_before(actions, self._strategy)
+        first = zero > 0 and overlap
+        return [first and act is Act.FORWARD and number == 0 for _, act, number in actions]
+
+    def _reduces(self, action: Action) -> bool:
+        """Whether gradients are sent after an action."""
+        _, act, number = action
+        strategy = self._strategy
+        last = number == strategy.micro_batches - 1
+        each = strategy.zero == 2 or (strategy.zero == 3 and self._mesh.pp == 1)
+        sends = each or (last and (strategy.overlap or strategy.zero == 3))
+        return act is self._final and sends
 
     @property
     def _final(self) -> Act:
         """The last action of a micro-batch on a stage."""
         return Act.WEIGHT if self._strategy.schedule == "zb1p" else Act.BACKWARD
 
-    def _act_plain(self, rank: Rank, member: int, actions: Sequence[Action]) -> None:
-        """Actions that are one operation each."""
-        if not actions:
-            return
-        spent = [
-            self._tables.pieces(stage, act, by_bucket=False)[0][1][0] for stage, act, _ in actions
+    def _act_plain(self, rank: Rank, at: int, actions: Sequence[Action]) -> None:
+        """Actions without collectives of buckets."""
+        passes = [
+            self._tables.pieces(stage, act, by_bucket=False)[0][1] for stage, act, _ in actions
         ]
-        operations = self._operations
-        first = operations.add_many([one.time_ns for one in spent], rank.gpu)
-        numbers = range(first, first + len(actions))
-        operations.depend(rank.last, first)
-        operations.depend_each(numbers[:-1], numbers[1:])
-        rank.last = numbers[-1]
-        rank.record.computed += numbers
-        rank.record.spent += spent
-        for number, action in zip(numbers, actions, strict=True):
-            self._done(rank, member, action, number, number)
+        ends = self._passes.add(rank, (one for several in passes for one in several))
+        done = 0
+        for several, action in zip(passes, actions, strict=True):
+            self._done(rank, at, action, ends[done][0], ends[done + len(several) - 1][1])
+            done += len(several)
 
-    def _done(self, rank: Rank, member: int, action: Action, first: int, last: int) -> None:
+    def _done(self, rank: Rank, at: int, action: Action, first: int, last: int) -> None:
         """Note where an action begins and ends; activations are kept in between."""
         rank.record.done.append(Done(action, first, last))
         stage, act, number = action
-        self._first[member, stage, act, number] = first
-        self._last[member, stage, act, number] = last
+        self._first[at, stage, act, number] = first
+        self._last[at, stage, act, number] = last
         saved = self._tables.saved_bytes[stage]
         if act is Act.FORWARD:
             self._operations.allocate(first, rank.record.pool, saved)
         elif act is self._final:
             self._operations.free(last, rank.record.pool, saved)
 
-    def _act(self, rank: Rank, member: int, action: Action, gathers: bool, reduces: bool) -> None:
+    def _act(self, rank: Rank, at: int, action: Action, gathers: bool, reduces: bool) -> None:
         """One action, with the collectives of its buckets."""
         stage, act, number = action
         zero = self._strategy.zero
         first = -1
-        for bucket, passes in self._tables.pieces(stage, act, by_bucket=gathers or reduces):
-            operations = [self._compute(rank, spent) for spent in passes]
-            first = operations[0] if first < 0 else first
+        sent: list[tuple[int, int]] = []
+        for bucket, passes in self._tables.pieces(stage, act, by_bucket=True):
+            begin = self._passes.add(rank, passes)[0][0]
+            first = begin if first < 0 else first
             if gathers:
                 # FSDP gathers the next unit while one computes.
                 after = rank.ends[-2] if zero == 3 and len(rank.ends) >= 2 else -1
                 kind, when = CollectiveKind.ALL_GATHER, (int(act), number)
                 collective = BucketCollective(stage, bucket, kind, "gather", when)
-                self._collectives.join(collective, Part(member, after, operations[0]))
+                self._collectives.join(collective, Part(rank, after, begin))
             rank.ends.append(rank.last)
-            if reduces:
-                kind = self._tables.reduction
-                collective = BucketCollective(stage, bucket, kind, "reduce", (number,))
-                self._collectives.join(collective, Part(member, rank.last, -1))
-        self._done(rank, member, action, first, rank.last)
-
-    def _compute(self, rank: Rank, spent: PassTime) -> int:
-        operation = self._operations.add(spent.time_ns, rank.gpu)
-        self._operations.depend(rank.last, operation)
-        rank.last = operation
-        rank.record.computed.append(operation)
-        rank.record.spent.append(spent)
-        return operation
+            sent.append((bucket, rank.last))
+        for bucket, last in sent if reduces else ():
+            # FSDP with pipeline ranks sends nothing before the backward pass is over.
+            after = rank.last if zero == 3 and self._mesh.pp > 1 else last
+            collective = BucketCollective(
+                stage, bucket, self._tables.reduction, "reduce", (number,)
+            )
+            self._collectives.join(collective, Part(rank, after, -1))
+        self._done(rank, at, action, first, rank.last)
 
     def _reduce_late(self) -> None:
         """Without overlap, gradients travel after the last action."""
         for stage in range(len(self._program.stages)):
             for bucket in range(self._tables.buckets(stage)):
                 collective = BucketCollective(stage, bucket, self._tables.reduction, "reduce", ())
-                for member, rank in enumerate(self._ranks.of[stage % self._mesh.pp]):
-                    self._collectives.join(collective, Part(member, rank.last, -1))
+                for rank in self._ranks.of[stage % self._mesh.pp]:
+                    self._collectives.join(collective, Part(rank, rank.last, -1))
 
     def _send_activations(self) -> None:
         """Activations go to the next stage, and their gradients back."""
@@ -178,20 +207,20 @@ class _Build:
                 (Act.FORWARD, later - 1, later),
                 (Act.BACKWARD, later, later - 1),
             ):
-                there, here = source % self._mesh.pp, target % self._mesh.pp
-                for member in range(self._members):
+                sources, targets = (self._ranks.of[one % self._mesh.pp] for one in (source, target))
+                pairs = zip(sources, targets, strict=True)
+                for at, (there, here) in enumerate(pairs):
                     device, transfer = self._ranks.message(
-                        there, here, member, edge.received_bytes, act.name
+                        there, here, edge.received_bytes, act.name
                     )
                     transfer = replace(transfer, latency_ns=transfer.latency_ns + gathering_ns)
                     first = self._operations.flows(device, transfer, count)
                     flows = range(first, first + count)
-                    waiting = self._first[member, target, act].tolist()
-                    self._operations.depend_each(self._last[member, source, act].tolist(), flows)
+                    waiting = self._first[at, target, act].tolist()
+                    self._operations.depend_each(self._last[at, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)
-                    record = self._ranks.of[here][member].record
                     for operation, flow in zip(waiting, flows, strict=True):
-                        record.wait(operation, flow, Spent.SEND)
+                        here.record.wait(operation, flow, Spent.SEND)
 
     def _sum_tied(self) -> None:
         """The first and the last pipeline rank add up gradients of parameters that they share."""
@@ -199,13 +228,10 @@ class _Build:
         last = self._mesh.pp - 1
         if not size or not last:
             return
-        for member in range(self._members):
-            ranks = (self._ranks.of[0][member], self._ranks.of[last][member])
+        for ranks in zip(self._ranks.of[0], self._ranks.of[last], strict=True):
             done = [flow for rank in ranks for flow, _ in rank.record.synchronised]
-            for source, target in ((0, last), (last, 0)):
-                flow = self._operations.flow(
-                    *self._ranks.message(source, target, member, size, "tied")
-                )
+            for source, target in (ranks, ranks[::-1]):
+                flow = self._operations.flow(*self._ranks.message(source, target, size, "tied"))
                 for operation in (*done, ranks[0].last, ranks[1].last):
                     self._operations.depend(operation, flow)
                 for rank in ranks:
@@ -223,10 +249,11 @@ class _Build:
             spent = self._tables.optimizer_time(pp_rank)
             wanted = self._tables.gathered_late(pp_rank) if late else []
             for rank in ranks:
-                update = operations.add(spent.time_ns, rank.gpu)
+                own = slower(spent, rank.factor)
+                update = operations.add(own.time_ns, rank.gpu)
                 operations.depend(norm, update)
                 rank.record.computed.append(update)
-                rank.record.spent.append(spent)
+                rank.record.spent.append(own)
                 for _, transfer in wanted:
                     flow = self._ranks.flow(rank, "gather", transfer)
                     operations.depend(update, flow)

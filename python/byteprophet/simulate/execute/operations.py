@@ -1,14 +1,9 @@
-"""Collects the operations of a job's graph in plain lists, and makes the graph of them.
-
-Rates of links inside nodes are beyond the engine's largest one. So all sizes and rates are given to
-it in units of ``UNIT_BYTES``.
-"""
+"""Collects the operations of a job's graph in plain lists, and makes the graph of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
 
 import numpy as np
 
@@ -16,32 +11,17 @@ from byteprophet.errors import UserError
 from byteprophet.graph import Graph, GraphBuilder
 from byteprophet.graph.model import NONE
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
+from byteprophet.simulate.execute.wiring import units
 
-UNIT_BYTES = 16
 _LARGEST = 1 << 62
 """Of the sum of all nanoseconds, and of all bytes."""
-
-
-@dataclass(frozen=True)
-class Ports:
-    """The links of one rank, to its node and to the network, in both directions."""
-
-    node_out: int
-    node_in: int
-    network_out: int
-    network_in: int
-
-    def both(self, transfer: Transfer) -> tuple[int, int]:
-        """The links that a collective uses."""
-        if transfer.between_nodes:
-            return self.network_out, self.network_in
-        return self.node_out, self.node_in
 
 
 @dataclass
 class Operations:
     """A graph as it is built: one entry per operation in each list."""
 
+    costs: CollectiveCosts
     builder: GraphBuilder = field(default_factory=GraphBuilder)
     duration_ns: list[int] = field(default_factory=list)
     units: list[int] = field(default_factory=list)
@@ -51,18 +31,6 @@ class Operations:
     freed_bytes: list[int] = field(default_factory=list)
     before: list[int] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
-
-    def ports(self, name: str, costs: CollectiveCosts) -> Ports:
-        """Add the links of one rank."""
-        node_bps = round(costs.node_bytes_per_ns * 8e9 / UNIT_BYTES)
-        network_bps = round(costs.network_bytes_per_ns * 8e9 / UNIT_BYTES)
-        link = self.builder.link
-        return Ports(
-            link(f"{name} to node", node_bps),
-            link(f"{name} from node", node_bps),
-            link(f"{name} to network", network_bps),
-            link(f"{name} from network", network_bps),
-        )
 
     def add(self, duration_ns: int, device: int = NONE, units: int = 0) -> int:
         """Add an operation."""
@@ -80,19 +48,24 @@ class Operations:
 
     def flows(self, device: int, transfer: Transfer, count: int) -> int:
         """Add equal transfers on a connection, and return the first one's number."""
-        units = ceil(transfer.size_bytes / UNIT_BYTES)
-        return self.add_many([round(transfer.latency_ns)] * count, device, units)
+        size = units(transfer, self.costs)
+        return self.add_many([round(transfer.latency_ns)] * count, device, size)
 
-    def add_many(self, durations_ns: list[int], device: int, units: int = 0) -> int:
-        """Add operations on one device, and return the first one's number."""
+    def add_rows(self, durations_ns: list[int], devices: list[int], units: list[int]) -> int:
+        """Add operations, each on a device of its own, and return the first one's number."""
         first, count = len(self.duration_ns), len(durations_ns)
         self.duration_ns += durations_ns
-        self.units += [units] * count
-        self.device += [device] * count
+        self.units += units
+        self.device += devices
         self.pool += [NONE] * count
         self.allocated_bytes += [0] * count
         self.freed_bytes += [0] * count
         return first
+
+    def add_many(self, durations_ns: list[int], device: int, units: int = 0) -> int:
+        """Add operations on one device, and return the first one's number."""
+        count = len(durations_ns)
+        return self.add_rows(durations_ns, [device] * count, [units] * count)
 
     def depend_each(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Make each operation of ``after`` wait for the one at the same place in ``before``."""

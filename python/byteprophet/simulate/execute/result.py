@@ -16,6 +16,7 @@ from byteprophet.simulate.costs.blocks import BlockCosts, Spent
 from byteprophet.simulate.execute.gradients import Held
 from byteprophet.simulate.execute.job_graph import JobGraph
 from byteprophet.simulate.execute.ranks import RankRecord
+from byteprophet.simulate.execute.sharding import unsharded_bytes
 from byteprophet.simulate.execute.tables import Tables
 from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
 
@@ -138,16 +139,26 @@ def use_of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
     *computed, update = record.computed
     ended_ns = end_ns[computed]
     gaps_ns = start_ns[computed] - np.concatenate(([0], ended_ns[:-1]))
+    late_ns = 0
+    for flow, use, place in record.waited:
+        moved_ns = int(end_ns[flow] - start_ns[flow])
+        found[use] += moved_ns
+        if place < len(computed):
+            gaps_ns[place] -= moved_ns
+        else:
+            late_ns += moved_ns
+    before = {place: flow for flow, _, place in reversed(record.waited)}
     for at in np.flatnonzero(gaps_ns).tolist():
         gap_ns = int(gaps_ns[at])
-        waits = record.waits.get(computed[at], [(-1, Spent.BUBBLE)])
+        first = before.get(at, computed[at])
+        waits = record.waits.get(computed[at]) or record.waits.get(first, [(-1, Spent.BUBBLE)])
         flow, use = max(waits, key=lambda wait: int(end_ns[wait[0]]))
         moved_ns = int(end_ns[flow] - start_ns[flow]) if flow >= 0 else 0
         # A rank that waits for activations waits for its peer first, then for the transfer.
         waited_ns = min(gap_ns, moved_ns) if use is Spent.SEND else gap_ns
         found[use] += waited_ns
         found[Spent.BUBBLE] += gap_ns - waited_ns
-    now_ns = int(ended_ns[-1])
+    now_ns = int(ended_ns[-1]) + late_ns
     for flow, use in sorted(record.synchronised, key=lambda item: int(end_ns[item[0]])):
         if end_ns[flow] > now_ns:
             began_ns = max(now_ns, int(start_ns[flow]))
@@ -164,6 +175,8 @@ def use_of_rank(replayed: Replayed, record: RankRecord) -> dict[Spent, int]:
     for key, count in Counter(map(id, record.spent)).items():
         for use, time_ns in passes[key].by_use.items():
             found[use] += time_ns * count
+    took_ns = int((end_ns[record.computed] - start_ns[record.computed]).sum())
+    found[Spent.SLOWED] += took_ns - sum(spent.time_ns for spent in record.spent)
     return found
 
 
@@ -193,9 +206,9 @@ def memory_of(
         transient = max(
             block.compiled.transient_bytes for stage in stages for block in stage.blocks
         )
-        if strategy.zero == 3:  # two units' parameters, and one unit's gradients
-            per_element = 2 * precision.sent_parameter_bytes + precision.sent_gradient_bytes
-            transient += tables.largest_bucket(pp_rank) * per_element
+        if strategy.zero == 3:
+            held, largest = tables.held(pp_rank).total, tables.largest_bucket(pp_rank)
+            transient += unsharded_bytes(held, largest, strategy)
         found.append(
             RankMemory(
                 parameters=round(parameters),

@@ -7,70 +7,79 @@ from byteprophet.replay import replay
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.costs.blocks import BlockCosts
+from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.job_graph import build
 from byteprophet.simulate.execute.result import Simulated, memory_of
+from byteprophet.simulate.execute.tables import LARGEST_GRAPH
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.operation.mesh import AXES
-from byteprophet.simulate.tree.strategy import Strategy
-
-LARGEST_GRAPH = 3_000_000
-"""Actions of all pipeline ranks."""
+from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
 
 
-def simulate(model: Model, strategy: Strategy, cluster: Cluster) -> Simulated:
+def simulate(
+    model: Model, strategy: Strategy, cluster: Cluster, conditions: Conditions = ALIKE
+) -> Simulated:
     """Predict the time and memory of an iteration.
 
     Args:
         model: the model, with as many samples as ``strategy`` has in a micro-batch.
         strategy: how it is trained.
         cluster: on what.
+        conditions: how its ranks differ.
 
     Raises:
         UserError: the strategy fits neither the model nor the cluster, or is too large.
     """
-    return simulate_program(compile_for(model, strategy, cluster), cluster)
+    return simulate_program(compile_for(model, strategy, cluster), cluster, conditions)
 
 
 def compile_for(model: Model, strategy: Strategy, cluster: Cluster) -> Program:
     """Compile a model for a cluster; raises as ``simulate`` does."""
-    mesh = strategy.mesh
     if model.samples != strategy.samples:
         raise UserError(
             f"model {model.name} was made for {model.samples} samples per micro-batch, but the "
             f"strategy has {strategy.samples}"
         )
-    gpus = cluster.node.gpus
-    if mesh.ranks > gpus and mesh.ranks % gpus:
-        raise UserError(
-            f"cluster {cluster.name}: {mesh.ranks} GPUs: must be a multiple of the {gpus} per node"
-        )
-    if mesh.ranks > gpus:
-        _check_nodes(strategy, cluster)
+    _check_places(strategy, cluster, "node", cluster.node.gpus)
+    if cluster.network.nodes_per_leaf:
+        per_leaf = cluster.network.nodes_per_leaf * cluster.node.gpus
+        _check_places(strategy, cluster, "leaf switch", per_leaf)
     if 2 * strategy.micro_batches * strategy.stages > LARGEST_GRAPH:
         raise UserError(
             f"strategy: {strategy.micro_batches} micro-batches on {strategy.stages} stages: more "
-            f"than {LARGEST_GRAPH:,} actions"
+            f"than {LARGEST_GRAPH:,} operations"
         )
     return compile_program(model, strategy)
 
 
-def _check_nodes(strategy: Strategy, cluster: Cluster) -> None:
-    """Refuse groups that lie across nodes unevenly: their ranks would not be alike."""
-    together, gpus = 1, cluster.node.gpus
+def _check_places(strategy: Strategy, cluster: Cluster, place: str, gpus: int) -> None:
+    """Refuse groups that lie across nodes or leaves unevenly: their ranks would not be alike."""
+    mesh = strategy.mesh
+    if mesh.ranks <= gpus:
+        return
+    if mesh.ranks % gpus:
+        raise UserError(
+            f"cluster {cluster.name}: {mesh.ranks} GPUs: must be a multiple of the {gpus} per "
+            f"{place}"
+        )
+    together = 1
     for axis in AXES:
-        together *= strategy.mesh.sizes[axis]
+        together *= mesh.sizes[axis]
         if gpus % together and together % gpus:
             raise UserError(
                 f"cluster {cluster.name}: groups of {together} neighbouring ranks (up to {axis}) "
-                f"lie across nodes of {gpus} GPUs unevenly: must divide {gpus}, or be a multiple"
+                f"lie across {'nodes' if place == 'node' else 'leaf switches'} of {gpus} GPUs "
+                f"unevenly: must divide {gpus}, or be a multiple"
             )
 
 
-def simulate_program(program: Program, cluster: Cluster) -> Simulated:
+def simulate_program(
+    program: Program, cluster: Cluster, conditions: Conditions = ALIKE
+) -> Simulated:
     """Predict the time and memory of an iteration of a compiled program."""
+    costs = block_costs(program, cluster)
     mesh = program.strategy.mesh
-    costs = BlockCosts(cluster, mesh)
-    job = build(program, costs)
+    job = build(program, costs, replicas=conditions.replicas(mesh))
     replayed = replay(job.graph)
     return Simulated(
         program=program,
@@ -84,9 +93,21 @@ def simulate_program(program: Program, cluster: Cluster) -> Simulated:
     )
 
 
+def block_costs(program: Program, cluster: Cluster) -> BlockCosts:
+    """The times of a program's blocks. Raises UserError if its precision is not the cluster's."""
+    strategy = program.strategy
+    fp8 = PRECISIONS[strategy.precision].product_bytes == 1
+    if fp8 and not cluster.gpu.fp8_flops_per_s:
+        raise UserError(
+            f"cluster {cluster.name}: precision {strategy.precision} needs gpu.fp8_flops_per_s, "
+            "which it does not have"
+        )
+    return BlockCosts(cluster, strategy.mesh, fp8=fp8)
+
+
 def least_memory(program: Program, cluster: Cluster) -> int:
     """The least bytes that the fullest rank needs: with one micro-batch in flight."""
     pp = program.strategy.mesh.pp
     kept = [max(stage.saved_bytes for stage in program.stages[rank::pp]) for rank in range(pp)]
-    memory = memory_of(program, BlockCosts(cluster, program.strategy.mesh), kept)
+    memory = memory_of(program, block_costs(program, cluster), kept)
     return max(rank.total for rank in memory)

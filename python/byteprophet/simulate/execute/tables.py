@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from byteprophet.errors import UserError
 from byteprophet.simulate.compile.program import Block, Program
 from byteprophet.simulate.compile.schedules import Act
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Phase
-from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent, total
+from byteprophet.simulate.costs.blocks import (
+    NOTHING_SHARED,
+    BlockCosts,
+    Pass,
+    PassTime,
+    Spent,
+    joined,
+)
 from byteprophet.simulate.costs.collectives import Transfer
 from byteprophet.simulate.execute.gradients import Held, buckets, held, merged, transfers
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
-Pieces = list[tuple[int, list[PassTime]]]
-"""Parts of an action, in order: the bucket, and the times of its operations."""
+LARGEST_GRAPH = 4_000_000
+"""Operations. Before that, collectives that share links become a part of operators' time again."""
+Pieces = list[tuple[int, list[Pass]]]
+"""Parts of an action, in order: the bucket, and its passes."""
 Wanted = list[tuple[tuple[str, ...], Transfer]]
 """Collectives: the mesh axes, and the transfer."""
 
@@ -20,7 +32,7 @@ class Tables:
     """Times and transfers of the stages of a program, each worked out once."""
 
     def __init__(self, program: Program, costs: BlockCosts, *, folded: bool) -> None:
-        """Prepare the tables. Unfolded, every block is an operation of its own."""
+        """``folded``: whether the blocks between two collectives are one operation."""
         self.strategy = program.strategy
         self.precision = PRECISIONS[program.strategy.precision]
         self.costs = costs
@@ -35,6 +47,57 @@ class Tables:
         self.saved_bytes = [stage.saved_bytes for stage in program.stages]
         self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
         self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
+        self._shared = NOTHING_SHARED
+
+    def separate_shared(self, members: int) -> None:
+        """Keep collectives on links that others use apart, if the graph is not too large then.
+
+        Args:
+            members: the ranks of each pipeline rank that are simulated.
+
+        Raises:
+            UserError: the graph would be too large without, too.
+        """
+        self._shared = frozenset(self._used_besides())
+        if self._operations() * members <= LARGEST_GRAPH:
+            return
+        self._shared = NOTHING_SHARED
+        self._pieces.clear()
+        if self._operations() * members > LARGEST_GRAPH:
+            raise UserError(
+                f"strategy: {self.strategy.micro_batches} micro-batches on {len(self._stages)} "
+                f"stages: more than {LARGEST_GRAPH:,} operations"
+            )
+
+    def _operations(self) -> int:
+        """About the number of operations of one rank per pipeline rank."""
+        strategy = self.strategy
+        acts = list(Act) if strategy.schedule == "zb1p" else [Act.FORWARD, Act.BACKWARD]
+        return strategy.micro_batches * sum(
+            len(passed)
+            for stage in range(len(self._stages))
+            for act in acts
+            for _, passes in self.pieces(stage, act, by_bucket=strategy.zero >= 2)
+            for passed in passes
+        )
+
+    def _used_besides(self) -> Iterator[bool]:
+        """The links that buckets and activations use while operators wait for collectives."""
+        strategy = self.strategy
+        if strategy.overlap or strategy.zero >= 2:
+            kinds = {self.reduction}
+            if strategy.zero:
+                kinds.add(CollectiveKind.ALL_GATHER)
+            for stage, groups in enumerate(self._buckets):
+                for bucket in range(len(groups)):
+                    for kind in kinds:
+                        for _, transfer in self.wanted(stage, bucket, kind):
+                            yield from transfer.links
+        mesh, per_node = strategy.mesh, self.costs.cluster.node.gpus
+        for later in range(1, len(self._stages)):
+            first = [at % mesh.pp * (mesh.ranks // mesh.pp) for at in (later - 1, later)]
+            if first[0] // per_node != first[1] // per_node:
+                yield True
 
     def _held_by(self, blocks: list[Block]) -> Held:
         """The parameters of a bucket. Equal blocks are looked at once."""
@@ -58,21 +121,22 @@ class Tables:
             for bucket, group in enumerate(groups):
                 order = group[::-1] if act is Act.FORWARD else group
                 passes = [self._pass(stage, act, at) for at in order]
-                pieces.append((bucket, [total(passes)] if self._folded else passes))
+                pieces.append((bucket, [joined(passes)] if self._folded else passes))
             self._pieces[key] = pieces[::-1] if act is Act.FORWARD else pieces
         return self._pieces[key]
 
-    def _pass(self, stage: int, act: Act, at: int) -> PassTime:
+    def _pass(self, stage: int, act: Act, at: int) -> Pass:
         blocks = self._stages[stage].blocks
-        times = self.costs.time(blocks[at].compiled)
+        times = self.costs.time(blocks[at].compiled, self._shared)
         if act is Act.FORWARD:
             ends = self._stages[stage].last if at == len(blocks) - 1 else ()
-            return total([times.forward, self.costs.steps(ends)]) if ends else times.forward
+            more = self.costs.steps(ends, self._shared)
+            return joined([times.forward, more]) if ends else times.forward
         if act is Act.WEIGHT:
             return times.weight
         if self.strategy.schedule == "zb1p":
             return times.backward
-        return total([times.backward, times.weight])
+        return joined([times.backward, times.weight])
 
     @property
     def reduction(self) -> CollectiveKind:
@@ -126,8 +190,7 @@ class Tables:
             costs = self.costs.collectives
             size = whose.tensor_elements * precision.sent_gradient_bytes
             transfer = costs.transfer(CollectiveKind.ALL_REDUCE, costs.group(("tp",)), size)
-            alone_ns = transfer.latency_ns + transfer.size_bytes / costs.rate(transfer)
-            by_use[Spent.ALL_REDUCE] = round(alone_ns)
+            by_use[Spent.ALL_REDUCE] = round(costs.alone_ns(transfer))
         return PassTime(sum(by_use.values()), by_use)
 
     def gathering_ns(self, size_bytes: int) -> int:

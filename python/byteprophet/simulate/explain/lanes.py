@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from byteprophet.simulate.execute.operations import UNIT_BYTES
 from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.explain.critical_path import CriticalPath
 from byteprophet.simulate.explain.operations import What
 from byteprophet.timeline.role_lanes import Lane
 
 COMPUTES = "computes"
+Int64Array = npt.NDArray[np.int64]
 
 
 def lanes(result: Simulated, operations: dict[int, What], path: CriticalPath) -> list[Lane]:
@@ -29,12 +30,19 @@ def lanes(result: Simulated, operations: dict[int, What], path: CriticalPath) ->
     for rank, label in sorted(rows, key=lambda key: (key[0], key[1] != COMPUTES, key[1])):
         which = rows[rank, label]
         begins_ns, ends_ns = result.replayed.start_ns[which], result.replayed.end_ns[which]
-        sizes = result.job.graph.size_bytes[which] * UNIT_BYTES
+        sizes = _sizes(result, which)
         kinds = tuple(operations[each].act for each in which)
         names = tuple(operations[each].of for each in which)
         lane = Lane(role_of(rank), label, begins_ns, ends_ns, kinds, names, sizes)
         found.append(lane.at(ends_ns > begins_ns))
     return [lane for lane in found if len(lane)]
+
+
+def _sizes(result: Simulated, which: Sequence[int]) -> Int64Array:
+    """The bytes of operations; 0 for those that are not transfers."""
+    graph, of = result.job.graph, result.job.unit_bytes
+    units = [of.get(device, 0.0) for device in graph.device[which].tolist()]
+    return np.round(graph.size_bytes[which] * np.array(units)).astype(np.int64)
 
 
 def _path(path: CriticalPath) -> Lane:

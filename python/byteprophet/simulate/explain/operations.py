@@ -56,6 +56,8 @@ def operations_of(result: Simulated) -> dict[int, What]:
             for flow, use in waits:
                 text = f"for {_WORDS[action.act]} of {_of(action, pp)}"
                 found[flow] = _transfer(rank, use, text)
+        for flow, use, _ in record.waited:
+            found[flow] = _transfer(rank, use, "operators")
         for flow, use in record.synchronised:
             found[flow] = _transfer(rank, use, "gradients")
         for flow in record.gathered:

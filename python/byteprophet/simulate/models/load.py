@@ -5,10 +5,15 @@ from __future__ import annotations
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there
 from byteprophet.simulate.models.catalogue import FAMILIES, find_model
+from byteprophet.simulate.models.dlrm import NAME as DLRM
+from byteprophet.simulate.models.dlrm import dlrm
 from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.models.transformer import build
 
-VISION = {name: f"byteprophet.simulate.models.vision:{name}" for name in ("resnet50", "vgg19")}
+VISION = {
+    **{name: f"byteprophet.simulate.models.vision:{name}" for name in ("resnet50", "vgg19")},
+    "inception-v3": "byteprophet.simulate.models.inception:inception_v3",
+}
 """Models of images, which are traced as a user's own are."""
 
 
@@ -24,12 +29,19 @@ def load_model(text: str, samples: int, sequence: int | None = None) -> Model:
     Raises:
         UserError: there is no such model, or it cannot be traced.
     """
+    if text == DLRM:
+        _refuse_sequence(text, sequence)
+        return dlrm(samples)
     name, text = text, VISION.get(text, text)
     family, colon, _ = text.partition(":")
     if not colon or family in FAMILIES or is_there(text):
         return build(*find_model(text), samples, sequence)
     from byteprophet.simulate.models.traced import import_make, trace  # imports torch
 
-    if sequence is not None:
-        raise UserError(f"model {text}: --sequence has no effect; its function makes its inputs")
+    _refuse_sequence(name, sequence)
     return trace(name, import_make(text), samples)
+
+
+def _refuse_sequence(name: str, sequence: int | None) -> None:
+    if sequence is not None:
+        raise UserError(f"model {name}: --sequence has no effect; its inputs have their own shapes")

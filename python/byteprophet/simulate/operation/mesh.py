@@ -35,6 +35,11 @@ class Mesh:
         """The number of ranks."""
         return prod(self.sizes.values())
 
+    @property
+    def ranks_per_stage(self) -> int:
+        """The number of ranks of each pipeline rank."""
+        return self.ranks // self.pp
+
     def parts(self, axes: Iterable[str]) -> int:
         """The number of ranks in a group along these axes."""
         return prod(self.sizes[axis] for axis in axes)

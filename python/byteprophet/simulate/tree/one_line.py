@@ -10,7 +10,7 @@ from dataclasses import replace
 from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 from byteprophet.simulate.operation.mesh import Mesh
-from byteprophet.simulate.tree.strategy import Rule, Strategy
+from byteprophet.simulate.tree.strategy import PRECISIONS, Rule, Strategy
 
 _TENSOR_PARALLEL = ("heads", "inner", "vocabulary")
 _RECOMPUTE = {"none": (), "attention": ("layers.*.attention.core",), "full": ("layers.*",)}
@@ -29,9 +29,11 @@ HELP = {
     "recompute": "none, attention or full; default none",
     "overlap": "0: gradients are sent after the last backward pass; default 1",
     "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
-    "precision": "bf16, fp16, deepspeed_bf16 or fsdp2; default bf16",
+    "precision": f"{', '.join(PRECISIONS)}; default bf16",
+    "reshard": "with zero=3, after the forward pass: always, never, or default (never with pp)",
+    "ring": "1: ring attention over cp ranks; default 0",
 }
-_TEXTS = ("schedule", "recompute", "precision")
+_TEXTS = ("schedule", "recompute", "precision", "reshard")
 
 
 def parse_strategy(text: str, gpus: int) -> Strategy:
@@ -62,7 +64,7 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
         "",
         splits=(
             ("dp", ("batch",)),
-            ("ep", ("experts", "batch")),
+            ("ep", ("experts", "tables", "batch")),
             ("cp", ("sequence",)),
             ("tp", tensor_dims),
         ),
@@ -72,6 +74,7 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
     switches = {
         "overlap": bool(numbers.pop("overlap", 1)),
         "scatter_gather": bool(numbers.pop("scatter_gather", 0)),
+        "ring": bool(numbers.pop("ring", 0)),
     }
     return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
 

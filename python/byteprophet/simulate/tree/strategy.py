@@ -10,6 +10,8 @@ from byteprophet.simulate.operation.mesh import AXES, Mesh
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb1p")
 """``interleaved``: 1F1B with several chunks per rank. ``zb1p``: zero bubble, which delays the
 gradients of parameters."""
+RESHARD = ("default", "always", "never")
+"""torchtitan's choices for ``fsdp_reshard_after_forward``."""
 LARGEST = 1 << 20
 """Of degrees and numbers of micro-batches."""
 
@@ -24,6 +26,7 @@ class Precision:
         state_bytes: the optimizer's state, with its own copy of the parameters if it has one.
         sent_gradient_bytes: gradients that are sent.
         sent_parameter_bytes: parameters that are sent.
+        product_bytes: the inputs of matrix products with parameters, the vocabulary's excepted.
     """
 
     parameter_bytes: int
@@ -31,6 +34,7 @@ class Precision:
     state_bytes: int
     sent_gradient_bytes: int
     sent_parameter_bytes: int
+    product_bytes: int = 2
 
 
 PRECISIONS = {
@@ -42,6 +46,8 @@ PRECISIONS = {
     "deepspeed_bf16": Precision(2, 6, 12, 4, 2),
     # FSDP2 with mixed precision: fp32 shards, gathered as bf16; gradients reduced as fp32.
     "fsdp2": Precision(4, 4, 8, 4, 2),
+    # Megatron-LM with Transformer Engine: as bf16, but matrix products of layers have 8-bit inputs.
+    "fp8": Precision(2, 4, 12, 4, 2, product_bytes=1),
 }
 
 
@@ -83,6 +89,10 @@ class Strategy:
         scatter_gather: whether tensor-parallel ranks that hold the same activations each send a
             part of them to the next stage, where they are gathered. Megatron-LM did so before it
             had sequence parallelism.
+        reshard: with ``zero`` 3, whether parameters are sharded again after the forward pass:
+            ``always``, ``never``, or by ``default`` only without pipeline ranks, as in torchtitan.
+        ring: whether context-parallel ranks pass keys and values around while they compute
+            attention, instead of gathering all of them before.
     """
 
     mesh: Mesh
@@ -95,6 +105,13 @@ class Strategy:
     overlap: bool = True
     precision: str = "bf16"
     scatter_gather: bool = False
+    reshard: str = "default"
+    ring: bool = False
+
+    @property
+    def reshards(self) -> bool:
+        """Whether parameters that were gathered are sharded again after the forward pass."""
+        return self.reshard == "always" or (self.reshard == "default" and self.mesh.pp == 1)
 
     @property
     def stages(self) -> int:
@@ -140,8 +157,10 @@ class Strategy:
                     f"strategy: schedule interleaved with {self.micro_batches} micro-batches: use "
                     f"a multiple of the {self.mesh.pp} pipeline ranks"
                 )
-        if self.zero == 3 and self.mesh.pp > 1:
-            raise UserError("strategy: zero=3 with pipeline ranks is not simulated: use zero=1")
+        if self.reshard not in RESHARD:
+            raise UserError(
+                f"strategy: reshard is {self.reshard!r}: use one of {', '.join(RESHARD)}"
+            )
         for rule in self.rules:
             for axis, _ in rule.splits:
                 if axis not in AXES[:-1]:

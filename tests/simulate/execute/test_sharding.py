@@ -1,0 +1,85 @@
+"""FSDP2 with and without pipeline ranks: what is gathered when, and what is held."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.compile.schedules import Act, Action
+from byteprophet.simulate.costs.blocks import BlockCosts, Spent
+from byteprophet.simulate.execute.job_graph import build
+from byteprophet.simulate.execute.sharding import gathers_before
+from byteprophet.simulate.execute.simulate import simulate_program
+from byteprophet.simulate.tree.one_line import parse_strategy
+
+from ..jobs import program
+
+_MODEL = "gpt:layers=8,hidden=512,heads=8,tied=0"
+
+
+def _gathers(line: str, gpus: int, actions: str) -> str:
+    """For actions such as "F0 B0", those that gather."""
+    acts = {"F": Act.FORWARD, "B": Act.BACKWARD, "W": Act.WEIGHT}
+    names = actions.split()
+    listed = [Action(0, acts[name[0]], int(name[1:])) for name in names]
+    gathers = gathers_before(listed, parse_strategy(line, gpus))
+    return " ".join(name for name, gathered in zip(names, gathers, strict=True) if gathered)
+
+
+@pytest.mark.parametrize(
+    ("line", "gathered"),
+    [
+        # As torchtitan by default: reshard_after_forward is False with pipeline ranks.
+        ("pp=2 zero=3", "F0"),
+        ("pp=2 zero=3 reshard=never", "F0"),
+        # torch.distributed.pipelining calls set_reshard_after_backward(False).
+        ("pp=2 zero=3 reshard=always", "F0 F1 B0 B1"),
+    ],
+)
+def test_pipeline_ranks_keep_what_they_gathered(line: str, gathered: str) -> None:
+    actions = "F0 F1 B0 W0 F2 B1 B2"
+    assert _gathers(line, 4, actions) == gathered
+
+
+@pytest.mark.parametrize(
+    ("line", "gathered"),
+    [("zero=3", "F0 B0 F1 B1"), ("zero=3 reshard=never", "F0 F1")],
+)
+def test_without_pipeline_ranks_parameters_are_sharded_after_each_backward_pass(
+    line: str, gathered: str
+) -> None:
+    assert _gathers(line, 4, "F0 B0 F1 B1") == gathered
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus", "each"),
+    [
+        ("zero=3 micro_batches=3", 4, {"all-gather": 6, "reduce-scatter": 3}),
+        ("zero=3 micro_batches=3 reshard=never", 4, {"all-gather": 3, "reduce-scatter": 3}),
+        ("zero=3 pp=2 micro_batches=3", 4, {"all-gather": 1, "reduce-scatter": 1}),
+    ],
+)
+def test_collectives_per_unit_and_iteration(line: str, gpus: int, each: dict[str, int]) -> None:
+    compiled = program(_MODEL, line, gpus)
+    job = build(compiled, BlockCosts(find_cluster("dgx-h100"), compiled.strategy.mesh))
+    for rank, record in enumerate(job.ranks):
+        kinds = Counter(use for waits in record.waits.values() for _, use in waits)
+        kinds += Counter(use for _, use in record.synchronised)
+        units = len(compiled.stages[rank].blocks)
+        assert kinds[Spent.ALL_GATHER] == units * each["all-gather"]
+        assert kinds[Spent.REDUCE_SCATTER] == units * each["reduce-scatter"]
+
+
+def test_unsharded_parameters_and_gradients_are_held_with_pipeline_ranks() -> None:
+    """Of 8 equal layers and what is around: bf16 parameters and fp32 gradients of all here."""
+    result = simulate_program(
+        program(_MODEL, "zero=3 pp=2 precision=fsdp2 micro_batches=4", 8), find_cluster("dgx-h100")
+    )
+    for rank, memory in enumerate(result.memory):
+        stage = result.program.stages[rank]
+        elements = sum(one.elements for block in stage.blocks for one in block.compiled.parameters)
+        activations = max(block.compiled.transient_bytes for block in stage.blocks)
+        assert memory.transient - activations == elements * (2 + 4)
+        assert memory.parameters == elements * 4 // 4
