@@ -6,8 +6,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 

@@ -88,8 +88,6 @@ def _ratios(applied: Applied, variants: Iterable[str]) -> dict[str, tuple[float,
     """By variant, the median iteration of each round over the recorded job's in that round."""
     was_ns = applied.rounds_ns(BASELINE)
     return {
-        name: tuple(
-            is_ns / was for is_ns, was in zip(applied.rounds_ns(name), was_ns, strict=True)
-        )
+        name: tuple(is_ns / was for is_ns, was in zip(applied.rounds_ns(name), was_ns, strict=True))
         for name in variants
     }

@@ -85,6 +85,8 @@ def test_a_causal_softmax_reads_only_half_of_the_scores() -> None:
     elements = 512 * 512
     assert _moved_bytes(softmax, Phase.FORWARD) == pytest.approx((1 + 2) * elements)
     assert _moved_bytes(softmax, Phase.BACKWARD) == pytest.approx((1 + 1 + 2) * elements)
+
+
 def test_products_with_8_bit_inputs_are_faster_but_not_twice() -> None:
     gpu = find_cluster("dgx-h100").gpu
     wide, narrow = (Roofline(gpu, Mesh(), fp8=fp8) for fp8 in (False, True))

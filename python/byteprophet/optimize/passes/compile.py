@@ -28,7 +28,7 @@ from byteprophet.replay.all_reduce import with_strategy
 
 _Chain = Sequence[Unit]
 _LEAST_SAVING = 0.05
-"""Of a region's time. Regions are measured alone; in a job, those that saved less made it slower."""
+"""Of a region's time, measured alone. In jobs, regions that saved less made iterations longer."""
 
 
 @dataclass(frozen=True)

@@ -34,20 +34,22 @@ class Constant:
 
 
 def constants(cluster: Cluster) -> list[Constant]:
-    """All numbers of a description that are not 0."""
+    """All numbers that a description states."""
     found = []
     for part in PARTS:
         described = getattr(cluster, part)
         for field in fields(described):
             value, name = getattr(described, field.name), f"{part}.{field.name}"
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or not value:
+            if not isinstance(value, (int, float)) or isinstance(value, bool):
+                continue
+            if value == field.default:
                 continue
             source = cluster.beliefs.of(name)
             is_part = field.type == "float"
             uncertainty = source.uncertainty
             if uncertainty is None:  # sizes, counts and peaks are what a data sheet says
                 estimated = is_part or name.endswith("_ns")
-                uncertainty = UNSTATED if estimated and value != field.default else 0.0
+                uncertainty = UNSTATED if estimated else 0.0
             found.append(Constant(name, value, uncertainty, source.text, is_part))
     return found
 

@@ -147,6 +147,4 @@ class Ranks:
 
     def unit_bytes(self) -> dict[int, float]:
         """By connection, the bytes of what is one in the sizes of the graph's operations."""
-        return {
-            device: scale * UNIT_BYTES for (_, _, scale), device in self._connections.items()
-        }
+        return {device: scale * UNIT_BYTES for (_, _, scale), device in self._connections.items()}

@@ -198,7 +198,7 @@ def memory_of(
 ) -> tuple[RankMemory, ...]:
     """The peak memory of each pipeline rank. ``activations``: the peak of its memory pool."""
     tables = Tables(program, costs, folded=True)
-    strategy, precision = program.strategy, tables.precision
+    strategy = program.strategy
     found = []
     for pp_rank in range(strategy.mesh.pp):
         parameters, gradients, state = kept_bytes(tables.held(pp_rank), strategy)

@@ -42,7 +42,8 @@ def _sizes(result: Simulated, which: Sequence[int]) -> Int64Array:
     """The bytes of operations; 0 for those that are not transfers."""
     graph, of = result.job.graph, result.job.unit_bytes
     units = [of.get(device, 0.0) for device in graph.device[which].tolist()]
-    return np.round(graph.size_bytes[which] * np.array(units)).astype(np.int64)
+    sizes: Int64Array = np.round(graph.size_bytes[which] * np.array(units)).astype(np.int64)
+    return sizes
 
 
 def _path(path: CriticalPath) -> Lane:
