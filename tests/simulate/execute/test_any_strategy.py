@@ -44,7 +44,7 @@ _DIMS = ("batch", "sequence", "hidden", "heads", "inner", "vocabulary", "experts
 _PLAIN = [schedule for schedule in SCHEDULES if schedule != "interleaved"]
 _NAMED = re.compile(
     r"strategy: [a-z0-9_.*]+: "
-    r"|strategy: (schedule|chunks|\d+ pipeline stages)\b"
+    r"|strategy: (schedule|chunks|root|max_ongoing|\d+ pipeline stages)\b"
     r"|(cluster \S+|model|straggler \d+): "
 )
 
@@ -84,8 +84,14 @@ def random_strategy(pick: random.Random) -> Strategy:
         tree.split(("heads", "inner", "vocabulary"), "tp")
     for _ in range(pick.choice((0, 0, 0, 1, 3))):
         node = tree[pick.choice(_NODES)]
-        act = pick.randrange(4)
-        if act == 0:
+        act = pick.randrange(5)
+        if act == 4:
+            node.schedule(
+                pick.choice((1, 2, 4)),
+                max_ongoing=pick.choice((0, 0, 1)),
+                along=pick.choice(("batch", "sequence")),
+            )
+        elif act == 0:
             node.split(pick.sample(_DIMS, pick.randint(1, 3)), pick.choice(AXES))
         elif act == 1:
             node.map(pick.randrange(4))
@@ -97,6 +103,7 @@ def random_strategy(pick: random.Random) -> Strategy:
         schedule,
         micro_batch=pick.choice((1, 2, 3)),
         chunks=2 if schedule == "interleaved" else 1,
+        max_ongoing=pick.choice((0, 0, 0, 1, 2)) if schedule == "1f1b" else 0,
     )
     tree.shard(
         pick.randrange(4),

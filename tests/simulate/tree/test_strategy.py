@@ -85,6 +85,8 @@ def test_lines_that_are_wrong_are_refused(line: str, said: str) -> None:
         ("recompute = true", "recomputes = true", r"recomputes: there is no such setting"),
         ('dp = "batch"', "dp = 3", "split.dp is 3: must be a dimension"),
         ("recompute = true", "stage = -1", "stage is -1"),
+        ("recompute = true", "micro_batches = 2.0", "micro_batches is 2.0: must be a whole number"),
+        ("recompute = true", "max_ongoing = 2", "max_ongoing needs micro_batches, at least 1"),
     ],
 )
 def test_files_that_are_wrong_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:

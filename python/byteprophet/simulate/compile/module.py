@@ -5,6 +5,12 @@ tensor from the layout in which it was made into that one. Backward, the operato
 tensor add up its gradient, which collectives bring into the layout in which the tensor was made. So
 Megatron's pairs of collectives follow from the splits alone.
 
+A module may run in micro-batches of its own, one after the other. What it keeps for the backward
+pass is the same then, unless its node limits how many are between their forward and their backward
+pass (``max_ongoing``). Only the last block of a model can do that, because the backward pass of all
+others begins when the forward pass of the whole model has ended. Its backward pass then runs in the
+forward pass, and leaves the gradients of its inputs, as fused linear cross-entropy does.
+
 A module is compiled once for equal scopes and layouts of its inputs.
 """
 
@@ -15,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from byteprophet.errors import UserError
+from byteprophet.simulate.compile.chunks import Chunks
 from byteprophet.simulate.compile.steps import Compute, Phase, Step
 from byteprophet.simulate.compile.transform import in_ring, transform
 from byteprophet.simulate.models.module import Call, Module
@@ -107,6 +114,7 @@ class Compiler:
         self._strategy = strategy
         self._mesh = strategy.mesh
         self._done: dict[tuple[object, ...], Compiled] = {}
+        self._chunks = Chunks()
         self.matched: set[int] = set()
         """The rules that have matched a node."""
         self.rings = 0
@@ -122,7 +130,13 @@ class Compiler:
         if key not in self._done:
             self.matched |= scope.matched
             compiled = _Module(self, module, scope, inputs).compiled()
-            self._done[key] = _recomputed(compiled, module) if scope.recompute else compiled
+            if scope.recompute:
+                compiled = _recomputed(compiled, module)
+            if scope.micro_batches > 1:
+                one = replace(scope, micro_batches=1, max_ongoing=0)
+                chunk = self.compile(self._chunks.cut(module, scope), one, inputs)
+                compiled = _in_micro_batches(compiled, chunk, scope, module)
+            self._done[key] = compiled
         return self._done[key]
 
     def scope(self, parent: Scope, name: str) -> Scope:
@@ -184,10 +198,10 @@ class _Module:
         )
 
     def _operator(self, operator: Operator, scope: Scope) -> None:
-        if scope.recompute:
+        if scope.recompute or scope.micro_batches > 1:
             raise UserError(
-                f"strategy: {scope.path}: an operator cannot be recomputed by itself; name the "
-                "module around it"
+                f"strategy: {scope.path}: an operator cannot be recomputed or scheduled by itself; "
+                "name the module around it"
             )
         splits = self._compiler.splits(scope, operator)
         working = 0
@@ -247,6 +261,11 @@ class _Module:
         return self._versions[key]
 
     def _call(self, call: Call, scope: Scope) -> None:
+        if scope.limits_ongoing:
+            raise UserError(
+                f"strategy: {scope.path}: max_ongoing: only the last block of a model has its "
+                "backward pass before the forward pass of all others has ended"
+            )
         layouts = [self._stored[name] for name in call.inputs]
         compiled = self._compiler.compile(call.module, scope, layouts)
         for name, value in zip(call.outputs, compiled.outputs, strict=True):
@@ -294,4 +313,25 @@ def _recomputed(compiled: Compiled, module: Module) -> Compiled:
         backward=again + compiled.backward,
         saved=inputs,
         transient_bytes=compiled.transient_bytes + compiled.saved_bytes - kept,
+    )
+
+
+def _in_micro_batches(whole: Compiled, chunk: Compiled, scope: Scope, module: Module) -> Compiled:
+    """A module that runs as ``chunk`` again and again; ``whole``: as it would run at once."""
+    count = scope.micro_batches
+    if not scope.limits_ongoing:
+        return replace(
+            whole,
+            forward=chunk.forward * count,
+            backward=chunk.backward * count,
+            transient_bytes=chunk.transient_bytes,
+        )
+    inputs = {key: size for key, size in whole.saved.items() if key[0] in module.inputs}
+    of_chunk = sum(size for key, size in chunk.saved.items() if key[0] not in module.inputs)
+    return replace(
+        whole,
+        forward=(chunk.forward + chunk.backward) * count,
+        backward=(),
+        saved=inputs,
+        transient_bytes=chunk.transient_bytes + scope.max_ongoing * of_chunk,
     )

@@ -80,6 +80,12 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
     for call in model.blocks:
         scope = compiler.scope(root, call.name)
         inputs = [layouts[name] for name in call.inputs]
+        if scope.limits_ongoing and call is not model.blocks[-1]:
+            raise UserError(
+                f"strategy: {scope.path}: max_ongoing: only the last block, "
+                f"{model.blocks[-1].name}, has its backward pass before the forward pass of all "
+                "others has ended"
+            )
         compiled = compiler.compile(call.module, scope, inputs)
         blocks.append(Block(call.name, compiled))
         asked.append(scope.stage)

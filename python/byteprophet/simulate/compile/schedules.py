@@ -43,6 +43,8 @@ def actions_of(strategy: Strategy, rank: int) -> list[Action]:
     round_size = count // max(1, count // pp)
     warmup = (chunks - 1) * round_size + behind * (2 if chunks > 1 else 1)
     warmup = min(warmup, count * chunks)
+    if strategy.max_ongoing:
+        warmup = min(warmup, strategy.max_ongoing - 1)
     forwards = list(_of_stages(rank, pp, chunks, round_size, count, reverse=False))
     backwards = list(_of_stages(rank, pp, chunks, round_size, count, reverse=True))
     actions = [Action(stage, Act.FORWARD, number) for stage, number in forwards[:warmup]]

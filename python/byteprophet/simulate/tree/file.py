@@ -14,7 +14,8 @@
     recompute = true
 
 ``nodes`` has a table for each pattern of paths; later ones hold before earlier ones. ``stage`` of a
-node is its pipeline stage. Everything else is as in ``Strategy``.
+node is its pipeline stage; ``micro_batches``, ``max_ongoing`` and ``along`` are those of
+``Node.schedule``. Everything else is as in ``Strategy``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from byteprophet.simulate.tree.strategy import Rule, Strategy
 _SETTINGS = {
     field.name: field.type for field in fields(Strategy) if field.name not in ("mesh", "rules")
 }
+_SCHEDULE = {"micro_batches": int, "max_ongoing": int, "along": str}
 _TYPES = {"int": int, "bool": bool, "str": str}
 
 
@@ -74,8 +76,11 @@ def _rule(path: Path, pattern: str, node: Any) -> Rule:
     where = f'{path}: nodes."{pattern}"'
     if not isinstance(node, dict):
         raise UserError(f"{where} must be a table")
-    for key in node.keys() - {"split", "recompute", "stage"}:
-        raise UserError(f"{where}: {key}: there is no such setting: use split, recompute, stage")
+    for key in node.keys() - {"split", "recompute", "stage", *_SCHEDULE}:
+        raise UserError(
+            f"{where}: {key}: there is no such setting: use split, recompute, stage, "
+            f"{', '.join(_SCHEDULE)}"
+        )
     splits = []
     for axis, dims in _table(path, f'nodes."{pattern}".split', node.get("split", {})).items():
         named = [dims] if isinstance(dims, str) else dims
@@ -87,4 +92,11 @@ def _rule(path: Path, pattern: str, node: Any) -> Rule:
         raise UserError(f"{where}: recompute is {recompute!r}: must be true or false")
     if stage is not None and (type(stage) is not int or stage < 0):
         raise UserError(f"{where}: stage is {stage!r}: must be a whole number")
-    return Rule(pattern, tuple(splits), recompute, stage)
+    given = {key: node[key] for key in _SCHEDULE if key in node}
+    for key, value in given.items():
+        if type(value) is not _SCHEDULE[key]:
+            wanted = "a dimension" if key == "along" else "a whole number"
+            raise UserError(f"{where}: {key} is {value!r}: must be {wanted}")
+    if given and not given.get("micro_batches"):
+        raise UserError(f"{where}: {next(iter(given))} needs micro_batches, at least 1")
+    return Rule(pattern, tuple(splits), recompute, stage, **given)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.strategy import Rule, Strategy
 
@@ -40,6 +41,21 @@ class Node:
         self._tree.add(Rule(self._pattern, recompute=True))
         return self
 
+    def schedule(self, micro_batches: int, *, max_ongoing: int = 0, along: str = "batch") -> Node:
+        """Run in micro-batches of the node's own, one after the other.
+
+        Args:
+            micro_batches: how many.
+            max_ongoing: how many may be between their forward and their backward pass; 0: all. Only
+                the last block of a model can have fewer.
+            along: the dimension that they are parts of.
+        """
+        rule = Rule(
+            self._pattern, micro_batches=micro_batches, max_ongoing=max_ongoing, along=along
+        )
+        self._tree.add(rule)
+        return self
+
     def map(self, stage: int) -> Node:
         """Run on this pipeline stage."""
         self._tree.add(Rule(self._pattern, stage=stage))
@@ -62,12 +78,22 @@ class Tree(Node):
         self._rules.append(rule)
 
     def schedule(
-        self, micro_batches: int, kind: str = "1f1b", *, micro_batch: int = 1, chunks: int = 1
+        self,
+        micro_batches: int,
+        kind: str = "1f1b",
+        *,
+        max_ongoing: int = 0,
+        along: str = "batch",
+        micro_batch: int = 1,
+        chunks: int = 1,
     ) -> Tree:
-        """Set the pipeline schedule; see ``Strategy``."""
+        """Set the pipeline schedule; see ``Strategy``. The root is cut along "batch" only."""
+        if along != "batch":
+            raise UserError(f"strategy: root: schedule along {along}: must be along batch")
         self._strategy = replace(
             self._strategy,
             micro_batches=micro_batches,
+            max_ongoing=max_ongoing,
             schedule=kind,
             micro_batch=micro_batch,
             chunks=chunks,

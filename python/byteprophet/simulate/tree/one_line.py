@@ -24,6 +24,7 @@ HELP = {
     "micro_batches": "micro-batches per iteration; default 1",
     "micro_batch": "samples of a micro-batch on each data-parallel rank; default 1",
     "schedule": "gpipe, 1f1b, interleaved or zb1p; default 1f1b",
+    "max_ongoing": "with 1f1b, micro-batches of a stage between forward and backward; default all",
     "chunks": "stages per pipeline rank, for the schedule interleaved",
     "zero": "0 to 3; default 0",
     "recompute": "none, attention or full; default none",

@@ -25,6 +25,9 @@ class Scope:
         splits: for each mesh axis, the dimensions that may be split over it.
         pending: rules that may match below: their index, and the rest of their pattern.
         recompute: whether this node is recomputed.
+        micro_batches: how many micro-batches of its own this node runs in.
+        max_ongoing: how many of them may be between their forward and backward pass; 0: all.
+        along: the dimension that they are parts of.
         stage: the pipeline stage, if a rule sets it.
         matched: rules that match this node.
         path: the node's path.
@@ -33,6 +36,9 @@ class Scope:
     splits: tuple[tuple[str, tuple[str, ...]], ...]
     pending: _Pending
     recompute: bool = False
+    micro_batches: int = 1
+    max_ongoing: int = 0
+    along: str = ""
     stage: int | None = field(default=None, compare=False)
     matched: frozenset[int] = field(default_factory=frozenset, compare=False)
     path: str = field(default="", compare=False)
@@ -45,6 +51,11 @@ class Scope:
             for number, rule in enumerate(strategy.rules)
         )
         return _settled(strategy, Scope((), pending))
+
+    @property
+    def limits_ongoing(self) -> bool:
+        """Whether backward passes of its micro-batches run before all forward passes have."""
+        return 0 < self.max_ongoing < self.micro_batches
 
     def child(self, strategy: Strategy, name: str) -> Scope:
         """The scope of a child, whose name may have several components."""
@@ -90,16 +101,28 @@ def _settled(strategy: Strategy, scope: Scope) -> Scope:
     """``scope`` with the settings of all rules that match it."""
     splits = dict(scope.splits)
     recompute, stage = False, scope.stage
+    micro_batches, max_ongoing, along = 1, 0, ""
     matched = frozenset(number for number, rest in scope.pending if not rest)
     for number in sorted(matched):
         rule = strategy.rules[number]
         splits.update(rule.splits)
         recompute |= rule.recompute
         stage = stage if rule.stage is None else rule.stage
+        if rule.micro_batches:
+            micro_batches, max_ongoing = rule.micro_batches, rule.max_ongoing
+            along = rule.along
+    if recompute and 0 < max_ongoing < micro_batches:
+        raise UserError(
+            f"strategy: {scope.path}: recompute and max_ongoing: use one of them; with max_ongoing, "
+            "nothing is kept that could be recomputed"
+        )
     return Scope(
         splits=tuple(sorted(splits.items(), key=lambda item: -AXES.index(item[0]))),
         pending=tuple(item for item in scope.pending if item[1]),
         recompute=recompute,
+        micro_batches=micro_batches,
+        max_ongoing=max_ongoing,
+        along=along if micro_batches > 1 else "",
         stage=stage,
         matched=matched,
         path=scope.path,

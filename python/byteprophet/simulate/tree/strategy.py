@@ -63,12 +63,18 @@ class Rule:
         recompute: whether the forward pass of the node runs again in the backward pass, so that
             only its inputs are kept.
         stage: the pipeline stage of the node; None: as above.
+        micro_batches: how many micro-batches of its own the node runs in; 0: not said.
+        max_ongoing: how many of these may be between their forward and backward pass; 0: all.
+        along: the dimension that these are parts of.
     """
 
     pattern: str
     splits: tuple[tuple[str, tuple[str, ...]], ...] = ()
     recompute: bool = False
     stage: int | None = None
+    micro_batches: int = 0
+    max_ongoing: int = 0
+    along: str = "batch"
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,8 @@ class Strategy:
         micro_batches: micro-batches per iteration.
         micro_batch: samples of a micro-batch on each data-parallel rank.
         schedule: one of ``SCHEDULES``.
+        max_ongoing: with ``1f1b``, how many micro-batches of a stage may be between their forward
+            and their backward pass; 0: as many as the schedule has.
         chunks: stages per pipeline rank.
         zero: what is sharded over data-parallel ranks. 1: optimizer state; 2: gradients, too; 3:
             parameters, too, as FSDP does.
@@ -100,6 +108,7 @@ class Strategy:
     micro_batches: int = 1
     micro_batch: int = 1
     schedule: str = "1f1b"
+    max_ongoing: int = 0
     chunks: int = 1
     zero: int = 0
     overlap: bool = True
@@ -157,14 +166,38 @@ class Strategy:
                     f"strategy: schedule interleaved with {self.micro_batches} micro-batches: use "
                     f"a multiple of the {self.mesh.pp} pipeline ranks"
                 )
+        if not 0 <= self.max_ongoing <= LARGEST:
+            raise UserError(
+                f"strategy: max_ongoing is {self.max_ongoing}: must be from 0 to {LARGEST}"
+            )
+        if self.max_ongoing and self.schedule != "1f1b":
+            raise UserError(
+                f"strategy: schedule {self.schedule} with max_ongoing: only 1f1b can be limited"
+            )
         if self.reshard not in RESHARD:
             raise UserError(
                 f"strategy: reshard is {self.reshard!r}: use one of {', '.join(RESHARD)}"
             )
         for rule in self.rules:
+            self._check_schedule(rule)
             for axis, _ in rule.splits:
                 if axis not in AXES[:-1]:
                     raise UserError(
                         f"strategy: {rule.pattern or 'root'}: no mesh axis {axis}: use one of "
                         f"{', '.join(AXES[:-1])}"
                     )
+
+    def _check_schedule(self, rule: Rule) -> None:
+        """Raises ``UserError`` for micro-batches of a node that cannot be."""
+        if not rule.pattern and (rule.micro_batches or rule.max_ongoing):
+            raise UserError("strategy: root: its micro-batches are those of the whole strategy")
+        if not 0 <= rule.micro_batches <= LARGEST:
+            raise UserError(
+                f"strategy: {rule.pattern}: micro_batches is {rule.micro_batches}: must be from 1 "
+                f"to {LARGEST}"
+            )
+        if not 0 <= rule.max_ongoing <= rule.micro_batches:
+            raise UserError(
+                f"strategy: {rule.pattern}: max_ongoing is {rule.max_ongoing}: must be from 1 to "
+                f"the {rule.micro_batches} micro-batches of the node"
+            )
