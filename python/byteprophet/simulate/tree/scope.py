@@ -113,8 +113,8 @@ def _settled(strategy: Strategy, scope: Scope) -> Scope:
             along = rule.along
     if recompute and 0 < max_ongoing < micro_batches:
         raise UserError(
-            f"strategy: {scope.path}: recompute and max_ongoing: use one of them; with max_ongoing, "
-            "nothing is kept that could be recomputed"
+            f"strategy: {scope.path}: recompute and max_ongoing: use one of them: with "
+            "max_ongoing, nothing is kept that could be recomputed"
         )
     return Scope(
         splits=tuple(sorted(splits.items(), key=lambda item: -AXES.index(item[0]))),
