@@ -1,0 +1,109 @@
+"""The commands and files that the documents show, as data, for those who run or check them.
+
+A fenced block of a document is commands if its language is ``sh``. Otherwise it is something to
+read, such as output. A comment on the line above a block says more:
+
+    <!-- file: train.py -->                the block is the contents of this file
+    <!-- needs: namespaces -->             run these commands only where namespaces are permitted
+    <!-- parse: they take ten minutes -->  do not run these commands, check that they parse
+
+All blocks of a page belong to one directory: files are written, and commands run, from the top of
+the page to its end.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+DOCS = CHECKOUT / "docs"
+TASK_PAGES = (
+    "first-job.md",
+    "slow-training.md",
+    "ps-or-allreduce.md",
+    "simulate-first.md",
+    "unmodified-ddp.md",
+)
+"""The pages of ``docs/`` whose commands are run."""
+
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>file|needs|parse): (?P<what>.+?) -->\n)?"
+    r"```(?P<language>[\w{}-]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_BETWEEN = frozenset("();<>|&")
+_INDENTED = re.compile(r"^    (?:\.venv/bin/)?(byteprophet .+)$", re.MULTILINE)
+_INLINE = re.compile(r"`(byteprophet [^`]+)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, what the comment above says of it, and its text."""
+
+    page: str
+    line: int
+    language: str
+    mark: str
+    what: str
+    text: str
+
+    @property
+    def is_commands(self) -> bool:
+        """Whether the text is commands for a shell."""
+        return self.language == "sh" and self.mark != "file"
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of ``page``, from its top to its end."""
+    document = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            page.name,
+            document.count("\n", 0, found.start()) + 1,
+            found["language"],
+            found["mark"] or "",
+            found["what"] or "",
+            found["text"],
+        )
+        for found in _FENCE.finditer(document)
+    ]
+
+
+def byteprophet_arguments(text: str) -> Iterator[list[str]]:
+    """The arguments of every call of byteprophet in ``text``, which is for a shell.
+
+    Raises ``ValueError`` if a quotation does not end.
+    """
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if not _BETWEEN.issuperset(word):
+                words.append(word)
+                continue
+            while words and _ASSIGNMENT.match(words[0]):
+                words.pop(0)
+            if words and Path(words[0]).name == "byteprophet":
+                yield words[1:]
+            words = []
+
+
+def shown_commands(page: Path) -> Iterator[str]:
+    """Every call of byteprophet that ``page`` shows, in a block, indented, or within a line."""
+    document = page.read_text(encoding="utf-8")
+    for block in blocks(page):
+        if block.language in ("", "sh"):
+            yield from (
+                line
+                for line in block.text.replace("\\\n", " ").splitlines()
+                if "byteprophet " in line and not line.lstrip().startswith("#")
+            )
+    outside = _FENCE.sub("", document)
+    for found in [*_INDENTED.finditer(outside), *_INLINE.finditer(outside)]:
+        yield " ".join(found[1].split())

@@ -1,0 +1,46 @@
+"""How Sphinx builds the site of the documents from docs/ (make docs).
+
+Sphinx with MyST reads the documents as CommonMark, as GitHub does. An environment of its own builds
+the site; the package that the site describes is that of .venv.
+"""
+
+from __future__ import annotations
+
+import site
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(CHECKOUT / "tools"), str(CHECKOUT / "tools" / "site")]
+for packages in (CHECKOUT / ".venv" / "lib").glob("python*/site-packages"):
+    site.addsitedir(str(packages))
+
+from byteprophet.cli.main import version  # noqa: E402
+
+project = "byteprophet"
+release = version()
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "commands_directive",
+]
+root_doc = "index"
+highlight_language = "text"
+suppress_warnings = ["toc.empty_glob"]  # pages that need not exist
+
+myst_heading_anchors = 6
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+python_maximum_signature_line_length = 90
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"byteprophet {release}"
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#1f4e79", "color-brand-content": "#1f4e79"},
+}
