@@ -31,8 +31,8 @@ def reference() -> str:
     root = command_tree()
     context = typer.Context(root, info_name="byteprophet", max_content_width=_WIDTH)
     lines: list[str] = []
-    for name in COMMANDS:
-        lines += _section(root.commands[name], name, context, level=2)
+    for name, command in root.commands.items():
+        lines += _section(command, name, context, level=2)
     return "\n".join(lines)
 
 

@@ -37,7 +37,9 @@ _FENCE = re.compile(
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _BETWEEN = frozenset("();<>|&")
-_INDENTED = re.compile(r"^    (?:\.venv/bin/)?(byteprophet .+)$", re.MULTILINE)
+_CALL = r"(?:[A-Z_]+=\S+ )*(?:\S*/)?byteprophet .+"
+_LINE = re.compile(rf"^{_CALL}$", re.MULTILINE)
+_INDENTED = re.compile(rf"^    ({_CALL})$", re.MULTILINE)
 _INLINE = re.compile(r"`(byteprophet [^`]+)`")
 
 
@@ -94,16 +96,19 @@ def byteprophet_arguments(text: str) -> Iterator[list[str]]:
             words = []
 
 
-def shown_commands(page: Path) -> Iterator[str]:
-    """Every call of byteprophet that ``page`` shows, in a block, indented, or within a line."""
-    document = page.read_text(encoding="utf-8")
+def shown_calls(page: Path) -> Iterator[str]:
+    """Every line of ``page`` that calls byteprophet, in a fenced or an indented block."""
     for block in blocks(page):
-        if block.language in ("", "sh"):
-            yield from (
-                line
-                for line in block.text.replace("\\\n", " ").splitlines()
-                if "byteprophet " in line and not line.lstrip().startswith("#")
-            )
-    outside = _FENCE.sub("", document)
-    for found in [*_INDENTED.finditer(outside), *_INLINE.finditer(outside)]:
-        yield " ".join(found[1].split())
+        text = block.text.replace("\\\n", " ")
+        if block.is_commands:
+            yield from (line for line in text.splitlines() if "byteprophet " in line)
+        elif not block.language:
+            yield from _LINE.findall(text)
+    outside = _FENCE.sub("", page.read_text(encoding="utf-8")).replace("\\\n", " ")
+    yield from _INDENTED.findall(outside)
+
+
+def named_commands(page: Path) -> Iterator[str]:
+    """Every command of byteprophet that the text of ``page`` names, perhaps with its options."""
+    outside = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    yield from (" ".join(text.split()) for text in _INLINE.findall(outside))

@@ -122,8 +122,8 @@ def checked_version(checkout: Path) -> str:
 
 
 def wheel_tag(torch: str) -> str:
-    """The build tag of a wheel for this torch, e.g. ``1torch2.13.0cpu``."""
-    return "1torch" + re.sub(r"[^\w.]", "", torch.strip())
+    """The build tag of a wheel for this torch, e.g. ``1torch2.13``: BytePS refuses other minors."""
+    return "1torch" + ".".join(torch.strip().split(".")[:2])
 
 
 def checksums(packages: Sequence[Path]) -> str:

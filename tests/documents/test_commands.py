@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from command_reference import command_tree, reference
-from documents import CHECKOUT, DOCS, TASK_PAGES, blocks, byteprophet_arguments, shown_commands
+from documents import (
+    CHECKOUT,
+    DOCS,
+    TASK_PAGES,
+    blocks,
+    byteprophet_arguments,
+    named_commands,
+    shown_calls,
+)
 
 from byteprophet.cli.main import COMMANDS
 
@@ -18,7 +26,8 @@ PAGES = [
     CHECKOUT / "CONTRIBUTING.md",
     CHECKOUT / "experiments" / "README.md",
 ]
-SHOWN = [(page.name, line) for page in PAGES for line in shown_commands(page)]
+CALLS = [(page.name, line) for page in PAGES for line in shown_calls(page)]
+NAMED = [(page.name, text) for page in PAGES for text in named_commands(page)]
 
 
 def without_calls(command: Any) -> Any:
@@ -30,39 +39,43 @@ def without_calls(command: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def parse() -> Any:
-    """Parses the arguments of byteprophet; an exception says what is wrong with them."""
+def tree() -> Any:
+    """The commands; calling them parses arguments, and an exception says what is wrong."""
     return without_calls(command_tree())
 
 
 def test_documents_show_commands() -> None:
-    assert len(SHOWN) > 100
-    assert {line.split()[1] for _, line in SHOWN if line.startswith("byteprophet ")} >= {
-        *COMMANDS
-    } - {"control"}
+    named = {text.split()[1] for _, text in [*CALLS, *NAMED] if text.startswith("byteprophet ")}
+    assert named >= set(COMMANDS)
+    assert len(CALLS) > 50
 
 
-@pytest.mark.parametrize(("page", "line"), SHOWN)
-def test_a_shown_command_parses(parse: Any, page: str, line: str) -> None:
-    if _is_a_name(line):
-        return
-    for arguments in byteprophet_arguments(line):
-        parse(arguments, prog_name="byteprophet", standalone_mode=False)
+@pytest.mark.parametrize(("page", "line"), CALLS)
+def test_a_shown_call_parses(tree: Any, page: str, line: str) -> None:
+    found = list(byteprophet_arguments(line))
+    assert found
+    for arguments in found:
+        tree(arguments, prog_name="byteprophet", standalone_mode=False)
 
 
-def _is_a_name(line: str) -> bool:
-    """Whether a text speaks of a command rather than calling it: ``byteprophet run``."""
-    _, *words = line.split()
-    return len(words) <= 2 and all(word.isalpha() and word.islower() for word in words)
+@pytest.mark.parametrize(("page", "text"), sorted(set(NAMED)))
+def test_a_named_command_has_the_named_options(tree: Any, page: str, text: str) -> None:
+    command, words = tree, text.partition(" -- ")[0].split()[1:]
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if command is tree:
+        assert words[0] in ("COMMAND", "--help"), f"there is no command {words[0]}"
+    options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    assert {word for word in words if word.startswith("--")} <= options | {"--help"}
 
 
 @pytest.mark.parametrize(
     "line", ["byteprophet run --wrokers 2 true", "byteprophet fly", "A=1 x && byteprophet report"]
 )
-def test_what_is_no_command_is_found(parse: Any, line: str) -> None:
+def test_what_is_no_command_is_found(tree: Any, line: str) -> None:
     (arguments,) = byteprophet_arguments(line)
     with pytest.raises(Exception, match=r"No such|Missing"):
-        parse(arguments, prog_name="byteprophet", standalone_mode=False)
+        tree(arguments, prog_name="byteprophet", standalone_mode=False)
 
 
 def test_arguments_are_what_a_shell_would_pass() -> None:
@@ -78,12 +91,13 @@ def test_blocks_of_task_pages_are_for_a_shell(page: Path) -> None:
         subprocess.run(["bash", "-n", "-c", block.text], check=True, timeout=60)
 
 
-def test_the_reference_has_every_command_with_its_options() -> None:
+def test_the_reference_has_every_command_with_its_options(tree: Any) -> None:
     lines = reference().splitlines()
     headings = [line for line in lines if line.startswith("#")]
     assert [line for line in headings if line.startswith("## ")] == [
-        f"## byteprophet {name}" for name in COMMANDS
+        f"## byteprophet {name}" for name in tree.commands
     ]
+    assert set(tree.commands) >= {*COMMANDS}
     assert "### byteprophet strategy make" in headings
     assert any(line.startswith("| `--workers INTEGER` | Number of workers.") for line in lines)
     assert "byteprophet run [OPTIONS] COMMAND..." in lines
