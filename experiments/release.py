@@ -32,7 +32,7 @@ from byteprophet.network import why_not_permitted
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from documents import CHECKOUT, DOCS, blocks  # noqa: E402
+from documents import CHECKOUT, DOCS, blocks
 
 _LIMIT_S = 3600
 _LOSS = re.compile(r"rank (\d+): loss (\S+)")

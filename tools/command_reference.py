@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import typer
@@ -56,13 +57,13 @@ def _section(command: Any, name: str, parent: typer.Context, level: int) -> Iter
 
 
 def _help(text: str) -> Iterator[str]:
-    """The paragraphs of a help; examples become commands for a shell."""
-    for paragraph in re.split(r"\n\s*\n", text):
-        if paragraph.startswith(_EXAMPLE):
-            command = " ".join(paragraph.removeprefix(_EXAMPLE).split())
-            yield from ("```sh", command, "```", "")
-        elif paragraph:
-            yield from (_plain(" ".join(paragraph.split())), "")
+    """The paragraphs of a help; examples become commands for a shell, in a row one block."""
+    paragraphs = (" ".join(each.split()) for each in re.split(r"\n\s*\n", text))
+    for is_example, group in groupby(paragraphs, lambda each: each.startswith(_EXAMPLE)):
+        if is_example:
+            yield from ("```sh", *(each.removeprefix(_EXAMPLE) for each in group), "```", "")
+        else:
+            yield from (line for each in group for line in (_plain(each), ""))
 
 
 def _plain(text: str) -> str:

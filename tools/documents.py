@@ -101,7 +101,7 @@ def shown_calls(page: Path) -> Iterator[str]:
     for block in blocks(page):
         text = block.text.replace("\\\n", " ")
         if block.is_commands:
-            yield from (line for line in text.splitlines() if "byteprophet " in line)
+            yield from (line for line in text.splitlines() if any(byteprophet_arguments(line)))
         elif not block.language:
             yield from _LINE.findall(text)
     outside = _FENCE.sub("", page.read_text(encoding="utf-8")).replace("\\\n", " ")

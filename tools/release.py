@@ -89,7 +89,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         description="Build the packages of a release in dist/.",
         epilog="example: python3 tools/release.py --torch torch==2.13.0 --gpg-key me@example.org",
     )
-    parser.add_argument("--torch", default=_TORCH, help="what the wheel is built for, as pip has it")
+    parser.add_argument(
+        "--torch", default=_TORCH, help="what the wheel is built for, as pip has it"
+    )
     parser.add_argument("--gpg-key", default="", help="signs SHA256SUMS")
     parser.add_argument("--check", action="store_true", help="build nothing, only say if it may be")
     parser.add_argument(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -35,7 +36,7 @@ def anchors(page: Path) -> frozenset[str]:
     """Those of headings, as GitHub and MyST make them."""
     found: list[str] = []
     parsed = list(tokens(page))
-    for before, token in zip(parsed, parsed[1:], strict=False):
+    for before, token in pairwise(parsed):
         if before.type == "heading_open":
             text = "".join(each.content for each in token.children or ())
             slug = re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-")

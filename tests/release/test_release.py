@@ -71,7 +71,12 @@ def test_changes_that_are_not_committed(checkout: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "## 1.2.3 (unreleased)\n- A change.\n", "## 1.2.3 (2026-11-27)\n", "## 11.2.3 (2026-1-1)\n"],
+    [
+        "",
+        "## 1.2.3 (unreleased)\n- A change.\n",
+        "## 1.2.3 (2026-11-27)\n",
+        "## 11.2.3 (2026-1-1)\n",
+    ],
 )
 def test_a_version_without_an_entry(checkout: Path, text: str) -> None:
     (checkout / "CHANGELOG.md").write_text(f"# Changelog\n\n{text}\n## 1.2.2 (2026-01-01)\n- x\n")

@@ -15,10 +15,10 @@ sys.path[:0] = [str(CHECKOUT / "tools"), str(CHECKOUT / "tools" / "site")]
 for packages in (CHECKOUT / ".venv" / "lib").glob("python*/site-packages"):
     site.addsitedir(str(packages))
 
-from byteprophet.cli.main import version  # noqa: E402
+from byteprophet.cli import main  # noqa: E402
 
 project = "byteprophet"
-release = version()
+release = main.version()
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -27,6 +27,7 @@ extensions = [
 ]
 root_doc = "index"
 highlight_language = "text"
+smartquotes = False  # two dashes begin an option
 suppress_warnings = ["toc.empty_glob"]  # pages that need not exist
 
 myst_heading_anchors = 6
