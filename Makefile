@@ -17,7 +17,7 @@ MXNET_REFUSAL := MXNet 1.9.1 needs Python 3.10 or 3.11: set MXNET_PYTHON
 DOCS_VENV := .venv-docs
 SITE := build/site
 
-.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release
+.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-pages
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
@@ -26,6 +26,7 @@ help:
 	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
 	@echo "make bench-native  what queue operations and policy decisions cost with 100, 2,000 and 20,000 pending; how fast graphs are replayed"
 	@echo "make docs    build the site of the documents in $(SITE)/ (index.html), with every link checked"
+	@echo "make test-pages  follow the task pages of the documents: all of their commands"
 	@echo "make release build the packages of a release in dist/ (docs/packages.md)"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet (with TORCH=torch, beside what pip gives)"
@@ -147,6 +148,10 @@ docs: build $(DOCS_VENV)/.installed
 	$(DOCS_VENV)/bin/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet \
 	  --conf-dir tools/site --doctree-dir build/site-doctrees docs $(SITE)
 	@echo "$(SITE)/index.html"
+
+# All commands of the task pages; the suite leaves out those that need minutes.
+test-pages: build
+	BYTEPROPHET_ALL_PAGES=1 $(BIN)/python -m pytest tests/documents
 
 release:
 	$(PYTHON) tools/release.py --torch "$(TORCH)" $(if $(GPG_KEY),--gpg-key "$(GPG_KEY)")

@@ -121,7 +121,7 @@ def _try(package: Path, torch: str) -> dict[str, str]:
             if block.mark == "file":
                 (environment.work / block.what).write_text(block.text, encoding="utf-8")
             elif block.is_commands and block.mark != "parse":
-                if block.mark == "needs" and why_not_permitted():
+                if "namespaces" in block.needs and why_not_permitted():
                     _progress(f"left out, because {why_not_permitted()}: {block.text.strip()}")
                     continue
                 _progress(block.text.strip())

@@ -5,6 +5,7 @@ read, such as output. A comment on the line above a block says more:
 
     <!-- file: train.py -->                the block is the contents of this file
     <!-- needs: namespaces -->             run these commands only where namespaces are permitted
+    <!-- needs: minutes -->                run these commands only where there is time for them
     <!-- parse: they take ten minutes -->  do not run these commands, check that they parse
 
 All blocks of a page belong to one directory: files are written, and commands run, from the top of
@@ -58,6 +59,11 @@ class Block:
     def is_commands(self) -> bool:
         """Whether the text is commands for a shell."""
         return self.language == "sh" and self.mark != "file"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What must be there to run the commands, of ``namespaces`` and ``minutes``."""
+        return frozenset(self.what.split(", ")) if self.mark == "needs" else frozenset()
 
 
 def blocks(page: Path) -> list[Block]:

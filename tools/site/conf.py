@@ -9,6 +9,7 @@ from __future__ import annotations
 import site
 import sys
 from pathlib import Path
+from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(CHECKOUT / "tools"), str(CHECKOUT / "tools" / "site")]
@@ -28,7 +29,6 @@ extensions = [
 root_doc = "index"
 highlight_language = "text"
 smartquotes = False  # two dashes begin an option
-suppress_warnings = ["toc.empty_glob"]  # pages that need not exist
 
 myst_heading_anchors = 6
 
@@ -45,3 +45,15 @@ html_show_copyright = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f4e79", "color-brand-content": "#1f4e79"},
 }
+
+
+def setup(app: Any) -> None:
+    """Let the navigation name pages that need not exist: their lines end in ``*``."""
+    app.connect("source-read", _complete_navigation)
+
+
+def _complete_navigation(app: Any, page: str, source: list[str]) -> None:
+    if page == root_doc:
+        lines = source[0].splitlines()
+        kept = (line for line in lines if not line.endswith("*") or line[:-1] in app.env.found_docs)
+        source[0] = "\n".join(line.removesuffix("*") for line in kept)
