@@ -22,10 +22,6 @@ pytest.importorskip("byteps.torch")
 
 _MINUTES = os.environ.get("BYTEPROPHET_ALL_PAGES") == "1"
 _WHAT_IS_THERE = {"namespaces": not why_not_permitted(), "minutes": _MINUTES}
-    name
-    for name, is_there in (("namespaces", not why_not_permitted()), ("minutes", ALL))
-    if is_there
-}
 
 
 def is_run(block: Block) -> bool:
