@@ -33,12 +33,15 @@ smartquotes = False  # two dashes begin an option
 myst_heading_anchors = 6
 
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 90
 napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = f"byteprophet {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
