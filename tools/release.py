@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
     target = options.checkout / "dist"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    packages = [shutil.copy2(package, target) for package in (sdist, repaired)]
+    packages = [Path(shutil.copy2(package, target)) for package in (sdist, repaired)]
     sums = target / "SHA256SUMS"
     sums.write_text(checksums(packages), encoding="utf-8")
     if options.gpg_key:
