@@ -14,8 +14,10 @@ MXNET_VENV := .venv-mxnet
 MXNET_PYTHON ?= $(PYTHON)
 MXNET_POSSIBLE = $(MXNET_PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))'
 MXNET_REFUSAL := MXNet 1.9.1 needs Python 3.10 or 3.11: set MXNET_PYTHON
+DOCS_VENV := .venv-docs
+SITE := build/site
 
-.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet
+.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-pages
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
@@ -23,6 +25,9 @@ help:
 	@echo "make mxnet   make or update $(MXNET_VENV)/, with MXNet in place of PyTorch; make demo-mxnet trains there"
 	@echo "make fuzz    drive every policy through 100,000 random jobs on a virtual clock"
 	@echo "make bench-native  what queue operations and policy decisions cost with 100, 2,000 and 20,000 pending; how fast graphs are replayed"
+	@echo "make docs    build the site of the documents in $(SITE)/ (index.html), with every link checked"
+	@echo "make test-pages  follow the task pages of the documents: all of their commands"
+	@echo "make release build the packages of a release in dist/ (docs/packages.md)"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet (with TORCH=torch, beside what pip gives)"
 
@@ -124,6 +129,8 @@ lint: build
 	$(BIN)/mypy experiments/*.py experiments/digits/*.py experiments/damage/*.py
 	$(BIN)/mypy experiments/gluon/*.py
 	$(BIN)/mypy experiments/models/*.py
+	$(BIN)/mypy tools/*.py
+	$(BIN)/mypy tools/site/*.py
 	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: build
@@ -131,5 +138,23 @@ format: build
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
+# An environment of its own builds the site, from the same Python: it imports the package of $(VENV).
+$(DOCS_VENV)/.installed: tools/site/requirements.txt | $(VENV)/.dependencies
+	$(BIN)/python -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/pip install --quiet --requirement $<
+	touch $@
+
+docs: build $(DOCS_VENV)/.installed
+	$(DOCS_VENV)/bin/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet \
+	  --conf-dir tools/site --doctree-dir build/site-doctrees docs $(SITE)
+	@echo "$(SITE)/index.html"
+
+# All commands of the task pages; the suite leaves out those that need minutes.
+test-pages: build
+	BYTEPROPHET_ALL_PAGES=1 $(BIN)/python -m pytest tests/documents
+
+release:
+	$(PYTHON) tools/release.py --torch "$(TORCH)" $(if $(GPG_KEY),--gpg-key "$(GPG_KEY)")
+
 clean:
-	rm -rf build $(VENV) $(MXNET_VENV)
+	rm -rf build dist $(VENV) $(MXNET_VENV) $(DOCS_VENV)

@@ -1,0 +1,105 @@
+"""Commands that the documents show are commands that there are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_reference import command_tree, reference
+from documents import (
+    CHECKOUT,
+    DOCS,
+    TASK_PAGES,
+    blocks,
+    byteprophet_arguments,
+    named_commands,
+    shown_calls,
+)
+
+from byteprophet.cli.main import COMMANDS
+
+PAGES = [
+    *sorted(DOCS.glob("*.md")),
+    CHECKOUT / "README.md",
+    CHECKOUT / "CONTRIBUTING.md",
+    CHECKOUT / "experiments" / "README.md",
+]
+CALLS = [(page.name, line) for page in PAGES for line in shown_calls(page)]
+NAMED = [(page.name, text) for page in PAGES for text in named_commands(page)]
+
+
+def without_calls(command: Any) -> Any:
+    """The command, and all below it, which then parse and do nothing."""
+    command.callback = lambda **_arguments: None
+    for each in getattr(command, "commands", {}).values():
+        without_calls(each)
+    return command
+
+
+@pytest.fixture(scope="module")
+def tree() -> Any:
+    """The commands; calling them parses arguments, and an exception says what is wrong."""
+    return without_calls(command_tree())
+
+
+def test_documents_show_commands() -> None:
+    named = {text.split()[1] for _, text in [*CALLS, *NAMED] if text.startswith("byteprophet ")}
+    assert named >= set(COMMANDS)
+    assert len(CALLS) > 50
+
+
+@pytest.mark.parametrize(("page", "line"), CALLS)
+def test_a_shown_call_parses(tree: Any, page: str, line: str) -> None:
+    found = list(byteprophet_arguments(line))
+    assert found
+    for arguments in found:
+        tree(arguments, prog_name="byteprophet", standalone_mode=False)
+
+
+@pytest.mark.parametrize(("page", "text"), sorted(set(NAMED)))
+def test_a_named_command_has_the_named_options(tree: Any, page: str, text: str) -> None:
+    command, words = tree, text.partition(" -- ")[0].split()[1:]
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if command is tree:
+        assert words[0] in ("COMMAND", "--help"), f"there is no command {words[0]}"
+    options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    assert {word for word in words if word.startswith("--")} <= options | {"--help"}
+
+
+@pytest.mark.parametrize(
+    "line", ["byteprophet run --wrokers 2 true", "byteprophet fly", "A=1 x && byteprophet report"]
+)
+def test_what_is_no_command_is_found(tree: Any, line: str) -> None:
+    (arguments,) = byteprophet_arguments(line)
+    with pytest.raises(Exception, match=r"No such|Missing"):
+        tree(arguments, prog_name="byteprophet", standalone_mode=False)
+
+
+def test_arguments_are_what_a_shell_would_pass() -> None:
+    text = 'A="x y" byteprophet run \\\n  -- a "b c" && echo; byteprophet doctor | cat # run\n'
+    assert list(byteprophet_arguments(text)) == [["run", "--", "a", "b c"], ["doctor"]]
+
+
+@pytest.mark.parametrize("page", [DOCS / name for name in (*TASK_PAGES, "packages.md")])
+def test_blocks_of_task_pages_are_for_a_shell(page: Path) -> None:
+    shown = [block for block in blocks(page) if block.is_commands]
+    assert shown
+    for block in shown:
+        subprocess.run(["bash", "-n", "-c", block.text], check=True, timeout=60)
+
+
+def test_the_reference_has_every_command_with_its_options(tree: Any) -> None:
+    lines = reference().splitlines()
+    headings = [line for line in lines if line.startswith("#")]
+    assert [line for line in headings if line.startswith("## ")] == [
+        f"## byteprophet {name}" for name in tree.commands
+    ]
+    assert set(tree.commands) >= {*COMMANDS}
+    assert "### byteprophet strategy make" in headings
+    assert any(re.match(r"\| `--workers \S+` \| Number of workers\.", line) for line in lines)
+    assert any(line.startswith("byteprophet run [OPTIONS] ") for line in lines)
+    assert "byteprophet bench --grid default --phase base" in lines
