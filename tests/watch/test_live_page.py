@@ -23,7 +23,7 @@ from ..report.test_page_in_browser import CHROMIUM, Drawn
 from .hand_made import MS_NS, event, link, make_run, plan, status, write_status
 
 TOKEN = "a-token-for-tests"
-PANELS = ["summary", "iterations", "links", "workers", "plans", "warnings", "roles"]
+PANELS = ["summary", "iterations", "links", "workers", "plans", "events", "warnings", "roles"]
 EVIL = "</script><img src=x onerror='document.title=1'>&quot;"
 
 needs_chromium = pytest.mark.skipif(
@@ -133,7 +133,7 @@ def test_a_run_of_which_nothing_is_known(tmp_path: Path, browser: Browser) -> No
     with serve(RunWatch(tmp_path / "run")) as server:
         drawn = browser(server.address)
     assert drawn.of("html")[0]["data-errors"] == "0"
-    assert drawn.empty() == ["iterations", "links", "workers", "plans", "warnings", "roles"]
+    assert drawn.empty() == ["iterations", "links", "workers", "plans", "events", "warnings", "roles"]
 
 
 @needs_chromium

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from byteprophet.watch.live_file import LiveStatus
-from byteprophet.watch.pacing import Pacing, straggler
+from byteprophet.watch.pacing import Pacing, straggler_of
 
 from .hand_made import MS_NS, status
 
@@ -56,9 +56,9 @@ def test_who_comes_last_on_one_machine() -> None:
     assert (late["worker-1"].last, late["worker-1"].of) == (12, 12)
     assert late["worker-1"].behind_ns == 7 * MS_NS
     assert late["worker-0"].behind_ns == 0
-    assert straggler(late, 100 * MS_NS) == "worker-1"
-    assert straggler(late, 1000 * MS_NS) is None  # 7 ms of a second are no matter
-    assert straggler(late, None) is None
+    assert straggler_of(late, 100 * MS_NS) == "worker-1"
+    assert straggler_of(late, 1000 * MS_NS) is None  # 7 ms of a second are no matter
+    assert straggler_of(late, None) is None
 
 
 def test_who_comes_last_among_machines_by_their_wall_clocks() -> None:

@@ -30,7 +30,7 @@ FIELDS = {
     "schema": int, "run": str, "unix_s": float, "status": str, "failed": (str, type(None)),
     "silent_s": (float, type(None)), "facts": dict, "iteration": dict, "workers": list,
     "straggler": (str, type(None)), "plans": dict, "tuning": (dict, type(None)), "warnings": dict,
-    "roles": list, "problems": list,
+    "happened": list, "roles": list, "problems": list,
 }  # fmt: skip
 
 
@@ -116,6 +116,11 @@ def test_plans_and_warnings_as_they_come(tmp_path: Path) -> None:
     write_status(run, status(0))
     state = check(watch.look())
     assert state["plans"]["adopted"] == 1
+    assert [(one["kind"], one["text"]) for one in state["happened"]] == [
+        ("plan", "plan 2 adopted by worker-0"),
+        ("plan", "plan 2 measured: +5.0% of its prediction"),
+    ]
+    assert all(one["unix_s"] > 1e9 for one in state["happened"])
     assert state["plans"]["current"] == 2
     assert state["iteration"]["predicted_ns"] == 90 * MS_NS
     assert state["plans"]["latest"][-1]["measured_ns"] == 95 * MS_NS

@@ -113,6 +113,7 @@ def test_a_port_that_is_taken(server: LiveServer, tmp_path: Path) -> None:
 def test_another_viewer_is_a_source(server: LiveServer) -> None:
     state = RemoteWatch(server.address).look()
     assert state["run"] == "run"
+    assert RemoteWatch(f"http://127.0.0.1:{server.port}", TOKEN).look()["run"] == "run"
     with pytest.raises(JobFailed, match="the token is wrong"):
         RemoteWatch(server.address + "x").look()
     with LiveServer(Shared(RemoteWatch(server.address + "x")), TOKEN, str) as between:

@@ -59,7 +59,7 @@ def test_the_command_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["missing"], "missing: there is no such run directory"),
         (["http://10.0.0.1:80/?token=a"], "forward the port"),
         (["--metrics", "0"], "--metrics"),
-        (["--terminal", "--token-file", "a"], "--terminal alone serves nothing"),
+        (["--terminal", "--token-file", "a"], "nothing is served that would need a token"),
     ],
 )
 def test_wrong_usage(

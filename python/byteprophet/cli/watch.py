@@ -23,7 +23,7 @@ _HELP = """Watch a job while it runs, or look at one that has ended.
 Serves a page on loopback, and prints its address, which contains a secret token: iterations beside
 the lower bound and the prediction, bandwidth and windows of links, waits and stragglers, plans and
 warnings. RUN is a run directory, or a directory of runs, of which the newest is taken. An address is
-that of another viewer, e.g. through ssh -L.
+that of another viewer, e.g. through ssh -L; its token may be in a file.
 
 Example: byteprophet watch runs
 
@@ -54,7 +54,7 @@ def watch(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The token, instead of a new one; the file is made if missing."
+            metavar="FILE", help="A file with the token to use; it is made if there is none."
         ),
     ] = None,
     dashboard: Annotated[
@@ -68,20 +68,20 @@ def watch(
 
         print(grafana_dashboard())
         return 0
-    source, name = source_of(run)
+    if token_file is not None and not is_address(run) and (as_json or (terminal and metrics is None)):
+        raise UserError("--token-file: nothing is served that would need a token; leave it out")
+    token = None if token_file is None else token_in(token_file)
+    source, name = source_of(run, token)
     shared = Shared(source)
     if as_json:
         print(json.dumps(settled(shared), indent=1))
         return 0
     if terminal and metrics is None:
-        if token_file is not None:
-            raise UserError("--token-file: --terminal alone serves nothing; use it with --metrics")
         with contextlib.suppress(KeyboardInterrupt):
             show(shared, table_console())
         return 0
     shared.state()  # before anything is promised
-    token = new_token() if token_file is None else token_in(token_file)
-    with LiveServer(shared, token, _page, metrics or 0) as server:
+    with LiveServer(shared, token or new_token(), _page, metrics or 0) as server:
         tell(f"watching {name} at {server.address}")
         if metrics is not None:
             tell(f"metrics: http://127.0.0.1:{server.port}/metrics, with the same token")

@@ -10,6 +10,7 @@
     pacing.py      iterations of all workers; who comes last
     rates.py       a worker's rates, from two of its status files
     bound.py       the shortest iteration that any schedule can reach
+    feed.py        what has happened: plans, stragglers, workers that left
     run_watch.py   looks at a run directory; state.py: what one look has found, as plain data
     sources.py     a run directory, or another viewer, as a source of states
     server.py      serves page, state and metrics on loopback, to who has the token

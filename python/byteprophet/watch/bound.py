@@ -43,7 +43,10 @@ def run_bound(run_directory: Path, config: Mapping[str, Any]) -> Bound:
     if not paced and not profile_path(run_directory, 0).is_file():
         return Bound(None, "there is no profile yet" if config["servers"] else "there is no profile")
     if paced:
-        workload, why = read_worker_config(run_directory / _WORKER).load_workload(), "the workload"
+        worker = read_worker_config(run_directory / _WORKER)
+        if worker.next_batch_at is not None:
+            return Bound(None, "the batch changes during the job")
+        workload, why = worker.load_workload(), "the workload"
     else:
         profile = read_profile(profile_path(run_directory, 0))
         workload, why = to_workload(profile, "job"), f"profile {profile.number}"

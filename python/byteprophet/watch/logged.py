@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import one_line
-from byteprophet.watch.tail import Tail
+from byteprophet.watch.tail import Tail, new_lines
 
 _MOST_BYTES = 1 << 22
 _MOST_KEPT = 100
@@ -39,16 +40,16 @@ class Warnings:
         """The roles that have a log."""
         return sorted(self._tails)
 
-    def look(self) -> int:
-        """Takes in what was appended since the last call; how many lines. Raises ``OSError``."""
+    def look(self, problem: Callable[[str], None]) -> int:
+        """Takes in what was appended since the last call, and returns the number of lines.
+
+        ``problem`` is told of files that cannot be read.
+        """
         for path in sorted(self._logs.glob("*.log"))[:_MOST_ROLES]:
             self._tails.setdefault(path.stem, Tail(path, _MOST_BYTES))
         found = 0
         for role, tail in self._tails.items():
-            try:
-                lines = tail.lines()
-            except FileNotFoundError:
-                continue
+            lines = new_lines(tail, problem)
             found += len(lines)
             for line in lines:
                 match = _LINE.search(line)

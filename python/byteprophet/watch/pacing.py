@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from byteprophet.order_statistics import median
 from byteprophet.watch.live_file import LiveStatus
 
-_KEPT = 2000  # iterations
+_KEPT = 600  # iterations
 _RECENT = 50
 _LARGEST_GAP_NS = 600_000_000_000  # longer iterations are pauses: evaluation, suspension
 _SAME_NS = 1_000_000_000  # by how much a wall clock may be set between two files
@@ -108,7 +108,16 @@ class Pacing:
         }
 
 
-def straggler(lateness: Mapping[str, Lateness], iteration_ns: int | None) -> str | None:
+    def slowest_median_ns(self) -> int | None:
+        """The median of the latest iterations of the worker for which it is largest."""
+        medians_ns = (self.median_ns(role) for role in self._starts)
+        return max((ns for ns in medians_ns if ns is not None), default=None)
+
+    def straggler(self) -> str | None:
+        """The role that the others clearly wait for, if there is one."""
+        return straggler_of(self.lateness(), self.slowest_median_ns())
+
+def straggler_of(lateness: Mapping[str, Lateness], iteration_ns: int | None) -> str | None:
     """The role that the others clearly wait for, if there is one.
 
     It comes last in two iterations of three, at least ten of them, and by 2% of an iteration.

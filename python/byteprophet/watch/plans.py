@@ -5,7 +5,8 @@ Lines that are not events are counted, and otherwise left out: the log may be wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 from byteprophet.control.log import NAME as CONTROL
 from byteprophet.input_files import parse_json
 from byteprophet.tune.journal import NAME as TUNING
-from byteprophet.watch.tail import Tail
+from byteprophet.watch.tail import Tail, new_lines
 
 _MOST_BYTES = 1 << 26
 _MOST_PLANS = 50
+_MOST_NEWS = 100
 _LARGEST = 1 << 62
 
 
@@ -63,25 +65,33 @@ class Plans:
         self.refused: dict[tuple[str, str], int] = {}
         self.no_plan: str | None = None  # why the latest attempt gave none
         self.bad_lines: dict[str, int] = {}
+        self._news: deque[str] = deque(maxlen=_MOST_NEWS)
 
-    def look(self) -> None:
-        """Takes in what was appended since the last call. Raises ``OSError``."""
+    def look(self, problem: Callable[[str], None]) -> int:
+        """Takes in what was appended since the last call, and returns the number of lines.
+
+        ``problem`` is told of files that cannot be read.
+        """
+        found = 0
         for tail, take in ((self._control, self._event), (self._tuning, self._trial)):
-            try:
-                lines = tail.lines()
-            except FileNotFoundError:
-                continue
-            for line in lines:
+            for line in new_lines(tail, problem):
+                found += 1
                 try:
                     entry = parse_json(line)
                     if not isinstance(entry, dict) or entry.get("schema") != 1:
                         raise ValueError
                     take(entry)
-                except (ValueError, KeyError, TypeError):
+                except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
                     name = tail.path.name
                     self.bad_lines[name] = self.bad_lines.get(name, 0) + 1
         while len(self.plans) > _MOST_PLANS:
             del self.plans[min(self.plans)]
+        return found
+
+    def take_news(self) -> list[str]:
+        """What has happened to plans since the last call, one line each."""
+        news, self._news = list(self._news), deque(maxlen=_MOST_NEWS)
+        return news
 
     def current(self) -> PlanState | None:
         """The latest plan that some worker has adopted."""
@@ -105,6 +115,7 @@ class Plans:
             self.plans[plan.number] = plan
         elif kind == "no plan":
             self.no_plan = f"{event['reason']}: {event['error']}"
+            self._news.append(f"no plan: {self.no_plan}")
         elif kind == "refused":
             self.refused[str(event["by"]), str(event["reason"])] = _whole(event, "count")
         elif kind == "samples":
@@ -123,11 +134,14 @@ class Plans:
             worker = str(event["worker"])
             if worker not in plan.adopted:
                 plan.adopted.append(worker)
+                self._news.append(f"plan {plan.number} adopted by {worker}")
         elif kind == "outcome":
             plan.measured_ns = _whole(event, "measured_iteration_ns")
             plan.error = float(event["error"])
+            self._news.append(f"plan {plan.number} measured: {plan.error:+.1%} of its prediction")
         else:
             plan.withdrawn = True
+            self._news.append(f"plan {plan.number} withdrawn")
 
     def _estimate(self, worker: str, sample: Mapping[str, Any]) -> None:
         server = None if sample["server"] is None else _whole(sample, "server")

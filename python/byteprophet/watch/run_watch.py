@@ -22,6 +22,7 @@ from byteprophet.errors import NotWritten, UserError, one_line
 from byteprophet.input_files import read_json
 from byteprophet.observe.live import ASKED, DIRECTORY
 from byteprophet.watch import bound
+from byteprophet.watch.feed import Feed
 from byteprophet.watch.live_file import LiveStatus, read_status
 from byteprophet.watch.pacing import Pacing
 from byteprophet.watch.plans import Plans
@@ -49,8 +50,10 @@ class RunWatch:
         self._pacing = Pacing()
         self._plans = Plans(directory)
         self._warnings = Warnings(directory)
+        self._feed = Feed()
         self._bound = bound.Bound(None, "not known")
         self._bound_of: tuple[int, int] | None = None
+        self._bound_problem: str | None = None
         self._news_s: float | None = None  # when anything was seen to change
         self._problems: list[str] = []
         self._looks = 0
@@ -67,6 +70,7 @@ class RunWatch:
         self._read_statuses()
         self._read_logs()
         self._find_bound()
+        self._feed_all()
         now_s = self._clock()
         return state_of(
             Seen(
@@ -81,6 +85,7 @@ class RunWatch:
                 plans=self._plans,
                 warnings=self._warnings,
                 bound=self._bound,
+                feed=self._feed,
                 problems=tuple(self._problems),
             )
         )
@@ -129,12 +134,8 @@ class RunWatch:
         self._pacing.add(self._statuses)
 
     def _read_logs(self) -> None:
-        for look in (self._plans.look, self._warnings.look):
-            try:
-                if look():
-                    self._news()
-            except OSError as error:
-                self._problem(f"{error.filename or error}: {error.strerror or 'cannot be read'}")
+        if self._plans.look(self._problem) + self._warnings.look(self._problem):
+            self._news()
         for name, count in self._plans.bad_lines.items():
             self._problem(f"{self._directory / name}: {count} lines are not understood")
 
@@ -144,9 +145,21 @@ class RunWatch:
         changed = bound.changed(self._directory)
         if changed != self._bound_of:
             self._bound_of = changed
-            self._bound = bound.Bound(None, "a file is damaged")
-            with self._reading():
+            self._bound, self._bound_problem = bound.Bound(None, "a file is damaged"), None
+            try:
                 self._bound = bound.run_bound(self._directory, self._config)
+            except (UserError, ValueError) as error:
+                self._bound_problem = str(error)
+        if self._bound_problem is not None:
+            self._problem(self._bound_problem)
+
+    def _feed_all(self) -> None:
+        """Notes what has happened."""
+        unix_s = round(time.time(), 3) if self._looks > 1 else None
+        self._feed.add(unix_s, "plan", self._plans.take_news())
+        self._feed.straggler(unix_s, self._pacing.straggler())
+        left = [role for role, status in self._statuses.items() if status.ended]
+        self._feed.left(unix_s, left)
 
     def _news(self) -> None:
         """Notes that something has changed. What is there at the first look is not new."""

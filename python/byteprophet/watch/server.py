@@ -134,6 +134,7 @@ def _handler(shared: Shared, token: str, page: Callable[[], str]) -> type[BaseHT
             self.send_header("Cache-Control", "no-store")
             self.send_header("Referrer-Policy", "no-referrer")
             self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("X-Frame-Options", "DENY")
             self.end_headers()
             self.wfile.write(content)
 

@@ -33,37 +33,40 @@ class Source(Protocol):
 
 
 class RemoteWatch:
-    """The states of another viewer, by the address that it printed.
+    """The states of another viewer, by the address that it printed, or with its token beside it.
 
     Raises ``UserError`` if the address is not such an address, and ``JobFailed`` if the viewer does
     not answer, or not with a state.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str | None = None) -> None:
         try:
             parts = urlsplit(address)
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise UserError(f"{address}: is not an address: {error}") from None
-        if parts.scheme != "http" or host is None or port is None or not parts.query:
+        if parts.scheme != "http" or host is None or port is None or not (parts.query or token):
             raise UserError(
-                f"{address}: give the whole address that byteprophet watch printed, e.g. "
-                "http://127.0.0.1:8000/?token=..."
+                f"{parts.scheme}://{parts.netloc}: give the whole address that byteprophet watch "
+                "printed, e.g. http://127.0.0.1:8000/?token=..., or its token by --token-file"
             )
         if host not in _LOOPBACK:
             raise UserError(
-                f"{address}: viewers listen on loopback only: forward the port, e.g. ssh -L "
+                f"{host}: viewers listen on loopback only: forward the port, e.g. ssh -L "
                 f"{port}:127.0.0.1:{port} {host}, and use 127.0.0.1 here"
             )
         self._where = f"{host}:{port}"
-        self._url = f"http://{parts.netloc}/state?{parts.query}"
+        bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._request = urllib.request.Request(  # noqa: S310 (it begins with http:)
+            f"http://{parts.netloc}/state?{parts.query}", headers=bearer
+        )
         # Without a proxy: it could not reach this machine's loopback interface.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def look(self) -> dict[str, Any]:
         """The other viewer's state."""
         try:
-            with self._opener.open(self._url, timeout=_TIMEOUT_S) as answer:
+            with self._opener.open(self._request, timeout=_TIMEOUT_S) as answer:
                 content = answer.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:
             why = "the token is wrong" if error.code == 403 else f"HTTP status {error.code}"
@@ -100,12 +103,17 @@ class Shared:
             return self._state
 
 
-def source_of(what: str) -> tuple[Source, str]:
+def is_address(what: str) -> bool:
+    """Whether a user means another viewer."""
+    return "://" in what
+
+
+def source_of(what: str, token: str | None = None) -> tuple[Source, str]:
     """The source that a user names: a run directory, a directory of runs, or an address.
 
-    Also returns its name. Raises ``UserError`` if there is no such thing.
+    Also returns its name. ``token``: for an address without one. Raises ``UserError`` if there is no such thing.
     """
-    if "://" in what:
-        return RemoteWatch(what), urlsplit(what).netloc
+    if is_address(what):
+        return RemoteWatch(what, token), urlsplit(what).netloc
     run = newest_run(Path(what))
     return RunWatch(run), str(run)

@@ -10,8 +10,9 @@ from typing import Any
 
 from byteprophet.errors import one_line
 from byteprophet.watch.bound import Bound
+from byteprophet.watch.feed import Feed
 from byteprophet.watch.live_file import LiveStatus
-from byteprophet.watch.pacing import Lateness, Pacing, straggler
+from byteprophet.watch.pacing import Lateness, Pacing, straggler_of
 from byteprophet.watch.plans import LinkEstimate, Plans, PlanState
 from byteprophet.watch.rates import WorkerRates
 from byteprophet.watch.logged import Warnings
@@ -43,6 +44,7 @@ class Seen:
     plans: Plans
     warnings: Warnings
     bound: Bound
+    feed: Feed
     problems: tuple[str, ...]
 
 
@@ -51,8 +53,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
     status, failed = _status(seen)
     iterations = seen.pacing.slowest_ns()[-_MOST_ITERATIONS:]
     lateness = seen.pacing.lateness()
-    medians_ns = [seen.pacing.median_ns(role) for role in seen.statuses]
-    median_ns = max((ns for ns in medians_ns if ns is not None), default=None)
+    median_ns = seen.pacing.slowest_median_ns()
     plan = seen.plans.current()
     return {
         "schema": SCHEMA,
@@ -73,7 +74,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
             "slowest_ns": [duration_ns for _, duration_ns in iterations],
         },
         "workers": [_worker(role, seen, lateness) for role in _by_rank(seen)],
-        "straggler": straggler(lateness, median_ns),
+        "straggler": straggler_of(lateness, median_ns),
         "plans": {
             "adopted": seen.plans.adopted,
             "current": None if plan is None else plan.number,
@@ -92,6 +93,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
             ],
             "latest": [asdict(line) for line in seen.warnings.latest],
         },
+        "happened": [asdict(one) for one in seen.feed.latest],
         "roles": _roles(seen),
         "problems": list(seen.problems),
     }

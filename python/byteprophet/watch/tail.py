@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 _PIECE_BYTES = 1 << 20
@@ -32,13 +33,13 @@ class Tail:
         self._in_long_line = False
 
     def lines(self) -> list[bytes]:
-        """The lines since the last look, without their ends. Raises ``OSError``."""
+        """The lines since the last look, without their ends. Raises ``OSError`` if the file cannot be read."""
         # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
         descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(f"{self.path} is not a regular file")
+                raise OSError("is not a regular file")
             self._settle(status)
             file.seek(self._offset)
             lines: list[bytes] = []
@@ -68,3 +69,17 @@ class Tail:
             self._partial = b""
             self._in_long_line = self.skipped = True
         return [line for line in whole if len(line) <= _LONGEST_BYTES]
+
+
+def new_lines(tail: Tail, problem: Callable[[str], None]) -> list[bytes]:
+    """The lines since the last look; of a file that cannot be read, none, and ``problem`` is told.
+
+    A file that does not exist is no problem: it may come.
+    """
+    try:
+        return tail.lines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problem(f"{tail.path}: cannot be read: {error.strerror or error}")
+        return []

@@ -21,6 +21,7 @@ _MOST_ROWS = 16
 _MOST_WAITS = 5
 _MOST_LINES = 8
 _MOST_PLANS = 4
+_MOST_EVENTS = 5
 _FIRST_S = 6.0
 _RUNNING = ("running", "unknown", "silent")
 _COLOURS = {"running": "green", "failed": "red", "silent": "yellow", "interrupted": "yellow"}
@@ -61,6 +62,7 @@ def view(state: Mapping[str, Any]) -> RenderableType:
         parts += [_workers(state), _links(state["workers"])]
         parts += [Text(line) for line in _waits(state["workers"])]
     parts += [Text(line) for line in _plans(state)]
+    parts += [Text(_plain(one["text"])) for one in state["happened"][-_MOST_EVENTS:]]
     lines = [("viewer", text) for text in state["problems"]]
     lines += [(row["role"], row["text"]) for row in state["warnings"]["latest"][-_MOST_LINES:]]
     parts += [Text(f"[{_plain(role)}] {_plain(text)}", style="yellow") for role, text in lines]

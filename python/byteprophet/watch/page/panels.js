@@ -182,6 +182,14 @@ function warningsPanel() {
   };
 }
 
+function eventsPanel() {
+  const clock = (time) => (time === null ? "earlier" : new Date(1000 * time).toLocaleTimeString());
+  return ({ happened }) => {
+    if (!happened.length) return [missing("Nothing has happened yet.")];
+    return [html("ul", { class: "log" }, [...happened].reverse().slice(0, 20).map((one) => html("li", null, html("b", { class: "calm" }, clock(one.unix_s)), one.text)))];
+  };
+}
+
 function rolesPanel() {
   return ({ roles }) => {
     if (!roles.length) return [missing("The run directory has no logs.")];
@@ -193,5 +201,5 @@ function rolesPanel() {
 const PANELS = [
   ["summary", "Summary", summary], ["iterations", "Iterations", iterations], ["links", "Links", links],
   ["workers", "Waits and stragglers", workersPanel], ["plans", "Plans", plansPanel],
-  ["warnings", "Warnings", warningsPanel], ["roles", "Roles", rolesPanel],
+  ["events", "Events", eventsPanel], ["warnings", "Warnings", warningsPanel], ["roles", "Roles", rolesPanel],
 ];
