@@ -129,9 +129,7 @@ def _run(cell: Row, options: argparse.Namespace) -> dict[str, Any]:
         partition_bytes=setup.partition_bytes,
         environment={PROFILING: "0", **watch},
     )
-    plan = Plan(
-        (case,), options.job_iterations, rounds=1, warmup_iterations=0, idle_s=0.0
-    )
+    plan = Plan((case,), options.job_iterations, rounds=1, warmup_iterations=0, idle_s=0.0)
     workload = check_case(case, plan, options.runs, namespaces=True)
     if cell["side"] != WATCHED:
         return _measured(run_case(case, plan, workload, options.runs, namespaces=True))

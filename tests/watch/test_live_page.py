@@ -133,7 +133,15 @@ def test_a_run_of_which_nothing_is_known(tmp_path: Path, browser: Browser) -> No
     with serve(RunWatch(tmp_path / "run")) as server:
         drawn = browser(server.address)
     assert drawn.of("html")[0]["data-errors"] == "0"
-    assert drawn.empty() == ["iterations", "links", "workers", "plans", "events", "warnings", "roles"]
+    assert drawn.empty() == [
+        "iterations",
+        "links",
+        "workers",
+        "plans",
+        "events",
+        "warnings",
+        "roles",
+    ]
 
 
 @needs_chromium

@@ -115,7 +115,9 @@ def test_a_run_of_which_nothing_is_known(tmp_path: Path) -> None:
 
 
 def queries(dashboard: Any) -> list[str]:
-    variables = [one["query"]["query"] for one in dashboard["templating"]["list"] if one["name"] == "run"]
+    variables = [
+        one["query"]["query"] for one in dashboard["templating"]["list"] if one["name"] == "run"
+    ]
     return [*variables, *(t["expr"] for panel in dashboard["panels"] for t in panel["targets"])]
 
 

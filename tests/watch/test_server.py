@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,9 +46,7 @@ def get(
 @pytest.mark.parametrize(
     "query", ["", "?token=", "?token=wrong", f"?token={TOKEN}x", f"?token={TOKEN[:-1]}", "?t&t&t=%"]
 )
-def test_without_the_token_everything_is_refused(
-    server: LiveServer, path: str, query: str
-) -> None:
+def test_without_the_token_everything_is_refused(server: LiveServer, path: str, query: str) -> None:
     code, text, _ = get(server, path + query)
     assert (code, text) == (403, "the token is missing or wrong\n")
 
@@ -96,8 +93,9 @@ def test_it_listens_on_loopback_only(server: LiveServer) -> None:
         if address.family == socket.AF_INET and not address.address.startswith("127.")
     ]
     for address in others:
-        with pytest.raises(OSError), socket.create_connection((address, server.port), timeout=2):
-            pass
+        with socket.socket() as client:
+            client.settimeout(2)
+            assert client.connect_ex((address, server.port)) != 0
 
 
 def test_a_silent_client_keeps_nobody_waiting(server: LiveServer) -> None:
@@ -127,7 +125,7 @@ def test_addresses_that_are_none() -> None:
         RemoteWatch("http://127.0.0.1:80")
     with pytest.raises(UserError, match="give the whole address"):
         RemoteWatch("https://127.0.0.1:80/?token=a")
-    with pytest.raises(UserError, match="ssh -L 80:127.0.0.1:80 10.0.0.1"):
+    with pytest.raises(UserError, match=r"ssh -L 80:127\.0\.0\.1:80 10\.0\.0\.1"):
         RemoteWatch("http://10.0.0.1:80/?token=a")
     with pytest.raises(UserError, match="is not an address"):
         RemoteWatch("http://127.0.0.1:port/?token=a")
@@ -147,7 +145,7 @@ def test_a_token_in_a_file(tmp_path: Path) -> None:
     path.chmod(0o644)
     with pytest.raises(UserError, match="others can read this token"):
         token_in(path)
-    os.chmod(path, 0o600)
+    path.chmod(0o600)
     for content in ("short\n", "a b" * 20, "x" * 2000, ""):
         path.write_text(content)
         with pytest.raises(UserError, match="must hold one token"):

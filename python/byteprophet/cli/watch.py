@@ -14,7 +14,7 @@ from byteprophet.cli.output import tell
 from byteprophet.errors import Error, UserError, described
 from byteprophet.report.console import table_console
 from byteprophet.watch.server import LiveServer
-from byteprophet.watch.sources import PERIOD_S, Shared, source_of
+from byteprophet.watch.sources import PERIOD_S, Shared, is_address, source_of
 from byteprophet.watch.terminal import settled, show
 from byteprophet.watch.tokens import new_token, token_in
 
@@ -22,7 +22,7 @@ _HELP = """Watch a job while it runs, or look at one that has ended.
 
 Serves a page on loopback, and prints its address, which contains a secret token: iterations beside
 the lower bound and the prediction, bandwidth and windows of links, waits and stragglers, plans and
-warnings. RUN is a run directory, or a directory of runs, of which the newest is taken. An address is
+warnings. RUN is a run directory, or a directory of runs, of which the newest is taken. ADDRESS is
 that of another viewer, e.g. through ssh -L; its token may be in a file.
 
 Example: byteprophet watch runs
@@ -68,7 +68,11 @@ def watch(
 
         print(grafana_dashboard())
         return 0
-    if token_file is not None and not is_address(run) and (as_json or (terminal and metrics is None)):
+    if (
+        token_file is not None
+        and not is_address(run)
+        and (as_json or (terminal and metrics is None))
+    ):
         raise UserError("--token-file: nothing is served that would need a token; leave it out")
     token = None if token_file is None else token_in(token_file)
     source, name = source_of(run, token)

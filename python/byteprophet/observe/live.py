@@ -5,9 +5,9 @@
 A viewer (``byteprophet.watch``) touches ``live/asked`` in the run directory every second. The
 consumer looks at that file's time once a second. If it has changed within the last six seconds,
 transfers are recorded, and the status file is replaced twice a second. Otherwise the consumer needs
-nothing, does nothing, and costs one ``stat`` per second. Only changes of the time count, and only on
-this machine's clock, so it does not matter what the viewer's clock says. When the process leaves the
-job, it writes the file once more in any case: a finished run shows its last iterations.
+nothing, does nothing, and costs one ``stat`` per second. Only changes of the time count, and only
+on this machine's clock, so it does not matter what the viewer's clock says. When the process leaves
+the job, it writes the file once more in any case: a finished run shows its last iterations.
 
 Threads: all of it runs in the observer's thread. What it reads from others is in ``pace.py``. The
 file is replaced as a whole, so a reader sees an old one or a new one.
@@ -106,7 +106,7 @@ class LiveConsumer:
     def _look(self, now_ns: int) -> None:
         """Finds out whether somebody watches."""
         try:
-            stamp = os.stat(self._directory / ASKED).st_mtime_ns
+            stamp = (self._directory / ASKED).stat().st_mtime_ns
         except OSError:
             stamp = 0
         if stamp and stamp != self._stamp:

@@ -3,10 +3,10 @@
 Sums only grow, so that whoever reads them now and then gets the rates in between, however often
 reads fail. Only ``recent`` figures are of the last seconds: the window, and the tensors.
 
-*Busy time* of a direction is the time in which at least one message was in flight: from the policy's
-decision to the acknowledgement (push), from the acknowledgement to the answer (pull). Messages that
-complete in a later batch, but were in flight in an earlier one, count from that batch's last end on;
-so busy time is a little too short where acknowledgements overtake one another.
+*Busy time* of a direction is the time in which at least one message was in flight: from the
+policy's decision to the acknowledgement (push), from the acknowledgement to the answer (pull).
+Messages that complete in a later batch, but were in flight in an earlier one, count from that
+batch's last end on. So busy time is a little too short where acknowledgements overtake one another.
 
 *Window*: the largest number of bytes in flight to a server at once, over the latest batches.
 
@@ -65,7 +65,11 @@ class Traffic:
         travel_ns = np.maximum(0, transfers["pulled_ns"] - transfers["sent_ns"])
         peers_ns = np.maximum(0, transfers["pulled_ns"] - transfers["acked_ns"])
         self._sums["transfers"] += len(transfers)
-        for name, values in (("held_ns", held_ns), ("travel_ns", travel_ns), ("peers_ns", peers_ns)):
+        for name, values in (
+            ("held_ns", held_ns),
+            ("travel_ns", travel_ns),
+            ("peers_ns", peers_ns),
+        ):
             self._sums[name] += int(values.sum())
         for server in np.unique(transfers["server"]).tolist():
             own = transfers["server"] == server
@@ -102,7 +106,7 @@ class Traffic:
 
     def tensors(self) -> list[dict[str, Any]]:
         """The tensors that took longest in the last seconds, as means per transfer."""
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "name": name,
                 "size_bytes": size_bytes // count,

@@ -35,6 +35,7 @@ from byteprophet.job.strategy import OURS
 from byteprophet.network.steps import announce
 from byteprophet.observe import recording
 from byteprophet.observe.messages import loaded_source
+from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import SpanLog, process_spans
 from byteprophet.paced.check import parameters_sha256
 from byteprophet.paced.collective_front import CollectiveFront

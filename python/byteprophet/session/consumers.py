@@ -16,9 +16,7 @@ from byteprophet.session import controlling, monitoring, profiling
 from byteprophet.session.job import SessionJob
 
 
-def _live(
-    environment: Mapping[str, str], _plugin: Plugin, job: SessionJob
-) -> Consumer | None:
+def _live(environment: Mapping[str, str], _plugin: Plugin, job: SessionJob) -> Consumer | None:
     return live.make_consumer(environment, job, has_transfers=True)
 
 

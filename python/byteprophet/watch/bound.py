@@ -41,7 +41,9 @@ def run_bound(run_directory: Path, config: Mapping[str, Any]) -> Bound:
         return Bound(None, "a strategy changes the job")
     paced = (run_directory / _WORKER).is_file()
     if not paced and not profile_path(run_directory, 0).is_file():
-        return Bound(None, "there is no profile yet" if config["servers"] else "there is no profile")
+        return Bound(
+            None, "there is no profile yet" if config["servers"] else "there is no profile"
+        )
     if paced:
         worker = read_worker_config(run_directory / _WORKER)
         if worker.next_batch_at is not None:

@@ -29,7 +29,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "held_seconds_total": ("counter", "Time that partitions waited for the policy, summed up."),
     "peers_seconds_total": (
         "counter",
-        "Time from acknowledgements to answers: other workers' pushes were missing, or it travelled.",
+        "Time from acknowledgement to answer: waits for other workers' pushes, and travel.",
     ),
     "link_pushed_bytes_total": ("counter", "Payload that a worker pushed to a server."),
     "link_pulled_bytes_total": ("counter", "Payload that a worker pulled from a server."),

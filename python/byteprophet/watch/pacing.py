@@ -1,12 +1,12 @@
 """Iterations of all workers, and who comes last.
 
-Every worker tells when its latest iterations began, by its machine's monotonic clock. On one machine
-these times can be compared as they are. Between machines they are brought onto the wall clock, by the
-moment that every file has on both clocks, and are as good as the clocks' agreement.
+Every worker tells when its latest iterations began, by its machine's monotonic clock. On one
+machine these times can be compared as they are. Between machines they are brought onto the wall
+clock, by the moment that every file has on both clocks, and are as good as the clocks' agreement.
 
 An iteration begins with its first gradient. A worker that computes longer, or whose link is slower,
-begins its iterations later than the others, which wait for it. So the worker that begins last in most
-iterations is the one that the others wait for.
+begins its iterations later than the others, which wait for it. So the worker that begins last in
+most iterations is the one that the others wait for.
 """
 
 from __future__ import annotations
@@ -107,7 +107,6 @@ class Pacing:
             for role in self._starts
         }
 
-
     def slowest_median_ns(self) -> int | None:
         """The median of the latest iterations of the worker for which it is largest."""
         medians_ns = (self.median_ns(role) for role in self._starts)
@@ -116,6 +115,7 @@ class Pacing:
     def straggler(self) -> str | None:
         """The role that the others clearly wait for, if there is one."""
         return straggler_of(self.lateness(), self.slowest_median_ns())
+
 
 def straggler_of(lateness: Mapping[str, Lateness], iteration_ns: int | None) -> str | None:
     """The role that the others clearly wait for, if there is one.

@@ -24,7 +24,7 @@ _LARGEST = 1 << 62
 
 @dataclass
 class PlanState:
-    """A plan. ``measured_ns``, ``error``: None until it was measured. ``withdrawn``: no worker has it.
+    """A plan. ``measured_ns``, ``error``: None until measured. ``withdrawn``: no worker has it.
 
     ``adopted``: the workers that have begun to use it, of ``workers``.
     """

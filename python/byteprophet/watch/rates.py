@@ -1,7 +1,8 @@
 """A worker's rates: differences between its status files over the last seconds, and their history.
 
-Sums only grow while somebody watches, and every beginning of that has a number (``watched``). So two
-files give a rate only if they have the same number; a file of another process gives none either.
+Sums only grow while somebody watches, and every beginning of that has a number (``watched``). So
+two files give a rate only if they have the same number; a file of another process gives none
+either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks at a run directory again and again: each look gives a state (docs/formats.md, "Live state").
+"""Looks at a run directory again and again: a look gives a state (docs/formats.md, "Live state").
 
 A look reads what is new in the run directory, and keeps what it needs for rates, iterations and
 plans. While the job may be running, it also touches ``live/asked``, which makes the workers write
@@ -11,7 +11,6 @@ may call ``look``.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,11 +23,11 @@ from byteprophet.observe.live import ASKED, DIRECTORY
 from byteprophet.watch import bound
 from byteprophet.watch.feed import Feed
 from byteprophet.watch.live_file import LiveStatus, read_status
+from byteprophet.watch.logged import Warnings
 from byteprophet.watch.pacing import Pacing
 from byteprophet.watch.plans import Plans
 from byteprophet.watch.rates import WorkerRates
 from byteprophet.watch.state import ENDED, Seen, state_of
-from byteprophet.watch.logged import Warnings
 from byteprophet.whole_files import make_directory, writing
 from byteprophet.workload.run_config import read_run_config
 
@@ -202,7 +201,7 @@ def newest_run(directory: Path) -> Path:
     found: list[tuple[float, Path]] = []
     for config in directory.glob("*/config.toml"):
         with suppress(OSError):
-            found.append((os.stat(config).st_mtime, config.parent))
+            found.append((config.stat().st_mtime, config.parent))
     if not found:
         raise UserError(f"{directory}: is neither a run directory nor has any in it")
     return max(found)[1]

@@ -34,7 +34,7 @@ _BEARER = "Bearer "
 class LiveServer:
     """A context manager: serves from entry to exit. ``port`` 0: any free one.
 
-    Raises ``UserError`` if the port cannot be used. ``page``: makes the page, when it is first asked
+    Raises ``UserError`` if the port cannot be used. ``page`` makes the page when it is first asked
     for.
     """
 
@@ -98,7 +98,7 @@ def _handler(shared: Shared, token: str, page: Callable[[], str]) -> type[BaseHT
         server_version = "byteprophet"
         sys_version = ""
 
-        def do_GET(self) -> None:  # noqa: N802 (the base class' name)
+        def do_GET(self) -> None:
             parts = urlsplit(self.path)
             if not is_right(token, self._given(parts.query)):
                 self._answer(HTTPStatus.FORBIDDEN, "text/plain", "the token is missing or wrong\n")

@@ -57,7 +57,7 @@ class RemoteWatch:
             )
         self._where = f"{host}:{port}"
         bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._request = urllib.request.Request(  # noqa: S310 (it begins with http:)
+        self._request = urllib.request.Request(
             f"http://{parts.netloc}/state?{parts.query}", headers=bearer
         )
         # Without a proxy: it could not reach this machine's loopback interface.
@@ -111,7 +111,8 @@ def is_address(what: str) -> bool:
 def source_of(what: str, token: str | None = None) -> tuple[Source, str]:
     """The source that a user names: a run directory, a directory of runs, or an address.
 
-    Also returns its name. ``token``: for an address without one. Raises ``UserError`` if there is no such thing.
+    Also returns its name. ``token``: for an address without one. Raises ``UserError`` if there is
+    no such thing.
     """
     if is_address(what):
         return RemoteWatch(what, token), urlsplit(what).netloc

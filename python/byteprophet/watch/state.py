@@ -12,10 +12,10 @@ from byteprophet.errors import one_line
 from byteprophet.watch.bound import Bound
 from byteprophet.watch.feed import Feed
 from byteprophet.watch.live_file import LiveStatus
+from byteprophet.watch.logged import Warnings
 from byteprophet.watch.pacing import Lateness, Pacing, straggler_of
 from byteprophet.watch.plans import LinkEstimate, Plans, PlanState
 from byteprophet.watch.rates import WorkerRates
-from byteprophet.watch.logged import Warnings
 from byteprophet.workload.run_config import link_limits_bps
 
 SCHEMA = 1

@@ -33,7 +33,10 @@ class Tail:
         self._in_long_line = False
 
     def lines(self) -> list[bytes]:
-        """The lines since the last look, without their ends. Raises ``OSError`` if the file cannot be read."""
+        """The lines since the last look, without their ends.
+
+        Raises ``OSError`` if the file cannot be read.
+        """
         # Without O_NONBLOCK, opening a pipe would wait for somebody who writes to it.
         descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb", buffering=0) as file:

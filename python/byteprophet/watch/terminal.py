@@ -136,7 +136,7 @@ def _links(workers: Sequence[Mapping[str, Any]]) -> Table:
     for worker, link in rows[:_MOST_ROWS]:
         server = "interfaces" if link["server"] is None else f"server {link['server']}"
         table.add_row(
-            f"{_plain(worker['role'])} – {server}",
+            f"{_plain(worker['role'])} - {server}",
             _mbit(link["push_bps"]),
             _or_dash(link["push_busy_bps"], _mbit),
             _mbit(link["pull_bps"]),
@@ -163,7 +163,8 @@ def _plans(state: Mapping[str, Any]) -> list[str]:
         measured = "" if plan["measured_ns"] is None else f", measured {_ms(plan['measured_ns'])}"
         lines.append(
             f"plan {plan['number']} from iteration {plan['at_iteration']}, adopted by "
-            f"{plan['adopted']} of {plan['workers']}: predicted {_ms(plan['predicted_ns'])}{measured}"
+            f"{plan['adopted']} of {plan['workers']}: predicted {_ms(plan['predicted_ns'])}"
+            f"{measured}"
         )
     if tuning := state["tuning"]:
         verb = "chosen" if tuning["chosen"] else "tried"
@@ -181,7 +182,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _or_dash(value: Any, text: Any) -> str:
-    return "–" if value is None else str(text(value))
+    return "-" if value is None else str(text(value))
 
 
 def _ms(time_ns: float) -> str:

@@ -41,8 +41,8 @@ def token_in(path: Path) -> str:
     token = read_text(path).strip()
     if not _VALID.fullmatch(token) or not _SHORTEST <= len(token) <= _LONGEST:
         raise UserError(
-            f"{path}: must hold one token of {_SHORTEST} to {_LONGEST} letters, digits, '-' or '_'; "
-            "a new file is filled by this command"
+            f"{path}: must hold one token of {_SHORTEST} to {_LONGEST} letters, digits, '-' or "
+            "'_'; this command fills a new file by itself"
         )
     return token
 

@@ -2,8 +2,8 @@
 
 It has the style, the elements and the charts' library of ``byteprophet report``'s page
 (``report/page``). Its content security policy allows it to ask its own server, and nobody else. The
-token is in its address, and it sends it along. ``watch.html`` has the frame, ``watch.js`` the panels,
-``live_charts.js`` the charts that change.
+token is in its address, and it sends it along. ``watch.html`` has the frame, ``panels.js`` the
+panels, ``live_charts.js`` the charts that change, and ``watch.js`` asks for states.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ def live_page() -> str:
         _asset("watch.js"),
     )
     parts = {
-        "STYLE": "\n".join(
-            (library.style(), _asset("page.css", _OF_REPORT), _asset("watch.css"))
-        ),
+        "STYLE": "\n".join((library.style(), _asset("page.css", _OF_REPORT), _asset("watch.css"))),
         "LICENCE": _asset("uplot-licence.txt", _OF_REPORT),
         "LIBRARY": library.script(),
         "SCRIPT": "\n".join(scripts),
