@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from byteprophet.watch.live_file import LiveStatus
-from byteprophet.watch.pacing import Pacing, straggler_of
+from byteprophet.watch.pacing import Lateness, Pacing, straggler_of
 
 from .hand_made import MS_NS, status
 
@@ -56,9 +56,18 @@ def test_who_comes_last_on_one_machine() -> None:
     assert (late["worker-1"].last, late["worker-1"].of) == (12, 12)
     assert late["worker-1"].behind_ns == 7 * MS_NS
     assert late["worker-0"].behind_ns == 0
-    assert straggler_of(late, 100 * MS_NS) == "worker-1"
-    assert straggler_of(late, 1000 * MS_NS) is None  # 7 ms of a second are no matter
-    assert straggler_of(late, None) is None
+    assert straggler_of(late, 100 * MS_NS, {}) == "worker-1"
+    assert straggler_of(late, 1000 * MS_NS, {}) is None  # 7 ms of a second are no matter
+    assert straggler_of(late, None, {}) is None
+
+
+def test_a_worker_with_a_slow_link_is_seen_by_who_waits_at_servers() -> None:
+    late = {"a": Lateness(1, 50, 0), "b": Lateness(48, 50, 1), "c": Lateness(1, 50, 0)}
+    waits = {"a": 180 * MS_NS, "b": 5 * MS_NS, "c": 90 * MS_NS}
+    assert straggler_of(late, 1000 * MS_NS, waits) == "b"
+    assert straggler_of(late, 1000 * MS_NS, {**waits, "c": 15 * MS_NS}) is None
+    assert straggler_of(late, 1000 * MS_NS, {"a": waits["a"], "b": waits["b"]}) is None
+    assert straggler_of({**late, "b": Lateness(6, 9, 0)}, 1000 * MS_NS, waits) is None
 
 
 def test_who_comes_last_among_machines_by_their_wall_clocks() -> None:

@@ -5,8 +5,9 @@ machine these times can be compared as they are. Between machines they are broug
 clock, by the moment that every file has on both clocks, and are as good as the clocks' agreement.
 
 An iteration begins with its first gradient. A worker that computes longer, or whose link is slower,
-begins its iterations later than the others, which wait for it. So the worker that begins last in
-most iterations is the one that the others wait for.
+begins its iterations later than the others, which wait for it. If its link is slower, it begins
+hardly later, because the others' gradients wait for its own at the servers. That shows in the time
+from a push's acknowledgement to its answer: it is short only for the worker that pushes last.
 """
 
 from __future__ import annotations
@@ -112,18 +113,23 @@ class Pacing:
         medians_ns = (self.median_ns(role) for role in self._starts)
         return max((ns for ns in medians_ns if ns is not None), default=None)
 
-    def straggler(self) -> str | None:
-        """The role that the others clearly wait for, if there is one."""
-        return straggler_of(self.lateness(), self.slowest_median_ns())
 
-
-def straggler_of(lateness: Mapping[str, Lateness], iteration_ns: int | None) -> str | None:
+def straggler_of(
+    lateness: Mapping[str, Lateness], iteration_ns: int | None, peers_ns: Mapping[str, int]
+) -> str | None:
     """The role that the others clearly wait for, if there is one.
 
-    It comes last in two iterations of three, at least ten of them, and by 2% of an iteration.
+    It begins last in two iterations of three, at least ten of them. Besides, either it begins late
+    by 2% of an iteration, or each of the others waits longer for answers than it does by as much.
+    ``peers_ns``: by role, the mean time from acknowledgement to answer, as far as it is known.
     """
     for role, late in lateness.items():
-        often = late.of >= 10 and 3 * late.last >= 2 * late.of
-        if often and iteration_ns and 50 * late.behind_ns >= iteration_ns:
+        if late.of < 10 or 3 * late.last < 2 * late.of or not iteration_ns:
+            continue
+        others_ns = [ns for other, ns in peers_ns.items() if other != role]
+        if 50 * late.behind_ns >= iteration_ns:
+            return role
+        known = role in peers_ns and len(others_ns) == len(lateness) - 1
+        if known and 50 * (min(others_ns) - peers_ns[role]) >= iteration_ns:
             return role
     return None

@@ -24,7 +24,7 @@ from byteprophet.watch import bound
 from byteprophet.watch.feed import Feed
 from byteprophet.watch.live_file import LiveStatus, read_status
 from byteprophet.watch.logged import Warnings
-from byteprophet.watch.pacing import Pacing
+from byteprophet.watch.pacing import Pacing, straggler_of
 from byteprophet.watch.plans import Plans
 from byteprophet.watch.rates import WorkerRates
 from byteprophet.watch.state import ENDED, Seen, state_of
@@ -69,7 +69,8 @@ class RunWatch:
         self._read_statuses()
         self._read_logs()
         self._find_bound()
-        self._feed_all()
+        straggler = self._straggler()
+        self._feed_all(straggler)
         now_s = self._clock()
         return state_of(
             Seen(
@@ -85,6 +86,7 @@ class RunWatch:
                 warnings=self._warnings,
                 bound=self._bound,
                 feed=self._feed,
+                straggler=straggler,
                 problems=tuple(self._problems),
             )
         )
@@ -152,11 +154,21 @@ class RunWatch:
         if self._bound_problem is not None:
             self._problem(self._bound_problem)
 
-    def _feed_all(self) -> None:
+    def _straggler(self) -> str | None:
+        rates = {role: one.latest() for role, one in self._rates.items()}
+        peers_ns = {
+            role: found.peers_ns
+            for role, found in rates.items()
+            if found is not None and found.peers_ns is not None
+        }
+        lateness, iteration_ns = self._pacing.lateness(), self._pacing.slowest_median_ns()
+        return straggler_of(lateness, iteration_ns, peers_ns)
+
+    def _feed_all(self, straggler: str | None) -> None:
         """Notes what has happened."""
         unix_s = round(time.time(), 3) if self._looks > 1 else None
         self._feed.add(unix_s, "plan", self._plans.take_news())
-        self._feed.straggler(unix_s, self._pacing.straggler())
+        self._feed.straggler(unix_s, straggler)
         left = [role for role, status in self._statuses.items() if status.ended]
         self._feed.left(unix_s, left)
 

@@ -13,7 +13,7 @@ from byteprophet.watch.bound import Bound
 from byteprophet.watch.feed import Feed
 from byteprophet.watch.live_file import LiveStatus
 from byteprophet.watch.logged import Warnings
-from byteprophet.watch.pacing import Lateness, Pacing, straggler_of
+from byteprophet.watch.pacing import Lateness, Pacing
 from byteprophet.watch.plans import LinkEstimate, Plans, PlanState
 from byteprophet.watch.rates import WorkerRates
 from byteprophet.workload.run_config import link_limits_bps
@@ -45,6 +45,7 @@ class Seen:
     warnings: Warnings
     bound: Bound
     feed: Feed
+    straggler: str | None
     problems: tuple[str, ...]
 
 
@@ -74,7 +75,7 @@ def state_of(seen: Seen) -> dict[str, Any]:
             "slowest_ns": [duration_ns for _, duration_ns in iterations],
         },
         "workers": [_worker(role, seen, lateness) for role in _by_rank(seen)],
-        "straggler": straggler_of(lateness, median_ns),
+        "straggler": seen.straggler,
         "plans": {
             "adopted": seen.plans.adopted,
             "current": None if plan is None else plan.number,

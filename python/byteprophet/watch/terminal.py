@@ -62,7 +62,9 @@ def view(state: Mapping[str, Any]) -> RenderableType:
         parts += [_workers(state), _links(state["workers"])]
         parts += [Text(line) for line in _waits(state["workers"])]
     parts += [Text(line) for line in _plans(state)]
-    parts += [Text(_plain(one["text"])) for one in state["happened"][-_MOST_EVENTS:]]
+    # Plans have been shown.
+    happened = [one for one in state["happened"] if one["kind"] != "plan"]
+    parts += [Text(_plain(one["text"])) for one in happened[-_MOST_EVENTS:]]
     lines = [("viewer", text) for text in state["problems"]]
     lines += [(row["role"], row["text"]) for row in state["warnings"]["latest"][-_MOST_LINES:]]
     parts += [Text(f"[{_plain(role)}] {_plain(text)}", style="yellow") for role, text in lines]

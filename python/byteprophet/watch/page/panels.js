@@ -3,6 +3,7 @@
 
 const MOST_CHARTS = 8;
 const known = (value, text) => (value === null || value === undefined ? "–" : text(value));
+const titled = (title, figure) => html("div", null, html("h3", null, title), figure);
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 function card(name, value, note) {
@@ -21,7 +22,7 @@ function summary() {
       card("lower bound", known(iteration.bound_ns, duration), iteration.bound_ns ? `from ${iteration.bound_why}` : iteration.bound_why),
       card("predicted", known(iteration.predicted_ns, duration), iteration.predicted_by ?? "there is no plan in use"),
       card("waits", waits.length ? percent(largest(waits)) : "–", waits.length ? "of the worker that waits most" : "not known yet"),
-      card("straggler", state.straggler ?? "none", state.straggler ? "begins its iterations last" : null),
+      card("straggler", state.straggler ?? "none", state.straggler ? "the others wait for it" : null),
       card("plans adopted", String(plans.adopted), plans.no_plan ?? (plans.current ? `number ${plans.current} is in use` : null)),
       card("warnings", String(count), null),
     ];
@@ -35,9 +36,10 @@ function facts(state) {
   const parts = [
     about.scheduler ? `scheduler ${about.scheduler}` : about.workers ? "no servers" : null,
     about.workers ? plural(about.workers, "worker") : null, about.servers ? plural(about.servers, "server") : null,
-    about.bandwidth_bps ? `links of ${mbit(about.bandwidth_bps)}` : null, ...settings, about.command,
+    about.bandwidth_bps ? `links of ${mbit(about.bandwidth_bps)}` : null, ...settings,
   ].filter(Boolean);
-  return parts.length ? [html("p", { class: "soft" }, parts.join(" · "))] : [];
+  const lines = [parts.join(" · "), about.command].filter(Boolean);
+  return lines.map((line) => html("p", { class: "soft" }, line));
 }
 
 function iterations() {
@@ -63,7 +65,7 @@ const age = (worker) => worker.series.unix_s.map((time) => time - worker.series.
 function links() {
   const state = new Map();
   const figures = gallery((role) => liveLines(`Bandwidth of ${role}`, {
-    xUnit: `s, ${role}`, yUnit: "Mbit/s", height: 160,
+    xUnit: "s", yUnit: "Mbit/s", height: 160,
     series: [{ stroke: "var(--push)", fill: true }, { stroke: "var(--pull)" }, { stroke: "var(--bound)", dash: [6, 4] }],
     told: (place) => {
       const columns = state.get(role);
@@ -82,7 +84,7 @@ function links() {
     if (drawn.some((worker) => worker.limit_bps)) entries.push(["limit of the link, payload", "var(--bound)", true]);
     return [
       html("p", { class: "soft" }, "Payload over the last minutes. Below, \"busy\" is the rate while anything was in flight, \"window\" the most bytes in flight at once, \"estimate\" the network monitor's."),
-      legend(entries), html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => figures(role))), linksTable(workers),
+      legend(entries), html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => titled(role, figures(role)))), linksTable(workers),
       () => drawn.forEach(({ role }) => figures(role).show(state.get(role))),
     ];
   };
@@ -104,7 +106,7 @@ function linksTable(workers) {
 function workersPanel() {
   const state = new Map();
   const figures = gallery((role) => liveLines(`Waits of ${role}`, {
-    xUnit: `s, ${role}`, yUnit: "% waits", height: 120, series: [{ stroke: "var(--communication)", fill: true }],
+    xUnit: "s", yUnit: "% waits", height: 120, series: [{ stroke: "var(--communication)", fill: true }],
     told: (place) => {
       const columns = state.get(role);
       return columns?.[0][place] === undefined ? "" : `${role}, ${columns[0][place].toFixed(1)} s: ${columns[1][place].toFixed(1)} %`;
@@ -124,7 +126,7 @@ function workersPanel() {
     shown.querySelectorAll("tbody tr").forEach((row, place) => row.classList.toggle("marked", workers[place].role === straggler));
     return [
       html("p", { class: "soft" }, "Share of time in which the training waited for parameters; how often a worker began its iteration last, and its median delay; means per partition."),
-      html("div", { class: "columns" }, drawn.map(({ role }) => figures(role))), shown, ...longest(workers),
+      html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => titled(role, figures(role)))), shown, ...longest(workers),
       () => drawn.forEach(({ role }) => figures(role).show(state.get(role))),
     ];
   };
