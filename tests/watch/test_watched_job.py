@@ -40,6 +40,7 @@ def running(state: dict[str, Any]) -> bool:
     return len(workers) == 2 and all(w["push_bps"] and w["waits"] and w["late"] for w in workers)
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_figures_change_while_a_job_runs_and_stay_when_it_has_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "byteprophet", "run", "--runs", str(tmp_path / "runs")]
     command += ["--scheduler", "p3", "--", sys.executable, str(WORKER), str(ITERATIONS)]

@@ -92,8 +92,8 @@ class WorkerRates:
             )
 
     def latest(self) -> Rates | None:
-        """The rates over the last seconds; None if they are not known."""
-        if len(self._files) < 2 or not self._files[-1].watching:
+        """The rates over the last seconds; None if they are not known, or the worker has left."""
+        if len(self._files) < 2 or not self._files[-1].watching or self._files[-1].ended:
             return None
         new = self._files[-1]
         recent = [file for file in self._files if new.monotonic_ns - file.monotonic_ns <= _SPAN_NS]

@@ -155,12 +155,13 @@ class RunWatch:
             self._problem(self._bound_problem)
 
     def _straggler(self) -> str | None:
-        rates = {role: one.latest() for role, one in self._rates.items()}
-        peers_ns = {
-            role: found.peers_ns
-            for role, found in rates.items()
-            if found is not None and found.peers_ns is not None
-        }
+        peers_ns: dict[str, int] = {}
+        for role, status in self._statuses.items():
+            rates = self._rates[role].latest()
+            if rates is not None and rates.peers_ns is not None:
+                peers_ns[role] = rates.peers_ns
+            elif status.transfers:  # of all the time in which somebody watched
+                peers_ns[role] = status.peers_ns // status.transfers
         lateness, iteration_ns = self._pacing.lateness(), self._pacing.slowest_median_ns()
         return straggler_of(lateness, iteration_ns, peers_ns)
 

@@ -59,7 +59,9 @@ def view(state: Mapping[str, Any]) -> RenderableType:
     """A state's tables."""
     parts: list[RenderableType] = [_head(state), _iterations(state["iteration"])]
     if state["workers"]:
-        parts += [_workers(state), _links(state["workers"])]
+        parts.append(_workers(state))
+        if any(worker["links"] for worker in state["workers"]):
+            parts.append(_links(state["workers"]))
         parts += [Text(line) for line in _waits(state["workers"])]
     parts += [Text(line) for line in _plans(state)]
     # Plans have been shown.

@@ -21,7 +21,7 @@ function summary() {
       card("iteration", known(iteration.median_ns, duration), ratio ?? "median of the slowest worker"),
       card("lower bound", known(iteration.bound_ns, duration), iteration.bound_ns ? `from ${iteration.bound_why}` : iteration.bound_why),
       card("predicted", known(iteration.predicted_ns, duration), iteration.predicted_by ?? "there is no plan in use"),
-      card("waits", waits.length ? percent(largest(waits)) : "–", waits.length ? "of the worker that waits most" : "not known yet"),
+      card("waits", waits.length ? percent(largest(waits)) : "–", waits.length ? "of the worker that waits most" : "not known"),
       card("straggler", state.straggler ?? "none", state.straggler ? "the others wait for it" : null),
       card("plans adopted", String(plans.adopted), plans.no_plan ?? (plans.current ? `number ${plans.current} is in use` : null)),
       card("warnings", String(count), null),
@@ -98,7 +98,7 @@ function linksTable(workers) {
       mbit(link.pull_bps), known(link.pull_busy_bps, mbit), known(estimate("pull"), mbit), known(link.in_flight_bytes, bytes),
     ];
   }));
-  if (!rows.length) return missing("The job's figures of links have ended.");
+  if (!rows.length) return missing("No worker tells its rates now.");
   const heads = ["worker", "server", "push", "busy", "estimate", "pull", "busy", "estimate", "window"];
   return table(heads.map((head, place) => [head, place < 2 ? "text" : ""]), rows);
 }
