@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from byteprophet.errors import one_line
 
 _MOST = 100
+_LOOKS = 8  # in a row
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Feed:
     def __init__(self) -> None:
         self.latest: deque[Happened] = deque(maxlen=_MOST)
         self._straggler: str | None = None
+        self._seems: deque[str | None] = deque([None], maxlen=_LOOKS)
         self._left: set[str] = set()
 
     def add(self, unix_s: float | None, kind: str, texts: Iterable[str]) -> None:
@@ -36,12 +38,18 @@ class Feed:
         for text in texts:
             self.latest.append(Happened(unix_s, kind, one_line(text)))
 
-    def straggler(self, unix_s: float | None, role: str | None) -> None:
-        """Notes who the straggler is now."""
-        if role != self._straggler:
+    def straggler(self, unix_s: float | None, role: str | None) -> str | None:
+        """Notes who seems to be the straggler, and returns who is.
+
+        It is a role that has seemed so at several looks in a row, or at the first look.
+        """
+        self._seems.append(role)
+        settled = unix_s is None or set(self._seems) == {role}
+        if role != self._straggler and settled:
             lost = f"{self._straggler} is no straggler any more"
             self.add(unix_s, "straggler", [lost if role is None else f"{role} is a straggler"])
             self._straggler = role
+        return self._straggler
 
     def left(self, unix_s: float | None, roles: Iterable[str]) -> None:
         """Notes which workers have left the job."""

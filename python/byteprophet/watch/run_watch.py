@@ -69,8 +69,7 @@ class RunWatch:
         self._read_statuses()
         self._read_logs()
         self._find_bound()
-        straggler = self._straggler()
-        self._feed_all(straggler)
+        straggler = self._feed_all()
         now_s = self._clock()
         return state_of(
             Seen(
@@ -165,13 +164,13 @@ class RunWatch:
         lateness, iteration_ns = self._pacing.lateness(), self._pacing.slowest_median_ns()
         return straggler_of(lateness, iteration_ns, peers_ns)
 
-    def _feed_all(self, straggler: str | None) -> None:
-        """Notes what has happened."""
+    def _feed_all(self) -> str | None:
+        """Notes what has happened, and returns the straggler."""
         unix_s = round(time.time(), 3) if self._looks > 1 else None
         self._feed.add(unix_s, "plan", self._plans.take_news())
-        self._feed.straggler(unix_s, straggler)
         left = [role for role, status in self._statuses.items() if status.ended]
         self._feed.left(unix_s, left)
+        return self._feed.straggler(unix_s, self._straggler())
 
     def _news(self) -> None:
         """Notes that something has changed. What is there at the first look is not new."""
