@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byteprophet.observe.live_traffic import Recent, Traffic, covered, most_in_flight
+from byteprophet.observe.live_traffic import Cover, Recent, Traffic, most_in_flight
 from byteprophet.timeline.tables import TRANSFER
 
 INTERVALS = st.lists(
@@ -16,13 +16,27 @@ INTERVALS = st.lists(
 )
 
 
-@given(INTERVALS, st.integers(0, 30))
-def test_covered_time_is_that_of_the_union(intervals: list[tuple[int, int]], from_ns: int) -> None:
-    moments = {at for begin, end in intervals for at in range(begin, end) if at >= from_ns}
-    begins, ends = (np.array(column, np.int64) for column in zip(*intervals, strict=True))
-    covered_ns, end_ns = covered(begins, ends, from_ns)
-    assert covered_ns == len(moments)
-    assert end_ns == max(from_ns, int(ends.max()))
+@given(st.lists(INTERVALS, max_size=4))
+def test_covered_time_is_that_of_the_union(batches: list[list[tuple[int, int]]]) -> None:
+    cover, moments, covered_ns = Cover(), set[int](), 0
+    for intervals in batches:
+        begins, ends = (np.array(column, np.int64) for column in zip(*intervals, strict=True))
+        covered_ns += cover.add(begins, ends)
+        moments |= {at for begin, end in intervals for at in range(begin, end)}
+        assert covered_ns == len(moments)
+
+
+def test_what_is_forgotten_is_not_counted_twice() -> None:
+    def array(*values: int) -> np.ndarray:  # type: ignore[type-arg]
+        return np.array(values, np.int64)
+
+    second = 1_000_000_000
+    cover = Cover()
+    assert cover.add(array(0, 2 * second), array(second, 3 * second)) == 2 * second
+    assert cover.add(array(30 * second), array(31 * second)) == second
+    # Of the first intervals nothing is known any more; 21 s is where memory begins.
+    assert cover.add(array(0), array(22 * second)) == second
+    assert cover.add(array(0), array(second)) == 0
 
 
 @given(INTERVALS)

@@ -5,10 +5,11 @@ reads fail. Only ``recent`` figures are of the last seconds: the window, and the
 
 *Busy time* of a direction is the time in which at least one message was in flight: from the
 policy's decision to the acknowledgement (push), from the acknowledgement to the answer (pull).
-Messages that complete in a later batch, but were in flight in an earlier one, count from that
-batch's last end on. So busy time is a little too short where acknowledgements overtake one another.
+Transfers come in order of their answers, which may be late by seconds after their
+acknowledgements. So the times that were covered are kept for a while, and a message adds what it
+covers anew.
 
-*Window*: the largest number of bytes in flight to a server at once, over the latest batches.
+*Window*: the largest number of bytes in flight to a server at once, over the latest transfers.
 
 One thread uses this, the observer's.
 """
@@ -26,6 +27,8 @@ import numpy.typing as npt
 from byteprophet.timeline.tables import Transfers
 
 _BATCHES = 8  # 2 s
+_MOST_ROWS = 4096  # of them, per server
+_KEPT_NS = 10_000_000_000
 _GENERATION_NS = 5_000_000_000
 _MOST_NAMES = 12
 
@@ -34,15 +37,21 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class _Link:
-    """The sums of one server. ``ends_ns``: until when busy time was counted, by direction."""
+    """The sums of one server. ``latest``: the transfers of the latest batches, some empty."""
 
     push_bytes: int = 0
     pull_bytes: int = 0
     push_busy_ns: int = 0
     pull_busy_ns: int = 0
-    push_end_ns: int = 0
-    pull_end_ns: int = 0
-    peaks_bytes: deque[int] = field(default_factory=lambda: deque(maxlen=_BATCHES))
+    pushed: Cover = field(default_factory=lambda: Cover())
+    pulled: Cover = field(default_factory=lambda: Cover())
+    latest: deque[Transfers] = field(default_factory=lambda: deque(maxlen=_BATCHES))
+
+    def in_flight_bytes(self) -> int:
+        """The window, over the latest transfers."""
+        rows = np.concatenate(self.latest)[-_MOST_ROWS:]
+        sizes = rows["size_bytes"].astype(np.int64)
+        return most_in_flight(rows["sent_ns"], rows["acked_ns"], sizes)
 
 
 class Traffic:
@@ -57,7 +66,7 @@ class Traffic:
     def add(self, transfers: Transfers, now_ns: int) -> None:
         """Adds completed transfers (TRANSFER)."""
         for link in self._links.values():
-            link.peaks_bytes.append(0)
+            link.latest.append(transfers[:0])
         if not len(transfers):
             return
         sizes = transfers["size_bytes"].astype(np.int64)
@@ -90,7 +99,7 @@ class Traffic:
                 "pull_bytes": link.pull_bytes,
                 "push_busy_ns": link.push_busy_ns,
                 "pull_busy_ns": link.pull_busy_ns,
-                "in_flight_bytes": max(link.peaks_bytes, default=0),
+                "in_flight_bytes": link.in_flight_bytes(),
             }
             for server, link in sorted(self._links.items())
         ]
@@ -125,15 +134,49 @@ class Traffic:
         size_bytes = int(sizes.sum())
         link.push_bytes += size_bytes
         link.pull_bytes += size_bytes
-        busy_ns, link.push_end_ns = covered(sent_ns, acked_ns, link.push_end_ns)
-        link.push_busy_ns += busy_ns
-        busy_ns, link.pull_end_ns = covered(acked_ns, pulled_ns, link.pull_end_ns)
-        link.pull_busy_ns += busy_ns
-        peak_bytes = most_in_flight(sent_ns, acked_ns, sizes)
-        if link.peaks_bytes:
-            link.peaks_bytes[-1] = peak_bytes
+        link.push_busy_ns += link.pushed.add(sent_ns, acked_ns)
+        link.pull_busy_ns += link.pulled.add(acked_ns, pulled_ns)
+        if link.latest:
+            link.latest[-1] = transfers
         else:
-            link.peaks_bytes.append(peak_bytes)
+            link.latest.append(transfers)
+
+
+class Cover:
+    """The times that intervals have covered so far; those of long ago are forgotten.
+
+    What begins before a forgotten time counts from there on.
+    """
+
+    def __init__(self) -> None:
+        self._begins_ns: Ints = np.zeros(0, np.int64)
+        self._ends_ns: Ints = np.zeros(0, np.int64)
+        self._from_ns = 0
+
+    def add(self, begins_ns: Ints, ends_ns: Ints) -> int:
+        """How much time these intervals cover that was not covered before."""
+        before_ns = self._covered_ns()
+        # Clipped, an interval may be empty; those that are kept are not.
+        begins_ns = np.concatenate((self._begins_ns, np.maximum(begins_ns, self._from_ns)))
+        ends_ns = np.concatenate((self._ends_ns, np.maximum(ends_ns, self._from_ns)))
+        ends_ns = np.maximum(begins_ns, ends_ns)
+        order = np.argsort(begins_ns, kind="stable")
+        begins_ns, latest_ns = begins_ns[order], np.maximum.accumulate(ends_ns[order])
+        apart = begins_ns[1:] > latest_ns[:-1]
+        self._begins_ns = begins_ns[np.concatenate(([True], apart))]
+        self._ends_ns = latest_ns[np.concatenate((apart, [True]))]
+        new_ns = self._covered_ns() - before_ns
+        self._forget()
+        return new_ns
+
+    def _covered_ns(self) -> int:
+        return int((self._ends_ns - self._begins_ns).sum())
+
+    def _forget(self) -> None:
+        from_ns = int(self._ends_ns[-1]) - _KEPT_NS
+        kept = self._ends_ns > from_ns
+        self._begins_ns, self._ends_ns = self._begins_ns[kept], self._ends_ns[kept]
+        self._from_ns = max(self._from_ns, from_ns)
 
 
 class Recent:
@@ -167,16 +210,6 @@ class Recent:
 
     def _both(self, name: str) -> bool:
         return name in self._old and name in self._young
-
-
-def covered(begins_ns: Ints, ends_ns: Ints, from_ns: int) -> tuple[int, int]:
-    """How much of the time after ``from_ns`` the intervals cover, and when the last one ends."""
-    order = np.argsort(begins_ns, kind="stable")
-    begins_ns, ends_ns = begins_ns[order], ends_ns[order]
-    latest_ns = np.maximum(np.maximum.accumulate(ends_ns), from_ns)
-    before_ns = np.concatenate(([from_ns], latest_ns[:-1]))
-    new_ns = np.maximum(0, ends_ns - np.maximum(begins_ns, before_ns))
-    return int(new_ns.sum()), int(latest_ns[-1])
 
 
 def most_in_flight(sent_ns: Ints, acked_ns: Ints, sizes: Ints) -> int:
