@@ -33,6 +33,7 @@ from byteprophet.errors import JobFailed, UserError, one_line
 COMMANDS = (
     "run",
     "role",
+    "watch",
     "bench",
     "profile",
     "timeline",

@@ -8,6 +8,8 @@ number changes (``scheduled_queue.cc``).
 
 from __future__ import annotations
 
+from byteprophet.observe.pace import process_pace
+
 NUMBERED_FROM = 1 << 30  # the plug-in only uses versions above this; a script's own are smaller
 
 _latest = 0
@@ -33,4 +35,5 @@ class Iterations:
         global _latest
         self._number += 1
         _latest = max(_latest, self._number)
+        process_pace.begin(self._number)
         return NUMBERED_FROM + self._number

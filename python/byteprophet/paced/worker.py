@@ -31,9 +31,11 @@ import psutil
 import torch
 
 from byteprophet.errors import JobFailed, UserError, one_line
+from byteprophet.job.strategy import OURS
 from byteprophet.network.steps import announce
 from byteprophet.observe import recording
 from byteprophet.observe.messages import loaded_source
+from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import SpanLog, process_spans
 from byteprophet.paced.check import parameters_sha256
 from byteprophet.paced.collective_front import CollectiveFront
@@ -108,6 +110,7 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
     starts_ns: list[int] = []
     tuning_ns: list[int] = []
     measured_from = config.warmup_iterations + config.tune_iterations
+    counted = scheduled or config.runtime in OURS  # by the front
     gc.collect()
     gc.freeze()  # else full collections of the imports' objects take 150 ms each, with the GIL held
     real_time = run_in_real_time()
@@ -126,6 +129,8 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
             workload = config.load_next_workload()
             model.take_times_of(workload)
             signal = torch.zeros(workload.batch_size, 0)
+        if not counted:
+            process_pace.begin(iteration + 1)
         optimizer.zero_grad()
         trained(signal).sum().backward()
         optimizer.step()

@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from byteprophet._plugin import Plugin
-from byteprophet.observe import recording
+from byteprophet.observe import live, recording
 from byteprophet.observe.observer import Consumer
 from byteprophet.session import controlling, monitoring, profiling
 from byteprophet.session.job import SessionJob
+
+
+def _live(environment: Mapping[str, str], _plugin: Plugin, job: SessionJob) -> Consumer | None:
+    return live.make_consumer(environment, job, has_transfers=True)
+
 
 Maker = Callable[[Mapping[str, str], Plugin, SessionJob], Consumer | None]
 
@@ -22,6 +27,7 @@ _MAKERS: tuple[Maker, ...] = (
     profiling.make_consumer,
     monitoring.make_consumer,
     controlling.make_consumer,
+    _live,
 )
 
 

@@ -7,7 +7,8 @@ calls both. A process without transfers may still record spans (``start_spans``)
 process that is not part of a BytePS job (``observe``).
 
 Recordings are also saved after SIGTERM, which the launcher sends. If the process has no handler of
-its own for it, ours closes the observers and then restores the signal's effect.
+its own for it, ours closes the observers and then restores the signal's effect. A process that only
+lets itself be watched keeps the signal as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import FrameType
 
 from byteprophet._plugin import Plugin
 from byteprophet.errors import UserError, one_line
-from byteprophet.observe import recording
+from byteprophet.observe import live, recording
 from byteprophet.observe.messages import MessageSource
 from byteprophet.observe.observer import Consumer, NoTransfers, Observer
 from byteprophet.observe.span_log import process_spans
@@ -124,7 +125,9 @@ def start_spans(
     """Like ``start``, for a process without transfers. It may record spans and ``messages``."""
 
     def consumers(job: SessionJob) -> list[Consumer]:
-        return recording.make_consumers(environment, None, job)
+        found = recording.make_consumers(environment, None, job)
+        watched = live.make_consumer(environment, job, has_transfers=False)
+        return found if watched is None else [*found, watched]
 
     _start(None, _job(rank, size, environment, messages), environment, consumers)
 
@@ -168,6 +171,7 @@ def start_recording() -> None:
         observe(_observed.observer)
     else:
         _observed.observer.add(consumers)
+        _save_on_sigterm()
 
 
 def stop_recording() -> None:
@@ -175,11 +179,12 @@ def stop_recording() -> None:
     process_spans.windows.end(process_spans.iteration + 1)
 
 
-def observe(observer: Observer) -> None:
-    """Starts ``observer``. ``end`` or SIGTERM ends it."""
+def observe(observer: Observer, saves: bool = True) -> None:
+    """Starts ``observer``. ``end`` ends it, and so does SIGTERM if it ``saves`` anything."""
     _running.append(observer)
     observer.start()
-    _save_on_sigterm()
+    if saves:
+        _save_on_sigterm()
 
 
 def end(observer: Observer) -> None:
@@ -213,7 +218,8 @@ def _start(
     if consumers:
         _observed.records = recording.check(environment)
         _observed.observer = Observer(plugin or NoTransfers(), consumers)
-        observe(_observed.observer)
+        saves = any(not isinstance(one, live.LiveConsumer) for one in consumers)
+        observe(_observed.observer, saves)
 
 
 def _save_on_sigterm() -> None:

@@ -30,8 +30,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from byteprophet.observe import recording
-from byteprophet.observe.observer import NoTransfers, Observer
+from byteprophet.observe import live, recording
+from byteprophet.observe.observer import Consumer, Job, NoTransfers, Observer
+from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.observe.span_recording import SpanConsumer
 from byteprophet.observe.windows import Windows
@@ -80,9 +81,15 @@ class Record:
                 "DistributedOptimizer: call start_recording()"
             )
         rank = distributed.get_rank() if distributed.is_initialized() else 0
-        consumer = SpanConsumer(self._directory, f"worker-{rank}", rank, self._log)
+        consumers: list[Consumer] = [
+            SpanConsumer(self._directory, f"worker-{rank}", rank, self._log)
+        ]
+        size = distributed.get_world_size() if distributed.is_initialized() else 1
+        job = Job(rank, size, {}, self._directory)
+        if watched := live.make_consumer(os.environ, job, has_transfers=False):
+            consumers.append(watched)
         self._log.start(self._windows, 0)
-        self._observer = Observer(NoTransfers(), [consumer])
+        self._observer = Observer(NoTransfers(), consumers)
         observing.observe(self._observer)
         atexit.register(self._stop_at_exit)
         self._end_listening = module_calls.listen(self._before_forward)
@@ -142,6 +149,7 @@ class Record:
 
     def _before_forward(self, module: nn.Module, _inputs: Any) -> None:
         if module is self._model and is_training_forward():
+            process_pace.begin(self._log.iteration + 1)
             self._layers.begin_iteration(self._log.iteration + 1, module)
             self._layers.refresh()
 

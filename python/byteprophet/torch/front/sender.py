@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.front.cast import Cast
@@ -141,6 +142,7 @@ class Sender:
             if self._synchroniser.in_order:
                 finish_all()
             iteration = self._synchroniser.begin_iteration()
+            process_pace.begin(iteration)
             process_stopwatch.begin_iteration(iteration)
             process_layers.first_gradient(iteration)
 

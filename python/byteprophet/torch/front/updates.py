@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from byteprophet.errors import TimedOut, because_of
+from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
@@ -291,5 +292,8 @@ def _wait(event: threading.Event, name: str, deadline_s: float) -> bool:
     """Wait until ``event`` is set, on behalf of parameter ``name``. False after the deadline."""
     if event.is_set():
         return True
+    begin_ns = time.monotonic_ns()
     with process_spans.span(Kind.WAIT, name):
-        return event.wait(max(0.0, deadline_s - time.monotonic()))
+        is_set = event.wait(max(0.0, deadline_s - time.monotonic()))
+    process_pace.waited(name, begin_ns)
+    return is_set

@@ -1,0 +1,144 @@
+"""Serves the live view on loopback: the page, its state, and Prometheus' metrics.
+
+    GET /          the page            GET /state     the state as JSON
+    GET /metrics   Prometheus' text    all of them: ?token=... or Authorization: Bearer ...
+
+The server binds 127.0.0.1 and nothing else. Whoever has not the token gets 403, whatever is asked
+for. Nothing but GET is answered. Requests are not logged, because they contain the token.
+
+Threads: one per request, and one that accepts. They share the token and the page, which do not
+change, and ``Shared``, which has a lock.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from byteprophet.errors import Error, UserError, described, one_line
+from byteprophet.watch.metrics import CONTENT_TYPE, metrics_text
+from byteprophet.watch.sources import Shared
+from byteprophet.watch.tokens import is_right
+
+ADDRESS = "127.0.0.1"
+_REQUEST_S = 10.0
+_BEARER = "Bearer "
+
+
+class LiveServer:
+    """A context manager: serves from entry to exit. ``port`` 0: any free one.
+
+    Raises ``UserError`` if the port cannot be used. ``page`` makes the page when it is first asked
+    for.
+    """
+
+    def __init__(self, shared: Shared, token: str, page: Callable[[], str], port: int = 0) -> None:
+        handler = _handler(shared, token, page)
+        try:
+            self._server = _Server((ADDRESS, port), handler)
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "there is no such port"
+            raise UserError(f"port {port} of {ADDRESS} cannot be used: {reason}") from None
+        self._token = token
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="byteprophet-watch", daemon=True
+        )
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self._server.server_address[1])
+
+    @property
+    def address(self) -> str:
+        """What a browser is given."""
+        return f"http://{ADDRESS}:{self.port}/?token={self._token}"
+
+    def __enter__(self) -> LiveServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Waiting for them at the end would take as long as the slowest client.
+    block_on_close = False
+
+    def handle_error(self, _request: Any, _address: Any) -> None:
+        """Says nothing: a client has gone away."""
+
+
+def _handler(shared: Shared, token: str, page: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+    made: list[str] = []
+    making = threading.Lock()
+
+    def whole_page() -> str:
+        with making:
+            if not made:
+                made.append(page())
+            return made[0]
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_S
+        server_version = "byteprophet"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            if not is_right(token, self._given(parts.query)):
+                self._answer(HTTPStatus.FORBIDDEN, "text/plain", "the token is missing or wrong\n")
+                return
+            try:
+                if parts.path == "/":
+                    self._answer(HTTPStatus.OK, "text/html", whole_page())
+                elif parts.path == "/state":
+                    self._answer(HTTPStatus.OK, "application/json", json.dumps(shared.state()))
+                elif parts.path == "/metrics":
+                    self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics_text(shared.state()))
+                else:
+                    self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page\n")
+            except Error as error:
+                text = f"{one_line(described(error))}\n"
+                self._answer(HTTPStatus.BAD_GATEWAY, "text/plain", text)
+
+        def _given(self, query: str) -> str | None:
+            authorization = self.headers.get("Authorization", "")
+            if authorization.startswith(_BEARER):
+                return str(authorization[len(_BEARER) :].strip())
+            try:
+                return parse_qs(query, max_num_fields=8).get("token", [None])[0]
+            except ValueError:
+                return None
+
+        def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+            content = text.encode("utf-8", "replace")
+            self.send_response(status)
+            # Prometheus' type has parameters of its own.
+            self.send_header("Content-Type", kind if ";" in kind else f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("Referrer-Policy", "no-referrer")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("X-Frame-Options", "DENY")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 (its name)
+            """Logs nothing: a request has the token."""
+
+    return Handler

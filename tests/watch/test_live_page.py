@@ -1,0 +1,154 @@
+"""The live page in Chromium: figures change, nothing fails, a wrong token shows nothing.
+
+Skipped where there is no Chromium (Debian and Ubuntu: ``apt-get install chromium``).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byteprophet.watch.page import live_page
+from byteprophet.watch.run_watch import RunWatch
+from byteprophet.watch.server import LiveServer
+from byteprophet.watch.sources import Shared
+
+from ..report.test_page_in_browser import CHROMIUM, Drawn
+from .hand_made import MS_NS, event, link, make_run, plan, status, write_status
+
+TOKEN = "a-token-for-tests"
+PANELS = ["summary", "iterations", "links", "workers", "plans", "events", "warnings", "roles"]
+EVIL = "</script><img src=x onerror='document.title=1'>&quot;"
+
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium: apt-get install chromium makes this test run"
+)
+Browser = Callable[..., Drawn]
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    """Opens an address in Chromium, which reaches loopback only; what is drawn after 6 s."""
+
+    def run(address: str, *arguments: str) -> Drawn:
+        command = [
+            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            "--virtual-time-budget=6000", *arguments, "--dump-dom", address,
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        drawn = Drawn(done.stdout)
+        drawn.text = done.stdout  # type: ignore[attr-defined]
+        return drawn
+
+    yield run
+    shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+
+
+class Growing:
+    """A run in which both workers go on by an iteration whenever somebody looks."""
+
+    def __init__(self, run: Path, name: str = "layer.weight") -> None:
+        self._run = make_run(run)
+        (run / "control.jsonl").write_text(
+            plan(1) + event("adopted", plan=1, worker="worker-0", iteration=10)
+        )
+        (run / "logs" / "worker-1.log").write_text(f"byteprophet: warning: {name}\n")
+        self._watch = RunWatch(run)
+        self._name = name
+        self.looks = 0
+
+    def look(self) -> dict[str, Any]:
+        self.looks += 1
+        now_ns = 1_000 * MS_NS * self.looks
+        starts = [[n, 100 * n * MS_NS + n % 3 * 9 * MS_NS] for n in range(1, 10 + self.looks)]
+        sent = 20_000_000 * self.looks
+        for rank in range(2):
+            write_status(
+                self._run,
+                status(
+                    rank,
+                    monotonic_ns=now_ns,
+                    unix_ns=now_ns,
+                    iterations=len(starts),
+                    starts=[[n, at + 5 * MS_NS * rank] for n, at in starts],
+                    wait_ns=now_ns // 4,
+                    waits=[{"name": self._name, "count": 3, "wait_ns": 5 * MS_NS}],
+                    tensors=[{"name": self._name, "size_bytes": 9, "held_ns": 5, "travel_ns": 7}],
+                    links=[link(push_bytes=sent, pull_bytes=sent, in_flight_bytes=9)],
+                ),
+            )
+        return self._watch.look()
+
+
+def serve(source: Any) -> LiveServer:
+    return LiveServer(Shared(source, period_s=0.0), TOKEN, live_page)
+
+
+def test_the_page_refers_to_nothing_else() -> None:
+    page = live_page()
+    assert "connect-src 'self'" in page
+    assert re.findall(r"(?:src|href)\s*=\s*[\"'](?!#)", page) == []
+    assert re.findall(r"@import|url\(", page) == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [500, 1280])
+def test_figures_change(tmp_path: Path, browser: Browser, width: int) -> None:
+    source = Growing(tmp_path / "run")
+    with serve(source) as server:
+        drawn = browser(server.address, f"--window-size={width},900")
+    (root,) = drawn.of("html")
+    assert root["data-errors"] == "0", root
+    assert int(str(root["data-states"])) >= 3
+    assert source.looks >= 3
+    assert [panel["id"] for panel in drawn.of("section")] == PANELS
+    assert all(panel.get("data-drawn") == "true" for panel in drawn.of("section"))
+    assert drawn.empty() == []
+    assert len(drawn.of("figure")) == len(drawn.of("canvas")) == 5
+    text = drawn.text  # type: ignore[attr-defined]
+    assert "160.00 Mbit/s" in text or "160 Mbit/s" in text
+    assert 'class="badge running"' in text
+
+
+@needs_chromium
+def test_names_that_are_markup(tmp_path: Path, browser: Browser) -> None:
+    with serve(Growing(tmp_path / "run", EVIL)) as server:
+        drawn = browser(server.address)
+    assert drawn.of("html")[0]["data-errors"] == "0"
+    assert drawn.of("img") == []
+    assert len(drawn.of("script")) == 3
+
+
+@needs_chromium
+def test_a_run_of_which_nothing_is_known(tmp_path: Path, browser: Browser) -> None:
+    (tmp_path / "run").mkdir()
+    with serve(RunWatch(tmp_path / "run")) as server:
+        drawn = browser(server.address)
+    assert drawn.of("html")[0]["data-errors"] == "0"
+    assert drawn.empty() == [
+        "iterations",
+        "links",
+        "workers",
+        "plans",
+        "events",
+        "warnings",
+        "roles",
+    ]
+
+
+@needs_chromium
+def test_with_a_wrong_token_there_is_no_page(tmp_path: Path, browser: Browser) -> None:
+    source = Growing(tmp_path / "run")
+    with serve(source) as server:
+        drawn = browser(server.address[:-1])
+    assert drawn.of("section") == []
+    assert source.looks == 0
+    assert "the token is missing or wrong" in drawn.text  # type: ignore[attr-defined]
