@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError, warn
-from byteprophet.launcher.deadlines import verdict_in
+from byteprophet.launcher.deadlines import error_in, verdict_in
 from byteprophet.launcher.forked_process import ForkPlan, Process
 from byteprophet.launcher.spec import RoleResult
 from byteprophet.whole_files import writing
@@ -33,6 +33,9 @@ class RolePlan:
     """A role to start. ``kind`` is scheduler, server, worker or controller.
 
     ``fork`` describes what a fork does instead of ``argv``. None: ``argv`` is started.
+
+    ``host``: the process is a client of a role that another launcher runs there, and says why it
+    ended; "": it is one of several roles in several places.
     """
 
     name: str
@@ -42,6 +45,7 @@ class RolePlan:
     directory: Path
     log: Path
     fork: ForkPlan | None = None
+    host: str | None = None
 
 
 class Role:
@@ -142,6 +146,12 @@ class Role:
     def obituary(self) -> str:
         """One line about the role's end: status, time, its most informative line, and its log."""
         assert self.exit_status is not None
+        if self.plan.host is not None:
+            told = [found for line in self._recent if (found := error_in(line)) is not None]
+            if told:
+                cause = told[0] if told[0].startswith(self.name) else f"{self.name}: {told[0]}"
+                where = f" (on {self.plan.host})" if self.plan.host else ""
+                return f"{cause}{where}; its log: {self.plan.log}"
         if self.exit_status < 0:
             how = f"was killed by signal {-self.exit_status} ({_signal_name(-self.exit_status)})"
         else:
