@@ -33,8 +33,6 @@ while step < 6 or "stay" in sys.argv:
     step += 1
     if step == 5:
         print("training", flush=True)
-        if "fail" in sys.argv and rank == 1:
-            raise ValueError("the cause")
 optimizer.finish()
 digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
 path = pathlib.Path(os.environ["BYTEPROPHET_RUN"], "results", f"worker-{rank}.json")
@@ -43,6 +41,16 @@ print("done", rank, flush=True)
 bps.shutdown()
 """
 RUN = (sys.executable, "-m", "byteprophet", "run", "--timeout", "100")
+STAY = ("--servers", "0", "--", "sh", "-c", "echo training $RANK; exec sleep 1000")
+"""Ranks that stay, and import nothing: for tests that have to do with the launcher only."""
+FAIL = (
+    "--servers",
+    "0",
+    "--",
+    "sh",
+    "-c",
+    "test $RANK = 0 && sleep 1000; echo error: the cause; exit 1",
+)
 NAMED_S = 30.0
 """Within this time, a role that was lost is named and the job has ended everywhere."""
 
@@ -105,7 +113,7 @@ class Started:
             line = self.process.stdout.readline()
             assert line, self.errors.read_text() + "".join(self.lines)
             self.lines.append(line)
-            if line.endswith("training\n"):
+            if "training" in line:
                 training.add(line)
 
     def end(self, timeout_s: float) -> tuple[int, str]:

@@ -18,6 +18,7 @@ from byteprophet.launcher.checks import LOOPBACK, root_port
 from .jobs import (
     NAMED_S,
     RUN,
+    STAY,
     Started,
     fingerprints,
     processes_below,
@@ -62,7 +63,7 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path) -> None:
 
 
 def started(tmp_path: Path) -> Started:
-    command = [*RUN, *ON, "--", *write_script(tmp_path), "stay"]
+    command = [*RUN, *ON, *STAY]
     return Started(command, tmp_path, 2, ENVIRONMENT)
 
 

@@ -15,6 +15,7 @@ from byteprophet.input_files import read_json
 from .jobs import (
     NAMED_S,
     RUN,
+    STAY,
     Started,
     fingerprints,
     processes_below,
@@ -80,8 +81,8 @@ def test_a_batch_job_runs_in_its_allocation(tmp_path: Path, slurm: SlurmCluster)
     assert_nothing_left(tmp_path, slurm)
 
 
-def started(tmp_path: Path, slurm: SlurmCluster, *options: str) -> Started:
-    command = [*RUN, *ON, *options, "--", *write_script(tmp_path), "stay"]
+def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
+    command = [*RUN, *ON, *STAY]
     return Started(command, tmp_path, 2, slurm.environment)
 
 
