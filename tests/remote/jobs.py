@@ -117,10 +117,14 @@ class Started:
                 training.add(line)
 
     def end(self, timeout_s: float) -> tuple[int, str]:
-        """Its exit status, and its last line on standard error."""
+        """Its exit status, and the last line on standard error that is ours."""
         said, _ = self.process.communicate(timeout=timeout_s)
         self.lines += said.splitlines(keepends=True)
-        return self.process.returncode, self.errors.read_text().splitlines()[-1]
+        errors = self.errors.read_text()
+        ours = [line for line in errors.splitlines() if line.startswith("byteprophet: ")]
+        assert len([line for line in ours if line.startswith("byteprophet: error: ")]) <= 1, errors
+        assert "Traceback" not in errors, errors
+        return self.process.returncode, ours[-1]
 
 
 def wait_until_gone(is_left: Callable[[], Sequence[object]], timeout_s: float) -> None:

@@ -128,8 +128,13 @@ def slurm_cluster(
             daemons[name] = process
             stack.callback(_end, process)
 
-        files = {"socket": munge, "key-file": key, "pid-file": directory / "munged.pid",
-                 "log-file": directory / "munged.log2", "seed-file": directory / "munge.seed"}  # fmt: skip
+        files = {
+            "socket": munge,
+            "key-file": key,
+            "pid-file": directory / "munged.pid",
+            "log-file": directory / "munged.own.log",
+            "seed-file": directory / "munge.seed",
+        }
         options = [f"--{name}={path}" for name, path in files.items()]
         start("munged", "munged", "--foreground", "--force", *options)
         cluster = SlurmCluster(directory, tuple(nodes), environment, daemons)

@@ -14,7 +14,8 @@ _STANDARD_S = {"BYTEPROPHET_DEAD_AFTER_S": 12.0, "BYTEPROPHET_START_TIMEOUT_S": 
 _SHORTEST_S = 3.0
 _LONGEST_S = 1e6
 _VERDICT = re.compile(r"byteprophet: error: (.*): the job cannot go on$")
-_ERROR = re.compile(r"(?:byteprophet|slurmstepd): error: (?:\*\*\* )?(.*?)(?: \*\*\*)?$")
+_ERROR = re.compile(r"(?:byteprophet|slurmstepd(?:-\S+)?): error: (?:\*\*\* )?(.*?)(?: \*\*\*)?$")
+_LOST_NODE = re.compile(r"srun: error: (Node failure on .*)$")
 _BY_SIGNAL = "ended by signal "
 
 
@@ -60,3 +61,9 @@ def error_in(line: str) -> str | None:
     if found is None or found[1].startswith(_BY_SIGNAL):
         return None
     return found[1].partition("; its log: ")[0]
+
+
+def lost_node_in(line: str) -> str | None:
+    """What Slurm says of a node that has failed; None if ``line`` is not about that."""
+    found = _LOST_NODE.match(line)
+    return None if found is None else found[1]

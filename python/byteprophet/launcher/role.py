@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError, warn
-from byteprophet.launcher.deadlines import error_in, verdict_in
+from byteprophet.launcher.deadlines import error_in, lost_node_in, verdict_in
 from byteprophet.launcher.forked_process import ForkPlan, Process
 from byteprophet.launcher.spec import RoleResult
 from byteprophet.whole_files import writing
@@ -56,6 +56,7 @@ class Role:
         self.name = plan.name
         self.stopped = False  # the launcher asked it to end
         self.verdict: str | None = None  # its message that another role is lost
+        self.lost_node: str | None = None  # what Slurm says of its node
         self.exit_status: int | None = None
         self.started_s = time.monotonic()
         self.ended_s = self.started_s
@@ -103,6 +104,8 @@ class Role:
         self._recent.extend(line for line in lines if line.strip())
         for line in lines:
             self.verdict = self.verdict or verdict_in(line)
+            if self.plan.host is not None:
+                self.lost_node = self.lost_node or lost_node_in(line)
         return lines, len(data), bool(data)
 
     def _keep(self, data: bytes) -> None:

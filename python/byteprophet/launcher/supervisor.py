@@ -219,6 +219,9 @@ class Supervisor:
         The scheduler knows best which role is lost. A role that is cut off itself would blame the
         others.
         """
+        for role in self._roles:
+            if role.lost_node is not None:  # Slurm ends the roles on other nodes first
+                return f"{role.name}: {role.lost_node}; its log: {role.plan.log}"
         if ended.verdict is None:
             return ended.obituary()
         verdicts = (role.verdict for role in self._roles if role.plan.kind == "scheduler")

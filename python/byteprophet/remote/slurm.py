@@ -10,6 +10,7 @@ the workers: servers need no GPUs.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from byteprophet.remote.placement import Unit
 
 _LOOK_TIMEOUT_S = 120.0
 _LIST_TIMEOUT_S = 30.0
+_TASK_PLUGINS = re.compile(r"^TaskPlugin\s*=\s*(.*)$", re.MULTILINE)
 _GROUP = "SLURM_JOB_NODELIST_HET_GROUP_"
 
 
@@ -89,6 +91,11 @@ class Slurm:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.hosts = tuple(nodes)
         self._srun = _program("srun")
+        config = _run([_program("scontrol"), "show", "config"], "Slurm", _LIST_TIMEOUT_S)
+        plugins = _TASK_PLUGINS.search(config.stdout)
+        # Roles have threads, and share the job's cores. Where Slurm binds nothing, srun complains.
+        binds = plugins is not None and ("affinity" in plugins[1] or "cgroup" in plugins[1])
+        self._binding = ["--cpu-bind=none"] if binds else []
 
     def look(self, hosts: Sequence[Node], paths: Sequence[str]) -> list[Look]:
         """Looks at all of ``hosts``, one step per component. Raises ``UserError``."""
@@ -123,14 +130,13 @@ class Slurm:
             "--quiet",
             "--overlap",  # roles share what the job has
             "--mem=0",
-            "--cpu-bind=none",
+            *self._binding,
             f"--nodes={count}",
             f"--ntasks={count}",
             "--ntasks-per-node=1",
             f"--nodelist={','.join(node.name for node in nodes)}",
             *([] if group is None else [f"--het-group={group}"]),
             f"--job-name={name}",
-            "--unbuffered",
             "--chdir=/",  # python -m looks for modules there first
         ]
 

@@ -3,7 +3,8 @@
     python -I -S tethered.py FILE BEAT_PERIOD_S -- COMMAND...
 
 The command gets the content of FILE, then a beat per second (launcher/tether.py), then, after
-SIGTERM, the request to end. Its output and exit status become those of this process.
+SIGTERM, the request to end. Its output and exit status become those of this process. If the role
+does not end, because its host is gone, the command is killed.
 
 This file imports only the standard library: it starts quickly, and there is one per role. One
 thread does everything. It never waits for the pipe: beats that find it full are left out.
@@ -17,17 +18,18 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 _BEAT = b"\n"
 _END = b"end\n"
+_ROLE_TIMEOUT_S = 10.0  # after the request; a role has 3 s for its processes
 
 
 def main(told: bytes, period_s: float, command: list[str]) -> int:
     """Runs ``command`` to its end; its exit status, or 128 plus the number of its signal."""
     asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    # Its own session: SIGTERM for this process' group is this process' to translate.
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert process.stdin is not None
     pipe = process.stdin.fileno()
@@ -36,7 +38,12 @@ def main(told: bytes, period_s: float, command: list[str]) -> int:
         while rest:
             rest = rest[os.write(pipe, rest) :]
     os.set_blocking(pipe, False)
+    deadline_s = None
     while process.poll() is None:
+        if asked.is_set():
+            deadline_s = deadline_s or time.monotonic() + _ROLE_TIMEOUT_S
+            if time.monotonic() > deadline_s:
+                process.kill()  # what it would wait for is gone
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(pipe, _END if asked.is_set() else _BEAT)
         with contextlib.suppress(subprocess.TimeoutExpired):
