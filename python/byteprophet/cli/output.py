@@ -25,16 +25,19 @@ def write_no_more(output: TextIO) -> None:
     os.close(nowhere)
 
 
-def echo_to(logs: Path, output: TextIO | None = None) -> Callable[[str, str], None]:
+def echo_to(
+    logs: Path, output: TextIO | None = None, names: bool = True
+) -> Callable[[str, str], None]:
     """Shows roles' lines on ``output`` (None: standard output). ``logs`` has them in any case.
 
+    ``names``: with the role's name before each line.
     It raises ``JobFailed`` if nobody reads any more.
     """
     shown = sys.stdout if output is None else output
 
     def echo(role: str, line: str) -> None:
         try:
-            print(f"[{role}] {line}", file=shown, flush=True)
+            print(f"[{role}] {line}" if names else line, file=shown, flush=True)
         except BrokenPipeError:
             write_no_more(shown)
             raise JobFailed("stopped, because nobody reads the output any more") from None

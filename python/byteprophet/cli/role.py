@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from byteprophet.cli.output import echo_to, tell
-from byteprophet.errors import UserError
-from byteprophet.launcher.job_file import read_job_file
+from byteprophet.control.keys import keep_key_texts
+from byteprophet.errors import JobFailed, UserError
+from byteprophet.launcher.deadlines import dead_after_s
+from byteprophet.launcher.job_file import JobFile, parse_job, read_job_file
 from byteprophet.launcher.one_role import KINDS, run_role
+from byteprophet.launcher.tether import Tether, Told, read_told
+from byteprophet.remote.by_rank import BY_RANK, die_with_starter, role_of_rank
+
+_LAUNCHER = "-"
+_STANDARD_INPUT = 0
+# The roles' heartbeats have a verdict first, if a host is cut off.
+_LATER_S = 6.0
 
 _HELP = f"""Run one role of a job that spans several hosts.
 
 Every host has the same job file (docs/formats.md), which names the address of the scheduler role,
 or of rank 0 in a job without servers. Roles may start in any order. A worker starts all of its
-local ranks. Kinds: {", ".join(KINDS)} (ranks are the workers of a job without servers).
+local ranks. Kinds: {", ".join(KINDS)} (ranks are the workers of a job without servers), and
+{BY_RANK}: what mpirun's or srun's number of this process says, first the scheduler, then servers,
+then workers.
 
 Example: byteprophet role scheduler --job job.toml
 
 Example: byteprophet role server --job job.toml --index 0
 
 Example: byteprophet role worker --job job.toml --index 1 --interface eth1
+
+Example: mpirun -np 4 byteprophet role {BY_RANK} --job job.toml
 """
 
 
@@ -33,7 +50,13 @@ def register(app: typer.Typer) -> None:
 
 def role(
     kind: Annotated[str, typer.Argument(help="What this host runs.")],
-    job: Annotated[Path, typer.Option(metavar="FILE", help="The job file.")],
+    job: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The job file; -: a launcher on another host sends it, and the role ends with it.",
+        ),
+    ],
     index: Annotated[int, typer.Option(help="Which one of its kind, from 0.")] = 0,
     interface: Annotated[
         str | None,
@@ -41,11 +64,65 @@ def role(
     ] = None,
 ) -> int:
     """See _HELP."""
-    if kind not in KINDS:
-        raise UserError(f"role {kind!r}: choose of {', '.join(KINDS)}")
+    if kind not in (*KINDS, BY_RANK):
+        raise UserError(f"role {kind!r}: choose of {', '.join((*KINDS, BY_RANK))}")
+    if str(job) == _LAUNCHER:
+        told = read_told(_STANDARD_INPUT)
+        described = parse_job(told.job, "job")
+        with _tethered(described, told) as described:
+            return _run(described, kind, index, interface, is_shown_plainly=True)
     described = read_job_file(job)
-    logs = described.spec.run_directory / "logs"
-    result = run_role(described, kind, index, interface, echo_to(logs))
+    if kind == BY_RANK:
+        die_with_starter()
+        kind, index, described = role_of_rank(described)
+    return _run(described, kind, index, interface, is_shown_plainly=False)
+
+
+def _run(job: JobFile, kind: str, index: int, interface: str | None, is_shown_plainly: bool) -> int:
+    """Runs the role. A launcher elsewhere names a role itself when it shows the role's lines."""
+    echo = echo_to(job.spec.run_directory / "logs")
+    if is_shown_plainly and (kind != "worker" or job.spec.local_ranks == 1):
+        echo = echo_to(job.spec.run_directory / "logs", names=False)
+    result = run_role(job, kind, index, interface, echo)
     result.check()
-    tell(f"done after {result.wall_s:.1f} s")
+    if not is_shown_plainly:
+        tell(f"done after {result.wall_s:.1f} s")
     return 0
+
+
+@contextmanager
+def _tethered(job: JobFile, told: Told) -> Iterator[JobFile]:
+    """The job with its keys in place, while the launcher is watched.
+
+    Raises ``JobFailed`` if the launcher is gone. A run directory that only the launcher would fetch
+    is then removed.
+    """
+    run_directory = job.spec.run_directory.absolute()
+    if told.is_scratch:
+        _make_private(run_directory)
+    keys = run_directory / "keys"
+    if told.keys:
+        keep_key_texts(keys, told.keys)
+        job = replace(job, controller_keys=str(keys))
+    silent_s = dead_after_s(job.spec.environment)
+    tether = Tether(_STANDARD_INPUT, None if silent_s is None else silent_s + _LATER_S)
+    try:
+        with tether:
+            yield job
+    except SystemExit:
+        if tether.lost is None:
+            raise
+        raise JobFailed(tether.lost) from None
+    finally:
+        if told.keys:
+            shutil.rmtree(keys, ignore_errors=True)
+        if told.is_scratch and tether.lost is not None:
+            shutil.rmtree(run_directory, ignore_errors=True)
+
+
+def _make_private(directory: Path) -> None:
+    """Makes ``directory``, which only this user can read; ``UserError`` if that is impossible."""
+    try:
+        directory.mkdir(mode=0o700)
+    except OSError as error:
+        raise UserError(f"run directory {directory} cannot be made: {error.strerror}") from None

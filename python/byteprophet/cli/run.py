@@ -1,4 +1,4 @@
-"""``byteprophet run``: one job on this machine, under a scheduler, with or without a limit."""
+"""``byteprophet run``: one job under a scheduler, on this machine or on other hosts."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ from byteprophet.network import parse_rate, parse_step
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
 from byteprophet.profile import read_profile
+from byteprophet.remote.launchers import LAUNCHERS, LOCAL, MPI, Start, open_launcher
 from byteprophet.runtime_settings import OWNERS, SYNC
 from byteprophet.session import monitoring, profiling
 
 SCHEMA = 1
 
-_HELP = f"""Run a command as the workers of a BytePS job, or of an all-reduce job, on this machine.
+_HELP = f"""Run a command as the workers of a BytePS job, or of an all-reduce job.
 
 Starts the scheduler, the servers and the workers, shows what they print, and ends them together.
 With a bandwidth, each role gets its own emulated host (a network namespace), and the workers' links
 are limited in both directions. Schedulers: {", ".join(schedulers.names)} (stock is BytePS as
 shipped). With --servers 0 there is no BytePS: workers get the variables of torchrun to find each
-other.
+other. Roles run on this machine, or where --on says (docs/clusters.md).
 
 Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.py --epochs 2
 
@@ -57,6 +58,8 @@ Example: byteprophet run --servers 0 --workers 4 --bandwidth 1gbit --worker-band
 Example: byteprophet run --servers 0 --sync dear-planned --bandwidth 1gbit -- python train_ddp.py
 
 Example: byteprophet run --strategy best/strategy.json -- python train.py
+
+Example: byteprophet run --on ssh --hosts hosts.toml -- python train.py
 """
 
 _IN_A_STRATEGY = ("scheduler", "settings", "partition_bytes", "owners")
@@ -182,6 +185,19 @@ def run(
         ),
     ] = None,
     runs: Annotated[Path, typer.Option(help="Where run directories are made.")] = Path("runs"),
+    on: Annotated[
+        str, typer.Option(metavar="LAUNCHER", help=f"Where roles run: {', '.join(LAUNCHERS)}.")
+    ] = LOCAL,
+    hosts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --on ssh, a hosts file; with mpi, mpirun's."),
+    ] = None,
+    slurm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OPTIONS", help="With --on slurm outside an allocation: options of salloc."
+        ),
+    ] = None,
     record: Annotated[
         bool,
         typer.Option("--record", help="Save transfers and spans in the run directory's events/."),
@@ -229,6 +245,12 @@ def run(
         servers = servers_under(strategy, used, servers if is_given(context, "servers") else None)
         if used.policy is not None:
             scheduler, used = used.policy.name, replace(used, servers=used.servers and servers)
+    launcher = open_launcher(on, hosts, slurm, interface)
+    if launcher is not None:
+        workers, servers = launcher.counts(
+            workers if is_given(context, "workers") else None,
+            servers if strategy is not None or is_given(context, "servers") else None,
+        )
     _check_all_reduce(servers, monitor or probe, profile)
     _check_sync(sync, servers, record)
     environment = _watching(scheduler, monitor or probe, probe)
@@ -266,7 +288,8 @@ def run(
         timeout_s=timeout,
         port=port,
         interface=interface,
-        controller=scheduler in schedulers.PLANNED and servers > 0,
+        # mpirun waits for all of its processes, and a controller waits for the job's end.
+        controller=scheduler in schedulers.PLANNED and servers > 0 and on != MPI,
         ranks=sync == BYTEPS,
     )
     if strategy is not None and used is not None:
@@ -274,13 +297,17 @@ def run(
     if controller is not None:
         spec = replace(spec, controller=controller)
     # Wrong input must not leave an empty run directory behind.
-    check_job(spec)
+    start: Start = run_job
+    if launcher is None:
+        check_job(spec)
+    else:
+        start = launcher.prepare(spec)
     label = "allreduce" if spec.all_reduce else scheduler
     spec = replace(spec, run_directory=make_run_directory(runs, label))
     tell(f"run {spec.run_directory}")
     output = sys.stderr if as_json else sys.stdout
 
-    result = run_job(spec, echo_to(spec.run_directory / "logs", output))
+    result = start(spec, echo_to(spec.run_directory / "logs", output))
     late = [row for row in read_steps(spec.run_directory) if row["done_ns"] is None]
     if late:
         warn(f"the job ended before {len(late)} step(s)")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 import stat
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -81,6 +82,31 @@ def read_keys(directory: Path, side: Side) -> Keys:
     if secret is None or not all(_is_key(key) for key in (public, secret, peer)):
         raise UserError(f"keys {directory}: {own_path.name} or {peer_path.name} is not a CURVE key")
     return Keys(public, secret, peer)
+
+
+def key_texts(directory: Path, side: Side) -> dict[str, str]:
+    """The content of the files in ``directory`` that the host of ``side`` needs, by their names."""
+    names = (f"{side}.key_secret", f"{_OTHER[side]}.key")
+    return {name: (directory / name).read_text(encoding="ascii") for name in names}
+
+
+def keep_key_texts(directory: Path, texts: Mapping[str, str]) -> None:
+    """Makes ``directory`` with files as ``key_texts`` returned them on another host.
+
+    Raises ``UserError`` for other names, or if the directory exists or cannot be made.
+    """
+    known = {f"{side}{ending}" for side in _OTHER for ending in (".key_secret", ".key")}
+    unknown = sorted(texts.keys() - known)
+    if unknown:
+        raise UserError(f"keys: {unknown[0]!r} is not a key file's name")
+    try:
+        directory.mkdir(mode=0o700, parents=True)
+        for name, text in texts.items():
+            path = directory / name
+            path.touch(mode=0o600)
+            path.write_text(text, encoding="ascii")
+    except OSError as error:
+        raise UserError(f"keys {directory}: cannot be made: {error.strerror}") from None
 
 
 def _is_key(text: bytes) -> bool:

@@ -35,7 +35,7 @@ _BROKEN_MODES = {
 
 
 def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
-    """Raises ``UserError`` unless ``spec`` is valid and its command can be started."""
+    """Raises ``UserError`` unless ``spec`` is valid. ``check_command`` checks its command."""
     for name, count in {"workers": spec.workers, "local ranks": spec.local_ranks}.items():
         if count < 1:
             raise UserError(f"{name} {count}: a job needs at least one")
@@ -69,7 +69,8 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
         _check_modes(environment)
         _check_local_ranks(spec.local_ranks, environment)
     _check_text(spec, environment)
-    _check_command(spec, environment)
+    if not spec.command or not spec.command[0]:
+        raise UserError("no command: what the workers run comes after --")
 
 
 def _check_rates(role: str, rates_bps: Mapping[int, int], count: int) -> None:
@@ -142,9 +143,8 @@ def _check_local_ranks(local_ranks: int, environment: Mapping[str, str]) -> None
         )
 
 
-def _check_command(spec: JobSpec, environment: Mapping[str, str]) -> None:
-    if not spec.command or not spec.command[0]:
-        raise UserError("no command: what the workers run comes after --")
+def check_command(spec: JobSpec, environment: Mapping[str, str]) -> None:
+    """Raises ``UserError`` unless this host has the directory and the program of the workers."""
     if not spec.directory.is_dir():
         raise UserError(f"directory {spec.directory}: there is no such directory")
     program = spec.command[0]

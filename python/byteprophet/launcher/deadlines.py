@@ -14,6 +14,9 @@ _STANDARD_S = {"BYTEPROPHET_DEAD_AFTER_S": 12.0, "BYTEPROPHET_START_TIMEOUT_S": 
 _SHORTEST_S = 3.0
 _LONGEST_S = 1e6
 _VERDICT = re.compile(r"byteprophet: error: (.*): the job cannot go on$")
+_ERROR = re.compile(r"(?:byteprophet|slurmstepd(?:-\S+)?): error: (?:\*\*\* )?(.*?)(?: \*\*\*)?$")
+_LOST_NODE = re.compile(r"srun: error: (Node failure on .*)$")
+_BY_SIGNAL = "ended by signal "
 
 
 def dead_after_s(environment: Mapping[str, str]) -> float | None:
@@ -45,4 +48,22 @@ def verdict_in(line: str) -> str | None:
     For example: "worker-1 (10.87.0.4) has been silent...".
     """
     found = _VERDICT.search(line)
+    return None if found is None else found[1]
+
+
+def error_in(line: str) -> str | None:
+    """The cause in a line with which a role on another host ends, without the path of its log.
+
+    That is the line of ``byteprophet role``, or Slurm's: "STEP 3.0 ON n1 CANCELLED AT ... DUE TO
+    TIME LIMIT". A role that a signal ended does not know the cause.
+    """
+    found = _ERROR.match(line)
+    if found is None or found[1].startswith(_BY_SIGNAL):
+        return None
+    return found[1].partition("; its log: ")[0]
+
+
+def lost_node_in(line: str) -> str | None:
+    """What Slurm says of a node that has failed; None if ``line`` is not about that."""
+    found = _LOST_NODE.match(line)
     return None if found is None else found[1]

@@ -23,6 +23,7 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 from byteprophet.errors import UserError
 from byteprophet.launcher import rundir
@@ -31,8 +32,9 @@ from byteprophet.launcher.descendants import Descendants
 from byteprophet.launcher.environment import told_environment
 from byteprophet.launcher.leftovers import Leftovers
 from byteprophet.launcher.plan import ResolvedJob, plan_roles, resolve_job
+from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.signals import Signals
-from byteprophet.launcher.spec import Echo, JobResult, JobSpec
+from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.launcher.stepper import Stepper
 from byteprophet.launcher.stopped import StoppedWatch
 from byteprophet.launcher.supervisor import Supervisor
@@ -64,8 +66,24 @@ def run_job(spec: JobSpec, echo: Echo | None = None) -> JobResult:
     return run_resolved(resolve_job(spec), echo)
 
 
-def run_resolved(job: ResolvedJob, echo: Echo | None = None) -> JobResult:
-    """Runs a job, or a role of one, as ``run_job`` does."""
+class Elsewhere(Protocol):
+    """Runs a job's roles on other hosts: each is a process here that is a client of the role there.
+
+    The client passes on what the role prints and its exit status, ends it on SIGTERM, and ends only
+    when nothing of the role is left there.
+    """
+
+    def plans(self, job: ResolvedJob, temporary: Path) -> list[RolePlan]:
+        """The clients, in the order of their start. ``temporary`` is removed when all ended."""
+
+    def results(self, roles: tuple[RoleResult, ...]) -> tuple[RoleResult, ...]:
+        """The results of the roles themselves, where they are known; ``roles``: the clients'."""
+
+
+def run_resolved(
+    job: ResolvedJob, echo: Echo | None = None, elsewhere: Elsewhere | None = None
+) -> JobResult:
+    """Runs a job, or a role of one, as ``run_job`` does. ``elsewhere``: on other hosts."""
     spec = job.spec
     if not _one_job.acquire(blocking=False):
         raise RuntimeError("run_job: this process already runs a job")
@@ -76,7 +94,7 @@ def run_resolved(job: ResolvedJob, echo: Echo | None = None) -> JobResult:
             told_environment(job.environment),
         )
         with kept_room(spec.run_directory, rundir.SUMMARY_BYTES), Signals() as signals:
-            result = _run(job, signals, echo)
+            result = _run(job, signals, echo, elsewhere)
             interrupted = signals.received
         status = "interrupted" if interrupted else "failed" if result.failed else "done"
         result = rundir.write_summary(spec.run_directory / job.summary, status, result)
@@ -89,7 +107,9 @@ def run_resolved(job: ResolvedJob, echo: Echo | None = None) -> JobResult:
     return result
 
 
-def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
+def _run(
+    job: ResolvedJob, signals: Signals, echo: Echo | None, elsewhere: Elsewhere | None
+) -> JobResult:
     spec = job.spec
     started_s = time.monotonic()
     with ExitStack() as stack:
@@ -101,7 +121,7 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
             )
         )
         # A host in namespaces has its own /dev/shm, which disappears with it.
-        shared = () if spec.namespaces else job.shared_memory
+        shared = () if spec.namespaces or elsewhere is not None else job.shared_memory
         own = () if job.is_whole else tuple(name.name for name in job.names)
         run = str(spec.run_directory.absolute())
         leftovers = Leftovers(run, str(temporary), shared, own)
@@ -113,7 +133,10 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
             cluster = stack.enter_context(Cluster(job.host_specs()))
             descendants.spared |= cluster.pids
             hosts = cluster.hosts
-        plans = plan_roles(job, hosts, temporary)
+        if elsewhere is None:
+            plans = plan_roles(job, hosts, temporary)
+        else:
+            plans = elsewhere.plans(job, temporary)
         stopped_s = None if job.dead_after_s is None else job.dead_after_s + spec.limits.stopped_s
         stopped = StoppedWatch(descendants, stopped_s)
         supervisor = Supervisor(descendants, signals, spec.limits, stopped, echo)
@@ -132,6 +155,8 @@ def _run(job: ResolvedJob, signals: Signals, echo: Echo | None) -> JobResult:
         if stepper is not None:
             failed = failed or stepper.failed
         roles = supervisor.results()
+        if elsewhere is not None:
+            roles = elsewhere.results(roles)
     wall_s = round(time.monotonic() - started_s, 3)
     return JobResult(0 if failed is None else 1, roles, failed, wall_s)
 

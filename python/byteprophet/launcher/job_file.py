@@ -7,17 +7,24 @@ its kind and its number. The file holds no secret. docs/formats.md describes it.
 from __future__ import annotations
 
 import ipaddress
+import re
+import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from byteprophet.errors import UserError
-from byteprophet.input_files import parse_table, read_text
+from byteprophet.input_files import parse_table, read_text, whole_number
 from byteprophet.launcher.spec import WEEK_S, JobSpec
 from byteprophet.schedulers import DEFAULT
 
 SCHEMA = 1
+_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+_NAME_TIMEOUT_S = 120.0  # a pod's name is known only when the pod has an address
 _FIELDS = {
     "schema", "root", "command", "workers", "servers", "local_ranks", "scheduler", "settings",
     "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "controller",
@@ -27,7 +34,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class Address:
-    """Where a role listens. ``host`` is an IPv4 address."""
+    """Where a role listens. ``host`` is an IPv4 address, or a name that leads to one."""
 
     host: str
     port: int
@@ -36,14 +43,45 @@ class Address:
     def parse(cls, name: str, value: object) -> Address:
         """Parse ``"10.0.0.1:9000"``; ``UserError`` names the field ``name``."""
         host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-        try:
-            ipaddress.IPv4Address(host)
-            number = int(port)
-        except ValueError:
-            number = 0
-        if not 0 < number < 65536:
-            raise UserError(f"{name} {value!r}: use an IPv4 address and a port: 10.0.0.1:9000")
+        number = whole_number(port) or 0
+        if not 0 < number < 65536 or not (_is_address(host) or _is_name(host)):
+            raise UserError(
+                f"{name} {value!r}: use an IPv4 address and a port: 10.0.0.1:9000, or a host's "
+                "name and a port"
+            )
         return cls(host, number)
+
+    def resolved(self) -> Address:
+        """The same with an IPv4 address. Waits for a name that is not known yet.
+
+        Raises ``UserError`` if the name does not become known in time.
+        """
+        if _is_address(self.host):
+            return self
+        deadline_s = time.monotonic() + _NAME_TIMEOUT_S
+        while True:
+            try:
+                found = socket.getaddrinfo(self.host, self.port, socket.AF_INET, socket.SOCK_STREAM)
+                return Address(str(found[0][4][0]), self.port)
+            except OSError as error:
+                if time.monotonic() > deadline_s:
+                    raise UserError(
+                        f"{self.host}: this name led to no IPv4 address for "
+                        f"{_NAME_TIMEOUT_S:.0f} s ({error.strerror})"
+                    ) from None
+            time.sleep(1)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.IPv4Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_name(host: str) -> bool:
+    return _NAME.fullmatch(host) is not None and any(letter.isalpha() for letter in host)
 
 
 @dataclass(frozen=True)
@@ -65,11 +103,39 @@ class JobFile:
 
 def read_job_file(path: Path) -> JobFile:
     """Read ``path``. Raises ``UserError``, which names the file and the field that is wrong."""
-    table = parse_table(read_text(path), str(path))
+    return parse_job(read_text(path), str(path))
+
+
+def parse_job(text: str, source: str) -> JobFile:
+    """The job that ``text`` describes, as ``read_job_file`` reads it. Errors name ``source``."""
+    table = parse_table(text, source)
     try:
         return _job(table)
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(f"{source}: {error}") from None
+
+
+def job_text(job: JobFile) -> str:
+    """``job`` as the text of a job file. Paths are written as they are."""
+    spec, controller = job.spec, job.controller
+    fields = {
+        "schema": SCHEMA,
+        "root": f"{job.root.host}:{job.root.port}",
+        "command": list(spec.command),
+        "workers": spec.workers,
+        "servers": spec.servers,
+        "local_ranks": spec.local_ranks,
+        "scheduler": spec.scheduler,
+        "settings": dict(spec.settings),
+        "partition_bytes": spec.partition_bytes,
+        "directory": str(spec.directory),
+        "run_directory": str(spec.run_directory),
+        "environment": dict(spec.environment),
+        "timeout_s": spec.timeout_s,
+        "controller": None if controller is None else f"{controller.host}:{controller.port}",
+        "controller_keys": job.controller_keys or None,
+    }
+    return tomli_w.dumps({name: value for name, value in fields.items() if value is not None})
 
 
 def _job(table: dict[str, Any]) -> JobFile:

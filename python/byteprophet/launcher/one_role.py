@@ -36,18 +36,18 @@ def run_role(
 
 def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> ResolvedJob:
     """What ``run_role`` starts. Raises ``UserError`` as it does, and starts nothing."""
-    spec = job.spec
+    spec, root = job.spec, job.root.resolved()
     wanted = "worker" if kind == "rank" else kind
     if kind == "rank" and spec.servers:
         raise UserError("rank: a job with servers has workers; use worker")
     if interface is None:
-        address = _route_to(job.root)
+        address = _route_to(root)
         interface = _interface_of(address)
     else:
         address = interface_address(interface)
     spec = replace(spec, interface=interface)
     controller = None if job.controller is None else job.controller.port
-    resolved = resolve_on_hosts(spec, address, job.root.host, job.root.port, controller)
+    resolved = resolve_on_hosts(spec, address, root.host, root.port, controller)
     names = tuple(name for name in resolved.names if (name.kind, name.index) == (wanted, index))
     if not names:
         raise UserError(f"{kind} {index}: the job has {_counts(resolved.names)}")

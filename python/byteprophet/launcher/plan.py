@@ -13,6 +13,7 @@ from byteprophet.control.keys import make_keys
 from byteprophet.errors import UserError
 from byteprophet.launcher.checks import (
     LOOPBACK_INTERFACE,
+    check_command,
     check_spec,
     interface_address,
     root_port,
@@ -34,6 +35,7 @@ from byteprophet.network.tools import require
 from byteprophet.tune.request import VARIABLE, parse_request
 from byteprophet.whole_files import make_directory
 
+SUMMARY = "summary.json"
 _NAMESPACE_PORT = 9000  # the host belongs to one role, so the port is free
 _NAMESPACE_CONTROLLER_PORT = 9001
 _NAMESPACE_RANKS_PORT = 9002
@@ -71,7 +73,7 @@ class ResolvedJob:
     def summary(self) -> str:
         """The name of the file with the result. Other roles may write beside it."""
         if self.is_whole:
-            return "summary.json"
+            return SUMMARY
         first = self.names[0]
         return f"summary-{first.name.partition('.')[0]}.json"
 
@@ -129,13 +131,19 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
 
 
 def resolve_on_hosts(
-    spec: JobSpec, address: str, root: str, port: int, controller_port: int | None
+    spec: JobSpec,
+    address: str,
+    root: str,
+    port: int,
+    controller_port: int | None,
+    runs_here: bool = True,
 ) -> ResolvedJob:
     """A job on several hosts, of which this one has ``address``. ``port``: the root's.
 
-    Raises ``UserError`` if the job cannot be started.
+    ``runs_here``: whether this host runs some of its roles, and so needs its command. Raises
+    ``UserError`` if the job cannot be started.
     """
-    environment = _checked_environment(spec)
+    environment = _checked_environment(spec, runs_here)
     return _resolved(spec, environment, address, root, port, controller_port, None)
 
 
@@ -173,9 +181,11 @@ def _resolved(
     )
 
 
-def _checked_environment(spec: JobSpec) -> dict[str, str]:
+def _checked_environment(spec: JobSpec, runs_here: bool = True) -> dict[str, str]:
     environment = base_environment(os.environ, spec.environment)
     check_spec(spec, environment)
+    if runs_here:
+        check_command(spec, environment)
     return environment
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError, warn
-from byteprophet.launcher.deadlines import verdict_in
+from byteprophet.launcher.deadlines import error_in, lost_node_in, verdict_in
 from byteprophet.launcher.forked_process import ForkPlan, Process
 from byteprophet.launcher.spec import RoleResult
 from byteprophet.whole_files import writing
@@ -33,6 +33,9 @@ class RolePlan:
     """A role to start. ``kind`` is scheduler, server, worker or controller.
 
     ``fork`` describes what a fork does instead of ``argv``. None: ``argv`` is started.
+
+    ``host``: the process is a client of a role that another launcher runs there, and says why it
+    ended; "": it is one of several roles in several places.
     """
 
     name: str
@@ -42,6 +45,7 @@ class RolePlan:
     directory: Path
     log: Path
     fork: ForkPlan | None = None
+    host: str | None = None
 
 
 class Role:
@@ -52,6 +56,7 @@ class Role:
         self.name = plan.name
         self.stopped = False  # the launcher asked it to end
         self.verdict: str | None = None  # its message that another role is lost
+        self.lost_node: str | None = None  # what Slurm says of its node
         self.exit_status: int | None = None
         self.started_s = time.monotonic()
         self.ended_s = self.started_s
@@ -99,6 +104,8 @@ class Role:
         self._recent.extend(line for line in lines if line.strip())
         for line in lines:
             self.verdict = self.verdict or verdict_in(line)
+            if self.plan.host is not None:
+                self.lost_node = self.lost_node or lost_node_in(line)
         return lines, len(data), bool(data)
 
     def _keep(self, data: bytes) -> None:
@@ -142,6 +149,12 @@ class Role:
     def obituary(self) -> str:
         """One line about the role's end: status, time, its most informative line, and its log."""
         assert self.exit_status is not None
+        if self.plan.host is not None:
+            told = [found for line in self._recent if (found := error_in(line)) is not None]
+            if told:
+                cause = told[0] if told[0].startswith(self.name) else f"{self.name}: {told[0]}"
+                where = f" (on {self.plan.host})" if self.plan.host else ""
+                return f"{cause}{where}; its log: {self.plan.log}"
         if self.exit_status < 0:
             how = f"was killed by signal {-self.exit_status} ({_signal_name(-self.exit_status)})"
         else:

@@ -115,6 +115,11 @@ class Supervisor:
         asked: set[int] = set()
         refused: set[int] = set()
         deadline_s = time.monotonic() + self._limits.grace_s
+        # First only the clients of roles elsewhere: what they started must not end before them.
+        clients = [role for role in self._everybody if role.stopped and role.plan.host is not None]
+        send(signal.SIGTERM, [role.pid for role in clients])
+        while any(role.exit_status is None for role in clients) and time.monotonic() < deadline_s:
+            self._pump()
         while (running := set(self._descendants.running()) - refused) and (
             time.monotonic() < deadline_s
         ):
@@ -214,6 +219,9 @@ class Supervisor:
         The scheduler knows best which role is lost. A role that is cut off itself would blame the
         others.
         """
+        for role in self._roles:
+            if role.lost_node is not None:  # Slurm ends the roles on other nodes first
+                return f"{role.name}: {role.lost_node}; its log: {role.plan.log}"
         if ended.verdict is None:
             return ended.obituary()
         verdicts = (role.verdict for role in self._roles if role.plan.kind == "scheduler")

@@ -1,0 +1,177 @@
+"""A job whose roles mpirun starts, one process each.
+
+mpirun numbers its processes, and each takes its role by its number (by_rank.py). Here is one
+process, mpirun, for all of them. It ends all roles if one fails. The run directory must be on a
+file system that all hosts share.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from byteprophet.errors import UserError
+from byteprophet.launcher.environment import base_environment
+from byteprophet.launcher.job import run_resolved
+from byteprophet.launcher.job_file import Address, JobFile, job_text
+from byteprophet.launcher.plan import ResolvedJob, resolve_on_hosts
+from byteprophet.launcher.role import RolePlan
+from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
+from byteprophet.network.tools import require
+from byteprophet.remote.addresses import root_address
+from byteprophet.remote.by_rank import BY_RANK, units_of
+from byteprophet.remote.job import (
+    LIMITS,
+    ROLES,
+    carried_environment,
+    collect,
+    needed_paths,
+    refuse_local,
+)
+from byteprophet.remote.look import Look, check_look, parse_looks
+from byteprophet.remote.placement import Unit
+from byteprophet.whole_files import make_directory, write_whole
+
+_LOOK_TIMEOUT_S = 120.0
+_VERSION_TIMEOUT_S = 20.0
+_MPIRUN = "mpirun"
+_OF_ROLE = re.compile(r"\[([a-z]+(?:-[0-9.]+)?)\] (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class MpiSite:
+    """Where a job runs: mpirun's command without the program, and the root."""
+
+    command: tuple[str, ...]
+    units: tuple[Unit, ...]
+    root: Address
+    interface: str | None
+
+
+def find_mpi_site(spec: JobSpec, hosts: Path | None) -> MpiSite:
+    """Asks mpirun where it starts processes. ``hosts``: its hostfile; None: this host.
+
+    Raises ``UserError`` if the job cannot run there. Starts no role and writes nothing.
+    """
+    refuse_local(spec)
+    if spec.controller:
+        raise UserError("--controller: not with --on mpi, which waits for all of its processes")
+    resolve_on_hosts(spec, "", "", 0, None, runs_here=False)
+    units = tuple(units_of(spec))
+    command = _mpirun(len(units), hosts)
+    looks = _look(command, [str(Path.cwd()), *needed_paths(spec)])
+    missing = set(range(len(units))) - looks.keys()
+    if missing:
+        raise UserError(f"mpirun started no process number {min(missing)}")
+    for look in looks.values():
+        check_look(look, f"host {look.host}")
+    root = looks[0]
+    address = root_address(list(looks.values()), root, spec.interface, "give --interface")
+    return MpiSite(command, units, Address(address, spec.port or root.ports[0]), spec.interface)
+
+
+def run_by_mpirun(site: MpiSite, spec: JobSpec, echo: Echo | None = None) -> JobResult:
+    """Runs ``spec`` there, as ``run_job`` does here."""
+    spec = replace(spec, limits=LIMITS)
+    job = resolve_on_hosts(
+        spec, site.root.host, site.root.host, site.root.port, None, runs_here=False
+    )
+    return run_resolved(job, None if echo is None else _by_role(echo), _Elsewhere(site, spec))
+
+
+class _Elsewhere:
+    """See ``launcher.job.Elsewhere``."""
+
+    def __init__(self, site: MpiSite, spec: JobSpec) -> None:
+        self._site = site
+        self._spec = spec
+        self._run_directory = spec.run_directory.absolute()
+
+    def plans(self, job: ResolvedJob, temporary: Path) -> list[RolePlan]:
+        make_directory(self._run_directory / ROLES)
+        spec = replace(
+            self._spec,
+            directory=Path.cwd(),
+            run_directory=self._run_directory / ROLES,
+            environment=carried_environment(self._spec),
+        )
+        path = self._run_directory / "job.toml"
+        write_whole(path, job_text(JobFile(spec, self._site.root, None, "")))
+        role = ["role", BY_RANK, "--job", str(path)]
+        if self._site.interface is not None:
+            role += ["--interface", self._site.interface]
+        environment = base_environment(os.environ, {})
+        # SIGTERM if this process is killed: mpirun then ends its processes.
+        argv = [require("setpriv"), "--pdeathsig", "TERM", "--", *self._site.command]
+        argv += [sys.executable, "-m", "byteprophet", *role]
+        log = self._run_directory / "logs" / f"{_MPIRUN}.log"
+        return [RolePlan(_MPIRUN, "worker", argv, environment, self._run_directory, log, host="")]
+
+    def results(self, roles: tuple[RoleResult, ...]) -> tuple[RoleResult, ...]:
+        found: list[RoleResult] = []
+        for unit in self._site.units:
+            found += collect(self._run_directory, unit.name)
+        return tuple(found) or roles
+
+
+def _by_role(echo: Echo) -> Echo:
+    """``echo`` for lines in which roles have named themselves."""
+
+    def named(name: str, line: str) -> None:
+        found = _OF_ROLE.fullmatch(line)
+        if found is None:
+            echo(name, line)
+        else:
+            echo(found[1], found[2])
+
+    return named
+
+
+def _mpirun(count: int, hosts: Path | None) -> tuple[str, ...]:
+    path = shutil.which(_MPIRUN)
+    if path is None:
+        raise UserError("--on mpi: mpirun is not installed here: apt-get install openmpi-bin")
+    version = _run([path, "--version"], _VERSION_TIMEOUT_S)
+    if "Open MPI" not in version.stdout:
+        raise UserError(
+            f"--on mpi: {path} is not Open MPI's: write a job file, and start byteprophet role "
+            f"{BY_RANK} with it"
+        )
+    if hosts is not None and not hosts.is_file():
+        raise UserError(f"--hosts {hosts}: there is no such file")
+    hostfile = [] if hosts is None else ["--hostfile", str(hosts.absolute())]
+    # Roles wait more than they compute, and have threads: not one core each.
+    spread = ["--map-by", "node:OVERSUBSCRIBE", "--bind-to", "none"]
+    return (path, "-np", str(count), *hostfile, *spread, "--wdir", "/")
+
+
+def _look(command: Sequence[str], paths: Sequence[str]) -> dict[int, Look]:
+    done = _run(
+        [*command, sys.executable, "-m", "byteprophet.remote.look", *paths], _LOOK_TIMEOUT_S
+    )
+    looks = {look.rank: look for look in parse_looks(done.stdout, _MPIRUN)}
+    if not looks:
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip(" -*")]
+        raise UserError(f"mpirun: {' '.join(said) or f'it ended with status {done.returncode}'}")
+    return looks
+
+
+def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"mpirun took longer than {timeout_s:.0f} s") from None

@@ -1,0 +1,108 @@
+"""Hosts behind ssh, as places for the roles of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from byteprophet.errors import UserError
+from byteprophet.launcher.tether import Told
+from byteprophet.remote.connection import connected, require_library
+from byteprophet.remote.hosts_file import SshHost
+from byteprophet.remote.look import Look, parse_looks
+from byteprophet.remote.placement import Unit
+from byteprophet.remote.ssh_client import SshTask
+from byteprophet.whole_files import write_whole
+
+_LOOK_TIMEOUT_S = 60.0
+_MOST_AT_ONCE = 32
+
+
+class Ssh:
+    """Starts roles over ssh. No directory is shared: what a role wrote is fetched when it ended."""
+
+    is_shared = False
+    ask = "give its address in the hosts file, or --interface"
+
+    def __init__(self, hosts: Sequence[SshHost]) -> None:
+        require_library()
+        self.hosts = tuple(hosts)
+        self._token = secrets.token_hex(8)
+
+    def look(self, hosts: Sequence[SshHost], paths: Sequence[str]) -> list[Look]:
+        """Looks at all of ``hosts`` at once. Raises ``UserError`` for the first that is no good."""
+        return asyncio.run(_look_at_all(hosts, paths))
+
+    def directory(self, host: SshHost) -> str:
+        """Where workers on ``host`` start."""
+        return host.directory
+
+    def run_directory(self, unit: Unit, host: SshHost, kept: Path) -> Path:
+        """Where ``unit`` writes on ``host``, until it is fetched to ``kept``."""
+        name = f"byteprophet-{kept.parents[1].name}-{unit.name}-{self._token}"
+        return Path(PurePosixPath(host.scratch) / name)
+
+    def client(
+        self, unit: Unit, host: SshHost, told: Told, fetched: Path, kept: Path, temporary: Path
+    ) -> list[str]:
+        """The command of the client of ``unit``."""
+        role = ["role", unit.kind, "--job", "-", "--index", str(unit.index)]
+        if host.interface is not None:
+            role += ["--interface", host.interface]
+        task = SshTask(
+            host, _command(host, "byteprophet", role), told.to_line().decode(), str(fetched),
+            str(kept),
+        )  # fmt: skip
+        path = temporary / f"{unit.name}.json"
+        write_whole(path, json.dumps(task.to_fields()))
+        return [sys.executable, "-m", "byteprophet.remote.ssh_client", str(path)]
+
+
+def _command(host: SshHost, module: str, arguments: Sequence[str]) -> str:
+    """A line for the shell of ``host``, whatever shell that is: it starts ``sh``."""
+    # As in an activated environment: a worker's "python" is the one that runs the role.
+    programs = shlex.quote(str(PurePosixPath(host.python).parent))
+    python = shlex.join([host.python, "-m", module, *arguments])
+    path = f'PATH={programs}:"$PATH" ' if "/" in host.python else ""
+    # Not in the user's directory: python -m looks for modules there first.
+    return shlex.join(["sh", "-c", f"cd / && {path}exec {python}"])
+
+
+async def _look_at_all(hosts: Sequence[SshHost], paths: Sequence[str]) -> list[Look]:
+    turns = asyncio.Semaphore(_MOST_AT_ONCE)
+
+    async def one(host: SshHost) -> Look:
+        async with turns:
+            try:
+                return await asyncio.wait_for(_look_at(host, paths), _LOOK_TIMEOUT_S)
+            except asyncio.TimeoutError:
+                raise UserError(
+                    f"host {host.name}: no answer within {_LOOK_TIMEOUT_S:.0f} s"
+                ) from None
+
+    found = await asyncio.gather(*(one(host) for host in hosts), return_exceptions=True)
+    for result in found:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in found if isinstance(result, Look)]
+
+
+async def _look_at(host: SshHost, paths: Sequence[str]) -> Look:
+    where = f"host {host.name}"
+    async with connected(host) as connection:
+        command = _command(host, "byteprophet.remote.look", [host.directory, host.scratch, *paths])
+        done = await connection.run(command, encoding="utf-8", errors="replace")
+    looks = parse_looks(str(done.stdout), where)
+    if not looks:
+        said = [line.strip() for line in str(done.stderr).splitlines() if line.strip()]
+        reason = said[-1] if said else f"status {done.exit_status}"
+        raise UserError(
+            f"{where}: {host.python} -m byteprophet does not run there: {reason}; "
+            "give python in the hosts file"
+        )
+    return looks[0]

@@ -1,0 +1,147 @@
+"""The client of one role that runs on a host behind ssh, as a program.
+
+    python -m byteprophet.remote.ssh_client TASK.json
+
+It sends the role what it is told (launcher/tether.py) and passes on what the role prints and its
+exit status. SIGTERM asks the role to end. Afterwards, it fetches the role's run directory and
+removes it on the host. If this process is killed, the role's standard input ends, and so does it.
+
+One thread runs the event loop; another one only writes to standard output. A terminal that accepts
+no output therefore stops neither beats nor keepalives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from byteprophet.errors import Error, one_line
+from byteprophet.input_files import read_json
+from byteprophet.launcher.tether import BEAT, BEAT_PERIOD_S, END
+from byteprophet.remote.connection import connected, lost
+from byteprophet.remote.hosts_file import SshHost
+
+if TYPE_CHECKING:
+    import asyncssh
+
+_READ_BYTES = 1 << 16
+_FETCH_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class SshTask:
+    """What a client does.
+
+    Attributes:
+        host: where the role runs.
+        command: a line for its shell.
+        told: the first line for the command's standard input.
+        fetched: the directory on the host to fetch.
+        kept: where it comes to here; its parent exists.
+    """
+
+    host: SshHost
+    command: str
+    told: str
+    fetched: str
+    kept: str
+
+    @classmethod
+    def read(cls, path: Path) -> SshTask:
+        """The task that ``asdict`` and JSON wrote to ``path``."""
+        fields = read_json(path)
+        return cls(**{**fields, "host": SshHost(**fields["host"])})
+
+    def to_fields(self) -> dict[str, object]:
+        """What ``read`` reads, as plain data."""
+        return asdict(self)
+
+
+async def run_task(task: SshTask) -> int:
+    """Runs the role to its end and returns its exit status.
+
+    Raises ``UserError`` if the host cannot be reached, and ``JobFailed`` if the connection is lost.
+    """
+    import asyncssh
+
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with connected(task.host) as connection:
+        process = await connection.create_process(
+            task.command, encoding=None, stderr=asyncssh.STDOUT
+        )
+        process.stdin.write(task.told.encode())
+        loop.add_signal_handler(signal.SIGTERM, asked.set)
+        beats = asyncio.create_task(_beat(process, asked))
+        try:
+            while data := await process.stdout.read(_READ_BYTES):
+                await loop.run_in_executor(None, _write, data)
+            await process.wait_closed()
+        finally:
+            beats.cancel()
+        status: int | None = process.returncode
+        if status is None:
+            raise lost(task.host, None)
+        await _fetch(connection, task)
+    return status if status >= 0 else 128 - status
+
+
+async def _beat(process: asyncssh.SSHClientProcess[bytes], asked: asyncio.Event) -> None:
+    """Sends a beat per second until somebody has asked for the end, then that."""
+    with suppress(OSError):  # the role has ended
+        while not asked.is_set():
+            process.stdin.write(BEAT)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asked.wait(), BEAT_PERIOD_S)
+        process.stdin.write(END)
+
+
+def _write(data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(1, rest) :]
+
+
+async def _fetch(connection: asyncssh.SSHClientConnection, task: SshTask) -> None:
+    """Copies the role's run directory and removes it there. If that fails, says where it stays."""
+    import asyncssh
+
+    async def copy() -> None:
+        async with connection.start_sftp_client() as sftp:
+            if await sftp.exists(task.fetched):
+                Path(task.kept).mkdir(exist_ok=True)
+                await sftp.mget(f"{task.fetched}/*", task.kept, recurse=True)
+                await sftp.rmtree(task.fetched)
+
+    try:
+        await asyncio.wait_for(copy(), _FETCH_TIMEOUT_S)
+    except (OSError, asyncssh.Error, asyncio.TimeoutError) as error:
+        reason = str(error) or f"it took longer than {_FETCH_TIMEOUT_S:.0f} s"
+        _say(
+            f"warning: results cannot be fetched ({reason}); they stay in {task.fetched} on "
+            f"{task.host.name}"
+        )
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        print(f"byteprophet: {one_line(text)}", flush=True)
+
+
+def main(path: str) -> int:
+    """Runs the task in ``path``; its exit status. 1 if the role cannot be started or is lost."""
+    try:
+        return asyncio.run(run_task(SshTask.read(Path(path))))
+    except Error as error:
+        _say(f"error: {error}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

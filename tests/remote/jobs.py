@@ -1,0 +1,151 @@
+"""Jobs that the tests of this folder start: real training, small, with a fingerprint."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from byteprophet.input_files import read_json
+
+# Each rank trains on other data; with "stay", for ever.
+TRAIN = """
+import hashlib, json, os, pathlib, sys, time
+import torch
+import byteprophet.torch as bps
+bps.init()
+rank = bps.rank()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+bps.broadcast_parameters(model.state_dict(), root_rank=0)
+torch.manual_seed(1 + rank)
+step = 0
+while step < 6 or "stay" in sys.argv:
+    optimizer.zero_grad()
+    model(torch.randn(16, 64)).square().mean().backward()
+    optimizer.step()
+    step += 1
+    if step == 5:
+        print("training", flush=True)
+optimizer.finish()
+digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
+path = pathlib.Path(os.environ["BYTEPROPHET_RUN"], "results", f"worker-{rank}.json")
+path.write_text(json.dumps({"rank": rank, "sha256": digest.hexdigest()}))
+print("done", rank, flush=True)
+bps.shutdown()
+"""
+RUN = (sys.executable, "-m", "byteprophet", "run", "--timeout", "100")
+STAY = ("--servers", "0", "--", "sh", "-c", "echo training $RANK; exec sleep 1000")
+"""Ranks that stay, and import nothing: for tests that have to do with the launcher only."""
+FAIL = (
+    "--servers",
+    "0",
+    "--",
+    "sh",
+    "-c",
+    "test $RANK = 0 && sleep 1000; echo error: the cause; exit 1",
+)
+NAMED_S = 30.0
+"""Within this time, a role that was lost is named and the job has ended everywhere."""
+
+
+def write_script(directory: Path) -> list[str]:
+    """The command that trains."""
+    path = directory / "train.py"
+    path.write_text(TRAIN)
+    return [sys.executable, str(path)]
+
+
+def run(
+    directory: Path, *arguments: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """``byteprophet run ARGUMENTS`` to its end."""
+    return subprocess.run(
+        [*RUN, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=directory,
+        env=None if env is None else dict(env),
+        check=False,
+    )
+
+
+def run_directory(said: str) -> Path:
+    """The run directory that a job has told."""
+    found = re.search(r"^byteprophet: run (.*)$", said, re.MULTILINE)
+    assert found is not None, said
+    return Path(found[1])
+
+
+def fingerprints(run_directory: Path) -> list[dict[str, Any]]:
+    """What the workers wrote."""
+    return [read_json(path) for path in sorted((run_directory / "results").iterdir())]
+
+
+class Started:
+    """A job that trains for ever, from when all of its workers train."""
+
+    def __init__(
+        self, command: Sequence[str], directory: Path, workers: int, env: Mapping[str, str]
+    ) -> None:
+        self.errors = directory / "errors"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=directory,
+                env=dict(env),
+                start_new_session=True,
+            )
+        assert self.process.stdout is not None
+        training: set[str] = set()
+        self.lines: list[str] = []
+        while len(training) < workers:
+            line = self.process.stdout.readline()
+            assert line, self.errors.read_text() + "".join(self.lines)
+            self.lines.append(line)
+            if "training" in line:
+                training.add(line)
+
+    def end(self, timeout_s: float) -> tuple[int, str]:
+        """Its exit status, and the last line on standard error that is ours."""
+        said, _ = self.process.communicate(timeout=timeout_s)
+        self.lines += said.splitlines(keepends=True)
+        errors = self.errors.read_text()
+        ours = [line for line in errors.splitlines() if line.startswith("byteprophet: ")]
+        assert len([line for line in ours if line.startswith("byteprophet: error: ")]) <= 1, errors
+        assert "Traceback" not in errors, errors
+        return self.process.returncode, ours[-1]
+
+
+def wait_until_gone(is_left: Callable[[], Sequence[object]], timeout_s: float) -> None:
+    """Returns when ``is_left`` returns nothing; fails if that takes too long."""
+    deadline_s = time.monotonic() + timeout_s
+    while left := is_left():
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.1)
+
+
+def variable(pid: int, name: str) -> str:
+    """A variable in the environment with which process ``pid`` started; "" if it is not set."""
+    try:
+        items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    start = f"{name}=".encode()
+    return next((item[len(start) :].decode() for item in items if item.startswith(start)), "")
+
+
+def processes_below(text: str) -> list[int]:
+    """Processes of roles whose run directory contains ``text``."""
+    every = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in every if text in variable(pid, "BYTEPROPHET_RUN") and pid != os.getpid()]

@@ -1,0 +1,115 @@
+"""The files in launcher/ start the roles that they name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet.input_files import read_json
+from byteprophet.launcher.checks import LOOPBACK, root_port
+from byteprophet.launcher.job_file import read_job_file
+
+from .jobs import fingerprints, write_script
+
+LAUNCHER = Path(__file__).parents[2] / "launcher"
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def config_map(name: str) -> str:
+    """The job file in the ConfigMap of Kubernetes."""
+    text = (LAUNCHER / "kubernetes" / name).read_text()
+    found = re.search(r"  job.toml: \|\n((?:    .*\n)+)", text)
+    assert found is not None
+    return re.sub(r"^    ", "", found[1], flags=re.MULTILINE)
+
+
+def local_job(tmp_path: Path, text: str) -> Path:
+    """The job in ``text`` with an address, a command and directories of this machine."""
+    own = {
+        "root": f'"{LOOPBACK}:{root_port(None, LOOPBACK)}"',
+        "command": str(write_script(tmp_path)).replace("'", '"'),
+        "directory": f'"{tmp_path}"',
+        "run_directory": f'"{tmp_path / "run"}"',
+    }
+    for name, value in own.items():
+        text, count = re.subn(rf"^{name} = .*$", f"{name} = {value}", text, flags=re.MULTILINE)
+        assert count == 1, name
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    return path
+
+
+def run_all(commands: list[list[str]], tmp_path: Path) -> None:
+    roles = [
+        subprocess.Popen(
+            command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for command in commands
+    ]
+    said = [role.communicate(timeout=120)[0] for role in roles]
+    assert [role.returncode for role in roles] == [0] * len(roles), "".join(said)
+    assert len({row["sha256"] for row in fingerprints(tmp_path / "run")}) == 1
+    assert len(fingerprints(tmp_path / "run")) == 2
+
+
+@pytest.mark.job
+def test_the_scripts_start_a_job(tmp_path: Path) -> None:
+    job = str(local_job(tmp_path, (LAUNCHER / "job.toml").read_text()))
+    scripts = [["start_worker", job, "1"], ["start_scheduler", job], ["start_worker", job, "0"]]
+    commands = [*scripts, ["start_server", job, "0", "--interface", "lo"]]
+    run_all([[str(LAUNCHER / words[0]), *words[1:]] for words in commands], tmp_path)
+    assert read_json(tmp_path / "run" / "summary-server-0.json")["status"] == "done"
+
+
+@pytest.mark.parametrize("script", ["start_scheduler", "start_server", "start_worker"])
+def test_a_script_says_what_it_needs(script: str) -> None:
+    done = subprocess.run([LAUNCHER / script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"usage: {script} JOB.TOML" in done.stderr
+
+
+def pods(name: str) -> list[list[str]]:
+    """The command of every pod in a manifest."""
+    commands = []
+    text = (LAUNCHER / "kubernetes" / name).read_text()
+    for part in re.split(r"^---$|^    - name: \w+\n      replicas", text, flags=re.MULTILINE):
+        found = re.search(r"command: \[(.*)\]", part)
+        if found is not None:
+            count = int(re.findall(r"completions: (\d+)", part)[0])
+            words = found[1].split(", ")
+            commands += [
+                [word.replace("$(JOB_COMPLETION_INDEX)", str(index)) for word in words]
+                for index in range(count)
+            ]
+    return commands
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("manifest", ["jobset.yaml", "jobs.yaml"])
+def test_the_pods_of_a_manifest_are_a_job(tmp_path: Path, manifest: str) -> None:
+    job = str(local_job(tmp_path, config_map("config.yaml")))
+    commands = [
+        [job if word == "/etc/byteprophet/job.toml" else word for word in words]
+        for words in pods(manifest)
+    ]
+    assert len(commands) == 4
+    run_all(commands, tmp_path)
+
+
+def test_the_job_files_are_valid(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(config_map("config.yaml"))
+    assert read_job_file(path).root.host == "train-scheduler-0-0.train"
+    assert read_job_file(LAUNCHER / "job.toml").spec.workers == 2
+
+
+def test_batch_scripts_run_what_readers_are_told() -> None:
+    for path in (LAUNCHER / "slurm").glob("*.sbatch"):
+        text = path.read_text()
+        assert text.splitlines()[-1] == "exec byteprophet run --on slurm -- python train.py"
+        assert subprocess.run(["sh", "-n", path], check=False).returncode == 0

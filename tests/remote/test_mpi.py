@@ -1,0 +1,120 @@
+"""Jobs whose roles Open MPI's mpirun starts on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from byteprophet.input_files import read_json
+from byteprophet.launcher.checks import LOOPBACK, root_port
+
+from .jobs import (
+    NAMED_S,
+    RUN,
+    STAY,
+    Started,
+    fingerprints,
+    processes_below,
+    run,
+    run_directory,
+    variable,
+    wait_until_gone,
+    write_script,
+)
+
+pytestmark = [
+    pytest.mark.job,
+    pytest.mark.skipif(
+        shutil.which("mpirun") is None,
+        reason="mpirun is not installed: apt-get install openmpi-bin",
+    ),
+    pytest.mark.usefixtures("default_signals"),
+]
+ENVIRONMENT = {
+    **os.environ,
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+ON = ("--on", "mpi")
+START_ROLE = Path(__file__).parents[2] / "launcher" / "mpi" / "start_role"
+
+
+def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path) -> None:
+    command = write_script(tmp_path)
+    here = run(tmp_path, "--", *command)
+    assert here.returncode == 0, here.stderr
+    there = run(tmp_path, *ON, "--record", "--", *command, env=ENVIRONMENT)
+    assert there.returncode == 0, there.stderr + there.stdout
+    directory = run_directory(there.stderr)
+    assert fingerprints(directory) == fingerprints(run_directory(here.stderr))
+    assert "[worker-1] done 1" in there.stdout
+    assert (directory / "events" / "transfers-worker-1.arrows").is_file()
+    assert not (directory / "roles").exists()
+    names = [role["name"] for role in read_json(directory / "summary.json")["roles"]]
+    assert names == ["scheduler", "server-0", "worker-0", "worker-1"]
+    wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
+
+
+def started(tmp_path: Path) -> Started:
+    command = [*RUN, *ON, *STAY]
+    return Started(command, tmp_path, 2, ENVIRONMENT)
+
+
+def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    job = started(tmp_path)
+    (worker,) = [
+        pid for pid in processes_below(str(tmp_path))
+        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
+    ]  # fmt: skip
+    os.kill(worker, signal.SIGKILL)
+    status, said = job.end(NAMED_S)
+    assert status == 1
+    assert "worker-1 was killed by signal 9 (SIGKILL) after " in said
+    wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_roles_end_with_the_launcher(tmp_path: Path, signum: int, status: int) -> None:
+    job = started(tmp_path)
+    job.process.send_signal(signum)
+    assert job.end(NAMED_S)[0] == status
+    wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
+
+
+def test_a_job_file_runs_without_our_launcher(tmp_path: Path) -> None:
+    """As launcher/mpi/start_role does; and with a process too few, all refuse."""
+    job = tmp_path / "job.toml"
+    fields = {
+        "schema": 1,
+        "root": f"{LOOPBACK}:{root_port(None, LOOPBACK)}",
+        "command": write_script(tmp_path),
+        "workers": 2,
+        "servers": 1,
+        "directory": str(tmp_path),
+        "run_directory": str(tmp_path / "run"),
+    }
+    job.write_text(tomli_w.dumps(fields))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def mpirun(count: int) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["mpirun", "--oversubscribe", "-np", str(count), str(START_ROLE), str(job)],
+            env={**ENVIRONMENT, "PATH": path}, cwd=tmp_path, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+
+    few = mpirun(3)
+    assert few.returncode != 0
+    assert "role by-rank: there are 3 processes and 4 roles: start as many" in few.stderr
+    done = mpirun(4)
+    assert done.returncode == 0, done.stderr
+    rows = [fingerprints(tmp_path / "run" / f"worker-{index}")[0] for index in range(2)]
+    assert rows[0]["sha256"] == rows[1]["sha256"]
+    assert read_json(tmp_path / "run" / "server-0" / "summary-server-0.json")["status"] == "done"

@@ -1,0 +1,173 @@
+"""Jobs in allocations of a real Slurm with three nodes on this machine, shared by these tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from byteprophet.input_files import read_json
+
+from .jobs import (
+    NAMED_S,
+    RUN,
+    STAY,
+    Started,
+    fingerprints,
+    processes_below,
+    run,
+    run_directory,
+    variable,
+    wait_until_gone,
+    write_script,
+)
+from .slurm_cluster import SlurmCluster, slurm_cluster, why_not
+
+pytestmark = [
+    pytest.mark.job,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.usefixtures("default_signals"),
+]
+ON = ("--on", "slurm")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    with slurm_cluster(tmp_path_factory.mktemp("cluster") / "slurm") as cluster:
+        yield cluster
+
+
+def assert_nothing_left(tmp_path: Path, slurm: SlurmCluster) -> None:
+    wait_until_gone(lambda: [*processes_below(str(tmp_path)), *slurm.jobs()], NAMED_S)
+
+
+def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """It gets an allocation of its own."""
+    command = write_script(tmp_path)
+    here = run(tmp_path, "--", *command)
+    assert here.returncode == 0, here.stderr
+    there = run(tmp_path, *ON, "--record", "--", *command, env=slurm.environment)
+    assert there.returncode == 0, there.stderr + there.stdout
+    directory = run_directory(there.stderr)
+    assert fingerprints(directory) == fingerprints(run_directory(here.stderr))
+    assert "[worker-1] done 1" in there.stdout
+    assert (directory / "events" / "transfers-worker-1.arrows").is_file()
+    assert not (directory / "roles").exists()
+    assert not (directory / "keys").exists()
+    roles = {role["name"]: role for role in read_json(directory / "summary.json")["roles"]}
+    assert list(roles) == ["scheduler", "server-0", "worker-0", "worker-1", "controller"]
+    assert_nothing_left(tmp_path, slurm)
+
+
+def test_a_batch_job_runs_in_its_allocation(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """As launcher/slurm/job.sbatch does; on three nodes there are three workers."""
+    command = " ".join([*RUN, *ON, "--servers", "2", "--", *write_script(tmp_path)])
+    script = tmp_path / "job.sbatch"
+    script.write_text(f"#!/bin/sh\n#SBATCH --nodes=3\n#SBATCH --output=out.txt\nexec {command}\n")
+    done = subprocess.run(
+        ["sbatch", "--wait", "--parsable", str(script)],
+        cwd=tmp_path, env=slurm.environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    said = (tmp_path / "out.txt").read_text()
+    assert done.returncode == 0, said + done.stderr
+    rows = fingerprints(run_directory(said))
+    assert [row["rank"] for row in rows] == [0, 1, 2]
+    assert len({row["sha256"] for row in rows}) == 1
+    assert_nothing_left(tmp_path, slurm)
+
+
+def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
+    command = [*RUN, *ON, *STAY]
+    return Started(command, tmp_path, 2, slurm.environment)
+
+
+def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
+    job = started(tmp_path, slurm)
+    (worker,) = [
+        pid for pid in processes_below(str(tmp_path))
+        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
+    ]  # fmt: skip
+    os.kill(worker, signal.SIGKILL)
+    status, said = job.end(NAMED_S)
+    assert status == 1
+    assert said.startswith("byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after ")
+    assert_nothing_left(tmp_path, slurm)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_roles_end_with_the_launcher(tmp_path: Path, slurm: SlurmCluster, signum: int) -> None:
+    job = started(tmp_path, slurm)
+    (launcher,) = [
+        pid for pid in children_of(job.process.pid) if b"byteprophet" in command_line(pid)
+    ]
+    os.kill(launcher, signum)
+    status, _ = job.end(NAMED_S)
+    if signum == signal.SIGTERM:  # salloc has a status of its own for a command that was killed
+        assert status == 143
+    assert_nothing_left(tmp_path, slurm)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_scancel_ends_a_job_with_one_line(tmp_path: Path, slurm: SlurmCluster) -> None:
+    job = started(tmp_path, slurm)
+    slurm.command("scancel", *slurm.jobs())
+    status, said = job.end(NAMED_S)
+    assert status != 0
+    assert "Traceback" not in job.errors.read_text()
+    assert "CANCELLED" in job.errors.read_text() or "signal" in said, job.errors.read_text()
+    assert_nothing_left(tmp_path, slurm)
+
+
+def test_outside_of_slurm_wrong_input_waits_in_no_queue(
+    tmp_path: Path, slurm: SlurmCluster
+) -> None:
+    done = run(tmp_path, *ON, "--scheduler", "best", "--", "true", env=slurm.environment)
+    assert done.returncode == 2
+    assert "choose one of stock, fifo" in done.stderr
+    assert "salloc" not in done.stderr
+
+
+def processes_of_step(node: str) -> list[int]:
+    """Processes that Slurm started on ``node``, and their keepers."""
+    every = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    roles = [pid for pid in every if variable(pid, "SLURMD_NODENAME") == node]
+    parents = {parent_of(pid) for pid in roles}
+    keepers = {pid for pid in parents if command_line(pid).startswith(b"slurmstepd")}
+    return [*keepers, *roles]
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_node_that_fails_is_named(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """Its daemon is killed, and with it what ran there. The last test: the node stays down.
+
+    The servers are on the other node.
+    """
+    command = [*RUN, *ON, "--", *write_script(tmp_path), "stay"]
+    job = Started(command, tmp_path, 2, slurm.environment)
+    (worker,) = [
+        pid for pid in processes_below(str(tmp_path))
+        if variable(pid, "BYTEPROPHET_ROLE") == "worker-0"
+    ]  # fmt: skip
+    node = variable(worker, "SLURMD_NODENAME")
+    os.killpg(slurm.daemons[node].pid, signal.SIGKILL)
+    for pid in processes_of_step(node):
+        os.kill(pid, signal.SIGKILL)
+    status, said = job.end(NAMED_S + 15)
+    assert status == 1
+    assert said.startswith("byteprophet: error: worker-0")
+    assert_nothing_left(tmp_path, slurm)

@@ -1,0 +1,238 @@
+"""Jobs on hosts behind real sshd's: three on ports of loopback, and three with limited links."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from byteprophet.cli.main import run_cli
+from byteprophet.input_files import read_json
+from byteprophet.network import Cluster, HostSpec, cut_cable, why_not_permitted
+
+from .jobs import (
+    FAIL,
+    NAMED_S,
+    RUN,
+    STAY,
+    Started,
+    fingerprints,
+    processes_below,
+    run,
+    run_directory,
+    variable,
+    wait_until_gone,
+    write_script,
+)
+from .sshd import Sshd, User, host_table, make_key, why_not
+
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.usefixtures("default_signals"),
+]
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """Hosts behind ssh, and the file that lists them."""
+
+    user: User
+    servers: list[Sshd]
+    file: Path
+    scratch: Path
+
+    def left(self) -> list[object]:
+        """What is left of jobs on the hosts."""
+        return [*processes_below(str(self.scratch)), *self.scratch.glob("byteprophet-*")]
+
+
+def write_hosts(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text(tomli_w.dumps({"schema": 1, "host": rows}))
+    return path
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> Iterator[Ssh]:
+    """Three servers on loopback: the second one is for the server role."""
+    user = User(tmp_path / "home")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with ExitStack() as stack:
+        servers = []
+        for number in range(3):
+            servers.append(Sshd(tmp_path / f"sshd-{number}", "127.0.0.1", user))
+            stack.callback(servers[-1].close)
+        rows = [host_table(each, scratch) for each in servers]
+        rows[1] |= {"workers": 0, "servers": 1}
+        yield Ssh(user, servers, write_hosts(tmp_path / "hosts.toml", rows), scratch)
+
+
+@pytest.mark.job
+def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> None:
+    command = write_script(tmp_path)
+    here = run(tmp_path, "--", *command)
+    assert here.returncode == 0, here.stderr
+    there = run(
+        tmp_path, "--on", "ssh", "--hosts", "hosts.toml", "--record", "--", *command,
+        env=ssh.user.environment,
+    )  # fmt: skip
+    assert there.returncode == 0, there.stderr + there.stdout
+    directory = run_directory(there.stderr)
+    assert fingerprints(directory) == fingerprints(run_directory(here.stderr))
+    assert "[worker-1] done 1" in there.stdout
+    assert (directory / "logs" / "worker-1.log").read_text().endswith("done 1\n")
+    assert {path.name for path in (directory / "events").iterdir()} >= {
+        "transfers-worker-0.arrows", "transfers-worker-1.arrows", "served-server-0.arrows",
+    }  # fmt: skip
+    assert not (directory / "roles").exists()
+    summary = read_json(directory / "summary.json")
+    roles = {role["name"]: role for role in summary["roles"]}
+    assert list(roles) == ["scheduler", "server-0", "worker-0", "worker-1", "controller"]
+    assert all(roles[name]["exit_status"] == 0 for name in ("server-0", "worker-0", "worker-1"))
+    assert read_json(directory / "summary-worker-0.json")["roles"] == [roles["worker-0"]]
+    assert ssh.left() == []
+
+
+@pytest.mark.job
+def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
+    job = started(tmp_path, ssh)
+    (killed,) = [
+        pid for pid in processes_below(str(ssh.scratch))
+        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
+    ]  # fmt: skip
+    os.kill(killed, signal.SIGKILL)
+    status, said = job.end(NAMED_S)
+    assert status == 1
+    assert said.startswith("byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after ")
+    assert " (on 127.0.0.1); its log: " in said
+    assert ssh.left() == []
+
+
+def started(tmp_path: Path, ssh: Ssh) -> Started:
+    command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *STAY]
+    return Started(command, tmp_path, 2, ssh.user.environment)
+
+
+@pytest.mark.job
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_roles_end_with_the_launcher(tmp_path: Path, ssh: Ssh, signum: int, status: int) -> None:
+    job = started(tmp_path, ssh)
+    job.process.send_signal(signum)
+    assert job.end(NAMED_S)[0] == status
+    wait_until_gone(ssh.left, NAMED_S)
+
+
+@pytest.mark.job
+def test_a_script_that_fails_is_quoted(tmp_path: Path, ssh: Ssh) -> None:
+    arguments = ["--on", "ssh", "--hosts", "hosts.toml", *FAIL]
+    done = run(tmp_path, *arguments, env=ssh.user.environment)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("byteprophet: error: worker-1 ended with status 1 after ")
+    assert "it said: error: the cause (on 127.0.0.1); its log: " in last
+    assert ssh.left() == []
+
+
+def refused(ssh: Ssh, tmp_path: Path, *arguments: str) -> str:
+    """What a job says that is refused, with status 2 and in one line."""
+    done = run(
+        tmp_path, "--on", "ssh", "--hosts", str(ssh.file), *arguments, "--", "true",
+        env=ssh.user.environment,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "runs").exists()
+    return done.stderr
+
+
+def test_a_host_whose_key_is_another_one_is_refused(tmp_path: Path, ssh: Ssh) -> None:
+    ssh.user.forget_hosts()
+    key = make_key(tmp_path / "another")
+    for server in ssh.servers:
+        ssh.user.know(server.address, server.port, key)
+    said = refused(ssh, tmp_path)
+    assert "host 127.0.0.1: its key is not the one in ~/.ssh/known_hosts" in said
+
+
+def test_a_user_without_the_right_key_is_told(tmp_path: Path, ssh: Ssh) -> None:
+    private = ssh.user.home / ".ssh" / "id_ed25519"
+    private.unlink()
+    make_key(private)
+    said = refused(ssh, tmp_path)
+    assert "host 127.0.0.1: it accepts none of your keys: start an agent" in said
+
+
+def test_a_host_that_is_not_there_is_named(tmp_path: Path, ssh: Ssh) -> None:
+    ssh.servers[2].close()
+    said = refused(ssh, tmp_path)
+    assert "host 127.0.0.1: ssh cannot reach it: " in said
+
+
+def test_a_host_without_byteprophet_is_named(tmp_path: Path, ssh: Ssh) -> None:
+    rows = [host_table(each, ssh.scratch, python="/usr/bin/false") for each in ssh.servers]
+    write_hosts(ssh.file, rows)
+    said = refused(ssh, tmp_path)
+    assert (
+        "host 127.0.0.1: /usr/bin/false -m byteprophet does not run there: status 1; give" in said
+    )
+
+
+def test_a_host_without_the_directory_is_named(tmp_path: Path, ssh: Ssh) -> None:
+    rows = [{**host_table(each, ssh.scratch), "directory": "/nowhere"} for each in ssh.servers]
+    write_hosts(ssh.file, rows)
+    assert "host 127.0.0.1: /nowhere: there is no such file or directory" in refused(ssh, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--on", "ssh"], "--on ssh: name the hosts with --hosts FILE"),
+        (["--hosts", "hosts.toml"], "--hosts: only with --on ssh and --on mpi"),
+        (["--on", "fax"], "--on fax: choose one of local, ssh, slurm, mpi"),
+        (["--slurm", "--exclusive"], "--slurm: only with --on slurm"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["run", *arguments, "--", "true"]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.job
+@pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+def test_hosts_with_limited_links_one_of_which_vanishes(tmp_path: Path) -> None:
+    """Three hosts and the user's own, each with a network of its own."""
+    user = User(tmp_path / "home")
+    limited = [HostSpec(f"node-{number}", 200_000_000) for number in range(3)]
+    with ExitStack() as stack:
+        hosts = stack.enter_context(Cluster([HostSpec("desk"), *limited])).hosts
+        servers = []
+        for host in hosts[1:]:
+            inside = host.enter([])
+            servers.append(Sshd(tmp_path / host.name, host.address, user, inside))
+            stack.callback(servers[-1].close)
+        rows = [host_table(each, tmp_path) for each in servers]
+        rows[0] |= {"workers": 0, "servers": 1}
+        file = write_hosts(tmp_path / "hosts.toml", rows)
+        command = [*RUN, "--on", "ssh", "--hosts", str(file), "--", *write_script(tmp_path)]
+        inside = hosts[0].enter(command, tmp_path)
+        done = subprocess.run(
+            inside, capture_output=True, text=True, timeout=150, env=user.environment, check=False
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert len({row["sha256"] for row in fingerprints(run_directory(done.stderr))}) == 1
+        job = Started([*inside, "stay"], tmp_path, 2, user.environment)
+        cut_cable(hosts[3].pid)
+        status, said = job.end(NAMED_S + 15)
+        assert status == 1
+        assert said.startswith("byteprophet: error: worker-1")
+        # The cut off host cannot be reached any more, and ends its role by itself.
+        wait_until_gone(lambda: processes_below(f"{tmp_path}/byteprophet-"), NAMED_S)
