@@ -140,7 +140,8 @@ def other_ways(row: Row) -> str:
     times = {way: (other + row[way]) / ours for way in ("by_owner", "gathered", "dense")}
     return (
         f"{row['model']}: by formula, rows by owner would send {times['by_owner']:.3f} times as "
-        f"much, an all-gather {times['gathered']:.3f} times, dense gradients {times['dense']:.1f} times"
+        f"much, an all-gather {times['gathered']:.3f} times, and "
+        f"dense gradients {times['dense']:.1f} times"
     )
 
 

@@ -1,6 +1,6 @@
 """A rank that trains embeddings with sparse gradients: ``sparse_worker.py OPTIONS``, JSON.
 
-Without ``sync``, it is one process that does what ``ranks`` ranks do together: it computes the
+Without ``sync``, it is one process that does what ``as_ranks`` ranks do together: it computes the
 gradients of each of them, adds them in rank order as dense tensors, divides, and updates by plain
 torch. Writes ``rank-<rank>.pt`` to ``out``: by case the parameters, the whole state and the norms.
 """
@@ -29,7 +29,7 @@ class Options:
     out: str
     cases: list[str]
     sync: str | None = None
-    ranks: int = 3  # of one process that does what they do
+    as_ranks: int = 3  # of one process that does what they do
     fusion: int | str = "planned"
     without_model: bool = False  # the optimizer is not given it
     dense_on: int | None = None  # the rank whose embeddings have dense gradients
@@ -278,7 +278,7 @@ def main() -> None:
     torch.set_num_threads(1)
     rank = int(os.environ.get("RANK", "0"))
     if options.sync is None:
-        results = {name: alone(CASES[name], options.ranks) for name in options.cases}
+        results = {name: alone(CASES[name], options.as_ranks) for name in options.cases}
     else:
         distributed.init_process_group("gloo")
         results = {name: together(CASES[name], options, rank) for name in options.cases}

@@ -29,7 +29,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     @functools.cache
     def run(sync: str | None) -> list[dict[str, Any]]:
         folder, ranks = tmp_path_factory.mktemp("sparse"), RANKS if sync else 1
-        succeed(start(ranks, WORKER, out=str(folder), cases=[*CASES], sync=sync, ranks=RANKS))
+        succeed(start(ranks, WORKER, out=str(folder), cases=[*CASES], sync=sync, as_ranks=RANKS))
         return [torch.load(folder / f"rank-{rank}.pt") for rank in range(ranks)]
 
     return run

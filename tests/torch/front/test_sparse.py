@@ -63,7 +63,7 @@ def test_accumulated_steps_are_those_of_a_script_that_accumulates(base: Any, cle
 
 def test_clipping_is_that_of_the_dense_gradient() -> None:
     model, dense = table(), nn.Embedding.from_pretrained(table().weight.detach(), freeze=False)
-    attached(model, SGD(model.parameters(), lr=0.1), Alone())
+    ours = attached(model, SGD(model.parameters(), lr=0.1), Alone())
     for each in (model, dense):
         loss_of(each, 5).backward()
     norms = [
@@ -74,6 +74,7 @@ def test_clipping_is_that_of_the_dense_gradient() -> None:
     torch.testing.assert_close(norms[::2], norms[1::2])
     assert model.weight.grad is not None
     torch.testing.assert_close(model.weight.grad.to_dense(), dense.weight.grad)
+    ours.step()  # it has been alive until here
 
 
 def test_servers_are_refused_at_the_start(make_network: Any) -> None:
