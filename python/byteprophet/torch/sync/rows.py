@@ -88,15 +88,15 @@ class _Places:
         )
         of_several = ranks > 1
         is_shared = of_several[place]
-        own_shared = is_shared.split(counts)[rank]
+        own_shared = is_shared.split_with_sizes(counts)[rank]
         among_shared = of_several.cumsum(0) - 1
         return cls(
             union,
             place[~is_shared],
-            [int((~each).sum()) for each in is_shared.split(counts)],
+            [int((~each).sum()) for each in is_shared.split_with_sizes(counts)],
             of_several.nonzero().flatten(),
             own_shared,
-            among_shared[place.split(counts)[rank][own_shared]],
+            among_shared[place.split_with_sizes(counts)[rank][own_shared]],
         )
 
 
@@ -152,7 +152,7 @@ class _Average:
         self._rows.words[self._parameter] = block_words(max(counts), self._table_rows)
         missing = row_blocks.overflow(self._blocks, self._table_rows)
         numbers = torch.empty(sum(missing), dtype=torch.int32)
-        more = numbers.split(missing)
+        more = numbers.split_with_sizes(missing)
         more[self._rows.rank].copy_(self._overflow)
         if sum(missing):
             self._all_gather("more row numbers", numbers, missing, lambda: self._send_rows(more))
@@ -166,7 +166,7 @@ class _Average:
         places = self._places = _Places.of(numbers, rank)
         row = values.shape[1:]
         self._alone = values.new_empty((len(places.alone), *row))
-        own = self._alone.split(places.alone_counts)[rank]
+        own = self._alone.split_with_sizes(places.alone_counts)[rank]
         own.copy_(_divided(values[~places.own_shared], self._rows.size))
         self._shared = values.new_zeros((len(places.shared), *row))
         self._shared[places.own_numbers] = values[places.own_shared]
