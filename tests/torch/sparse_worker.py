@@ -32,8 +32,9 @@ class Options:
     as_ranks: int = 3  # of one process that does what they do
     fusion: int | str = "planned"
     without_model: bool = False  # the optimizer is not given it
+    declares: bool = False  # the optimizer is given the tables
     dense_on: int | None = None  # the rank whose embeddings have dense gradients
-    undeclared_on: int | None = None  # the rank that says so, too
+    undeclared_on: int | None = None  # the rank that is not given the tables
     dies_at: int | None = None  # rank 1, before this iteration's step
 
 
@@ -239,7 +240,7 @@ def distribute(case: Case, options: Options, rank: int) -> tuple[Net, list[Any]]
 
     model = made(case, sparse=rank != options.dense_on)
     assert options.sync is not None
-    tables = () if rank == options.undeclared_on else model.tables
+    tables = model.tables if options.declares and rank != options.undeclared_on else ()
     optimizers: list[Any] = [
         DistributedOptimizer(
             optimizer,
@@ -249,7 +250,7 @@ def distribute(case: Case, options: Options, rank: int) -> tuple[Net, list[Any]]
             fusion=options.fusion,
             backward_passes_per_step=1 if case.held else case.passes,
             compression=Compression.fp16 if case.travels_as else Compression.none,
-            sparse=tables if options.dense_on is not None else (),
+            sparse=tables,
         )
         for optimizer in case.optimizers(model)
     ]

@@ -47,6 +47,13 @@ def test_equals_one_process(job: Job, sync: str, case: str) -> None:
         torch.testing.assert_close(rank, ranks[0], rtol=0, atol=0)
 
 
+def test_tables_may_be_declared_by_hand(job: Job, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"out": str(tmp_path), "cases": ["sgd"], "sync": "allreduce"}
+    succeed(start(RANKS, WORKER, without_model=True, declares=True, **options))
+    found, (single,) = torch.load(tmp_path / "rank-1.pt"), job(None)
+    torch.testing.assert_close(found["sgd"], single["sgd"], rtol=0, atol=0)
+
+
 def test_what_nobody_has_declared_is_named(tmp_path: Path) -> None:
     jobs = start(2, WORKER, out=str(tmp_path), cases=["sgd"], sync="allreduce", without_model=True)
     for said in map(fail, jobs):
@@ -55,14 +62,14 @@ def test_what_nobody_has_declared_is_named(tmp_path: Path) -> None:
 
 def test_sparse_on_some_ranks_only_is_refused_at_the_start(tmp_path: Path) -> None:
     options: dict[str, Any] = {"out": str(tmp_path), "cases": ["sgd"], "sync": "dear"}
-    for said in map(fail, start(2, WORKER, dense_on=1, undeclared_on=1, **options)):
+    for said in map(fail, start(2, WORKER, declares=True, dense_on=1, undeclared_on=1, **options)):
         assert "is sparse=['users.weight', 'words.weight', 'never.weight'] on rank 0" in said
         assert "on rank 1" in said
 
 
 def test_a_dense_gradient_among_sparse_ones_is_named(tmp_path: Path) -> None:
     options: dict[str, Any] = {"out": str(tmp_path), "cases": ["sgd"], "sync": "allreduce"}
-    for said in map(fail, start(2, WORKER, dense_on=1, **options)):
+    for said in map(fail, start(2, WORKER, declares=True, dense_on=1, **options)):
         assert "it is dense on rank 1 and sparse on rank 0" in said
         assert "users.weight" in said or "words.weight" in said
 
