@@ -30,6 +30,7 @@ from byteprophet.allreduce.rows import (
     by_owner_bytes,
     dense_bytes,
     gathered_bytes,
+    least_bytes,
     sent_bytes,
 )
 
@@ -100,7 +101,7 @@ def draws_of(model: Any, iteration: int, rank: int, batch: int) -> list[Draw]:
 
 def formulas(model: Any, iterations: Sequence[int], ranks: int, batch: int) -> dict[str, float]:
     """What a rank sends per iteration, on average, for the tables' gradients."""
-    totals = dict.fromkeys(("rows", "by_owner", "gathered", "dense"), 0.0)
+    totals = dict.fromkeys(("rows", "by_owner", "gathered", "least", "dense"), 0.0)
     width = model.WIDTH
     most = [0] * len(model.TABLES)
     for iteration in range(iterations[-1] + 1):
@@ -112,6 +113,7 @@ def formulas(model: Any, iterations: Sequence[int], ranks: int, batch: int) -> d
                 totals["rows"] += sum(sent_bytes(touched, width, 4, words, rows)) / ranks
                 totals["by_owner"] += by_owner_bytes(touched, 4 * width + 8)
                 totals["gathered"] += gathered_bytes(touched, 4 * width + 8)
+                totals["least"] += least_bytes(touched, 4 * width)
                 totals["dense"] += dense_bytes(ranks, 4 * width * rows)
     return {name: total / len(iterations) for name, total in totals.items()}
 

@@ -14,6 +14,7 @@ from byteprophet.allreduce.rows import (
     by_owner_bytes,
     dense_bytes,
     gathered_bytes,
+    least_bytes,
     sent_bytes,
 )
 
@@ -49,6 +50,9 @@ def test_values_are_never_more_than_of_other_ways(ranks: list[set[int]], width: 
     average = (sum(sent_bytes(touched, width, 4, 0, 1000)) - numbers) / size
     assert average <= gathered_bytes(touched, 4 * width) + 1e-6
     assert average <= dense_bytes(size, 4 * width * ROWS) + 1e-6
+    assert average >= least_bytes(touched, 4 * width) - 1e-6
+    if size == 2:
+        assert average == pytest.approx(least_bytes(touched, 4 * width))
 
 
 def test_what_other_ways_take_is_what_is_known_of_them() -> None:
@@ -58,6 +62,7 @@ def test_what_other_ways_take_is_what_is_known_of_them() -> None:
     assert touched.union == 6
     assert by_owner_bytes(touched, 100) == pytest.approx(3 / 4 * (3 + 6) * 100)
     assert gathered_bytes(touched, 100) == pytest.approx(3 * 3 * 100)
+    assert least_bytes(touched, 100) == pytest.approx((4 * 3 + 2 * 6) / 4 * 100)
     assert dense_bytes(4, 1000) == pytest.approx(1500)
 
 

@@ -112,6 +112,17 @@ def by_owner_bytes(touched: Touched, row_bytes: int) -> float:
     return (ranks - 1) / ranks * (sum(touched.rows) / ranks + touched.union) * row_bytes
 
 
+def least_bytes(touched: Touched, row_bytes: int) -> float:
+    """What a rank sends on average at the least, whatever ranks do, for values alone.
+
+    For the sum of m ranks' numbers to be on one rank for the first time, each of the other m - 1
+    must have sent something. Later, each of the P - 1 ranks that do not have it yet must receive
+    something. So a row takes m + P - 2 times its bytes.
+    """
+    ranks = len(touched.rows)
+    return (sum(touched.rows) + (ranks - 2) * touched.union) / ranks * row_bytes
+
+
 def gathered_bytes(touched: Touched, row_bytes: int) -> float:
     """What a rank sends on average if every rank sends all its rows to all others."""
     return (len(touched.rows) - 1) * sum(touched.rows) / len(touched.rows) * row_bytes

@@ -19,6 +19,7 @@ from torch.distributed import HashStore
 from byteprophet import _core
 from byteprophet.allreduce.rows import Touched, block_words, sent_bytes
 from byteprophet.job.owners import Owners
+from byteprophet.tensor_names import gradient_name
 from byteprophet.torch import PeerLost
 from byteprophet.torch.sync.mesh_exchange import MeshExchange
 from byteprophet.torch.sync.operations import Operations
@@ -37,8 +38,8 @@ class Rank:
         mesh = _core.Mesh(number, sockets, 1 << 12)
         self.exchange = MeshExchange(mesh, number, size, HashStore())
         self.worker = Worker(f"rows-{number}")
-        operations = Operations(self.exchange, 0, owners)
-        self._rows = Rows(operations, number, size, self.worker)
+        self.operations = Operations(self.exchange, 0, owners)
+        self._rows = Rows(self.operations, number, size, self.worker)
         self._over: queue.Queue[BaseException | None] = queue.Queue()
 
     def submit(self, gradient: Tensor, parameter: str = "table") -> None:
@@ -144,6 +145,15 @@ def test_all_rows_are_those_of_one_rank_or_common(two: list[Rank]) -> None:
     torch.manual_seed(0)
     for rows in ([[1, 2], [3]], [[5, 6], [6, 5]], [[], [4]], [[], []], [[7], []]):
         average(two, [gradient_of(each, torch.float32) for each in rows])
+
+
+def test_a_rank_that_has_not_submitted_is_known(two: list[Rank]) -> None:
+    gradients = [gradient_of([3], torch.float32) for _ in two]
+    two[0].submit(gradients[0])
+    two[0].worker.let_go(LIMIT_S)
+    assert two[0].operations.missing(gradient_name("table")) == [1]
+    two[1].submit(gradients[1])
+    assert [rank.error() for rank in two] == [None, None]
 
 
 def test_ranks_may_submit_in_different_orders(two: list[Rank]) -> None:
