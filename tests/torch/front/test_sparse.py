@@ -77,6 +77,22 @@ def test_clipping_is_that_of_the_dense_gradient() -> None:
     ours.step()  # it has been alive until here
 
 
+def test_a_table_that_is_also_a_layer_has_dense_gradients() -> None:
+    results = []
+    for with_front in (True, False):
+        model = nn.Sequential(table(), nn.Linear(4, 20, bias=False))
+        model[1].weight = model[0].weight
+        optimizer: Any = SGD(model.parameters(), lr=0.1)
+        if with_front:
+            optimizer = attached(model, optimizer, Alone())
+        for iteration in range(3):
+            optimizer.zero_grad(set_to_none=iteration != 1)
+            loss_of(model, iteration).backward()
+            optimizer.step()
+        results.append(model[0].weight.detach().clone())
+    assert torch.equal(*results)
+
+
 def test_servers_are_refused_at_the_start(make_network: Any) -> None:
     model = nn.Sequential(table())
     with pytest.raises(ValueError, match=r"parameter '0\.weight' are sparse, which servers cannot"):

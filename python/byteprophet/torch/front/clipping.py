@@ -59,7 +59,8 @@ def by_norm(
     order = float(norm_type)
     if order <= 0:
         front.synchronize(called(clip))
-        total: Tensor = clip(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+        rows = by_rows(parameters)
+        total: Tensor = clip(rows, max_norm, norm_type, error_if_nonfinite, foreach)
         return total
     with front.averages(parameters) as averages:
         shards = [_part(gradient, shard) for gradient, shard in averages if shard is not None]
