@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from byteprophet.torch.sync.make import make_synchroniser
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import reads
 from byteprophet.torch.tensors.naming import name_parameters, optimizer_parameters
+from byteprophet.torch.tensors.sparse import SparseParameters
 
 _compared = itertools.count()  # parameters that have taken rank 0's values
 
@@ -91,10 +92,12 @@ def distribute(
     between: BetweenSteps | None = None,
     accumulation: int = 1,
     rules: BackwardRules | None = None,
+    sparse: Container[Tensor] = (),
 ) -> Optimizer:
     """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``.
 
-    ``rules`` decide which gradients are sent (``front/backward_rules.py``).
+    ``rules`` decide which gradients are sent (``front/backward_rules.py``). ``sparse`` has the
+    parameters whose gradients are sparse.
     """
     base = type(optimizer)
     if issubclass(base, Distributed):
@@ -123,6 +126,7 @@ def distribute(
         between,
         accumulation,
         rules,
+        sparse,
     )
     front.manage(named)
     stopping.register(front)
@@ -159,6 +163,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     fusion: int | str = "planned",
     strategy: str | os.PathLike[str] | None = None,
     owners: Sequence[int] | None = None,
+    sparse: Iterable[Tensor] = (),
 ) -> Optimizer:
     """Let ``optimizer`` average gradients over all ranks, during backward and the next forward.
 
@@ -192,13 +197,17 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         owners: without servers, how much of each gradient every rank sums and, if sharded, updates:
             one weight for each rank. A rank with a slow link should own less. The default is
             ``BYTEPROPHET_OWNERS``, or else equal weights.
+        sparse: without servers, parameters whose gradients are sparse tensors, on every rank
+            (docs/sparse.md). Those of ``model``'s embeddings with ``sparse=True`` are known, and so
+            are all of SparseAdam.
 
     Returns:
         ``optimizer`` itself, which now also has ``synchronize()``, ``skip_synchronize()``,
         ``no_sync()``, ``finish()`` and ``set_backward_passes_per_step()``.
 
     Raises:
-        ValueError: the optimizer needs a closure, names are bad, or ``sync`` is unknown.
+        ValueError: the optimizer needs a closure, names are bad, ``sync`` is unknown, or it cannot
+            average sparse gradients.
         UserError: ``strategy`` or ``owners`` do not fit the job, or the script compresses
             gradients that ``strategy`` casts.
         RuntimeError: another synchroniser (DistributedDataParallel, FSDP, DeepSpeed, Horovod,
@@ -243,6 +252,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         given=given,
         weights=weights,
         settings=settings,
+        sparse=SparseParameters(base, model, sparse),
     )
     if settings.region_costs:
         from byteprophet.torch.regions.probe import measure_and_end
@@ -273,6 +283,7 @@ def synchronised(
     weights: tuple[int, ...],
     settings: RuntimeSettings,
     rules: BackwardRules | None = None,
+    sparse: Container[Tensor] = (),
 ) -> Optimizer:
     """Make a synchroniser, and give ``optimizer`` a front that uses it.
 
@@ -298,6 +309,7 @@ def synchronised(
         settings.strategy,
         weights,
         changes,
+        sparse,
     )
     if synchroniser.size == 1:
         settings = replace(settings, overlap=False)  # nothing is sent
@@ -317,6 +329,7 @@ def synchronised(
         between=between_steps(sync, synchroniser, settings, fusion, given),
         accumulation=changes.accumulation,
         rules=rules,
+        sparse=sparse,
     )
 
 

@@ -12,7 +12,7 @@ the same order, so they clip by the same norm, bit for bit.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from byteprophet.torch.live_fronts import LiveFront
 from byteprophet.torch.sync.agreement import Collection
 from byteprophet.torch.sync.completion import called
 from byteprophet.torch.tensors.dense import flat
+from byteprophet.torch.tensors.sparse import values_of
 
 _NAME = "byteprophet.norm"
 _WHAT = "norms of ranks' shares of the gradients"
@@ -58,11 +59,12 @@ def by_norm(
     order = float(norm_type)
     if order <= 0:
         front.synchronize(called(clip))
-        total: Tensor = clip(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
+        rows = by_rows(parameters)
+        total: Tensor = clip(rows, max_norm, norm_type, error_if_nonfinite, foreach)
         return total
     with front.averages(parameters) as averages:
         shards = [_part(gradient, shard) for gradient, shard in averages if shard is not None]
-        whole = [gradient for gradient, shard in averages if shard is None]
+        whole = [values_of(gradient) for gradient, shard in averages if shard is None]
         mine = _as_integer(_norm(shards, order))
         collection = Collection(front.synchroniser, _NAME, mine, _WHAT, called(clip))
         norms = [_as_float(norm) for norm in collection.wait(front.timeout_s)]
@@ -90,7 +92,8 @@ def norm_of(
     foreach: bool | None = None,
 ) -> Tensor:
     """The norm of this rank's gradients, which stay as they are."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    given = (parameter.grad for parameter in parameters)
+    gradients = [values_of(gradient) for gradient in given if gradient is not None]
     return nn.utils.get_total_norm(gradients, norm_type, error_if_nonfinite, foreach)
 
 
@@ -98,12 +101,26 @@ def nothing_of(*_arguments: Any, **_options: Any) -> None:
     """Gradients stay as they are."""
 
 
+def by_rows(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return ``parameters``, with stand-ins for those whose gradients are sparse.
+
+    torch's functions take no sparse gradients. A stand-in has the values of the gradient's rows, in
+    the same memory. All other rows are zeros, which change no norm of an order above 0.
+    """
+    return [
+        each
+        if each.grad is None or not each.grad.is_sparse
+        else _with_gradient(values_of(each.grad))
+        for each in parameters
+    ]
+
+
 def _as_real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _part(gradient: Tensor, shard: slice | None) -> Tensor:
-    return gradient if shard is None else flat(gradient)[shard]
+    return values_of(gradient) if shard is None else flat(gradient)[shard]
 
 
 def _with_gradient(part: Tensor) -> Tensor:

@@ -136,6 +136,8 @@ def _clipping(
             if front.shards_all(known):
                 return of_shards(front, known, function, *args, **kwargs)
         average_gradients(known, function)
+        if any(front.manages(known) for front in live_fronts()):
+            known = clipping.by_rows(known)
         return function(known, *args, **kwargs)
 
     return flushed

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -59,7 +59,8 @@ class Front:
     The front keeps no reference to the optimizer: ``step()`` and other methods receive it. ``base``
     is the optimizer's original class. ``separable`` means the same as in ``DistributedOptimizer``.
     ``between_steps`` is told of every step that updates: one in ``accumulation``. ``rules`` decide
-    which gradients are sent; ``step()`` then uses the others as they are.
+    which gradients are sent; ``step()`` then uses the others as they are. ``sparse`` has the
+    parameters whose gradients are sparse.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Front:
         between_steps: BetweenSteps | None = None,
         accumulation: int = 1,
         rules: BackwardRules | None = None,
+        sparse: Container[Tensor] = (),
     ) -> None:
         self._base = base
         self._sends_missing = rules is None
@@ -95,6 +97,7 @@ class Front:
             settings.timeout_s,
             accumulation,
             rules,
+            sparse,
         )
         self._kept = self.gradients.kept
         self._order = ForwardOrder(self.gradients.slots)

@@ -13,11 +13,10 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from byteprophet.job.owners import Owners
@@ -53,10 +52,12 @@ class Gradients:
         timeout_s: float,
         steps: int = 1,
         rules: BackwardRules | None = None,
+        sparse: Container[Tensor] = (),
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.kept = Kept(self.slots, steps)
         self._synchroniser = synchroniser
+        self._sparse = sparse
         self._updater = updater
         self._indices = itertools.count()
         self.unsharding = Unsharding(self.slots, synchroniser, updater, timeout_s)
@@ -87,14 +88,20 @@ class Gradients:
         )
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
-        """Take over more parameters. Every rank must call this with the same names."""
+        """Take over more parameters. Every rank must call this with the same names.
+
+        Raises ``ValueError`` that names a parameter whose gradients cannot be averaged.
+        """
         named_parameters = list(named_parameters)
+        self._refuse_sparse(named_parameters)
         self._sender.accept(named_parameters)
         known = [(slot.name, slot.parameter) for slot in self.slots.values()]
         self._synchroniser.declare_parameters([*known, *named_parameters])
         names = []
         for name, parameter in sorted(named_parameters, key=lambda named: named[0]):
-            slot = Slot(name, parameter, next(self._indices), self.accumulation.passes)
+            passes = self.accumulation.passes
+            sparse = self._synchroniser.takes_rows and parameter in self._sparse
+            slot = Slot(name, parameter, next(self._indices), passes, sparse)
             self.slots[id(parameter)] = slot
             self.accumulation.hook(slot)
             names.append(name)
@@ -190,7 +197,7 @@ class Gradients:
         A gradient that an outstanding update still needs is detached from its parameter, not
         cleared. A gradient that was submitted but not used by ``step()`` is waited for and dropped.
         """
-        fresh = []
+        fresh: list[Slot] = []
         slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
         unclaimed = [slot.name for slot in slots if slot.unclaimed]
         if any(self._synchroniser.holds_back(name) for name in unclaimed):
@@ -203,7 +210,7 @@ class Gradients:
                 # If the transfer is gone by now, the update is over, and `zero` may clear it.
                 if transfer is not None and slot.parameter.grad is transfer.gradient:
                     slot.parameter.grad = None
-                    fresh.append(slot.parameter)
+                    fresh.append(slot)
                 continue
             if transfer is not None:
                 self._updater.wait_arrived([slot])
@@ -217,8 +224,8 @@ class Gradients:
         else:
             zero()
             with pending.values():
-                for parameter in fresh:
-                    parameter.grad = torch.zeros_like(parameter, requires_grad=False)
+                for slot in fresh:
+                    slot.parameter.grad = slot.no_gradient()
 
     def unmark(self) -> None:
         """Remove the marks from all gradients, because the optimizer is gone."""
@@ -236,3 +243,14 @@ class Gradients:
         for slot in self.slots.values():
             if slot.transfer is not None:
                 slot.transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def _refuse_sparse(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        if self._synchroniser.takes_rows:
+            return
+        for name, parameter in named:
+            if parameter.requires_grad and parameter in self._sparse:
+                raise ValueError(
+                    f"the gradients of parameter '{name}' are sparse, which servers cannot "
+                    "average: use sync='allreduce', 'dear' or 'dear-planned', or a layer with "
+                    "sparse=False"
+                )

@@ -22,6 +22,7 @@ from torch import Tensor
 from byteprophet.errors import warn
 from byteprophet.torch.front.slots import Slot
 from byteprophet.torch.tensors import pending
+from byteprophet.torch.tensors.sparse import has_rows
 
 
 class Kept:
@@ -47,7 +48,7 @@ class Kept:
             gradient = slot.parameter.grad
             if gradient is None:
                 continue
-            refuse_unusable(slot.name, gradient)
+            refuse_unusable(slot, gradient)
             with torch.no_grad():
                 if slot.kept is None:
                     slot.kept = gradient.detach().clone()
@@ -60,7 +61,9 @@ class Kept:
         if self.steps == 1 or self.holds(slot):
             return
         with torch.no_grad(), pending.values():
-            if slot.kept is not None:
+            if slot.kept is not None and gradient.is_sparse:
+                gradient.copy_(slot.kept + gradient)  # rows are summed in this order
+            elif slot.kept is not None:
                 gradient.add_(slot.kept)
             gradient.div_(self.steps)
         slot.merged = gradient
@@ -72,7 +75,7 @@ class Kept:
                 continue
             gradient = slot.parameter.grad
             if gradient is None and slot.kept is not None:
-                gradient = slot.parameter.grad = torch.zeros_like(slot.parameter)
+                gradient = slot.parameter.grad = slot.no_gradient()
             if gradient is not None:
                 self.merge(slot, gradient)
 
@@ -115,13 +118,20 @@ class Kept:
             slot.kept = slot.merged = None
 
 
-def refuse_unusable(name: str, gradient: Tensor, *, allows_graphs: bool = False) -> None:
-    """Raises ``RuntimeError`` if the gradient of parameter ``name`` cannot be exchanged.
+def refuse_unusable(slot: Slot, gradient: Tensor, *, allows_graphs: bool = False) -> None:
+    """Raises ``RuntimeError`` if the gradient of ``slot`` cannot be exchanged.
 
     ``allows_graphs``: it may itself be differentiable.
     """
-    if gradient.is_sparse or (gradient.requires_grad and not allows_graphs):
-        kind = "sparse" if gradient.is_sparse else "itself differentiable (create_graph=True)"
-        raise RuntimeError(
-            f"byteprophet: the gradient of '{name}' is {kind} and cannot be exchanged"
+    if gradient.requires_grad and not allows_graphs:
+        why = "itself differentiable (create_graph=True) and cannot be exchanged"
+    elif gradient.layout is torch.strided or (slot.sparse and has_rows(gradient)):
+        return
+    elif slot.sparse:
+        why = "sparse, but not by rows, and cannot be exchanged"
+    else:
+        why = (
+            "sparse and cannot be exchanged: give DistributedOptimizer model= or sparse=, and a "
+            "sync without servers; or use a layer with sparse=False"
         )
+    raise RuntimeError(f"byteprophet: the gradient of '{slot.name}' is {why}")

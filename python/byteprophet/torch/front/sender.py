@@ -29,6 +29,7 @@ from byteprophet.torch.recording.stopwatch import process_stopwatch
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import own_streams, pending
 from byteprophet.torch.tensors.dense import arranged
+from byteprophet.torch.tensors.sparse import alias_of
 
 
 class Sender:
@@ -110,8 +111,8 @@ class Sender:
         """The gradient of ``slot`` as the optimizer will see it."""
         gradient = slot.parameter.grad
         if gradient is None:
-            gradient = slot.parameter.grad = torch.zeros_like(slot.parameter, requires_grad=False)
-        refuse_unusable(slot.name, gradient, allows_graphs=self._allows_graphs)
+            gradient = slot.parameter.grad = slot.no_gradient()
+        refuse_unusable(slot, gradient, allows_graphs=self._allows_graphs)
         if gradient.is_conj() or gradient.is_neg():  # its memory does not hold its values
             gradient = slot.parameter.grad = gradient.resolve_conj().resolve_neg()
         self._kept.merge(slot, gradient)
@@ -124,11 +125,13 @@ class Sender:
             if slot.merged is not None:
                 slot.merged = gradient
         wire, context = self._compression.compress(gradient)
-        wire = wire.contiguous() if shard is None else arranged(wire, slot.parameter)
-        # detach() makes an unmarked alias, so that the synchroniser does not wait for itself.
-        transfer = Transfer(
-            slot, gradient, wire.detach(), context, in_place=wire is gradient, shard=shard
-        )
+        # The synchroniser gets an unmarked alias, so that it does not wait for itself.
+        if wire.is_sparse:
+            alias, in_place = alias_of(wire), False
+        else:
+            wire = wire.contiguous() if shard is None else arranged(wire, slot.parameter)
+            alias, in_place = wire.detach(), wire is gradient
+        transfer = Transfer(slot, gradient, alias, context, in_place=in_place, shard=shard)
         if not transfer.in_place:
             transfer.compressed = own_streams.events([gradient])
         return transfer

@@ -13,11 +13,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from byteprophet.torch.front.view_step import FrozenStep
 from byteprophet.torch.tensors.own_streams import Events
+from byteprophet.torch.tensors.sparse import no_rows, stored_bytes
 
 
 @dataclass(eq=False)
@@ -27,7 +29,8 @@ class Transfer:
     Attributes:
         gradient: the tensor that the optimizer will see.
         wire: the tensor that is sent. It has the same memory as ``gradient`` (``in_place``), or it
-            is a compressed or contiguous copy.
+            is a compressed or contiguous copy. If it is sparse, it is never in place: it gets other
+            rows, and with them other memory.
         context: what the compressor needs to decompress ``wire``.
         iteration: the iteration of the gradient's backward pass, as recorded spans count it.
         shard: the elements, in memory order, of which this rank has the average and which it
@@ -48,6 +51,11 @@ class Transfer:
     arrived: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the gradient. It must have arrived."""
+        return stored_bytes(self.gradient)
+
 
 @dataclass(eq=False)
 class Slot:
@@ -61,6 +69,7 @@ class Slot:
         transfer: the gradient submitted last, until its update is finished or ``synchronize()``
             has taken it over.
         averaged: the parameter's ``grad`` already is the average, so ``step()`` sends nothing.
+        sparse: gradients of this parameter are sparse.
         sent: a gradient of this parameter was sent before.
         partial: a gradient that ``step()`` has used, and that holds the average in this rank's
             shard only. The training thread clears it when the gradient is cleared or unsharded.
@@ -75,6 +84,7 @@ class Slot:
     parameter: Tensor
     index: int
     passes_left: int
+    sparse: bool = False
     position: int = 0
     priority: int = 0
     transfer: Transfer | None = None
@@ -94,6 +104,12 @@ class Slot:
         self.position = self.index
         self.priority = -1 - self.index
         self.updated.set()
+
+    def no_gradient(self) -> Tensor:
+        """A gradient for a parameter that has none: zeros, or no rows."""
+        if self.sparse:
+            return no_rows(self.parameter)
+        return torch.zeros_like(self.parameter, requires_grad=False)
 
     @property
     def unclaimed(self) -> bool:

@@ -176,10 +176,10 @@ class Updater:
         REQUIRES: ``_changed`` is held.
         """
         first: Transfer = heapq.heappop(self._ready)[2]
-        transfers, size_bytes = [first], first.gradient.nbytes
+        transfers, size_bytes = [first], first.size_bytes
         while self._ready and len(transfers) < _AT_ONCE and first.error is None:
             following = self._ready[0][2]
-            size_bytes += following.gradient.nbytes
+            size_bytes += following.size_bytes
             alike = following.frozen_step is first.frozen_step and following.group == first.group
             if not alike or following.error is not None or size_bytes > _AT_ONCE_BYTES:
                 break
@@ -278,7 +278,7 @@ class Updater:
 
 def _record(transfers: Sequence[Transfer], begin_ns: int, end_ns: int) -> None:
     """Record one span per transfer: their common time, divided in proportion to their bytes."""
-    size_bytes = [transfer.gradient.nbytes for transfer in transfers]
+    size_bytes = [transfer.size_bytes for transfer in transfers]
     took_ns, done_bytes, all_bytes = end_ns - begin_ns, 0, max(1, sum(size_bytes))
     for transfer, own_bytes in zip(transfers, size_bytes, strict=True):
         from_ns = begin_ns + took_ns * done_bytes // all_bytes

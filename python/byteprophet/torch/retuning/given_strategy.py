@@ -69,7 +69,7 @@ def check_model(path: str, used: Used, sizes_bytes: Mapping[str, int]) -> None:
     else:
         missing = [name for name in expected if name in bucketed and name not in sizes_bytes]
         if missing:
-            difference = f"parameter {missing[0]!r} is not in this model"
+            difference = f"parameter {missing[0]!r} is not in this model, or has sparse gradients"
     if difference:
         raise UserError(f"{path} is the strategy of another model: {difference}")
 

@@ -66,6 +66,9 @@ class Planning:
         """Note the measurements of the iteration that ended, or exchange or adopt a plan."""
         if not agreed or self.settled:
             return
+        if not self._synchroniser.bucketing.needed:  # all gradients are sparse
+            self.settled = True
+            return
         self._steps += 1
         timed = self._steps - _WARM_UP
         process_stopwatch.want(timed < _TIMED)

@@ -15,6 +15,7 @@ class Alone(Unsharded):
 
     size = 1
     rank = 0
+    takes_rows = True
 
     def __init__(self) -> None:
         self.names: Names = {}

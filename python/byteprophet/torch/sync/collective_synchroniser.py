@@ -55,6 +55,7 @@ class CollectiveSynchroniser:
     """
 
     bucketed = True
+    takes_rows = False
 
     def __init__(
         self,
@@ -145,7 +146,8 @@ class CollectiveSynchroniser:
             self._begin_alike(fresh)
             known.update((name, weakref.ref(p)) for name, p in fresh)
         # Empty gradients are never sent, so no bucket may wait for them.
-        sizes = {name: Size(p.numel(), p.nbytes, p.dtype) for name, p in named if p.numel()}
+        named = [(name, p) for name, p in self._bucketed(named) if p.numel()]
+        sizes = {name: Size(p.numel(), p.nbytes, p.dtype) for name, p in named}
         with self._lock:
             self._reduce_incomplete()
             self.bucketing.set_parameters(sizes)
@@ -300,6 +302,10 @@ class CollectiveSynchroniser:
     def close(self) -> None:
         """Close the exchange, which all optimizers of this process share."""
         self._exchange.close()
+
+    def _bucketed(self, named: Sequence[tuple[str, Tensor]]) -> Sequence[tuple[str, Tensor]]:
+        """Return the parameters whose gradients travel in buckets."""
+        return named
 
     def _begin_alike(self, named: Sequence[tuple[str, Tensor]]) -> None:
         exchange = self._exchange

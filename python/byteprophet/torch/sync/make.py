@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
-from torch import distributed
+from torch import Tensor, distributed
 
 from byteprophet.errors import UserError
 from byteprophet.job.owners import Owners, text_of
@@ -29,6 +29,7 @@ def make_synchroniser(
     path: str = "",
     owners: tuple[int, ...] = (),
     changes: Strategy = Strategy(),  # noqa: B008 (it is frozen)
+    sparse: Container[Tensor] = (),
 ) -> Synchroniser:
     """Make the synchroniser called ``name``.
 
@@ -44,6 +45,7 @@ def make_synchroniser(
         path: the file of that strategy.
         owners: without servers, how much each rank owns, as weights; none: equally much.
         changes: without servers, how the front changes gradients; it is recorded.
+        sparse: without servers, the parameters whose gradients are sparse.
 
     Raises:
         UserError: ``owners`` do not fit the job.
@@ -55,7 +57,7 @@ def make_synchroniser(
         return _make_fused(fusion_bytes, timeout_s, given, path)
     if name in SYNCHRONISERS:
         return _make_collective(
-            name, elementwise, fusion, timeout_s, options, device_type, owners, changes
+            name, elementwise, fusion, timeout_s, options, device_type, owners, changes, sparse
         )
     raise ValueError(
         f"sync={name!r}: there is no such synchroniser; have {', '.join(SYNCHRONISERS)}"
@@ -85,6 +87,7 @@ def _make_collective(
     device_type: str,
     weights: tuple[int, ...],
     changes: Strategy,
+    sparse: Container[Tensor],
 ) -> Synchroniser:
     """Make a synchroniser of the ranks of torch.distributed's default group.
 
@@ -107,6 +110,12 @@ def _make_collective(
     from byteprophet.torch.sync.process_exchange import process_exchange
 
     exchange = process_exchange(device_type, timeout_s)
+    if sparse:
+        from byteprophet.torch.sync.rows_synchroniser import RowsSynchroniser
+
+        return RowsSynchroniser(
+            exchange, mode, shardable, fusion, timeout_s, options, owners, changes, sparse
+        )
     return CollectiveSynchroniser(
         exchange, mode, shardable, fusion, timeout_s, options, owners, changes
     )

@@ -60,6 +60,11 @@ class Synchroniser(Protocol):
         ...
 
     @property
+    def takes_rows(self) -> bool:
+        """Whether gradients of declared parameters may be sparse (``tensors/sparse.py``)."""
+        ...
+
+    @property
     def shards(self) -> bool:
         """Whether ``shard`` may return anything but None."""
         ...
@@ -91,7 +96,9 @@ class Synchroniser(Protocol):
 
         If this rank has a ``shard`` of the parameter, only the shard is averaged.
 
-        ``gradient`` must be dense and contiguous. It belongs to the synchroniser until
+        ``gradient`` must be dense and contiguous, or sparse, if ``takes_rows`` is True and the
+        parameter was declared as one with sparse gradients. The average of a sparse gradient has
+        the union of all ranks' rows, each once. The gradient belongs to the synchroniser until
         ``done(None)``, or ``done(error)`` if the average failed. Only then may the parameter's next
         gradient be submitted. A larger ``priority`` is more urgent. Every rank submits gradients of
         the same parameters.
@@ -203,6 +210,7 @@ class Unsharded:
     """A base class for synchronisers that average gradients one by one and never shard them."""
 
     in_order = False
+    takes_rows = False
     shards = False
     layout_version = 0
 

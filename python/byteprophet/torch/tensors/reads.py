@@ -84,7 +84,8 @@ class _Aliases(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _memory(tensor: Tensor) -> int | None:
     with pending.values():
-        return tensor.untyped_storage().data_ptr() or None
+        stored = tensor._values() if tensor.is_sparse else tensor
+        return stored.untyped_storage().data_ptr() or None
 
 
 def _refuse(what: str) -> None:
