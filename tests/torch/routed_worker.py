@@ -53,13 +53,14 @@ class Wide(Net):
 
 @dataclass
 class Drawn:
-    """How one network is trained. ``cuts``: whether gradients may be cut."""
+    """How one network is trained. ``cuts``: gradients may be cut. ``reads``: before each step."""
 
     mesh: str
     adam: bool
     clip: str
     passes: int
     cuts: bool
+    reads: bool
 
     @classmethod
     def by(cls, chance: random.Random) -> Drawn:
@@ -70,6 +71,7 @@ class Drawn:
             chance.choice(["", "norm", "value"]),
             chance.choice([1, 1, 2]),
             mesh != DEAR and chance.random() < 0.7,
+            chance.random() < 0.3,
         )
 
     def optimizer(self, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
@@ -202,7 +204,11 @@ def routed(
         optimizer.zero_grad()
         losses(model, drawn, iteration, bps.rank(), bps.size())
         drawn.clipped(model)
+        if drawn.reads:
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            assert all(bool(each.isfinite().all()) for each in gradients)
         optimizer.step()
+    optimizer.load_sharded_state_dict(optimizer.sharded_state_dict())
     optimizer.finish()
     front = optimizer._front
     layouts = front.synchroniser.mesh.bucketing.layouts
