@@ -138,7 +138,7 @@ def test_links_are_loaded_as_the_formula_says() -> None:
         assert moved[f"worker {rank}"] == pytest.approx(served + 1.5 * meshed, abs=8 * len(SIZES))
     of_servers = [moved["server 0"], moved["server 1"]]
     assert sum(of_servers) == 4 * served
-    assert max(of_servers) - min(of_servers) <= 4 * max(SIZES) / 10
+    assert max(of_servers) - min(of_servers) <= 4 * 1_000_000  # a partition
     found = explain_routed(made)
     assert found.iteration_ns is None
     assert found.loads[0].busy_ns == round(found.loads[0].size_bytes * 8e9 / RATE_BPS)

@@ -85,6 +85,8 @@ def mixed(job: Job, fraction: float | None = None) -> Job:
     ``fraction``: of all bytes, to servers; None: the one at the top of this file. Raises
     ``UserError`` if its gradients cannot go both ways.
     """
+    if job.workers < 2:
+        raise UserError("mixed: a job of one worker exchanges nothing")
     if job.strategy.reduce_dtype not in ("", FP16):
         raise UserError(f"mixed: servers do not sum gradients in {job.strategy.reduce_dtype}")
     rates = _rates(job)
