@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from shared_worker import Net, batch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 import byteprophet.torch as bps
 from byteprophet import schedulers
@@ -281,6 +281,8 @@ def linear(options: Options) -> dict[str, Any]:
             for part in parts:
                 (other(part).square().mean() / size).backward()
             plain.step()
+    optimizer.finish()
+    distributed.barrier()  # what others have, we have sent
     sent_bytes = mesh.sent().payload_bytes - began
     if options.calls:
         getattr(bps, options.calls)(*((size, 1, rank) if options.calls == "resume" else ()))

@@ -119,9 +119,7 @@ def job_of(case: Case, workload: Workload) -> Job:
             tuple(map(_host, case.rates_bps)),
             () if collective else tuple(map(_host, served_bps)),
         ),
-        Strategy(
-            MIXED if case.routes else case.runtime, owners=case.weights, routes=case.routes
-        ),
+        Strategy(MIXED if case.routes else case.runtime, owners=case.weights, routes=case.routes),
         None if collective else Policy(case.scheduler, case.settings),
     )
 
@@ -158,9 +156,7 @@ def strategy_case(case: Case, path: Path) -> Case:
     weights = Owners.of(strategy.owners, case.workers)
     owners = None if weights.are_equal else weights
     if policy is None:
-        return replace(
-            all_reduce_case(case, strategy.runtime, {}), owners=owners, strategy=path
-        )
+        return replace(all_reduce_case(case, strategy.runtime, {}), owners=owners, strategy=path)
     return replace(
         case,
         scheduler=policy.name,

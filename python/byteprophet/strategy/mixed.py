@@ -227,6 +227,4 @@ def _keys(job: Job) -> tuple[Keys, ...]:
     largest_first = np.argsort(-partitions_of_job(served).size_bytes, kind="stable").tolist()
     placed = placed_by_load(served, largest_first)
     sizes = dict(zip(served.model.names, served.model.sizes_bytes, strict=True))
-    return tuple(
-        each for each in placed.strategy.keys if sizes[each.tensor] > DEFAULT_FUSION_BYTES
-    )
+    return tuple(each for each in placed.strategy.keys if sizes[each.tensor] > DEFAULT_FUSION_BYTES)

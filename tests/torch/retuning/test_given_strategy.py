@@ -125,7 +125,7 @@ def test_two_transports_need_servers_and_ranks(
     monkeypatch.setenv("BYTEPROPHET_SETTINGS", "partition_bytes=65536")
     with pytest.raises(UserError, match="it needs servers, and this job has none"):
         given_strategy(str(path), "dear")
-    with pytest.raises(UserError, match="workers must be ranks of torch.distributed, too"):
+    with pytest.raises(UserError, match=r"workers must be ranks of torch\.distributed, too"):
         given_strategy(str(path), "byteps")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert given_strategy(str(path), "byteps") == ROUTED

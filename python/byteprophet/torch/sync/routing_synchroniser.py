@@ -238,9 +238,7 @@ class RoutingSynchroniser:
         last = 0
         for name in parameters:
             own = [
-                self._places[part.name]
-                for part in self._parts.get(name, [])
-                if part.way == SERVERS
+                self._places[part.name] for part in self._parts.get(name, []) if part.way == SERVERS
             ]
             found.append(min(own, default=last))
             last = max(own, default=last)
