@@ -12,8 +12,8 @@ workers. The fractions are the builder's own (``byteprophet strategy make mixed`
 Printed per cell: every strategy's iteration, also over the bound of what it moves; and how many
 times as fast as the best uniform strategy the best mixed one is: the median of the rounds, and the
 lowest and highest. Where links alone are the limit, 1.25 is the most that four workers and two
-servers can gain, and 1.20 if both transports share a link by their connections. ``--slowed`` slows compute and
-links, so that the cores of this machine are not the limit.
+servers can gain, and 1.20 if both transports share a link by their connections. ``--slowed``
+slows compute and links, so that the cores of this machine are not the limit.
 
 Writes ``mixed.json`` and the strategies to ``--out``, and goes on where it stopped. A cell takes
 rounds times eight jobs of 25 iterations or so: half an hour with the defaults.

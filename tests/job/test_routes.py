@@ -146,7 +146,7 @@ def test_what_is_wrong_is_named(change: dict[str, Any], said: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"mesh": "dear"}, "mesh 'dear': it shards every parameter, and 'b' is cut"),
+        ({"mesh": "dear"}, "mesh 'dear': it shards all buckets, and that of 'c' is whole"),
         ({"buckets": (Bucket(("c", "b[0]", "b[2]"), 0, 1, True),)}, "nothing may be sharded"),
     ],
 )

@@ -124,7 +124,12 @@ def used(model: nn.Module, prefix: str, drawn: Drawn, chance: random.Random) -> 
     strategy = Strategy(
         MIXED,
         tuple(
-            Bucket(tuple(held), reduce, number + gather, shards and chance.random() < 0.7)
+            Bucket(
+                tuple(held),
+                reduce,
+                number + gather,
+                shards and (drawn.mesh == DEAR or chance.random() < 0.7),
+            )
             for held, reduce, gather in zip(buckets, reduces, gathers, strict=True)
         ),
         partition_bytes=partition_bytes,

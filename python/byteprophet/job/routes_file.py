@@ -66,11 +66,14 @@ def check_buckets(
     missing = next((name for name in expected if name not in bucketed), None)
     if missing is not None:
         raise ValueError(f"buckets: {missing!r} goes over the mesh, and is in none")
+    whole = next((bucket for bucket in buckets if not bucket.sharded), None)
+    if mesh == DEAR and whole is not None:
+        raise ValueError(
+            f"mesh {DEAR!r}: it shards all buckets, and that of {whole.parameters[0]!r} is whole"
+        )
     cut = next((route.tensor for route in routes if route.is_cut), None)
     if cut is None:
         return
-    if mesh == DEAR:
-        raise ValueError(f"mesh {DEAR!r}: it shards every parameter, and {cut!r} is cut")
     if any(bucket.sharded for bucket in buckets):
         raise ValueError(f"buckets: one is sharded, and {cut!r} is cut: nothing may be sharded")
 
