@@ -68,7 +68,7 @@ class Drawn:
         return cls(
             mesh,
             chance.random() < 0.5,
-            chance.choice(["", "norm", "value"]),
+            chance.choice(["", "", "norm", "value"]),
             chance.choice([1, 1, 2]),
             mesh != DEAR and chance.random() < 0.7,
             chance.random() < 0.3,
