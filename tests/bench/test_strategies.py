@@ -68,7 +68,7 @@ def test_what_cannot_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.job
 def test_a_job_of_two_transports_ends_as_others_do(tmp_path: Path) -> None:
-    base = Case(write(mixed_workload(), tmp_path), "prophet", None, workers=3, servers=2)
+    base = Case(write(mixed_workload(), tmp_path), "prophet", None, workers=2, servers=2)
     settings, partition_bytes = schedulers.resolve(base.scheduler, {})
     job = job_of(base, mixed_workload())
     job = replace(
