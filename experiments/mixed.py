@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -125,7 +125,7 @@ def cases_of(
         server_bandwidth_bps=dict.fromkeys(range(servers), rate_bps),
     )
     job = _complete(job_of(served, workload.scaled(compute_ns)))
-    builders = {BALANCED: partial(build, BALANCED), MIXED: mixed}
+    builders: dict[str, Callable[[Job], Job]] = {BALANCED: partial(build, BALANCED), MIXED: mixed}
     builders |= {f"{MIXED} {each:g}": partial(mixed, fraction=each) for each in fractions}
     make_directory(folder)
     files = {}
