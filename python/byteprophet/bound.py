@@ -18,6 +18,10 @@ So on links with rates b, an all-reduce of one byte takes at least
 
 If all links are equal, the second is larger, and is what every rank sends if all ranks own equally
 much. If links differ, owners' shares reach it (``allreduce/levelled.py``), and equal ones do not.
+
+*With two transports*, both kinds of bytes share the workers' links. What is here is a bound for the
+routes of the strategy: gradients that go to servers pass each link of a worker once, and the others
+as above; and all workers' pushes pass the servers' links. Other routes may have a lower one.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ import numpy as np
 from byteprophet import _core
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.routes import MESH, SERVERS, bytes_of
+from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.times import Int64Array
 
 
@@ -39,23 +44,45 @@ def bound_ns(job: Job) -> int:
     If gradients are accumulated, it is the time of one of the steps.
     """
     job = as_executed(job)
-    all_steps_ns = _served_ns(job) if job.strategy.runtime == BYTEPS else _among_ranks_ns(job)
+    runtime, wire_bytes = job.strategy.runtime, job.wire_bytes
+    if runtime == BYTEPS:
+        all_steps_ns = _served_ns(job, wire_bytes)
+    elif runtime == MIXED:
+        served_bytes, meshed_bytes = _routed_bytes(job)
+        all_steps_ns = max(
+            _served_ns(job, served_bytes), _among_ranks_ns(job, meshed_bytes, served_bytes)
+        )
+    else:
+        all_steps_ns = _among_ranks_ns(job, wire_bytes)
     return all_steps_ns // job.strategy.accumulation
 
 
-def _among_ranks_ns(job: Job) -> int:
+def _routed_bytes(job: Job) -> tuple[Sequence[int], Sequence[int]]:
+    """What of each gradient goes to servers on the wire, and what over the mesh."""
+    divisor = 2 if job.strategy.reduce_dtype else 1
+    served, meshed = (
+        [size_bytes // divisor for size_bytes in bytes_of(job.model, job.strategy.routes, way)]
+        for way in (SERVERS, MESH)
+    )
+    return served, meshed
+
+
+def _among_ranks_ns(
+    job: Job, sizes_bytes: Sequence[int], served_bytes: Sequence[int] | None = None
+) -> int:
     medians = [job.times.medians(worker) for worker in range(job.workers)]
     return all_reduce_bound_ns(
-        job.wire_bytes,
+        sizes_bytes,
         np.array([np.minimum(ready_ns, end_ns) for _, ready_ns, end_ns, _ in medians]),
         np.array([forward_ns for forward_ns, _, _, _ in medians]),
         [backward_ns for _, _, backward_ns, _ in medians],
         [host.up_bps for host in job.cluster.workers],
         [host.down_bps for host in job.cluster.workers],
+        served_bytes,
     )
 
 
-def _served_ns(job: Job) -> int:
+def _served_ns(job: Job, sizes_bytes: Sequence[int]) -> int:
     served_bps = [host.slower_bps for host in job.cluster.servers]
     # All servers together must take in all pushes, whichever of them gets what.
     server_bps = -(-sum(served_bps) // len(served_bps)) if served_bps and all(served_bps) else None
@@ -64,7 +91,7 @@ def _served_ns(job: Job) -> int:
         forward_ns, ready_ns, backward_ns, _ = job.times.medians(worker)
         bounds_ns.append(
             _core.iteration_bound_ns(
-                job.wire_bytes,
+                sizes_bytes,
                 np.minimum(ready_ns, backward_ns).tolist(),
                 forward_ns.tolist(),
                 backward_ns=backward_ns,
@@ -84,6 +111,7 @@ def all_reduce_bound_ns(
     backward_ns: Sequence[int],
     up_bps: Sequence[int],
     down_bps: Sequence[int],
+    served_bytes: Sequence[int] | None = None,
 ) -> int:
     """The bound of an iteration without servers, in ns.
 
@@ -95,6 +123,7 @@ def all_reduce_bound_ns(
         backward_ns: when each rank's backward pass ends, (ranks,).
         up_bps: the rate at which each rank sends, (ranks,); 0: no limit.
         down_bps: the rate at which each rank receives, likewise.
+        served_bytes: what goes to servers beside that, of each gradient: once over each link.
     """
     ranks = len(up_bps)
 
@@ -112,12 +141,14 @@ def all_reduce_bound_ns(
             server_bandwidth_bps=None,
         )
 
-    once = list(sizes_bytes) if ranks > 1 else [0] * len(sizes_bytes)
+    served = served_bytes or [0] * len(sizes_bytes)
+    pairs = list(zip(sizes_bytes, served, strict=True))
+    once = [(size if ranks > 1 else 0) + other for size, other in pairs]
     bounds_ns = [
         bound(once, rank, min((rate for rate in (up, down) if rate), default=None))
         for rank, (up, down) in enumerate(zip(up_bps, down_bps, strict=True))
     ]
-    on_average = [all_reduced_bytes(size, ranks) for size in sizes_bytes]
+    on_average = [all_reduced_bytes(size, ranks) + other for size, other in pairs]
     bounds_ns += [
         bound(on_average, None, -(-sum(rates_bps) // ranks))
         for rates_bps in (up_bps, down_bps)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import all_reduce_case, job_of, strategy_case
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
+from byteprophet.job import Policy
 from byteprophet.job.strategy_file import Used, read_strategy, read_strategy_file, write_strategy
 from byteprophet.network import why_not_permitted
 from byteprophet.strategy.builders import build
@@ -61,3 +64,26 @@ def test_what_cannot_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ):
         assert run_cli([*common, *given]) == 2
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.job
+def test_a_job_of_two_transports_ends_as_others_do(tmp_path: Path) -> None:
+    base = Case(write(mixed_workload(), tmp_path), "prophet", None, workers=2, servers=2)
+    settings, partition_bytes = schedulers.resolve(base.scheduler, {})
+    job = job_of(base, mixed_workload())
+    job = replace(
+        job,
+        strategy=replace(job.strategy, partition_bytes=partition_bytes),
+        policy=Policy(base.scheduler, {**settings, schedulers.PARTITION: partition_bytes}),
+    )
+    made = build("mixed", job)
+    path = tmp_path / "two.json"
+    write_strategy(path, Used(made.model, made.strategy, 0, made.policy, 2))
+    cases = base, strategy_case(base, path)
+    plan = Plan(cases, iterations=3, rounds=1)
+    served, mixed = run_bench(plan, tmp_path / "runs", why_not_permitted() is None, print)
+    assert mixed["parameters_sha256"] == served["parameters_sha256"]
+    assert mixed["strategy"] == str(path)
+    assert mixed["servers"] == 2
+    assert mixed["scheduled_partitions"] > 0
+    assert read_strategy_file(Path(mixed["run"]) / "strategy.json").strategy == made.strategy

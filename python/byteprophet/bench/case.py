@@ -11,7 +11,8 @@ from byteprophet.bench.runtimes import BYTEPS, runtime_of
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Host, Job, Policy, Strategy
 from byteprophet.job.owners import Owners
-from byteprophet.job.strategy import OURS
+from byteprophet.job.routes import Route
+from byteprophet.job.strategy import MIXED, OURS
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.network import Step, payload_bps
 from byteprophet.paced.collective_settings import settles_after
@@ -41,7 +42,7 @@ class Case:
     ``runtime``: see ``runtimes.py``. A collective one has no servers and no scheduler, and
     ``settings`` are its own; ``all_reduce_case`` makes such a case.
     ``strategy``: a file that says what workers are told beyond that; ``strategy_case`` makes such a
-    case, whose other members agree with the file.
+    case, whose other members agree with the file. ``routes``: of a file of two transports.
     """
 
     workload: str
@@ -60,6 +61,7 @@ class Case:
     owners: Owners | None = None
     server_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     strategy: Path | None = None
+    routes: tuple[Route, ...] = ()
 
     @property
     def name(self) -> str:
@@ -117,7 +119,7 @@ def job_of(case: Case, workload: Workload) -> Job:
             tuple(map(_host, case.rates_bps)),
             () if collective else tuple(map(_host, served_bps)),
         ),
-        Strategy(case.runtime, owners=case.weights),
+        Strategy(MIXED if case.routes else case.runtime, owners=case.weights, routes=case.routes),
         None if collective else Policy(case.scheduler, case.settings),
     )
 
@@ -148,16 +150,13 @@ def strategy_case(case: Case, path: Path) -> Case:
     """
     used = read_strategy_file(path)
     strategy, policy = used.strategy, used.policy
-    if strategy.runtime not in (BYTEPS, *OURS):
-        able = ", ".join((BYTEPS, *OURS))
+    if strategy.runtime not in (BYTEPS, *OURS, MIXED):
+        able = ", ".join((BYTEPS, *OURS, MIXED))
         raise UserError(f"{path}: runtime {strategy.runtime!r}: paced jobs can be given {able}")
+    weights = Owners.of(strategy.owners, case.workers)
+    owners = None if weights.are_equal else weights
     if policy is None:
-        owners = Owners.of(strategy.owners, case.workers)
-        return replace(
-            all_reduce_case(case, strategy.runtime, {}),
-            owners=None if owners.are_equal else owners,
-            strategy=path,
-        )
+        return replace(all_reduce_case(case, strategy.runtime, {}), owners=owners, strategy=path)
     return replace(
         case,
         scheduler=policy.name,
@@ -166,7 +165,9 @@ def strategy_case(case: Case, path: Path) -> Case:
         },
         partition_bytes=strategy.partition_bytes,
         servers=used.servers or case.servers,
+        owners=owners,
         strategy=path,
+        routes=strategy.routes,
     )
 
 

@@ -135,8 +135,9 @@ def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespace
         return spec
     used = read_strategy_file(case.strategy)
     controller = plan.controller and case.scheduler in PLANNED
-    # Paced workers choose their module by the runtime, so they need no help of the launcher's.
-    return replace(with_strategy(spec, used, case.strategy), controller=controller, ranks=False)
+    # Paced workers choose their module by the runtime, so they are ranks only for two transports.
+    ranks = bool(case.routes)
+    return replace(with_strategy(spec, used, case.strategy), controller=controller, ranks=ranks)
 
 
 def _environment(case: Case, plan: Plan) -> dict[str, str]:

@@ -17,7 +17,7 @@ from byteprophet.cli.owners import OWNERS_HELP, parse_owners
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import whole_number
 from byteprophet.job.owners import text_of
-from byteprophet.job.strategy import AUTO, BYTEPS, SYNCS
+from byteprophet.job.strategy import AUTO, BYTEPS, MIXED, SYNCS
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import (
     JobResult,
@@ -325,7 +325,7 @@ def servers_under(path: Path, used: Used, given: int | None) -> int:
     ``given``: as --servers says; None: it was left out. UserError if that does not fit.
     """
     runtime = used.strategy.runtime
-    if runtime != BYTEPS:
+    if runtime not in (BYTEPS, MIXED):
         if given:
             raise UserError(f"--servers {given}: {runtime} (--strategy {path}) has no servers")
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from rich.table import Table
 
 from byteprophet.errors import UserError
+from byteprophet.job.strategy import MIXED
 from byteprophet.job.strategy_file import (
     Used,
     check_servers,
@@ -23,7 +25,8 @@ from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
-from byteprophet.strategy.explanation import Explanation, explain
+from byteprophet.strategy.explanation import Explanation, explain, explain_routed
+from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.ways import differences, facts, ways
 
 _HELP = """Make, show, explain, compare, check and run strategies (docs/strategies.md).
@@ -32,12 +35,15 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
+_SERVERS_HELP = "How many servers a job that was recorded without is to have, for mixed."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
 {_BUILDERS}
 
 Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
+
+Example: byteprophet strategy make mixed runs/20261126T014735Z-dear --servers 2 --out mixed.json
 """
 
 
@@ -58,13 +64,22 @@ def make(
     builder: Annotated[str, typer.Argument(help="The kind of strategy.")],
     recorded: Annotated[Path, _RUN],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("strategy.json"),
+    servers: Annotated[int | None, typer.Option(help=_SERVERS_HELP)] = None,
 ) -> int:
     """See _MAKE_HELP."""
-    measured = measure_run(Run(recorded))
-    job = build(builder, measured.job)
-    write_strategy(out, used_by(job, measured.job))
+    run = Run(recorded)
+    measured = measure_run(run)
+    if builder == MIXED:
+        job = build(builder, routable(run, measured.job, servers))
+        used, found = replace(used_by(job, measured.job), servers=job.servers), explain_routed(job)
+    elif servers is not None:
+        raise UserError(f"--servers {servers}: only {MIXED} adds servers to a recorded job")
+    else:
+        job = build(builder, measured.job)
+        used, found = used_by(job, measured.job), explain(measured, job)
+    write_strategy(out, used)
     console = table_console()
-    console.print(_explained(job.title, explain(measured, job)))
+    console.print(_explained(job.title, found))
     console.print(f"saved: {out}", soft_wrap=True)
     return 0
 
@@ -100,10 +115,14 @@ def explain_file(
 
     Example: byteprophet strategy explain even.json runs/20261126T014735Z-prophet
     """
-    used = _read(file)
-    measured = measure_run(Run(recorded))
-    job = under(measured.job, used, str(file))
-    found = explain(measured, job)
+    used, run = _read(file), Run(recorded)
+    measured = measure_run(run)
+    if used.strategy.runtime == MIXED:
+        job = under_routes(run, measured.job, used, str(file))
+        found = explain_routed(job)
+    else:
+        job = under(measured.job, used, str(file))
+        found = explain(measured, job)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
@@ -159,7 +178,12 @@ def check(
     if workers is not None and owners and len(owners) != workers:
         raise UserError(f"{file}: it has owners' weights for {len(owners)} ranks, not {workers}")
     if recorded is not None:
-        under(measure_run(Run(recorded)).job, used, str(file))
+        run = Run(recorded)
+        job = measure_run(run).job
+        if used.strategy.runtime == MIXED:
+            under_routes(run, job, used, str(file))
+        else:
+            under(job, used, str(file))
     table_console().print(f"{file}: {used.digest}, {len(used.model)} parameters", soft_wrap=True)
     return 0
 
@@ -187,15 +211,19 @@ def _read(path: Path) -> Used:
 
 def _explained(title: str, found: Explanation) -> Table:
     table = facts_table(f"{title}: an iteration")
-    unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
-    table.add_row("predicted", ms_text(found.iteration_ns), unsure)
-    gap = 1 - found.bound_ns / found.iteration_ns
-    table.add_row("bound", ms_text(found.bound_ns), f"{gap:.1%} below what is predicted")
+    base_ns, base, gap = found.bound_ns, "bound", ""
+    if found.iteration_ns is not None:
+        unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
+        table.add_row("predicted", ms_text(found.iteration_ns), unsure)
+        gap = f"{1 - found.bound_ns / found.iteration_ns:.1%} below what is predicted"
+        base_ns, base = found.iteration_ns, "time"
+    table.add_row("bound", ms_text(found.bound_ns), gap or "two transports cannot be replayed yet")
     table.add_row("computation", ms_text(found.compute_ns), "of the slowest worker")
     for load in found.loads:
-        share = f"{load.busy_ns / found.iteration_ns:.0%} of the time" if load.busy_ns else ""
+        share = f"{load.busy_ns / base_ns:.0%} of the {base}" if load.busy_ns else ""
         busy = ms_text(load.busy_ns) if load.busy_ns else "no limit"
         table.add_row(load.link, busy, f"{load.size_bytes / 1e6:.1f} MB  {share}")
     table.add_row("limit", "", found.limit)
-    table.add_row("critical path", "", shares_text(found.path))
+    if found.path:
+        table.add_row("critical path", "", shares_text(found.path))
     return table

@@ -8,7 +8,7 @@ from functools import cached_property
 from byteprophet.job.cluster import Cluster
 from byteprophet.job.model import Model
 from byteprophet.job.policy import Policy
-from byteprophet.job.strategy import BYTEPS, Strategy
+from byteprophet.job.strategy import BYTEPS, MIXED, Strategy
 from byteprophet.job.times import Times
 
 
@@ -36,7 +36,7 @@ class Job:
                 f"times of {self.times.forward_ns.shape[2]} parameters for a model of "
                 f"{len(self.model)}"
             )
-        if (self.strategy.runtime == BYTEPS) != (self.policy is not None):
+        if (self.strategy.runtime in (BYTEPS, MIXED)) != (self.policy is not None):
             raise ValueError(f"runtime {self.strategy.runtime!r} with policy {self.policy!r}")
 
     @property
@@ -73,6 +73,7 @@ class Job:
     def title(self) -> str:
         """A short description for people."""
         if self.policy is not None:
-            return f"{self.policy.name}, {self.workers} workers, {self.servers} server(s)"
+            mesh = f"{self.strategy.mesh} and " * bool(self.strategy.routes)
+            return f"{mesh}{self.policy.name}, {self.workers} workers, {self.servers} server(s)"
         buckets = len(self.strategy.buckets)
         return f"{self.strategy.runtime}, {self.workers} workers, {buckets} bucket(s)"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from byteprophet.job.routes import Route
+
 BYTEPS = "byteps"
+MIXED = "mixed"
+"""Some gradients go to servers, and the others over the mesh of the ranks (``routes.py``)."""
 DDP, WFBP, FSDP2 = "ddp", "wfbp", "fsdp2"
 ALL_REDUCE, DEAR, DEAR_PLANNED = "allreduce", "dear", "dear-planned"
 OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
@@ -90,6 +94,10 @@ class Strategy:
     ``reduce_fixed`` says why they could not be given another type; "" if they could.
     ``accumulation``: of so many calls of ``step()``, only the last exchanges gradients and updates,
     by the mean of the gradients of all of them.
+
+    ``routes``: of each gradient, if ``runtime`` is "mixed". ``mesh`` is then the one of ours that
+    ranks use among themselves. ``buckets`` and ``owners`` are for what goes over the mesh, and
+    ``partition_bytes`` and ``keys`` for what goes to servers. They name parts of gradients.
     """
 
     runtime: str = BYTEPS
@@ -105,11 +113,13 @@ class Strategy:
     reduce_dtype: str = ""
     reduce_fixed: str = ""
     accumulation: int = 1
+    routes: tuple[Route, ...] = ()
+    mesh: str = ""
 
     @property
     def is_told_to_workers(self) -> bool:
         """Whether a job with servers must know more of it than its policy and partition size."""
-        return self.changes_model or self.changes_gradients or bool(self.keys)
+        return self.changes_model or self.changes_gradients or bool(self.keys or self.routes)
 
     @property
     def changes_model(self) -> bool:

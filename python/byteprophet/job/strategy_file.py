@@ -19,12 +19,15 @@ from byteprophet.input_files import read_json
 from byteprophet.job.model import Model, Parameter
 from byteprophet.job.owners import check_weights
 from byteprophet.job.policy import Policy
+from byteprophet.job.routes import MESH, carried
+from byteprophet.job.routes_file import check_buckets, names_with_keys, read_mesh, read_routes
 from byteprophet.job.strategy import (
     BF16,
     BYTEPS,
     DDP,
     FP16,
     FSDP2,
+    MIXED,
     OURS,
     REDUCE_DTYPES,
     WFBP,
@@ -37,12 +40,12 @@ from byteprophet.schedulers import MAX_PARTITION_BYTES
 from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
-_RUNTIMES = (BYTEPS, DDP, WFBP, FSDP2, *OURS)
+_RUNTIMES = (BYTEPS, DDP, WFBP, FSDP2, *OURS, MIXED)
 _MOST = 1 << 50
 _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
-    "policy", "servers",
+    "policy", "servers", "routes", "mesh",
 }  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
 
@@ -103,6 +106,9 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["accumulation"] = strategy.accumulation
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
+    if strategy.routes:
+        data["mesh"] = strategy.mesh
+        data["routes"] = [asdict(route) for route in strategy.routes]
     if policy is not None:
         data["partition_bytes"] = strategy.partition_bytes
         data["policy"] = {"name": policy.name, "settings": dict(sorted(policy.settings.items()))}
@@ -123,8 +129,10 @@ def read_strategy(run_directory: Path) -> Used | None:
     if any(run_directory.glob("strategy-*.json")):
         raise UserError(f"{run_directory}: a job of several optimizers cannot be replayed")
     used = read_strategy_file(path)
-    if used.strategy.runtime == BYTEPS:
-        raise UserError(f"{path}: runtime {BYTEPS!r}: a job without servers was expected")
+    if used.strategy.runtime in (BYTEPS, MIXED):
+        raise UserError(
+            f"{path}: runtime {used.strategy.runtime!r}: a job without servers was expected"
+        )
     return used
 
 
@@ -142,7 +150,12 @@ def read_given(run_directory: Path) -> Used | None:
     ``UserError`` names the file and the field that is wrong.
     """
     path = strategy_path(run_directory)
-    return read_strategy_file(path) if path.exists() else None
+    if not path.exists():
+        return None
+    used = read_strategy_file(path)
+    if used.strategy.runtime == MIXED:
+        raise UserError(f"{path}: a job of two transports cannot be replayed yet")
+    return used
 
 
 def able_dtypes(runtime: str) -> tuple[str, ...]:
@@ -150,14 +163,14 @@ def able_dtypes(runtime: str) -> tuple[str, ...]:
 
     BytePS sends bfloat16 as float32. FSDP2 and WFBP take no strategies.
     """
-    if runtime == BYTEPS:
+    if runtime in (BYTEPS, MIXED):
         return (FP16,)
     return REDUCE_DTYPES if runtime in (DDP, *OURS) else ()
 
 
 def may_accumulate(runtime: str) -> bool:
     """Whether a strategy may accumulate gradients under ``runtime``."""
-    return runtime in (BYTEPS, *OURS)
+    return runtime in (BYTEPS, MIXED, *OURS)
 
 
 def check_servers(path: str, strategy: Strategy, servers: int) -> None:
@@ -199,9 +212,18 @@ def _used(data: Any) -> Used:
     model = Model(parameters)
     if len(set(model.names)) != len(model):
         raise ValueError("parameters: a name occurs twice")
+    mixed = runtime == MIXED
+    if not mixed and ("routes" in data or "mesh" in data):
+        raise ValueError(f"routes and mesh: only {MIXED!r} has any")
+    routes = read_routes(data.get("routes"), model) if mixed else ()
+    mesh = read_mesh(data.get("mesh")) if mixed else ""
+    known = set(carried(model, routes, MESH).names if mixed else model.names)
     bucketed = [name for bucket in buckets for name in bucket.parameters]
-    if len(set(bucketed)) != len(bucketed) or not set(bucketed) <= set(model.names):
-        raise ValueError("buckets: must name every parameter at most once, and no others")
+    if len(set(bucketed)) != len(bucketed) or not set(bucketed) <= known:
+        what = "what goes over the mesh" if mixed else "every parameter"
+        raise ValueError(f"buckets: must name {what} at most once, and no others")
+    if mixed:
+        check_buckets(model, routes, mesh, buckets)
     since = _count(data, "strategy", "since")
     bucket_bytes = _count(data, "strategy", "bucket_bytes")
     regions = tuple(_region(row) for row in _rows(data, "regions", least=0))
@@ -216,9 +238,11 @@ def _used(data: Any) -> Used:
     reduce_fixed = _text({"reduce_fixed": "", **data}, "strategy", "reduce_fixed")
     keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
     named = [each.tensor for each in keys]
-    if len(set(named)) != len(named) or not set(named) <= set(model.names):
-        raise ValueError("keys: must name a parameter at most once, and no others")
-    if runtime != BYTEPS:
+    may_have = names_with_keys(model, routes) if mixed else set(model.names)
+    if len(set(named)) != len(named) or not set(named) <= may_have:
+        what = "what goes to servers" if mixed else "a parameter"
+        raise ValueError(f"keys: must name {what} at most once, and no others")
+    if runtime not in (BYTEPS, MIXED):
         if keys:
             raise ValueError("keys: only a job with servers has any")
         fixed = _text({"fixed": "", **data}, "strategy", "fixed")
@@ -235,17 +259,23 @@ def _used(data: Any) -> Used:
             accumulation=accumulation,
         )
         return Used(model, strategy, since)
-    if buckets:
+    if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
     strategy = Strategy(
+        runtime,
+        buckets,
+        bucket_bytes,
         partition_bytes=partition_bytes,
         keys=keys,
         regions=regions,
         autocast=autocast,
+        owners=owners,
         reduce_dtype=reduce_dtype,
         reduce_fixed=reduce_fixed,
         accumulation=accumulation,
+        routes=routes,
+        mesh=mesh,
     )
     servers = _count({"servers": 0, **data}, "strategy", "servers")
     return Used(model, strategy, since, _policy(data), servers)
@@ -255,7 +285,7 @@ def _owners(data: dict[str, Any], runtime: str) -> tuple[int, ...]:
     owners = data.get("owners", [])
     if not isinstance(owners, list):
         raise ValueError("owners: must be a list of weights, one for each rank")
-    if owners and runtime not in OURS:
+    if owners and runtime not in (*OURS, MIXED):
         raise ValueError(f"owners: {runtime!r} has none; {', '.join(OURS)} have")
     check_weights(tuple(owners))
     return tuple(owners)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from byteprophet.errors import UserError
-from byteprophet.job.strategy import BYTEPS, DDP, OURS
+from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.runtime_settings import STRATEGY
 from byteprophet.schedulers import DEFAULT, PLANNED
 
-_ABLE = (BYTEPS, DDP, *OURS)
+_ABLE = (BYTEPS, DDP, *OURS, MIXED)
 
 
 def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
@@ -39,6 +39,11 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
             ranks=False,
             environment=told,
         )
+    if runtime == MIXED and spec.local_ranks > 1:
+        raise UserError(
+            f"--strategy {path}: a mesh beside servers needs workers of one process, not of "
+            f"{spec.local_ranks} local ranks"
+        )
     servers = used.servers or spec.servers
     if not servers:
         raise UserError(f"--strategy {path}: it needs servers")
@@ -50,6 +55,6 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
         settings=used.policy.settings,
         partition_bytes=used.strategy.partition_bytes,
         controller=used.policy.name in PLANNED,
-        ranks=used.servers > 0,
+        ranks=used.servers > 0 or runtime == MIXED,
         environment=told,
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.replay.all_reduce import with_strategy
 
@@ -17,11 +17,13 @@ _MEASURED = ("regions", "autocast", "reduce_dtype", "accumulation")
 def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
-    Raises ``UserError`` if only one of the two has servers, if the strategy is for another model
-    (the first difference is named), if it names a server that the job has not, or if workers
-    would compute otherwise than in ``job``.
+    Raises ``UserError`` if only one of the two has servers, if the strategy has two transports, if
+    it is for another model (the first difference is named), if it names a server that the job has
+    not, or if workers would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
+    if strategy.runtime == MIXED:
+        raise UserError(f"{path}: a job of two transports cannot be replayed yet")
     if served != (strategy.runtime == BYTEPS):
         there, here = ("no servers", "servers") if served else ("servers", "no servers")
         raise UserError(
@@ -31,12 +33,7 @@ def under(job: Job, used: Used, path: str) -> Job:
     difference = first_difference(used.model, job.model)
     if difference:
         raise UserError(f"{path} is the strategy of another model: {difference}")
-    for name in _MEASURED:
-        if getattr(strategy, name) != getattr(job.strategy, name):
-            raise UserError(
-                f"{path}: {name} differs from the recorded job, and how long its workers "
-                "would compute was not measured"
-            )
+    check_computation(path, used, job)
     if not served:
         _check_owners(path, used, job)
         return with_strategy(job, strategy)
@@ -50,6 +47,16 @@ def under(job: Job, used: Used, path: str) -> Job:
             job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
         ),
     )
+
+
+def check_computation(path: str, used: Used, job: Job) -> None:
+    """Raise ``UserError`` if workers would compute otherwise than in the recorded ``job``."""
+    for name in _MEASURED:
+        if getattr(used.strategy, name) != getattr(job.strategy, name):
+            raise UserError(
+                f"{path}: {name} differs from the recorded job, and how long its workers "
+                "would compute was not measured"
+            )
 
 
 def first_difference(model: Model, recorded: Model) -> str:

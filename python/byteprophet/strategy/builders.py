@@ -8,7 +8,8 @@ servers, a builder decides how gradients are cut and which server sums what:
 - ``partitioned-ps``: BytePS' partitions, placed so that the servers' loads are even.
 
 The loads are even in proportion to the rates of the servers' links. ``owners`` is for ranks whose
-links differ: the slow ones own less (``allreduce/levelled.py``).
+links differ: the slow ones own less (``allreduce/levelled.py``). ``mixed`` (``mixed.py``) uses both
+transports in one job, so its job may have been recorded under either one.
 """
 
 from __future__ import annotations
@@ -24,11 +25,21 @@ from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.partitions import PAGE_BYTES, partitions_of_job
-from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, DEAR, DEAR_PLANNED, OURS, Keys
+from byteprophet.job.strategy import (
+    ALL_REDUCE,
+    BYTEPS,
+    DDP,
+    DEAR,
+    DEAR_PLANNED,
+    MIXED,
+    OURS,
+    Keys,
+)
 from byteprophet.optimize.keys import may_change_keys, with_keys
 from byteprophet.optimize.passes.placement import placed_by_load
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.schedulers import MAX_PARTITION_BYTES
+from byteprophet.strategy.mixed import mixed
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,7 @@ BUILDERS: Mapping[str, Builder] = {
     "ps": Builder("BytePS' partitions, placed by its hash", (BYTEPS,), _hashed),
     "ps-balanced": Builder("whole gradients, servers' loads even", (BYTEPS,), _whole),
     "partitioned-ps": Builder("BytePS' partitions, servers' loads even", (BYTEPS,), _cut),
+    MIXED: Builder("some to servers, the others over a mesh", (BYTEPS, *OURS), mixed),
 }
 
 

@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job import Model, Strategy
+from byteprophet.job.routes import MESH, SERVERS, bytes_of, carried, parts_of
+from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used
+
+_OVER = {SERVERS: "to servers", MESH: "over the mesh"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,12 @@ def facts(used: Used) -> dict[str, str]:
         settings = ", ".join(f"{name}={value}" for name, value in sorted(policy.settings.items()))
         found["policy"] = f"{policy.name} ({settings})" if settings else policy.name
         found["partition_bytes"] = str(strategy.partition_bytes)
+    if strategy.routes:
+        found["mesh"] = strategy.mesh
+        served_bytes = sum(bytes_of(used.model, strategy.routes, SERVERS))
+        cut = sum(route.is_cut for route in strategy.routes)
+        share = served_bytes / used.model.size_bytes
+        found["routes"] = f"{share:.1%} of the bytes to servers, {cut} gradients cut"
     if used.servers:
         found["servers"] = str(used.servers)
     if strategy.buckets:
@@ -52,17 +63,28 @@ def ways(used: Used) -> dict[str, str]:
     """The way of each parameter, by its name, in the order of the forward pass."""
     model, strategy = used.model, used.strategy
     if strategy.runtime == BYTEPS:
-        keys = {each.tensor: each for each in strategy.keys}
-        found = {}
-        for name in model.names:
-            own = keys.get(name)
-            size_bytes = strategy.partition_bytes
-            servers = "by hash"
-            if own is not None:
-                size_bytes = own.partition_bytes or size_bytes
-                servers = ", ".join(map(str, own.servers)) or servers
-            found[name] = f"partitions of {size_bytes} bytes, servers {servers}"
-        return found
+        return _served(strategy, model.names)
+    if strategy.runtime == MIXED:
+        return _routed(used)
+    bucketed = _bucketed(strategy, model)
+    return {name: bucketed.get(name, "not exchanged") for name in model.names}
+
+
+def _served(strategy: Strategy, names: Iterable[str]) -> dict[str, str]:
+    keys = {each.tensor: each for each in strategy.keys}
+    found = {}
+    for name in names:
+        own = keys.get(name)
+        size_bytes = strategy.partition_bytes
+        servers = "by hash"
+        if own is not None:
+            size_bytes = own.partition_bytes or size_bytes
+            servers = ", ".join(map(str, own.servers)) or servers
+        found[name] = f"partitions of {size_bytes} bytes, servers {servers}"
+    return found
+
+
+def _bucketed(strategy: Strategy, model: Model) -> dict[str, str]:
     sizes = dict(zip(model.names, model.sizes_bytes, strict=True))
     bucketed = {}
     for bucket in strategy.buckets:
@@ -73,7 +95,22 @@ def ways(used: Used) -> dict[str, str]:
         kind = "updated by its owners" if bucket.sharded else "updated by all"
         text = f"bucket of {held}, {size_bytes} bytes, {place}, {kind}"
         bucketed.update(dict.fromkeys(bucket.parameters, text))
-    return {name: bucketed.get(name, "not exchanged") for name in model.names}
+    return bucketed
+
+
+def _routed(used: Used) -> dict[str, str]:
+    """Where each parameter goes, and how; of a cut one, where each of its pieces goes."""
+    model, strategy = used.model, used.strategy
+    served = carried(model, strategy.routes, SERVERS).names
+    how = _served(strategy, served) | _bucketed(strategy, carried(model, strategy.routes, MESH))
+    found: dict[str, str] = {}
+    for part in parts_of(strategy.routes):
+        text = f"{_OVER[part.way]}: {how[part.name]}"
+        if part.name != part.tensor:
+            text = f"{part.size_bytes} bytes {text}"
+        before = found.get(part.tensor)
+        found[part.tensor] = text if before is None else f"{before}; {text}"
+    return found
 
 
 def differences(first: Used, second: Used) -> list[Difference]:

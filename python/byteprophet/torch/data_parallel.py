@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, one_line
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import AUTO, BYTEPS, DDP, DEAR_PLANNED, OURS, SYNCS
+from byteprophet.job.strategy import AUTO, BYTEPS, DDP, DEAR_PLANNED, MIXED, OURS, SYNCS
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.observe import recording
 from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
@@ -154,6 +154,8 @@ def _distribute(
     weights = parse_weights(settings.owners, OWNERS) if settings.owners else ()
     if given is not None:
         sync, weights = given.strategy.runtime, given.strategy.owners
+        if sync == MIXED:
+            raise UserError(f"{settings.strategy}: only DistributedOptimizer uses two transports")
         if given.strategy.changes_model:
             raise UserError(
                 f"{settings.strategy}: only DistributedOptimizer changes a model (regions, "

@@ -74,9 +74,10 @@ def suspend() -> None:
     """Finish all outstanding operations, then leave the job together with all other workers.
 
     Servers and the scheduler role keep running for workers that call ``resume``. Raises
-    ``RuntimeError`` if the job has no servers.
+    ``RuntimeError`` if the job has no servers, or a mesh beside them.
     """
     _refuse_without_servers("suspend")
+    _refuse_with_mesh("suspend")
     stopping.stop_all()
     _stop_observing()
     ops.suspend()
@@ -88,9 +89,11 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
     The signature is BytePS' own. Every worker that stays in the job calls this, with the same
     numbers; new workers call ``init`` instead. Raises ``ValueError`` if ``num_servers`` differs
     from before. Also raises it if ``num_workers`` is larger than one and ``DistributedOptimizer``
-    was called in a job of one worker. Raises ``RuntimeError`` if the job has no servers.
+    was called in a job of one worker. Raises ``RuntimeError`` if the job has no servers, or a mesh
+    beside them.
     """
     _refuse_without_servers("resume")
+    _refuse_with_mesh("resume")
     alone = any(isinstance(front.synchroniser, Alone) for front in live_fronts())
     if num_workers > 1 and alone:
         raise ValueError(
@@ -124,6 +127,15 @@ def _refuse_without_servers(call: str) -> None:
             f"byteprophet: {call}(): this job has no servers, and its number of ranks cannot "
             "change: start it with servers"
         )
+
+
+def _refuse_with_mesh(call: str) -> None:
+    # Imported here, because it imports all of the mesh, which most jobs with servers do not use.
+    from byteprophet.torch.sync.routing_synchroniser import RoutingSynchroniser
+
+    for front in live_fronts():
+        if isinstance(front.synchroniser, RoutingSynchroniser):
+            raise RuntimeError(f"byteprophet: {front.synchroniser.why_not_resumed(call)}")
 
 
 def _observe() -> None:

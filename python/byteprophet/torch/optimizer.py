@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.observe.strategy_recording import record_given
 from byteprophet.runtime_settings import OWNERS, RuntimeSettings
@@ -190,6 +190,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             per bucket.
         strategy: the path of a strategy file (docs/formats.md), which replaces ``sync``, ``fusion``
             and ``owners``; with servers, it also says where gradients go, and in which partitions.
+            It may send some to servers, and others over a mesh of the ranks (docs/strategies.md).
             It may cast gradients while they travel, in place of ``compression``, and accumulate
             them over several steps (docs/optimizer.md).
             The job must have been started with or without servers, as the strategy needs. The
@@ -233,6 +234,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
     if given is not None:
         if given.strategy.runtime == BYTEPS and sync != BYTEPS:
             _join_servers(parameters)
+        elif given.strategy.runtime == MIXED and sync != BYTEPS:
+            lifecycle.init_once()
         sync, fusion, weights = given.strategy.runtime, "planned", given.strategy.owners
     elif sync == BYTEPS and basics.without_servers():
         raise ValueError(
@@ -313,9 +316,9 @@ def synchronised(
     )
     if synchroniser.size == 1:
         settings = replace(settings, overlap=False)  # nothing is sent
-    if sync != BYTEPS:
+    if sync not in (BYTEPS, MIXED):
         lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
-    if given is not None and changes.changes_gradients and sync == BYTEPS:
+    if given is not None and (sync == MIXED or (sync == BYTEPS and changes.changes_gradients)):
         record_given(given, synchroniser.rank)
     return distribute(
         optimizer,

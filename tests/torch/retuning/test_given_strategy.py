@@ -12,6 +12,7 @@ import pytest
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
+from byteprophet.job.routes import Piece, Route
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import Kind
@@ -39,6 +40,21 @@ USED = Used(
     since=0,
 )
 SERVED = Used(USED.model, Strategy(partition_bytes=65536), 0, Policy("p3", {}))
+ROUTED = Used(
+    USED.model,
+    Strategy(
+        "mixed",
+        (Bucket(("2.weight",), 0, 1),),
+        partition_bytes=65536,
+        routes=tuple(
+            Route(name, (Piece(size, "mesh" if name == "2.weight" else "servers"),))
+            for name, size in SIZES_BYTES.items()
+        ),
+        mesh="allreduce",
+    ),
+    0,
+    Policy("p3", {}),
+)
 
 
 @pytest.mark.job
@@ -100,9 +116,31 @@ def test_what_does_not_fit_the_optimizer_is_refused(
     assert given_strategy(str(path), "dear") == SERVED
 
 
+def test_two_transports_need_servers_and_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "strategy.json"
+    write_strategy(path, ROUTED)
+    monkeypatch.setenv("BYTEPS_SCHEDULER", "p3")
+    monkeypatch.setenv("BYTEPROPHET_SETTINGS", "partition_bytes=65536")
+    with pytest.raises(UserError, match="it needs servers, and this job has none"):
+        given_strategy(str(path), "dear")
+    with pytest.raises(UserError, match=r"workers must be ranks of torch\.distributed, too"):
+        given_strategy(str(path), "byteps")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert given_strategy(str(path), "byteps") == ROUTED
+    monkeypatch.setenv("DMLC_NUM_WORKER", "2")
+    assert given_strategy(str(path), "dear") == ROUTED
+    monkeypatch.setenv("BYTEPS_SCHEDULER", "fifo")
+    with pytest.raises(UserError, match="not those with which this job was started"):
+        given_strategy(str(path), "byteps")
+
+
 @pytest.mark.parametrize(
     ("used", "options", "said"),
     [
+        (ROUTED, ["--servers", "0"], "it needs servers; leave out --servers 0"),
+        (ROUTED, ["--local-ranks", "2"], "needs workers of one process, not of 2 local ranks"),
         (USED, ["--servers", "1"], "strategy.json) has no servers"),
         (SERVED, ["--servers", "0"], "it needs servers; leave out --servers 0"),
         (SERVED, ["--scheduler", "fifo"], "--scheduler is what --strategy says"),
@@ -110,7 +148,7 @@ def test_what_does_not_fit_the_optimizer_is_refused(
         (
             replace(USED, strategy=replace(USED.strategy, runtime="wfbp")),
             ["--servers", "0"],
-            "wfbp cannot be given one; byteps, ddp, allreduce, dear, dear-planned can",
+            "wfbp cannot be given one; byteps, ddp, allreduce, dear, dear-planned, mixed can",
         ),
     ],
 )

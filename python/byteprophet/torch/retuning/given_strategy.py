@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from byteprophet import _core, _plugin, schedulers
 from byteprophet.allreduce.model import Order
 from byteprophet.errors import UserError
-from byteprophet.job.strategy import BYTEPS, OURS
+from byteprophet.job.strategy import BYTEPS, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.torch.sync import basics
 
@@ -35,13 +35,18 @@ def given_strategy(path: str, sync: str) -> Used | None:
         return None
     used = read_strategy_file(Path(path))
     runtime = used.strategy.runtime
-    if runtime not in (BYTEPS, *OURS):
-        able = ", ".join((BYTEPS, *OURS))
+    if runtime not in (BYTEPS, *OURS, MIXED):
+        able = ", ".join((BYTEPS, *OURS, MIXED))
         raise UserError(f"{path}: runtime {runtime!r}: an optimizer can only be given {able}")
     start = "byteprophet run --strategy starts such a job"
-    if runtime == BYTEPS:
+    if runtime in (BYTEPS, MIXED):
         if sync != BYTEPS and not basics.with_servers():
             raise UserError(f"{path}: it needs servers, and this job has none: {start}")
+        if runtime == MIXED and not basics.with_ranks():
+            raise UserError(
+                f"{path}: workers must be ranks of torch.distributed, too, and these are not: "
+                f"{start}"
+            )
         _check_policy(path, used)
         check_servers(path, used.strategy, int(os.environ.get("DMLC_NUM_SERVER", "1")))
     elif sync == BYTEPS and not basics.without_servers():

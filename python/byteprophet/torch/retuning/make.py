@@ -3,7 +3,8 @@
 With BytePS, there is one such object per process. It tunes settings if requested (``tuning.py``),
 and otherwise adapts the partition size to the links (``partition_size.py``). Without servers, each
 optimizer has an object that plans its buckets (``planning.py``), searches for their size
-(``fusion_tuning.py``), or takes them from a strategy file (``given_strategy.py``).
+(``fusion_tuning.py``), or takes them from a strategy file (``given_strategy.py``). A job of two
+transports has both (``two_transports.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 from pathlib import Path
 
 from byteprophet import _core, _plugin, schedulers
+from byteprophet.job.strategy import MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.torch.retuning.between_steps import BetweenSteps
@@ -38,6 +40,13 @@ def between_steps(
         return process_between_steps(settings.tune, settings.timeout_s)
     if synchroniser.size == 1:
         return None
+    if sync == MIXED:
+        from byteprophet.torch.retuning.two_transports import routed_between_steps
+        from byteprophet.torch.sync.routing_synchroniser import RoutingSynchroniser
+
+        assert isinstance(synchroniser, RoutingSynchroniser)
+        assert given is not None
+        return routed_between_steps(synchroniser, settings, given)
     from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
 
     assert isinstance(synchroniser, CollectiveSynchroniser)

@@ -11,12 +11,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from byteps.torch import ops
-from torch import Tensor
+from torch import Tensor, distributed
 
 
 def with_servers(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is a worker of a job with servers."""
     return bool(environment.get("DMLC_NUM_WORKER"))
+
+
+def with_ranks(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is a rank of torch.distributed, or was started as one."""
+    return bool(environment.get("WORLD_SIZE")) or distributed.is_initialized()
 
 
 def without_servers(environment: Mapping[str, str] = os.environ) -> bool:

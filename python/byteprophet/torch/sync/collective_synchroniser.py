@@ -51,7 +51,7 @@ class CollectiveSynchroniser:
 
     ``mode`` is the optimizer's ``sync`` option. ``options`` are other options of the optimizer that
     must be equal on all ranks, and so must ``owners``. ``changes`` says how the front changes
-    gradients, and is recorded with the buckets.
+    gradients, and is recorded with the buckets, if this ``records`` them.
     """
 
     bucketed = True
@@ -67,8 +67,10 @@ class CollectiveSynchroniser:
         options: Mapping[str, object],
         owners: Owners,
         changes: job.Strategy,
+        records: bool = True,
     ) -> None:
         self._changes = changes
+        self._records = records
         self.mode = mode
         self.owners = owners
         self.bucketing = Bucketing(mode, shardable, fusion)
@@ -139,15 +141,26 @@ class CollectiveSynchroniser:
 
         No transfer of this optimizer may be in flight.
         """
+        self.begin_alike(named)
+        # Empty gradients are never sent, so no bucket may wait for them.
+        bucketed = [(name, p) for name, p in self._bucketed(named) if p.numel()]
+        self.carry({name: Size(p.numel(), p.nbytes, p.dtype) for name, p in bucketed})
+
+    def begin_alike(self, named: Sequence[tuple[str, Tensor]]) -> None:
+        """Check that all ranks have the same parameters, and give them rank 0's values.
+
+        This leaves out parameters for which it was done before. Every rank must call this. Raises
+        ``ValueError`` if a parameter cannot be sent, or differs on a rank.
+        """
         refuse_unfit(self.mode, self._exchange, named)
         known = self._compared
         fresh = [(name, p) for name, p in named if name not in known or known[name]() is not p]
         if fresh:
-            self._begin_alike(fresh)
+            self._compare(fresh)
             known.update((name, weakref.ref(p)) for name, p in fresh)
-        # Empty gradients are never sent, so no bucket may wait for them.
-        named = [(name, p) for name, p in self._bucketed(named) if p.numel()]
-        sizes = {name: Size(p.numel(), p.nbytes, p.dtype) for name, p in named}
+
+    def carry(self, sizes: Mapping[str, Size]) -> None:
+        """Make new buckets for gradients of these ``sizes``, in place of all others."""
         with self._lock:
             self._reduce_incomplete()
             self.bucketing.set_parameters(sizes)
@@ -307,7 +320,7 @@ class CollectiveSynchroniser:
         """Return the parameters whose gradients travel in buckets."""
         return named
 
-    def _begin_alike(self, named: Sequence[tuple[str, Tensor]]) -> None:
+    def _compare(self, named: Sequence[tuple[str, Tensor]]) -> None:
         exchange = self._exchange
         start = f"start.{next(exchange.numbers)}"
 
@@ -328,7 +341,7 @@ class CollectiveSynchroniser:
 
     def _record_buckets(self) -> None:
         """On rank 0, record the buckets that are used from the next iteration on."""
-        if self.rank == 0 and self.bucketing.layouts:
+        if self._records and self.rank == 0 and self.bucketing.layouts:
             buckets = (
                 job.Bucket(each.parameters, each.reduce_place, each.gather_place, not each.whole)
                 for each in self.bucketing.layouts

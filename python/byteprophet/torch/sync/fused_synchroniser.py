@@ -52,6 +52,7 @@ class FusedSynchroniser(Unsharded):
         adopted: told of new buffers.
         keys: what its strategy says of partitions and servers; all ranks compare it. None: a
             network that has neither.
+        messages: sums messages, if ``base`` is to carry gradients only.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class FusedSynchroniser(Unsharded):
         compressed: Collection[str] = (),
         adopted: Adopted | None = None,
         keys: OwnKeys | None = None,
+        messages: Synchroniser | None = None,
     ) -> None:
         self._base = base
+        self._messages = messages or base
         self._limit_bytes = limit_bytes
         self._timeout_s = timeout_s
         self._compressed = compressed
@@ -123,11 +126,11 @@ class FusedSynchroniser(Unsharded):
         first = min(self._sizes_bytes)
         count = len(self._sizes_bytes)
         self._reserved = [buffer_name(first, count, number) for number in range(count // 2)]
-        self._base.declare([self._message()])
+        self._messages.declare([self._message()])
         self._base.declare_parameters([(name, torch.empty(0)) for name in self._reserved])
         self._base.declare([gradient_name(name) for name in self._reserved])
         if self._keys is not None:
-            self._keys.tell(self._base, self._message("strategy"))
+            self._keys.tell(self._messages, self._message("strategy"))
 
     def submit_gradient(
         self, parameter: str, gradient: Tensor, *, priority: int, done: Done
@@ -153,7 +156,7 @@ class FusedSynchroniser(Unsharded):
 
     def submit_message(self, name: str, message: Tensor, *, done: Done) -> None:
         """See ``Synchroniser``."""
-        self._base.submit_message(name, message, done=done)
+        self._messages.submit_message(name, message, done=done)
 
     def flush(self, updating: Collection[str]) -> None:
         """Send the buffers that have some of their members."""
@@ -175,7 +178,7 @@ class FusedSynchroniser(Unsharded):
         found = self._divided(parameters)
         wanted = 0 if self._refrains else 1 + zlib.crc32(repr(found).encode())
         what = "buffers that ranks would use"
-        collection = agreement.Collection(self._base, self._message(), wanted, what)
+        collection = agreement.Collection(self._messages, self._message(), wanted, what)
         wishes = set(collection.wait(self._timeout_s))
         self._decided = True
         if self._refrains or wishes != {wanted}:
@@ -216,7 +219,7 @@ class FusedSynchroniser(Unsharded):
         _used.clear()
         self.separate()
         if self._keys is not None:
-            self._keys.again(self._base, self._message("strategy"))
+            self._keys.again(self._messages, self._message("strategy"))
 
     def awaited(self, name: str) -> str:
         """Name the missing members of the buffer of ``name``, for messages."""

@@ -8,7 +8,7 @@ from torch import Tensor, distributed
 
 from byteprophet.errors import UserError
 from byteprophet.job.owners import Owners, text_of
-from byteprophet.job.strategy import Strategy
+from byteprophet.job.strategy import MIXED, Strategy
 from byteprophet.job.strategy_file import Used
 from byteprophet.torch.sync.alone import Alone
 from byteprophet.torch.sync.bucketing import NEAR_LAYER, PLANNED, TUNED
@@ -34,7 +34,7 @@ def make_synchroniser(
     """Make the synchroniser called ``name``.
 
     Args:
-        name: one of ``SYNCHRONISERS``.
+        name: one of ``SYNCHRONISERS``; or "mixed", with a strategy of two transports.
         elementwise: whether a rank may update any shard of a parameter on its own.
         fusion: how buckets are made, as in ``DistributedOptimizer``.
         timeout_s: how long a rank waits for the others at the start, in seconds.
@@ -48,13 +48,19 @@ def make_synchroniser(
         sparse: without servers, the parameters whose gradients are sparse.
 
     Raises:
-        UserError: ``owners`` do not fit the job.
+        UserError: ``owners`` do not fit the job, or it cannot have two transports.
         ValueError: there is no such synchroniser; the message lists those that exist.
     """
     if name == "byteps":
         if owners:
             raise UserError(f"owners {text_of(owners)}: with servers, ranks own nothing")
         return _make_fused(fusion_bytes, timeout_s, given, path)
+    if name == MIXED and given is not None:
+        from byteprophet.torch.sync.make_routed import make_routed
+
+        return make_routed(
+            given, path, elementwise, timeout_s, options, device_type, fusion_bytes, changes
+        )
     if name in SYNCHRONISERS:
         return _make_collective(
             name, elementwise, fusion, timeout_s, options, device_type, owners, changes, sparse

@@ -85,9 +85,9 @@ class RowsSynchroniser(CollectiveSynchroniser):
     def _bucketed(self, named: Sequence[tuple[str, Tensor]]) -> Sequence[tuple[str, Tensor]]:
         return [(name, p) for name, p in named if name not in self._sparse_names]
 
-    def _begin_alike(self, named: Sequence[tuple[str, Tensor]]) -> None:
+    def _compare(self, named: Sequence[tuple[str, Tensor]]) -> None:
         self._options["sparse"] = [name for name, _ in named if name in self._sparse_names]
-        super()._begin_alike(named)
+        super()._compare(named)
 
     def _refuse_unfit(self, name: str, parameter: Tensor) -> None:
         why = ""

@@ -1,0 +1,219 @@
+"""Servers and a mesh in one job, against the best of each alone.
+
+    python experiments/mixed.py
+
+Workers and servers, all on links of one rate, train a paced model. In every round run, one after
+the other, the uniform strategies: ``prophet`` on the servers, with BytePS' placement of gradients
+and with one that loads servers evenly, DistributedDataParallel, ``allreduce`` and ``dear-planned``;
+and mixed ones, in which a fraction of all bytes goes to servers and the rest over a mesh of the
+workers. The fractions are the builder's own (``byteprophet strategy make mixed``) and those of
+``--fractions``. The ratio r is the time of an all-reduce over the compute.
+
+Printed per cell: every strategy's iteration, also over the bound of what it moves; and how many
+times as fast as the best uniform strategy the best mixed one is: the median of the rounds, and the
+lowest and highest. Where links alone are the limit, 1.25 is the most that four workers and two
+servers can gain, and 1.20 if both transports share a link by their connections. ``--slowed``
+slows compute and links, so that the cores of this machine are not the limit.
+
+Writes ``mixed.json`` and the strategies to ``--out``, and goes on where it stopped. A cell takes
+rounds times eight jobs of 25 iterations or so: half an hour with the defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from recorded import add_places
+from rows import Row, Rows
+from script import progress_of, run_script
+
+from byteprophet import schedulers
+from byteprophet.bench import Case, Plan, run_bench
+from byteprophet.bench.case import all_reduce_case, job_of, strategy_case, warmup_of
+from byteprophet.bench.result import read_results
+from byteprophet.cli.lists import split
+from byteprophet.errors import UserError
+from byteprophet.job import Job
+from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.network import PAYLOAD_SHARE
+from byteprophet.strategy.builders import build
+from byteprophet.strategy.mixed import mixed
+from byteprophet.whole_files import make_directory
+from byteprophet.workload import load
+
+ALONE = ("ddp", "allreduce", "dear-planned")
+BALANCED, MIXED = "partitioned-ps", "mixed"
+_progress = progress_of("mixed")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what is missing, print, save."""
+    options = _parse(arguments)
+    cells = [
+        {"model": model, "ratio": ratio}
+        for model in split(options.models, "--models")
+        for ratio in numbers(options.ratios, "--ratios")
+    ]
+    fractions = numbers(options.fractions, "--fractions", 1.0) if options.fractions else []
+    names = ("workers", "servers", "slowed", "iterations", "rounds")
+    settings = {**{name: getattr(options, name) for name in names}, "fractions": fractions}
+    rows = Rows(options.out / "mixed.json", settings)
+
+    def run(cell: Row) -> Row:
+        return measure(cell, options, fractions)
+
+    found = rows.complete(cells, _label, run)
+    print(
+        f"{options.workers} workers, {options.servers} server(s), compute and links slowed "
+        f"{options.slowed} times, {options.rounds} round(s)"
+    )
+    for row in found:
+        print(line(row))
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Compare servers and a mesh in one job with each of them alone.",
+        epilog="example: python experiments/mixed.py --models resnet50 --ratios 1.5",
+    )
+    parser.add_argument("--models", default="resnet50")
+    parser.add_argument("--ratios", default="1.5,2", help="all-reduce / compute")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--fractions", default="0.4,0.6", help="of all bytes, to servers")
+    parser.add_argument("--slowed", type=int, default=4, help="compute and links, so many times")
+    parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
+    parser.add_argument("--rounds", type=int, default=3)
+    add_places(parser)
+    return parser.parse_args(arguments)
+
+
+def numbers(text: str, option: str, below: float = math.inf) -> list[float]:
+    """The numbers in ``text``, all above 0 and below ``below``. ``UserError`` names ``option``."""
+    try:
+        values = [float(part) for part in split(text, option)]
+    except ValueError:
+        raise UserError(f"{option} {text!r}: give numbers, separated by commas") from None
+    if not all(0 < value < below for value in values):
+        raise UserError(f"{option} {text!r}: out of range")
+    return values
+
+
+def cases_of(
+    cell: Row, workers: int, servers: int, slowed: int, fractions: Sequence[float], folder: Path
+) -> dict[str, Case]:
+    """The strategies of a cell by name, the mixed ones last. Their files are in ``folder``."""
+    workload = load(cell["model"])
+    compute_ns = slowed * (workload.forward_ns + workload.backward_ns)
+    moved_bits = 8 * workload.size_bytes * 2 * (workers - 1) / workers
+    rate_bps = math.ceil(moved_bits * 1e9 / PAYLOAD_SHARE / (cell["ratio"] * compute_ns))
+    served = Case(
+        cell["model"],
+        schedulers.DEFAULT,
+        rate_bps,
+        workers=workers,
+        servers=servers,
+        compute_ns=compute_ns,
+        server_bandwidth_bps=dict.fromkeys(range(servers), rate_bps),
+    )
+    job = _complete(job_of(served, workload.scaled(compute_ns)))
+    builders: dict[str, Callable[[Job], Job]] = {BALANCED: partial(build, BALANCED), MIXED: mixed}
+    builders |= {f"{MIXED} {each:g}": partial(mixed, fraction=each) for each in fractions}
+    make_directory(folder)
+    files = {}
+    for name, builder in builders.items():
+        made = builder(job)
+        files[name] = folder / f"{cell['model']}-{cell['ratio']:g}-{name.replace(' ', '-')}.json"
+        write_strategy(files[name], Used(made.model, made.strategy, 0, made.policy, servers))
+    return {
+        served.scheduler: served,
+        BALANCED: strategy_case(served, files.pop(BALANCED)),
+        **{name: all_reduce_case(served, name, {}) for name in ALONE},
+        **{name: strategy_case(served, path) for name, path in files.items()},
+    }
+
+
+def _complete(job: Job) -> Job:
+    """``job`` with all settings of its policy, as strategies have them."""
+    policy = job.push_policy
+    settings, partition_bytes = schedulers.resolve(policy.name, policy.settings)
+    settings = {**settings, schedulers.PARTITION: partition_bytes}
+    strategy = replace(job.strategy, partition_bytes=partition_bytes)
+    return replace(job, strategy=strategy, policy=replace(policy, settings=settings))
+
+
+def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) -> Row:
+    """Run all strategies in turn; the medians of the rounds, of the slowest worker's iterations."""
+    folder = options.out / "mixed-strategies"
+    cases = cases_of(cell, options.workers, options.servers, options.slowed, fractions, folder)
+    iterations = options.iterations * options.rounds
+    plan = Plan(tuple(cases.values()), iterations, options.rounds, warmup_of(cases.values()))
+    results = run_bench(plan, options.runs, True, _progress)
+    return {
+        "equal_results": len({result["parameters_sha256"] for result in results}) == 1,
+        "strategies": [
+            {
+                "name": name,
+                "mixed": name.startswith(MIXED),
+                "bound_ns": result["bound_ns"],
+                "rounds_ns": [_median_ns(Path(run), options.workers) for run in result["runs"]],
+            }
+            for name, result in zip(cases, results, strict=True)
+        ],
+    }
+
+
+def _median_ns(run: Path, workers: int) -> int:
+    found = read_results(run, workers)
+    return int(np.median(np.max([worker.iteration_ns for worker in found], axis=0)))
+
+
+def gains(row: Row) -> list[float]:
+    """Per round: the time of the best uniform strategy over that of the best mixed one.
+
+    Which ones are the best is decided by the medians of all rounds, for both sides alike.
+    """
+    sides: Mapping[bool, list[Any]] = {True: [], False: []}
+    for strategy in row["strategies"]:
+        sides[strategy["mixed"]].append(strategy)
+    best = {
+        side: min(found, key=lambda strategy: median(strategy["rounds_ns"]))
+        for side, found in sides.items()
+    }
+    return [
+        uniform_ns / mixed_ns
+        for uniform_ns, mixed_ns in zip(
+            best[False]["rounds_ns"], best[True]["rounds_ns"], strict=True
+        )
+    ]
+
+
+def line(row: Row) -> str:
+    """A cell for people."""
+    ratios = [
+        f"{each['name']} {median(each['rounds_ns']) / 1e6:.0f} ms "
+        f"({median(each['rounds_ns']) / each['bound_ns']:.3f})"
+        for each in row["strategies"]
+    ]
+    of_rounds = gains(row)
+    text = (
+        f"{_label(row)}: iteration (x its bound): {', '.join(ratios)}; mixed "
+        f"{median(of_rounds):.3f} times as fast ({min(of_rounds):.3f} to {max(of_rounds):.3f})"
+    )
+    return text if row["equal_results"] else f"{text}; PARAMETERS DIFFER"
+
+
+def _label(row: Row) -> str:
+    return f"{row['model']}, r = {row['ratio']:g}"
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,230 @@
+"""The builder ``mixed``: servers sum a fraction x of all bytes, and the ranks all-reduce the rest.
+
+Let P workers and S servers have links of one rate. Over a worker's link then pass x + (1 - x) a of
+all bytes, with a = 2 (P - 1) / P, and P x / S over a server's. Both are equal at
+
+    x* = 2 S (P - 1) / (P^2 + S (P - 2)),
+
+which is the fraction of Theorem 1 in the BytePS paper (Jiang et al., OSDI 2020), where the ranks
+are servers on the workers' hosts. If rates differ, the slowest worker's counts, and the sum of the
+servers': then S is not the number of servers, but that sum over the worker's rate.
+
+TCP divides a worker's link among its connections: S of S + P - 1 lead to servers. If both
+transports always have something to send, servers get S / (S + P - 1) of it. That is enough for
+a fraction x with x / (x + (1 - x) a) = S / (S + P - 1), which is x = 2 S / (P + 2 S). The builder
+takes the smaller one of the two fractions.
+
+Gradients alternate in forward order, so that the fraction holds for every beginning of the forward
+pass. Large ones are cut in two, and small ones go where the running sum is short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from byteprophet import schedulers
+from byteprophet.allreduce.grouping import best_groups
+from byteprophet.allreduce.strategies import MESSAGE_NS, strategy_of_groups, timing_of
+from byteprophet.allreduce.timing import Link, Timing
+from byteprophet.allreduce.timing import Parameter as Timed
+from byteprophet.errors import UserError, warn
+from byteprophet.job import Cluster, Job, Model, Policy, Strategy, Times
+from byteprophet.job.partitions import PAGE_BYTES, partitions_of_job
+from byteprophet.job.routes import MESH, SERVERS, Part, Piece, Route, carried, parts_of
+from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, FP16, MIXED, Bucket, Keys
+from byteprophet.optimize.passes.placement import placed_by_load
+from byteprophet.runtime_settings import DEFAULT_FUSION_BYTES
+
+_WHOLE_OF_ALL = 32
+"""A gradient of more than this part of all bytes is cut. So the fraction of bytes to servers is off
+by 1/64 of all of them at most, wherever the forward pass stands."""
+
+
+def fraction_of(workers: int, servers: int, rates: float = 1.0) -> float:
+    """The fraction of all bytes that servers sum.
+
+    ``rates``: the mean rate of the servers' links, as a multiple of the slowest worker's.
+    """
+    moved = 2 * (workers - 1) / workers
+    equal = workers / (servers * rates) + moved - 1
+    level = min(1.0, moved / equal) if equal > 0 else 1.0
+    return min(level, 2 * servers / (workers + 2 * servers))
+
+
+def busiest(workers: int, servers: int, fraction: float, rates: float = 1.0) -> float:
+    """The time of the busiest link, if all bytes take 1 over a worker's link in one direction."""
+    moved = 2 * (workers - 1) / workers
+    of_worker = fraction + (1 - fraction) * moved
+    return max(of_worker, workers * fraction / (servers * rates))
+
+
+def routes_for(model: Model, fraction: float) -> tuple[Route, ...]:
+    """Routes of all gradients of ``model``, of whose bytes ``fraction`` goes to servers."""
+    largest_bytes = max(PAGE_BYTES, model.size_bytes // _WHOLE_OF_ALL)
+    found = []
+    served_bytes = passed_bytes = 0
+    for parameter in model.parameters:
+        size_bytes = parameter.size_bytes
+        passed_bytes += size_bytes
+        short_bytes = fraction * passed_bytes - served_bytes
+        if size_bytes > largest_bytes:
+            own_bytes = min(size_bytes, max(0, round(short_bytes / PAGE_BYTES)) * PAGE_BYTES)
+        else:
+            own_bytes = size_bytes if 2 * short_bytes >= size_bytes else 0
+        served_bytes += own_bytes
+        pieces = (Piece(own_bytes, SERVERS), Piece(size_bytes - own_bytes, MESH))
+        found.append(Route(parameter.name, tuple(piece for piece in pieces if piece.size_bytes)))
+    return tuple(found)
+
+
+def mixed(job: Job, fraction: float | None = None) -> Job:
+    """``job``, which has servers in its cluster, under a strategy of both transports.
+
+    ``fraction``: of all bytes, to servers; None: the one at the top of this file. Raises
+    ``UserError`` if its gradients cannot go both ways.
+    """
+    if job.workers < 2:
+        raise UserError("mixed: a job of one worker exchanges nothing")
+    if job.strategy.reduce_dtype not in ("", FP16):
+        raise UserError(f"mixed: servers do not sum gradients in {job.strategy.reduce_dtype}")
+    rates = _rates(job)
+    if fraction is None:
+        fraction = fraction_of(job.workers, job.servers, rates)
+    _warn_if_useless(job, fraction, rates)
+    routes = routes_for(job.model, fraction)
+    for way, where in ((SERVERS, "to servers"), (MESH, "over the mesh")):
+        if not len(carried(job.model, routes, way)):
+            raise UserError(f"mixed: nothing of this model would go {where}: it is too small")
+    policy, partition_bytes = _policy(job)
+    strategy = replace(
+        job.strategy,
+        runtime=MIXED,
+        mesh=DEAR_PLANNED,
+        routes=routes,
+        buckets=_buckets(job, routes, fraction),
+        bucket_bytes=0,
+        partition_bytes=partition_bytes,
+        numbers=(),
+        owners=(),
+        fixed="",
+    )
+    made = replace(job, strategy=strategy, policy=policy)
+    return replace(made, strategy=replace(strategy, keys=_keys(made)))
+
+
+def served_job(job: Job) -> Job:
+    """What servers sum of ``job``, which has two transports, as a job of servers alone.
+
+    Its times are 0.
+    """
+    model = carried(job.model, job.strategy.routes, SERVERS)
+    none = np.zeros((job.workers, 1, len(model)), np.int64)
+    return Job(
+        model,
+        Times(none, none, none[:, :, 0], none),
+        job.cluster,
+        Strategy(
+            BYTEPS,
+            partition_bytes=job.strategy.partition_bytes,
+            keys=job.strategy.keys,
+            numbers=_numbers(job),
+            reduce_dtype=job.strategy.reduce_dtype,
+        ),
+        job.push_policy,
+    )
+
+
+def _numbers(job: Job) -> tuple[int, ...]:
+    """The numbers that BytePS gives to what servers sum: the front declares it by parameter."""
+    served = [part for part in parts_of(job.strategy.routes) if part.way == SERVERS]
+    order = sorted(range(len(served)), key=lambda place: (served[place].tensor, place))
+    return tuple(np.argsort(order).tolist())
+
+
+def _rates(job: Job) -> float:
+    """The mean rate of servers' links over that of the slowest worker's.
+
+    A link that was not limited counts like the slowest worker's.
+    """
+    limited_bps = [host.slower_bps for host in job.cluster.workers if host.slower_bps]
+    slowest_bps = min(limited_bps, default=0)
+    if not slowest_bps:
+        return 1.0
+    served_bps = [host.slower_bps or slowest_bps for host in job.cluster.servers]
+    return sum(served_bps) / len(served_bps) / slowest_bps
+
+
+def _warn_if_useless(job: Job, fraction: float, rates: float) -> None:
+    workers, servers = job.workers, job.servers
+    ours = busiest(workers, servers, fraction, rates)
+    alone = {
+        "an all-reduce": busiest(workers, servers, 0.0, rates),
+        "servers alone": busiest(workers, servers, 1.0, rates),
+    }
+    best = min(alone, key=lambda name: alone[name])
+    if alone[best] <= ours * (1 + 1e-9):
+        warn(
+            f"mixed: with {workers} workers and {servers} server(s), {best} loads the links no "
+            "more than a mix does"
+        )
+
+
+def _policy(job: Job) -> tuple[Policy, int]:
+    """The policy of what goes to servers, and its partition size."""
+    if job.policy is not None and job.strategy.partition_bytes:
+        return job.policy, job.strategy.partition_bytes
+    known = job.policy or Policy(schedulers.DEFAULT)
+    settings, partition_bytes = schedulers.resolve(known.name, known.settings)
+    settings = {**settings, schedulers.PARTITION: partition_bytes}
+    return Policy(known.name, settings), partition_bytes
+
+
+def _buckets(job: Job, routes: tuple[Route, ...], fraction: float) -> tuple[Bucket, ...]:
+    """Buckets of what goes over the mesh, planned for its share of the links.
+
+    Nothing is sharded if something is cut (``job/routes_file.py``).
+    """
+    members = replace(job.strategy, runtime=DEAR_PLANNED, keys=(), owners=())
+    cluster = Cluster(job.cluster.workers, costs=job.cluster.costs)
+    ranks = Job(job.model, job.times, cluster, members)
+    moved = 2 * (job.workers - 1) / job.workers
+    share = (1 - fraction) * moved / (fraction + (1 - fraction) * moved)
+    timing = _of_mesh(timing_of(ranks), routes, share, bool(job.strategy.reduce_dtype))
+    planned = strategy_of_groups(timing, DEAR_PLANNED, best_groups(DEAR_PLANNED, timing))
+    if not any(route.is_cut for route in routes):
+        return planned.buckets
+    return tuple(replace(bucket, sharded=False) for bucket in planned.buckets)
+
+
+def _of_mesh(timing: Timing, routes: tuple[Route, ...], share: float, is_cast: bool) -> Timing:
+    """The timing of what goes over the mesh, on ``share`` of the links.
+
+    Forward times of other parameters count for the one of the mesh that comes before them.
+    """
+    parts: dict[str, list[Part]] = {}
+    for part in parts_of(routes):
+        if part.way == MESH:
+            parts.setdefault(part.tensor, []).append(part)
+    found: list[Timed] = []
+    for each in timing.parameters:
+        for part in parts.get(each.name, []):
+            size_bytes = max(1, part.size_bytes // 2 if is_cast else part.size_bytes)
+            found.append(Timed(part.name, size_bytes, each.ready_ns, 0))
+        if found:
+            forward_ns = found[-1].forward_ns + each.forward_ns
+            found[-1] = replace(found[-1], forward_ns=forward_ns)
+    rates_bps = [max(1, round(rate * share)) for rate in timing.link.rates_bps]
+    return Timing(tuple(found), timing.backward_ns, Link.of_ranks(rates_bps, MESSAGE_NS))
+
+
+def _keys(job: Job) -> tuple[Keys, ...]:
+    """Servers whose loads are even, for gradients that share no buffers."""
+    if job.servers == 1:
+        return ()
+    served = served_job(job)
+    largest_first = np.argsort(-partitions_of_job(served).size_bytes, kind="stable").tolist()
+    placed = placed_by_load(served, largest_first)
+    sizes = dict(zip(served.model.names, served.model.sizes_bytes, strict=True))
+    return tuple(each for each in placed.strategy.keys if sizes[each.tensor] > DEFAULT_FUSION_BYTES)

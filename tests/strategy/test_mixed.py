@@ -1,0 +1,190 @@
+"""The builder of strategies with two transports: its fraction, its routes, its loads, its bound."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byteprophet.bound import bound_ns
+from byteprophet.errors import UserError
+from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter, Policy, Strategy, Times
+from byteprophet.job.partitions import PAGE_BYTES
+from byteprophet.job.routes import MESH, SERVERS, Piece, Route, bytes_of, carried
+from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
+from byteprophet.strategy.builders import build
+from byteprophet.strategy.explanation import explain_routed
+from byteprophet.strategy.mixed import busiest, fraction_of, routes_for
+from byteprophet.strategy.routed import moved_bytes
+from byteprophet.strategy.ways import differences, facts, ways
+
+from .jobs import COSTS, NAMES, SIZES, mesh_job, served_job
+
+RATE_BPS = 400_000_000
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("servers", [1, 2, 3, 4])
+@pytest.mark.parametrize("rates", [0.5, 1.0, 2.5])
+def test_no_fraction_that_servers_are_given_loads_links_less(
+    workers: int, servers: int, rates: float
+) -> None:
+    """The fraction is the best of those that connections' shares of a link allow."""
+    found = fraction_of(workers, servers, rates)
+    moved = 2 * (workers - 1) / workers
+    least = busiest(workers, servers, found, rates)
+    for step in range(1001):
+        fraction = step / 1000
+        share = fraction / (fraction + (1 - fraction) * moved)
+        if share <= servers / (servers + workers - 1) + 1e-9:
+            assert busiest(workers, servers, fraction, rates) >= least - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "fraction", "gain"),
+    [
+        # Fractions x* = 2 S (P - 1) / (P^2 + S (P - 2)) where that is below 2 S / (P + 2 S).
+        (3, 1, 2 / 5, 10 / 9),
+        (4, 1, 1 / 3, 9 / 8),
+        (4, 2, 1 / 2, 6 / 5),
+        (3, 2, 4 / 7, 7 / 6),
+        (8, 4, 1 / 2, 14 / 11),
+    ],
+)
+def test_what_a_mix_gains_over_an_all_reduce(
+    workers: int, servers: int, fraction: float, gain: float
+) -> None:
+    found = fraction_of(workers, servers)
+    assert found == pytest.approx(fraction)
+    alone = busiest(workers, servers, 0)
+    assert alone / busiest(workers, servers, found) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_fraction_holds_wherever_forward_stands(seed: int) -> None:
+    chance = random.Random(seed)
+    sizes = [4 * int(10 ** chance.uniform(0, 6)) for _ in range(chance.randint(2, 60))]
+    model = Model(tuple(Parameter(f"p{n}", size) for n, size in enumerate(sizes)))
+    fraction = chance.uniform(0.1, 0.9)
+    routes = routes_for(model, fraction)
+    assert [route.tensor for route in routes] == list(model.names)
+    assert [route.size_bytes for route in routes] == sizes
+    served, passed = np.cumsum(bytes_of(model, routes, SERVERS)), np.cumsum(sizes)
+    most_off = max(PAGE_BYTES, sum(sizes) / 64)
+    assert np.abs(served - fraction * passed).max() <= most_off
+    assert max(len(route.pieces) for route in routes) <= 2
+
+
+def built(job: Job) -> Job:
+    return build("mixed", job)
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_what_is_built_survives_a_file(served: bool, tmp_path: Path) -> None:
+    job = four_and_two(served)
+    made = built(job)
+    path = tmp_path / "strategy.json"
+    used = Used(made.model, made.strategy, 0, made.policy, 2)
+    write_strategy(path, used)
+    assert read_strategy_file(path) == used
+    assert made.strategy.runtime == "mixed"
+    held = sorted(name for bucket in made.strategy.buckets for name in bucket.parameters)
+    assert held == sorted(carried(job.model, made.strategy.routes, MESH).names)
+    share = sum(bytes_of(job.model, made.strategy.routes, SERVERS)) / sum(SIZES)
+    assert share == pytest.approx(0.5, abs=1 / 64)
+    text = facts(used)
+    assert text["routes"].startswith(f"{share:.1%} of the bytes to servers")
+    assert list(ways(used)) == list(NAMES)
+    assert "over the mesh: bucket of " in ways(used)["large"]
+    assert "to servers: partitions of " in ways(used)["large"]
+
+
+def four_and_two(served: bool, server_bps: int = RATE_BPS) -> Job:
+    if served:
+        return served_job([RATE_BPS] * 4, [server_bps] * 2)
+    job = mesh_job([RATE_BPS] * 4)
+    servers = (Host(server_bps, server_bps),) * 2
+    return replace(job, cluster=replace(job.cluster, servers=servers))
+
+
+def test_a_route_that_differs_is_named() -> None:
+    made = built(four_and_two(True))
+    used = Used(made.model, made.strategy, 0, made.policy)
+    (first, *others) = made.strategy.routes
+    way = {SERVERS: MESH, MESH: SERVERS}[first.pieces[0].way]
+    other = replace(first, pieces=(Piece(first.size_bytes, way),))
+    changed = replace(used, strategy=replace(made.strategy, routes=(other, *others)))
+    found = differences(used, used)
+    assert found == []
+    assert NAMES[0] in {each.what for each in differences(used, _rebucketed(changed))}
+
+
+def _rebucketed(used: Used) -> Used:
+    """With one bucket for all that goes over the mesh."""
+    names = carried(used.model, used.strategy.routes, MESH).names
+    bucket = replace(used.strategy.buckets[0], parameters=names)
+    return replace(used, strategy=replace(used.strategy, buckets=(bucket,)))
+
+
+def test_links_are_loaded_as_the_formula_says() -> None:
+    made = built(four_and_two(True))
+    served = sum(bytes_of(made.model, made.strategy.routes, SERVERS))
+    meshed = sum(SIZES) - served
+    moved = moved_bytes(made)
+    for rank in range(4):
+        assert moved[f"worker {rank}"] == pytest.approx(served + 1.5 * meshed, abs=8 * len(SIZES))
+    of_servers = [moved["server 0"], moved["server 1"]]
+    assert sum(of_servers) == 4 * served
+    assert max(of_servers) - min(of_servers) <= 4 * 1_000_000  # a partition
+    found = explain_routed(made)
+    assert found.iteration_ns is None
+    assert found.loads[0].busy_ns == round(found.loads[0].size_bytes * 8e9 / RATE_BPS)
+    assert found.as_json()["replay_error"] is None
+    # With owners, one rank sums all that goes over the mesh.
+    alone = replace(made, strategy=replace(made.strategy, owners=(1, 0, 0, 0)))
+    slow = moved_bytes(alone)
+    assert slow["worker 1"] == served + meshed
+    assert slow["worker 0"] == served + 3 * meshed
+
+
+def test_a_link_that_is_unlimited_counts_like_a_worker_s() -> None:
+    assert built(four_and_two(True, 0)).strategy.routes == built(four_and_two(True)).strategy.routes
+
+
+def test_a_mix_of_two_workers_is_made_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    made = built(served_job([RATE_BPS] * 2, [RATE_BPS]))
+    assert len(carried(made.model, made.strategy.routes, MESH))
+    said = "with 2 workers and 1 server(s), an all-reduce loads the links no more than a mix does"
+    assert said in capsys.readouterr().err
+
+
+def test_a_model_of_one_small_parameter_is_refused() -> None:
+    job = served_job([RATE_BPS] * 4, [RATE_BPS] * 2)
+    one = Times(*(times[:, :, :1] for times in (job.times.forward_ns, job.times.ready_ns)),
+        job.times.backward_ns, job.times.update_ns[:, :, :1])  # fmt: skip
+    small = replace(job, model=Model((Parameter("only", 400),)), times=one)
+    with pytest.raises(UserError, match="nothing of this model would go over the mesh"):
+        built(small)
+
+
+def test_the_bound_of_a_job_that_the_links_limit() -> None:
+    """By hand: all gradients are ready at once, and nothing is needed before all are there."""
+    shape = (4, 3, 2)
+    times = Times(
+        forward_ns=np.zeros(shape, np.int64),
+        ready_ns=np.zeros(shape, np.int64),
+        backward_ns=np.zeros(shape[:2], np.int64),
+        update_ns=np.zeros(shape, np.int64),
+    )
+    model = Model((Parameter("a", 4_000_000), Parameter("b", 6_000_000)))
+    routes = (Route("a", (Piece(4_000_000, SERVERS),)), Route("b", (Piece(6_000_000, MESH),)))
+    links = (Host(RATE_BPS, RATE_BPS),)
+    strategy = Strategy("mixed", routes=routes, mesh="allreduce")
+    job = Job(model, times, Cluster(links * 4, links, COSTS), strategy, Policy("fifo", {}))
+    # Worker: 4 + 1.5 x 6 MB. The server: 4 x 4 MB.
+    assert bound_ns(job) == pytest.approx(16e6 * 8e9 / RATE_BPS, rel=1e-6)
+    two = replace(job, cluster=Cluster(links * 4, links * 2, Costs()))
+    assert bound_ns(two) == pytest.approx(13e6 * 8e9 / RATE_BPS, rel=1e-6)
