@@ -52,6 +52,7 @@ class RoutingSynchroniser:
 
     bucketed = True
     in_order = False
+    takes_rows = False
 
     def __init__(
         self, servers: FusedSynchroniser, mesh: CollectiveSynchroniser, used: Used, path: str
