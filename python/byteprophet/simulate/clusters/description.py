@@ -84,6 +84,8 @@ class Network:
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step between nodes.
         ring_only: 1: an all-reduce between nodes is never a tree (``NCCL_ALGO=Ring``).
+        all_reduce_only: 1: a reduce-scatter is an all-reduce of which each rank keeps its part, as
+            gloo's is.
     """
 
     adapters: int
@@ -91,6 +93,7 @@ class Network:
     efficiency: float
     step_ns: int
     ring_only: int = 0
+    all_reduce_only: int = 0
 
 
 @dataclass(frozen=True)

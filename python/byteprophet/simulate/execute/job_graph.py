@@ -190,6 +190,11 @@ class _Build:
                     self._operations.depend_each(self._last[member, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)
                     record = self._ranks.of[here][member].record
+                    if not self._strategy.overlap_p2p:  # received only when the rank is idle
+                        earlier = dict(zip(record.computed[1:], record.computed, strict=False))
+                        before = [earlier.get(operation, -1) for operation in waiting]
+                        for operation, flow in zip(before, flows, strict=True):
+                            self._operations.depend(operation, flow)
                     for operation, flow in zip(waiting, flows, strict=True):
                         record.wait(operation, flow, Spent.SEND)
 

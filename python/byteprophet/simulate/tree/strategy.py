@@ -83,6 +83,10 @@ class Strategy:
         scatter_gather: whether tensor-parallel ranks that hold the same activations each send a
             part of them to the next stage, where they are gathered. Megatron-LM did so before it
             had sequence parallelism.
+        bucket_mb: gradients that travel together without ``zero`` 3, in MiB, as
+            DistributedDataParallel's ``bucket_cap_mb``.
+        overlap_p2p: whether a stage receives activations and gradients while it computes. PyTorch's
+            GPipe and 1F1B, and Megatron-LM's 1F1B, ask for them when they need them.
     """
 
     mesh: Mesh
@@ -95,6 +99,8 @@ class Strategy:
     overlap: bool = True
     precision: str = "bf16"
     scatter_gather: bool = False
+    bucket_mb: int = 25
+    overlap_p2p: bool = True
 
     @property
     def stages(self) -> int:
@@ -113,6 +119,7 @@ class Strategy:
             "micro_batches": self.micro_batches,
             "micro_batch": self.micro_batch,
             "chunks": self.chunks,
+            "bucket_mb": self.bucket_mb,
         }.items():
             if not 1 <= value <= LARGEST:
                 raise UserError(f"strategy: {name} is {value}: must be from 1 to {LARGEST}")
