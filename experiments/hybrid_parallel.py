@@ -58,11 +58,13 @@ class Ranks(NamedTuple):
         mesh: all axes.
         data: the ranks over which gradients are summed: data- and context-parallel ones.
         axes: the axes of each process group, by its name, as the simulator writes them.
+        place: where this rank is on each axis.
     """
 
     mesh: DeviceMesh
     data: DeviceMesh
     axes: dict[str, str]
+    place: dict[str, int]
 
 
 def ranks_of(mesh: Mesh) -> Ranks:
@@ -74,7 +76,7 @@ def ranks_of(mesh: Mesh) -> Ranks:
     if mesh.cp > 1:
         data = made["dp", "cp"]._flatten("dp_cp")
         axes[data.get_group().group_name] = "cp dp" if mesh.dp > 1 else "cp"
-    return Ranks(made, data, axes)
+    return Ranks(made, data, axes, {axis: made.get_local_rank(axis) for axis in _AXES})
 
 
 class Job:
@@ -87,7 +89,7 @@ class Job:
         self._mesh = mesh = strategy.mesh
         self._ranks, self._data = ranks.mesh, ranks.data
         program = case.program
-        place = {axis: ranks.mesh.get_local_rank(axis) for axis in _AXES}
+        place = ranks.place
         self._own_tokens = case.config.sequence // mesh.cp
         self._first_token = place["cp"] * self._own_tokens
         self._numbers = range(place["pp"], len(program.stages), mesh.pp)

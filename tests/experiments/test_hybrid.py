@@ -17,6 +17,7 @@ import torch
 from hybrid_cases import CHECKED, REPORTED, TUNED, Case
 from hybrid_device import Device, Operation, is_paceable
 from hybrid_links import Measured, fit_links
+from hybrid_local import local_calls, works_for
 from hybrid_operators import measure, read_operators, write_operators
 from hybrid_predict import called, inferred
 from hybrid_worker import Config
@@ -80,6 +81,14 @@ def test_ranks_train_as_one_process_does(jobs: Any, case: Case) -> None:
     means = seen.sum(0) if case.strategy.zero else seen.mean(0)
     means /= mesh.tp if case.strategy.zero else 1
     torch.testing.assert_close(means, torch.tensor(expected), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("line", ["tp=4", "tp=4 sp=1", "tp=2 recompute=full"])
+@pytest.mark.parametrize("model", ["small", "small-llama"])
+def test_local_tensors_call_what_the_simulator_infers(model: str, line: str) -> None:
+    case = Case(model, f"{line} micro_batch=2 micro_batches=2")
+    assert works_for(case)
+    assert local_calls(case) == inferred(case)[0]
 
 
 def test_nothing_is_reported_on_what_is_tuned() -> None:
