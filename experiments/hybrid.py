@@ -51,6 +51,7 @@ from hybrid_predict import (
     inferred,
     naive_ns,
     predicted_ns,
+    slowed,
 )
 from hybrid_worker import Config
 from rich.table import Table
@@ -63,7 +64,7 @@ from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.console import table_console
 from byteprophet.simulate.costs.collect import collect
-from byteprophet.simulate.costs.table import read_table, write_table
+from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 from byteprophet.whole_files import make_directory, write_whole
 
 _WORKER = Path(__file__).parent / "hybrid_worker.py"
@@ -80,7 +81,10 @@ def main(arguments: Sequence[str]) -> None:
     chosen = [case for case in (*TUNED, *REPORTED) if options.cases in case.name]
     if not chosen:
         raise UserError(f"--cases {options.cases}: no such job; see hybrid_cases.py")
-    jobs = _Jobs(options.out, options.iterations, rate_bps, paced=options.compute == "paced")
+    paced = options.compute == "paced"
+    if options.slowed != 1 and not paced:
+        raise UserError("--slowed: goes with --compute paced")
+    jobs = _Jobs(options.out, options.iterations, rate_bps, options.slowed, paced=paced)
     make_directory(options.out)
     counted = {case: jobs.counted(case, chosen) for case in chosen}
     console = table_console(150)
@@ -92,11 +96,14 @@ def main(arguments: Sequence[str]) -> None:
 class _Jobs:
     """Runs jobs, and keeps what they gave in a directory."""
 
-    def __init__(self, out: Path, iterations: int, rate_bps: int, *, paced: bool) -> None:
+    def __init__(
+        self, out: Path, iterations: int, rate_bps: int, slowed: int, *, paced: bool
+    ) -> None:
         self._out = out
+        self._slowed = slowed
         self._iterations = iterations
         self._paced = paced
-        self.rate_bps = rate_bps
+        self.rate_bps = rate_bps // slowed
         self._say = progress_of("hybrid")
 
     def counted(self, case: Case, chosen: Iterable[Case]) -> list[Any]:
@@ -114,6 +121,7 @@ class _Jobs:
                 iterations=self._iterations,
                 operators=str(self._operators(chosen)) if self._paced else "",
                 rate_bps=self.rate_bps,
+                slowed=self._slowed,
             )
 
         return self._of(self._kind, case, wanted, config)
@@ -136,15 +144,15 @@ class _Jobs:
             found += [list(same) for same in zip(*by_rank, strict=True)]
         return found
 
-    def costs(self) -> Path:
-        """The table of costs of one core."""
+    def costs(self) -> CostTable:
+        """The costs of one core, as slow as in the jobs."""
         path = self._out / "costs.json"
         if not path.exists():
             import torch
 
             torch.set_num_threads(1)
             write_table(path, collect("cpu", 60.0, self._say))
-        return path
+        return slowed(read_table(path), self._slowed)
 
     def _operators(self, chosen: Iterable[Case]) -> Path:
         """The times of all operators that ranks call."""
@@ -198,6 +206,7 @@ class _Jobs:
             bandwidth_bps=config.rate_bps or None,
             environment={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
             timeout_s=_LONGEST_S,
+            forks=True,
         )
 
         def echo(role: str, line: str) -> None:
@@ -222,7 +231,7 @@ def measured_ns(ranks: Sequence[Any]) -> tuple[float, float]:
 
 
 def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
-    costs, links = read_table(jobs.costs()), fit_links(jobs.links())
+    costs, links = jobs.costs(), fit_links(jobs.links())
     alone = cluster_of(costs, links, jobs.rate_bps)
     ran = {}
     slowest = {}
@@ -384,6 +393,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--bandwidth", default="500mbit", help="of each rank's link")
     parser.add_argument("--iterations", type=int, default=7, help="measured, of each job")
+    parser.add_argument(
+        "--slowed", type=int, default=1, help="compute and links so many times slower"
+    )
     parser.add_argument("--cases", default="", help="only jobs whose name contains this text")
     parser.add_argument("--compute", choices=("paced", "real"), default="paced")
     parser.add_argument("--lists", action="store_true", help="only collectives; times nothing")

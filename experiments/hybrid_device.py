@@ -158,7 +158,7 @@ _SPACES = frozenset(["c10d", "_c10d_functional"])
 _LEAST_ELEMENTS = 1 << 10
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts collectives, and notes or paces operators.
 
     Attributes:
@@ -181,7 +181,7 @@ class Watch(TorchDispatchMode):
             device: paces operators; None: they compute.
             paced: the operators that it paces.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._axes = axes
         self._device = device
         self._paced = paced or {}

@@ -117,6 +117,9 @@ def fit_links(measured: Sequence[Sequence[Measured]]) -> Fitted:
 
     Args:
         measured: of each rank of a job, in the same order; several jobs one after the other.
+
+    Raises:
+        JobFailed: no link was limited, or other programs hid it.
     """
     rows, times = [], []
     for same in measured:
@@ -134,4 +137,6 @@ def fit_links(measured: Sequence[Sequence[Measured]]) -> Fitted:
     scale = np.array([1e6, 1e6, 1.0])  # milliseconds, and nanoseconds per byte
     solution, _ = nnls(np.array(rows) * scale, np.ones(len(rows)))
     base_ns, step_ns, ns_per_byte = solution * scale
+    if not ns_per_byte:
+        raise JobFailed("links: larger messages took no longer: other programs disturbed too much")
     return Fitted(float(base_ns), float(step_ns), 1e9 / float(ns_per_byte))

@@ -138,7 +138,7 @@ class Layer(nn.Module):
     def _run(self, hidden: Tensor) -> Tensor:
         attended = self.attention(self.norm1(hidden))
         hidden = hidden + (attended if self.bias1 is None else attended + self.bias1)
-        made = self.mlp(self.norm2(hidden))
+        made: Tensor = self.mlp(self.norm2(hidden))
         return hidden + (made if self.bias2 is None else made + self.bias2)
 
 

@@ -71,11 +71,11 @@ def ranks_of(mesh: Mesh) -> Ranks:
     """The mesh of a strategy; every rank of the job must call this."""
     sizes = tuple(mesh.sizes[axis] for axis in _AXES)
     made = init_device_mesh("cpu", sizes, mesh_dim_names=_AXES)
-    axes = {made.get_group(axis).group_name: axis for axis in _AXES if mesh.sizes[axis] > 1}
+    axes = {str(made.get_group(axis).group_name): axis for axis in _AXES if mesh.sizes[axis] > 1}
     data = made["dp"]
     if mesh.cp > 1:
         data = made["dp", "cp"]._flatten("dp_cp")
-        axes[data.get_group().group_name] = "cp dp" if mesh.dp > 1 else "cp"
+        axes[str(data.get_group().group_name)] = "cp dp" if mesh.dp > 1 else "cp"
     return Ranks(made, data, axes, {axis: made.get_local_rank(axis) for axis in _AXES})
 
 
@@ -184,15 +184,15 @@ class Job:
             src_data_rank=None,
         )
 
-    def _sharded(self, stage: Stage) -> FSDPModule:
+    def _sharded(self, stage: Stage) -> nn.Module:
         """FSDP2 with a unit per block."""
         keeps = self._strategy.zero < 3
         units = []
         for block in stage.blocks.values():
             fully_shard(block, mesh=self._data, reshard_after_forward=not keeps)
             units.append(cast("FSDPModule", block))
-        root = cast("FSDPModule", fully_shard(stage, mesh=self._data, reshard_after_forward=False))
-        root._set_unshard_async_op(True)
+        fully_shard(stage, mesh=self._data, reshard_after_forward=False)
+        cast("FSDPModule", stage)._set_unshard_async_op(True)
         for unit, following in pairwise(units):
             if not keeps:
                 unit.set_modules_to_forward_prefetch([following])
@@ -207,7 +207,7 @@ class Job:
                     unit.unshard(async_op=True)
 
             stage.register_forward_pre_hook(gather)
-        return root
+        return stage
 
     def _parameters(self) -> list[dict[str, Any]]:
         """The parameters by their device mesh: an operator on several takes those of one."""
@@ -306,29 +306,22 @@ class Job:
             schedule.step(*given, return_outputs=False)
 
     def _sum_tensor_parallel(self) -> None:
-        gradients = [
-            _local(parameter.grad) for parameter in self._summed if parameter.grad is not None
-        ]
+        gradients = [each.grad for each in self._summed if each.grad is not None]
         if not gradients:
             return
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         dist.all_reduce(flat, group=self._ranks.get_group("tp"))
-        parts = flat.split([gradient.numel() for gradient in gradients])
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
-
-
-def _local(value: Any) -> Tensor:
-    """The part of a DTensor on this rank; other tensors as they are."""
-    part: Tensor = value.to_local() if hasattr(value, "to_local") else value
-    return part
 
 
 def _gather(group: dist.ProcessGroup) -> Gather:
     """Gathers keys or values, (batch, heads, sequence, width), along the sequence."""
 
     def gather(part: Tensor) -> Tensor:
-        return all_gather_single_autograd(part.contiguous(), gather_dim=2, group=group)
+        whole: Tensor = all_gather_single_autograd(part.contiguous(), gather_dim=2, group=group)
+        return whole
 
     return gather
 

@@ -54,6 +54,16 @@ class Ran:
     measured_ns: float
 
 
+def slowed(table: CostTable, times: int) -> CostTable:
+    """The costs of a core that is so many times slower."""
+    return replace(
+        table,
+        products=tuple((m, n, k, ns * times) for m, n, k, ns in table.products),
+        memory_bytes_per_s=table.memory_bytes_per_s / times,
+        launch_ns=table.launch_ns * times,
+    )
+
+
 def cluster_of(table: CostTable, links: Fitted, rate_bps: int) -> Cluster:
     """The cluster of the jobs, from what was measured alone."""
     fastest = max(2 * m * n * k / ns * 1e9 for m, n, k, ns in table.products)
