@@ -154,7 +154,6 @@ REPORTED = (
         dp=4 zero=3
         tp=4
         tp=2 sp=1 dp=2
-        pp=2 dp=2 micro_batches=4 schedule=zb1p
         pp=2 dp=2 zero=1 micro_batches=4
         pp=2 tp=2 micro_batches=4
         cp=2 dp=2

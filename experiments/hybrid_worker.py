@@ -88,13 +88,14 @@ class _Rank:
             for each, paced in table.items()
         }
         self._ranks: dict[Mesh, Ranks] = {}
-        self._axes: dict[str, str] = {}  # of all meshes: DTensor reuses the groups of equal ones
+        self._axes: dict[str, str] = {}
 
     def run(self, case: Case) -> Seen:
         mesh = case.strategy.mesh
         if mesh not in self._ranks:
             self._ranks[mesh] = ranks_of(mesh)
-            self._axes |= self._ranks[mesh].axes
+        # Groups of earlier meshes, too: DTensor reuses those of equal ones.
+        self._axes |= self._ranks[mesh].axes
         job = Job(case, self._ranks[mesh], computes=not self._table)
         return self._timed(job) if self._config.iterations else self._counted(job)
 
