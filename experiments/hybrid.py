@@ -40,7 +40,7 @@ import numpy as np
 from hybrid_cases import REPORTED, TUNED, Case
 from hybrid_links import Measured, fit_links
 from hybrid_local import local_calls, works_for
-from hybrid_operators import from_rows, measure, write_operators
+from hybrid_operators import from_rows, measure, read_operators, write_operators
 from hybrid_predict import (
     Counted,
     Ran,
@@ -58,6 +58,7 @@ from rich.table import Table
 from scipy.stats import kendalltau
 from script import progress_of, run_script
 
+from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher import JobSpec, make_run_directory, run_job
@@ -78,9 +79,14 @@ def main(arguments: Sequence[str]) -> None:
     rate_bps = parse_rate(options.bandwidth)
     if rate_bps is None:
         raise UserError("--bandwidth unlimited: the simulator needs to know the rate")
-    chosen = [case for case in (*TUNED, *REPORTED) if options.cases in case.name]
+    sizes = split(options.ranks, "--ranks")
+    chosen = [
+        case
+        for case in (*TUNED, *REPORTED)
+        if options.cases in case.name and str(case.ranks) in sizes
+    ]
     if not chosen:
-        raise UserError(f"--cases {options.cases}: no such job; see hybrid_cases.py")
+        raise UserError("--cases, --ranks: there is no such job; see hybrid_cases.py")
     paced = options.compute == "paced"
     if options.slowed != 1 and not paced:
         raise UserError("--slowed: goes with --compute paced")
@@ -156,7 +162,7 @@ class _Jobs:
 
     def _operators(self, chosen: Iterable[Case]) -> Path:
         """The times of all operators that ranks call."""
-        path = self._out / "operators.json"
+        path, known = self._out / "operators.json", self._out / "operators-of.json"
         rows = [
             row
             for case in chosen
@@ -164,11 +170,13 @@ class _Jobs:
             for row in rank["operations"]
         ]
         called_by = from_rows(rows)
-        known = self._out / "operators-of.json"
-        names = sorted(f"{one.name} {one.args}" for one in called_by)
-        if not path.exists() or not known.exists() or read_json(known) != names:
-            write_operators(path, measure(called_by, self._say))
-            write_whole(known, json.dumps(names) + "\n")
+        names = {" ".join(map(str, filter(None, one))): one for one in called_by}
+        before = set(read_json(known)) if path.exists() and known.exists() else set()
+        missing = {one: called_by[one] for name, one in names.items() if name not in before}
+        if missing:
+            table = read_operators(path) if before else {}
+            write_operators(path, table | measure(missing, self._say))
+            write_whole(known, json.dumps(sorted(before | names.keys())) + "\n")
         return path
 
     def _of(self, kind: str, case: Case, wanted: list[Case], config: Any) -> list[Any]:
@@ -399,6 +407,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--slowed", type=int, default=1, help="compute and links so many times slower"
     )
     parser.add_argument("--cases", default="", help="only jobs whose name contains this text")
+    parser.add_argument("--ranks", default="1,2,3,4", help="only jobs of so many ranks, by commas")
     parser.add_argument("--compute", choices=("paced", "real"), default="paced")
     parser.add_argument("--lists", action="store_true", help="only collectives; times nothing")
     parser.add_argument("--out", type=Path, default=Path("runs/hybrid"), help="of what is kept")

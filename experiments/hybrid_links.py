@@ -24,6 +24,8 @@ from byteprophet.errors import JobFailed
 
 _SIZES = tuple(1 << at for at in (14, 17, 19, 20, 21, 22))
 """Bytes of a collective's whole tensor."""
+_LEAST_FITTED_BYTES = 1 << 19
+"""A limited link lets a large part of smaller ones pass at once; jobs send few of them."""
 _PAUSE_S = 0.02
 _REPEATS = 6
 """The first one is not counted."""
@@ -124,6 +126,8 @@ def fit_links(measured: Sequence[Sequence[Measured]]) -> Fitted:
     rows, times = [], []
     for same in measured:
         kind, ranks, size_bytes = same[0][:3]
+        if size_bytes < _LEAST_FITTED_BYTES:
+            continue
         begin_ns = np.array([one.begin_ns for one in same]).max(axis=0)
         end_ns = np.array([one.end_ns for one in same]).max(axis=0)
         time_ns = float(np.quantile(end_ns - begin_ns, 0.25))
