@@ -91,6 +91,8 @@ class Network:
         efficiency: the part of it that collectives reach.
         step_ns: the latency of one step between nodes.
         ring_only: 1: an all-reduce between nodes is never a tree (``NCCL_ALGO=Ring``).
+        all_reduce_only: 1: a reduce-scatter is an all-reduce of which each rank keeps its part, as
+            gloo's is.
         nodes_per_leaf: nodes below a leaf switch (with ``rails``: below a set of them); 0: all.
         uplink_share: the rate of a leaf's links to the spine over that of its links to adapters;
             2:1 oversubscription is 0.5.
@@ -102,6 +104,7 @@ class Network:
     efficiency: float
     step_ns: int
     ring_only: int = 0
+    all_reduce_only: int = 0
     nodes_per_leaf: int = 0
     uplink_share: float = 1.0
     rails: bool = False

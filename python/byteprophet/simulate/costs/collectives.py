@@ -139,6 +139,8 @@ class CollectiveCosts:
         ranks, nodes, passes = group.ranks, group.nodes, _PASSES[kind]
         if ranks == 1:
             return Transfer(False, 0.0, 0.0)
+        if kind is CollectiveKind.REDUCE_SCATTER and network.all_reduce_only:
+            kind, passes = CollectiveKind.ALL_REDUCE, _PASSES[CollectiveKind.ALL_REDUCE]
         through = passes * (ranks - 1 + node.own_step) / ranks * size_bytes
         if kind is CollectiveKind.ALL_TO_ALL:
             # What stays in the node does not cross the network.

@@ -17,9 +17,6 @@ from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
 
-BUCKET_BYTES = 25 << 20
-"""DistributedDataParallel's default. A block that is larger is one bucket."""
-
 
 @dataclass(frozen=True)
 class Held:
@@ -57,9 +54,12 @@ def held(blocks: Iterable[Block], mesh: Mesh) -> Held:
 
 
 def buckets(blocks: Sequence[Block], strategy: Strategy) -> list[list[int]]:
-    """Blocks, by index, whose gradients travel together, in the order of the backward pass."""
+    """Blocks, by index, whose gradients travel together, in the order of the backward pass.
+
+    A block that is larger than a bucket is one.
+    """
     size = PRECISIONS[strategy.precision].sent_gradient_bytes
-    most = 0 if strategy.zero == 3 else BUCKET_BYTES
+    most = 0 if strategy.zero == 3 else strategy.bucket_mb << 20
     found: list[list[int]] = [[]]
     filled = 0
     for at in reversed(range(len(blocks))):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -219,6 +220,12 @@ class _Build:
                     waiting = self._first[at, target, act].tolist()
                     self._operations.depend_each(self._last[at, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)
+                    if not self._strategy.overlap_p2p:  # received only when the rank is idle
+                        done = here.record.done
+                        earlier = {now.first: was.last for was, now in pairwise(done)}
+                        before = [earlier.get(operation, -1) for operation in waiting]
+                        for operation, flow in zip(before, flows, strict=True):
+                            self._operations.depend(operation, flow)
                     for operation, flow in zip(waiting, flows, strict=True):
                         here.record.wait(operation, flow, Spent.SEND)
 

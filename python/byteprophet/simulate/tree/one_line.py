@@ -30,6 +30,8 @@ HELP = {
     "recompute": "none, attention or full; default none",
     "overlap": "0: gradients are sent after the last backward pass; default 1",
     "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
+    "bucket_mb": "gradients that travel together, in MiB; default 25",
+    "overlap_p2p": "0: a stage receives only when it is idle; default 1",
     "precision": f"{', '.join(PRECISIONS)}; default bf16",
     "reshard": "with zero=3, after the forward pass: always, never, or default (never with pp)",
     "ring": "1: ring attention over cp ranks; default 0",
@@ -76,6 +78,7 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
         "overlap": bool(numbers.pop("overlap", 1)),
         "scatter_gather": bool(numbers.pop("scatter_gather", 0)),
         "ring": bool(numbers.pop("ring", 0)),
+        "overlap_p2p": bool(numbers.pop("overlap_p2p", 1)),
     }
     return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
 

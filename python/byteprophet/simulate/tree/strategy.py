@@ -101,6 +101,10 @@ class Strategy:
             ``always``, ``never``, or by ``default`` only without pipeline ranks, as in torchtitan.
         ring: whether context-parallel ranks pass keys and values around while they compute
             attention, instead of gathering all of them before.
+        bucket_mb: gradients that travel together without ``zero`` 3, in MiB, as
+            DistributedDataParallel's ``bucket_cap_mb``.
+        overlap_p2p: whether a stage receives activations and gradients while it computes. PyTorch's
+            GPipe and 1F1B, and Megatron-LM's 1F1B, ask for them when they need them.
     """
 
     mesh: Mesh
@@ -116,6 +120,8 @@ class Strategy:
     scatter_gather: bool = False
     reshard: str = "default"
     ring: bool = False
+    bucket_mb: int = 25
+    overlap_p2p: bool = True
 
     @property
     def reshards(self) -> bool:
@@ -139,6 +145,7 @@ class Strategy:
             "micro_batches": self.micro_batches,
             "micro_batch": self.micro_batch,
             "chunks": self.chunks,
+            "bucket_mb": self.bucket_mb,
         }.items():
             if not 1 <= value <= LARGEST:
                 raise UserError(f"strategy: {name} is {value}: must be from 1 to {LARGEST}")

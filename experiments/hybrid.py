@@ -1,0 +1,418 @@
+"""Real hybrid-parallel jobs on this machine, beside what the simulator predicts of them.
+
+    python experiments/hybrid.py
+    python experiments/hybrid.py --lists
+
+Small GPT and Llama models train over gloo on 1 to 4 ranks, with PyTorch's own data, tensor,
+pipeline and context parallelism, FSDP2, recomputation, and combinations (``hybrid_parallel.py``).
+Every rank has a host of its own behind a limited link. Compute is **paced**: four ranks share two
+cores here, so operators take the time that was measured for them alone, while all messages travel
+(``hybrid_device.py`` says how and why). ``--compute real`` computes instead; ranks then share
+cores, which the simulator does not know.
+
+Nothing that is predicted is fitted on it. Operators come from ``byteprophet costs collect`` and
+links from collectives that ran alone (``hybrid_links.py``). A few constants are calibrated on jobs
+of another model, as ``byteprophet simulate --calibrate`` does; which ones is written down in
+``hybrid_cases.py``. Printed are, for each strategy, the measured iteration time (the lower quartile
+of iterations, and how far the upper one is), the predicted time and its error, as measured costs
+alone give it and as calibrated, and a naive baseline: FLOPs and bytes over the rates. Below are
+means, the worst error and Kendall's tau of the order of the strategies of a model and number of
+ranks.
+
+The second table has collectives: what each rank called in one iteration, beside what the simulator
+infers for it, exactly. ``--lists`` runs only this, without limited links, and does not depend on
+what else runs on this machine. Times do: on a busy machine, run the command again when it is quiet,
+with another ``--out``. What has been measured is kept in ``--out``, and is not measured again.
+Takes fifteen minutes; ``--lists`` three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hybrid_cases import REPORTED, TUNED, Case
+from hybrid_links import Measured, fit_links
+from hybrid_local import local_calls, works_for
+from hybrid_operators import from_rows, measure, read_operators, write_operators
+from hybrid_predict import (
+    Counted,
+    Ran,
+    by_kind,
+    calibrated,
+    called,
+    cluster_of,
+    inferred,
+    naive_ns,
+    predicted_ns,
+    slowed,
+)
+from hybrid_worker import Config
+from rich.table import Table
+from scipy.stats import kendalltau
+from script import progress_of, run_script
+
+from byteprophet.cli.lists import split
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.launcher import JobSpec, make_run_directory, run_job
+from byteprophet.network import format_rate, parse_rate, why_not_permitted
+from byteprophet.report.console import table_console
+from byteprophet.simulate.costs.collect import collect
+from byteprophet.simulate.costs.table import CostTable, read_table, write_table
+from byteprophet.whole_files import make_directory, write_whole
+
+_WORKER = Path(__file__).parent / "hybrid_worker.py"
+_LONGEST_S = 900.0
+_QUARTILES = (0.25, 0.75)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what is missing, and print."""
+    options = _parse(arguments)
+    rate_bps = parse_rate(options.bandwidth)
+    if rate_bps is None:
+        raise UserError("--bandwidth unlimited: the simulator needs to know the rate")
+    sizes = split(options.ranks, "--ranks")
+    chosen = [
+        case
+        for case in (*TUNED, *REPORTED)
+        if options.cases in case.name and str(case.ranks) in sizes
+    ]
+    if not chosen:
+        raise UserError("--cases, --ranks: there is no such job; see hybrid_cases.py")
+    paced = options.compute == "paced"
+    if options.slowed != 1 and not paced:
+        raise UserError("--slowed: goes with --compute paced")
+    jobs = _Jobs(options.out, options.iterations, rate_bps, options.slowed, paced=paced)
+    make_directory(options.out)
+    counted = {case: jobs.counted(case, chosen) for case in chosen}
+    console = table_console(150)
+    if not options.lists:
+        console.print(_times(jobs, chosen))
+    console.print(_lists(counted))
+
+
+class _Jobs:
+    """Runs jobs, and keeps what they gave in a directory."""
+
+    def __init__(
+        self, out: Path, iterations: int, rate_bps: int, slowed: int, *, paced: bool
+    ) -> None:
+        self._out = out
+        self._slowed = slowed
+        self._iterations = iterations
+        self._paced = paced
+        self.rate_bps = rate_bps // slowed
+        self._say = progress_of("hybrid")
+
+    def counted(self, case: Case, chosen: Iterable[Case]) -> list[Any]:
+        """What each rank saw of an iteration of a case, which computed."""
+        wanted = [one for one in chosen if one.ranks == case.ranks]
+        return self._of("counted", case, wanted, lambda cases: Config(_plain(cases)))
+
+    def timed(self, case: Case, chosen: Iterable[Case]) -> list[Any]:
+        """The iterations of a case behind limited links, on each rank."""
+        wanted = [one for one in chosen if one.ranks == case.ranks]
+
+        def config(cases: list[Case]) -> Config:
+            return Config(
+                _plain(cases),
+                iterations=self._iterations,
+                operators=str(self._operators(chosen)) if self._paced else "",
+                rate_bps=self.rate_bps,
+                slowed=self._slowed,
+            )
+
+        return self._of(self._kind, case, wanted, config)
+
+    @property
+    def _kind(self) -> str:
+        return f"{'paced' if self._paced else 'real'}-{format_rate(self.rate_bps)}"
+
+    def links(self) -> list[list[Measured]]:
+        """The collectives that ran alone, of jobs of 2 and 4 ranks, with a row per rank in each."""
+        found: list[list[Measured]] = []
+        for ranks in (2, 4):
+            path = self._out / f"links-{format_rate(self.rate_bps)}-{ranks}.json"
+            if not path.exists():
+                self._say(f"links, {ranks} ranks")
+                config = Config([], links=True, rate_bps=self.rate_bps)
+                seen = [rank["links"] for rank in self._run(config, ranks, path.stem)]
+                write_whole(path, json.dumps(seen) + "\n")
+            by_rank = [[Measured(*row) for row in rows] for rows in read_json(path)]
+            found += [list(same) for same in zip(*by_rank, strict=True)]
+        return found
+
+    def costs(self) -> CostTable:
+        """The costs of one core, as slow as in the jobs."""
+        path = self._out / "costs.json"
+        if not path.exists():
+            import torch
+
+            torch.set_num_threads(1)
+            write_table(path, collect("cpu", 60.0, self._say))
+        return slowed(read_table(path), self._slowed)
+
+    def _operators(self, chosen: Iterable[Case]) -> Path:
+        """The times of all operators that ranks call."""
+        path, known = self._out / "operators.json", self._out / "operators-of.json"
+        rows = [
+            row
+            for case in chosen
+            for rank in self.counted(case, chosen)
+            for row in rank["operations"]
+        ]
+        called_by = from_rows(rows)
+        names = {" ".join(map(str, filter(None, one))): one for one in called_by}
+        before = set(read_json(known)) if path.exists() and known.exists() else set()
+        missing = {one: called_by[one] for name, one in names.items() if name not in before}
+        if missing:
+            table = read_operators(path) if before else {}
+            write_operators(path, table | measure(missing, self._say))
+            write_whole(known, json.dumps(sorted(before | names.keys())) + "\n")
+        return path
+
+    def _of(self, kind: str, case: Case, wanted: list[Case], config: Any) -> list[Any]:
+        """What ranks saw of ``case``; with it, all of ``wanted`` that are missing are run."""
+        path = self._path(kind, case)
+        if not path.exists():
+            missing = [one for one in wanted if not self._path(kind, one).exists()]
+            self._say(f"{kind}: {len(missing)} jobs of {case.ranks} ranks")
+            ranks = self._run(config(missing), case.ranks, f"{kind}-{case.ranks}")
+            for one in missing:
+                seen = json.dumps([rank[one.name] for rank in ranks])
+                write_whole(self._path(kind, one), seen + "\n")
+        found: list[Any] = read_json(path)
+        return found
+
+    def _path(self, kind: str, case: Case) -> Path:
+        name = case.name.replace(" ", "-").replace("=", "")
+        make_directory(self._out / kind)
+        return self._out / kind / f"{name}.json"
+
+    def _run(self, config: Config, ranks: int, label: str) -> list[dict[str, Any]]:
+        directory = make_run_directory(self._out / "runs", label)
+        limited = bool(config.rate_bps)
+        reason = why_not_permitted() if limited else None
+        if reason is not None:
+            raise UserError(f"limited links need network namespaces: {reason}; use --lists")
+        file = directory / "hybrid.json"
+        write_whole(file, json.dumps(asdict(config)) + "\n")
+        spec = JobSpec(
+            command=(sys.executable, str(_WORKER), str(file)),
+            run_directory=directory,
+            workers=ranks,
+            servers=0,
+            namespaces=limited,
+            bandwidth_bps=config.rate_bps or None,
+            environment={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            timeout_s=_LONGEST_S,
+            forks=True,
+        )
+
+        def echo(role: str, line: str) -> None:
+            if role == "worker-0" and line.startswith("hybrid: "):
+                self._say(line.removeprefix("hybrid: "))
+
+        run_job(spec, echo).check()
+        paths = [directory / f"hybrid-{rank}.json" for rank in range(ranks)]
+        return [read_json(path) for path in paths]
+
+
+def _plain(cases: Sequence[Case]) -> list[list[str]]:
+    return [[case.model, case.line] for case in cases]
+
+
+def measured_ns(ranks: Sequence[Any]) -> tuple[float, float]:
+    """The lower and the upper quartile of an iteration: from the last begin to the last end."""
+    iterations = np.array([rank["iterations"] for rank in ranks])
+    times_ns = iterations[:, :, 1].max(axis=0) - iterations[:, :, 0].max(axis=0)
+    low, high = (float(np.quantile(times_ns, at)) for at in _QUARTILES)
+    return low, high
+
+
+def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
+    costs, links = jobs.costs(), fit_links(jobs.links())
+    alone = cluster_of(costs, links, jobs.rate_bps)
+    ran = {}
+    slowest = {}
+    for case in chosen:
+        low, slowest[case] = measured_ns(jobs.timed(case, chosen))
+        ran[case] = Ran(case, case.program, low)
+    tuned = [ran[case] for case in chosen if case in TUNED]
+    fitted = calibrated(alone, tuned) if tuned else None
+    table = Table(box=None, pad_edge=False, title_justify="left", title="Iteration times (ms)")
+    for name in ("model", "strategy"):
+        table.add_column(name)
+    columns = ("measured", "to", "predicted", "error", "uncalibrated", "naive")
+    for name in columns:
+        table.add_column(name, justify="right")
+    scores: list[_Score] = []
+    for case in chosen:
+        one = ran[case]
+        cluster = fitted.cluster if fitted is not None else alone
+        predicted = predicted_ns(one.program, cluster)
+        score = _Score(
+            case,
+            one.measured_ns,
+            predicted,
+            predicted_ns(one.program, alone),
+            naive_ns(one.program, costs, jobs.rate_bps),
+        )
+        scores.append(score)
+        table.add_row(
+            case.model,
+            case.line,
+            f"{one.measured_ns / 1e6:.0f}",
+            f"{slowest[case] / 1e6:.0f}",
+            f"{predicted / 1e6:.0f}",
+            *(f"{error:+.1%}" for error in score.errors),
+        )
+    lines = [
+        f"gloo alone: {links.base_ns / 1e6:.2f} ms per collective, {links.step_ns / 1e6:.2f} ms "
+        f"per step, {links.bytes_per_s * 8 / jobs.rate_bps:.3f} of the rate"
+    ]
+    if fitted is not None:
+        lines += [
+            f"calibrated: {was.name} {was.value:.4g} -> {now.value:.4g}"
+            for was, now in zip(fitted.before, fitted.after, strict=True)
+            if was.name in fitted.set_by_runs
+        ]
+    lines += _summaries(scores)
+    table.caption = "\n".join(lines)
+    table.caption_justify = "left"
+    return table
+
+
+class _Score:
+    """A measured time, and the errors of predictions of it: calibrated, uncalibrated, naive."""
+
+    def __init__(self, case: Case, measured_ns: float, *predicted_ns: float) -> None:
+        self.case = case
+        self.measured_ns = measured_ns
+        self.predicted_ns = predicted_ns
+        self.errors = [each / measured_ns - 1 for each in predicted_ns]
+
+
+def _summaries(scores: Sequence[_Score]) -> list[str]:
+    lines = []
+    for name, cases in (("reported", REPORTED), ("tuned on", TUNED)):
+        some = [score for score in scores if score.case in cases]
+        if not some:
+            continue
+        errors = np.array([score.errors for score in some])
+        for at, what in enumerate(("predicted", "uncalibrated", "naive")):
+            worst = errors[np.abs(errors[:, at]).argmax(), at]
+            lines.append(
+                f"{name}, {len(some)} jobs, {what}: mean error {np.abs(errors[:, at]).mean():.1%}, "
+                f"worst {worst:+.1%}{_order(some, at)}"
+            )
+    return lines
+
+
+def _order(scores: Sequence[_Score], at: int) -> str:
+    """Kendall's tau of the strategies of each model and number of ranks."""
+    found = []
+    for key in sorted({(score.case.model, score.case.ranks) for score in scores}):
+        some = [score for score in scores if (score.case.model, score.case.ranks) == key]
+        if len(some) < 4:
+            continue
+        tau = kendalltau(
+            [score.measured_ns for score in some], [score.predicted_ns[at] for score in some]
+        ).statistic
+        found.append(f"{key[0]} on {key[1]} ranks {tau:.2f}")
+    return f"; Kendall's tau: {', '.join(found)}" if found else ""
+
+
+def _lists(counted: dict[Case, list[Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, title_justify="left", title="Collectives per iteration")
+    for name in ("model", "strategy"):
+        table.add_column(name)
+    for name in ("called", "inferred", "bytes called", "inferred"):
+        table.add_column(name, justify="right")
+    table.add_column("lists")
+    table.add_column("LocalTensorMode")
+    equal = 0
+    for case, ranks in counted.items():
+        infers = inferred(case)
+        per_stage = len(ranks) // len(infers)
+        pairs = [
+            (called(seen["calls"]), infers[rank // per_stage]) for rank, seen in enumerate(ranks)
+        ]
+        differences = sorted(
+            {text for ours, theirs in pairs for text in _differences(ours, theirs)}
+        )
+        differences += sorted({f"unknown {name}" for seen in ranks for name in seen["unknown"]})
+        equal += not differences
+        table.add_row(
+            case.model,
+            case.line,
+            *(str(sum(sum(calls.values()) for calls in each)) for each in zip(*pairs, strict=True)),
+            *(
+                f"{sum(sum(by_kind(calls).values()) for calls in each):,}"
+                for each in zip(*pairs, strict=True)
+            ),
+            "; ".join(differences) or "equal",
+            _local(case),
+        )
+    table.caption = f"{equal} of {len(counted)} jobs: every rank's list equals the inferred one"
+    table.caption_justify = "left"
+    return table
+
+
+def _local(case: Case) -> str:
+    """What PyTorch's LocalTensorMode says, where it works, with one sample per micro-batch."""
+    if not works_for(case):
+        return ""
+    items = (each for each in case.line.split() if not each.startswith("micro_batch="))
+    small = Case(case.model, " ".join(items))
+    return "; ".join(_differences(local_calls(small), inferred(small)[0])) or "equal"
+
+
+def _differences(ours: Counted, theirs: Counted) -> list[str]:
+    """Kinds whose bytes differ; those that are only cut otherwise."""
+    found = []
+    bytes_called, bytes_inferred = by_kind(ours), by_kind(theirs)
+    for kind, axes in sorted(bytes_called.keys() | bytes_inferred.keys()):
+        lists = [
+            {call: count for call, count in each.items() if call[:2] == (kind, axes)}
+            for each in (ours, theirs)
+        ]
+        if lists[0] == lists[1]:
+            continue
+        was, is_ = bytes_called[kind, axes], bytes_inferred[kind, axes]
+        if was == is_:
+            counts = [sum(each.values()) for each in lists]
+            found.append(f"{axes} {kind}: {counts[0]} parts, not {counts[1]}")
+        else:
+            found.append(f"{axes} {kind}: {was:,} bytes, not {is_:,}")
+    return found
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Run hybrid-parallel jobs, and predict them.",
+        epilog="example: python experiments/hybrid.py --cases 'gpt dp=2' --lists",
+    )
+    parser.add_argument("--bandwidth", default="500mbit", help="of each rank's link")
+    parser.add_argument("--iterations", type=int, default=7, help="measured, of each job")
+    parser.add_argument(
+        "--slowed", type=int, default=1, help="compute and links so many times slower"
+    )
+    parser.add_argument("--cases", default="", help="only jobs whose name contains this text")
+    parser.add_argument("--ranks", default="1,2,3,4", help="only jobs of so many ranks, by commas")
+    parser.add_argument("--compute", choices=("paced", "real"), default="paced")
+    parser.add_argument("--lists", action="store_true", help="only collectives; times nothing")
+    parser.add_argument("--out", type=Path, default=Path("runs/hybrid"), help="of what is kept")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,111 @@
+"""Measures operators that ranks of ``hybrid.py`` called, alone in one process on one core.
+
+A table is a JSON file: for each call, its time in nanoseconds and its outputs. Arguments are made
+by their shapes, strides and types; indices are zeros.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from hybrid_device import Described, Operation, Paced, is_paceable
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.whole_files import write_whole
+
+_LEAST_NS = 10_000
+"""Faster operators run for real."""
+_SECONDS = 0.03
+"""For one operator; it runs three times at least."""
+_FASTEST = 0.25
+"""The quantile of its times: other programs only make it slower. What counts is the processor time
+of the only thread that computes."""
+
+Table = dict[Operation, Paced]
+
+
+def measure(called: Mapping[Operation, Described], say: Callable[[str], None]) -> Table:
+    """The times of the operators that ranks called, of those that can be paced.
+
+    Args:
+        called: the operators and their outputs.
+        say: is told how far it is.
+    """
+    torch.set_num_threads(1)
+    found: Table = {}
+    wanted = [(one, outputs) for one, outputs in called.items() if is_paceable(one, outputs)]
+    with torch.no_grad():
+        for at, (operation, outputs) in enumerate(wanted, 1):
+            time_ns = _time_ns(operation)
+            if time_ns >= _LEAST_NS:
+                found[operation] = Paced(time_ns, outputs)
+            if at % 50 == 0:
+                say(f"{at} of {len(wanted)} operators")
+    return found
+
+
+def _time_ns(operation: Operation) -> int:
+    packet, _, overload = operation.name.removeprefix("aten.").partition(".")
+    function = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    args = [_value(each) for each in operation.args[1:]]
+    kwargs = {name: _value(each) for name, each in operation.kwargs}
+    function(*args, **kwargs)
+    times: list[int] = []
+    until = time.monotonic() + _SECONDS
+    while len(times) < 3 or time.monotonic() < until:
+        began_ns = time.thread_time_ns()
+        function(*args, **kwargs)
+        times.append(time.thread_time_ns() - began_ns)
+    return sorted(times)[int(_FASTEST * len(times))]
+
+
+def _value(what: Described) -> Any:
+    kind, *rest = what
+    if kind == "tensor":
+        shape, strides, name = rest
+        dtype = getattr(torch, name)
+        last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        flat = torch.rand(last + 1) + 0.1 if dtype.is_floating_point else torch.zeros(last + 1)
+        flat = torch.ones(last + 1) if dtype is torch.bool else flat
+        return flat.to(dtype).as_strided(shape, strides)
+    if kind == "list":
+        return [_value(each) for each in rest]
+    if kind == "torch":
+        return getattr(torch, rest[0])
+    return torch.device(rest[0]) if kind == "device" else rest[0]
+
+
+def write_operators(path: Path, table: Mapping[Operation, Paced]) -> None:
+    """Write a table."""
+    rows = [[*operation, *paced] for operation, paced in table.items()]
+    write_whole(path, json.dumps(rows) + "\n")
+
+
+def read_operators(path: Path) -> Table:
+    """The table in a file that ``write_operators`` has written."""
+    rows = read_json(path)
+    if not isinstance(rows, list) or any(
+        not isinstance(row, list) or len(row) != 5 for row in rows
+    ):
+        raise UserError(f"{path}: not a table of operators: remove it")
+    return {Operation(*_frozen(row[:3])): Paced(row[3], _frozen(row[4])) for row in rows}
+
+
+def as_rows(called: Mapping[Operation, Described]) -> list[Any]:
+    """Operators and their outputs as plain data."""
+    return [[*operation, outputs] for operation, outputs in called.items()]
+
+
+def from_rows(rows: Iterable[Any]) -> dict[Operation, Described]:
+    """What ``as_rows`` made plain."""
+    return {Operation(*_frozen(row[:3])): _frozen(row[3]) for row in rows}
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

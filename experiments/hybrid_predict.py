@@ -1,0 +1,180 @@
+"""Predicts the jobs of ``hybrid.py``: their cluster, the simulator, and a naive baseline.
+
+The cluster is one core per node, because every rank has a host of its own. Its operators are those
+that ``byteprophet costs collect`` has measured on one core, and its links those of ``tc`` with
+gloo's constants from ``hybrid_links.py``. The simulator counts two bytes per element where the
+jobs have four, so rates of memory and links are halved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hybrid_cases import ELEMENT_BYTES, SIMULATED_BYTES, Case
+from hybrid_links import Fitted
+
+from byteprophet.simulate.calibrate.fit import Calibrated, calibrate
+from byteprophet.simulate.clusters.beliefs import Beliefs, Source
+from byteprophet.simulate.clusters.description import Cluster, Gpu, Network, Node
+from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.compile.steps import CollectiveKind, Compute
+from byteprophet.simulate.costs.sources import with_costs
+from byteprophet.simulate.costs.table import CostTable
+from byteprophet.simulate.execute.simulate import simulate_program
+from byteprophet.simulate.explain.collectives import Called, inferred_calls
+
+Counted = Counter[tuple[str, str, int]]
+"""Collectives by kind, axes and bytes."""
+
+_HALVED = ELEMENT_BYTES // SIMULATED_BYTES
+_ROOM = 4
+"""Peaks are so many times what was measured: small operators are faster than large ones, since
+caches hold them, and an efficiency is at most 1."""
+_MEMORY_BYTES = 1 << 40
+_UNCERTAINTIES = {
+    "gpu.matmul_efficiency": 0.1,
+    "gpu.attention_efficiency": 0.5,
+    "gpu.memory_efficiency": 0.5,
+    "gpu.launch_ns": 0.5,
+    "node.base_ns": 0.2,
+    "network.step_ns": 0.2,
+    "network.efficiency": 0.03,
+}
+"""Relative standard deviations, before jobs are looked at."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A case that ran, as ``calibrate`` takes it."""
+
+    case: Case
+    program: Program
+    measured_ns: float
+
+
+def slowed(table: CostTable, times: int) -> CostTable:
+    """The costs of a core that is so many times slower."""
+    return replace(
+        table,
+        products=tuple((m, n, k, ns * times) for m, n, k, ns in table.products),
+        memory_bytes_per_s=table.memory_bytes_per_s / times,
+        launch_ns=table.launch_ns * times,
+    )
+
+
+def cluster_of(table: CostTable, links: Fitted, rate_bps: int) -> Cluster:
+    """The cluster of the jobs, from what was measured alone."""
+    fastest = max(2 * m * n * k / ns * 1e9 for m, n, k, ns in table.products)
+    memory = table.memory_bytes_per_s / _HALVED
+    gpu = Gpu(
+        name="one core",
+        multiprocessors=1,
+        memory_bytes=_MEMORY_BYTES,
+        flops_per_s=round(_ROOM * fastest),
+        memory_bytes_per_s=round(_ROOM * memory),
+        matmul_efficiency=1 / _ROOM,
+        attention_efficiency=0.5 / _ROOM,
+        memory_efficiency=1 / _ROOM,
+        launch_ns=1,
+        reserved_bytes=1,
+    )
+    base_ns = max(1, round(links.base_ns))
+    node = Node(gpus=1, gpu_bytes_per_s=1 << 40, efficiency=1.0, step_ns=1, base_ns=base_ns)
+    network = Network(
+        adapters=1,
+        adapter_bits_per_s=rate_bps // _HALVED,
+        efficiency=min(1.0, links.bytes_per_s * 8 / rate_bps),
+        step_ns=max(1, round(links.step_ns)),
+        ring_only=1,
+        all_reduce_only=1,
+    )
+    cluster = with_costs(
+        Cluster("namespaces on this machine", gpu, node, network),
+        replace(table, memory_bytes_per_s=memory),
+    )
+    exact = dict.fromkeys(("node.step_ns", "node.efficiency"), 0.0)
+    sources = {
+        name: Source("measured on this machine", uncertainty)
+        for name, uncertainty in {**_UNCERTAINTIES, **exact}.items()
+    }
+    return replace(cluster, beliefs=Beliefs(sources))
+
+
+def calibrated(cluster: Cluster, tuned: Sequence[Ran]) -> Calibrated:
+    """The cluster with constants from the jobs that they may be fitted on."""
+    return calibrate(tuned, cluster, "jobs on this machine")
+
+
+def predicted_ns(program: Program, cluster: Cluster) -> float:
+    """The simulated time of an iteration."""
+    return float(simulate_program(program, cluster).iteration_ns)
+
+
+def naive_ns(program: Program, table: CostTable, rate_bps: int) -> float:
+    """FLOPs over the fastest measured rate, and bytes over the link's, of the busiest rank.
+
+    Compute and communication do not overlap, there is no bubble, and no latency.
+    """
+    fastest = max(2 * m * n * k / ns for m, n, k, ns in table.products)  # FLOPs per ns
+    mesh, pp = program.strategy.mesh, program.strategy.mesh.pp
+    found = []
+    for pp_rank, calls in enumerate(inferred_calls(program)):
+        flops = 0.0
+        for stage in program.stages[pp_rank::pp]:
+            for block in stage.blocks:
+                steps = (*block.compiled.forward, *block.compiled.backward)
+                flops += sum(_flops(step, program) for step in steps if isinstance(step, Compute))
+        moved = sum(
+            count * _HALVED * call.size_bytes * _share(call, mesh.parts(call.axes))
+            for call, count in calls.items()
+        )
+        computes_ns = flops * program.strategy.micro_batches / fastest
+        found.append(computes_ns + moved * 8e9 / rate_bps)
+    return max(found)
+
+
+def _flops(step: Compute, program: Program) -> float:
+    parts = program.strategy.mesh.parts(axis for _, axes in step.splits for axis in axes)
+    phase = step.phase.value
+    operator = step.operator
+    if phase in ("forward", "recompute"):
+        return operator.flops / parts
+    both = operator.kind.value == "matmul" and bool(operator.parameters)
+    return operator.backward_flops / parts / (2 if both else 1)
+
+
+def _share(call: Called, ranks: int) -> float:
+    """The part of the tensor that a ring moves through each rank; gloo's reduce-scatter is two."""
+    if call.kind is CollectiveKind.SEND:
+        return 1.0
+    passes = 2 if call.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER) else 1
+    return passes * (ranks - 1) / ranks
+
+
+def inferred(case: Case) -> list[Counted]:
+    """What the simulator infers for each pipeline rank, in the jobs' bytes."""
+    return [
+        Counter(
+            {
+                (call.kind.value, " ".join(sorted(call.axes)), _HALVED * call.size_bytes): count
+                for call, count in calls.items()
+            }
+        )
+        for calls in inferred_calls(case.program)
+    ]
+
+
+def called(rows: Sequence[Sequence[object]]) -> Counted:
+    """What a rank has called."""
+    return Counter({(str(kind), str(axes), int(str(size))): int(str(count))
+                    for kind, axes, size, count in rows})  # fmt: skip
+
+
+def by_kind(calls: Mapping[tuple[str, str, int], int]) -> Counter[tuple[str, str]]:
+    """The bytes of each kind and group."""
+    found: Counter[tuple[str, str]] = Counter()
+    for (kind, axes, size), count in calls.items():
+        found[kind, axes] += size * count
+    return found

@@ -1,0 +1,177 @@
+"""A rank of a job of ``hybrid.py``: ``python hybrid_worker.py CONFIG.json``.
+
+It runs several cases behind each other, because importing torch takes longer than any of them, and
+writes what it has seen to ``hybrid-RANK.json`` in the run directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from hybrid_cases import Case
+from hybrid_device import Device, Watch
+from hybrid_links import measure_links, shorten_burst
+from hybrid_operators import Table, as_rows, read_operators
+from hybrid_parallel import Job, Ranks, ranks_of
+
+from byteprophet.errors import JobFailed, UserError, one_line
+from byteprophet.input_files import read_json
+from byteprophet.paced.real_time import run_in_real_time
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.whole_files import write_whole
+
+_TIMEOUT_S = 120.0
+_NICE = -10
+_WARMUP, _TIMED_WARMUP = 2, 1
+"""DistributedDataParallel makes other buckets as the second iteration begins."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a rank is told.
+
+    Attributes:
+        cases: models and strategies.
+        iterations: how many are measured; 0: one is counted, and nothing is paced.
+        operators: the table of operators' times; empty: operators compute.
+        links: whether collectives are measured first.
+        rate_bps: the limit of the rank's link; 0: none.
+        slowed: operators take so many times as long.
+        losses: whether to note losses.
+    """
+
+    cases: list[list[str]]
+    iterations: int = 0
+    operators: str = ""
+    links: bool = False
+    rate_bps: int = 0
+    slowed: int = 1
+    losses: bool = False
+
+
+@dataclass
+class Seen:
+    """What a rank has seen of a case.
+
+    Attributes:
+        calls: kind, axes, bytes and number of collectives of an iteration.
+        unknown: collectives that are not known.
+        operations: the operators that ran, with their outputs.
+        iterations: begin and end of each measured one, in ns of the monotonic clock.
+        losses: the sum of the losses of micro-batches.
+    """
+
+    calls: list[list[Any]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    operations: list[Any] = field(default_factory=list)
+    iterations: list[list[int]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+
+class _Rank:
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        table: Table = read_operators(Path(config.operators)) if config.operators else {}
+        self._table = {
+            each: paced._replace(time_ns=config.slowed * paced.time_ns)
+            for each, paced in table.items()
+        }
+        self._ranks: dict[Mesh, Ranks] = {}
+        self._axes: dict[str, str] = {}
+
+    def run(self, case: Case) -> Seen:
+        mesh = case.strategy.mesh
+        if mesh not in self._ranks:
+            self._ranks[mesh] = ranks_of(mesh)
+        # Groups of earlier meshes, too: DTensor reuses those of equal ones.
+        self._axes |= self._ranks[mesh].axes
+        job = Job(case, self._ranks[mesh], computes=not self._table)
+        return self._timed(job) if self._config.iterations else self._counted(job)
+
+    def _counted(self, job: Job) -> Seen:
+        """The collectives and operators of an iteration, after others."""
+        seen = Seen()
+        for number in range(_WARMUP + 1):
+            watch = Watch(self._axes)
+            with watch:
+                losses = job.iteration()
+            if self._config.losses:
+                seen.losses.append(sum(float(loss) for loss in losses))
+            if number < _WARMUP:
+                continue
+            seen.calls = [[*call, count] for call, count in sorted(watch.calls.items())]
+            seen.unknown = sorted(watch.unknown)
+            seen.operations = as_rows(watch.operations)
+        return seen
+
+    def _timed(self, job: Job) -> Seen:
+        seen = Seen()
+        device = Device() if self._table else None
+        for number in range(_TIMED_WARMUP + self._config.iterations):
+            dist.barrier()
+            if device is None:
+                begin_ns = time.monotonic_ns()
+                job.iteration()
+                end_ns = time.monotonic_ns()
+            else:
+                begin_ns = device.restart()
+                with Watch(self._axes, device, self._table):
+                    job.iteration()
+                end_ns = device.finish()
+            if number >= _TIMED_WARMUP:
+                seen.iterations.append([begin_ns, end_ns])
+        return seen
+
+
+def _hurry() -> None:
+    """Let the threads that gloo starts run before other programs, as a network card would."""
+    with contextlib.suppress(PermissionError):
+        os.nice(_NICE)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the cases that the configuration names, and return the exit status."""
+    config = Config(**read_json(Path(arguments[0])))
+    torch.set_num_threads(1)
+    if config.rate_bps:
+        _hurry()
+    dist.init_process_group("gloo", timeout=timedelta(seconds=_TIMEOUT_S))
+    found: dict[str, Any] = {}
+    try:
+        if config.rate_bps:
+            shorten_burst(os.environ["GLOO_SOCKET_IFNAME"], config.rate_bps)
+        if config.operators and not run_in_real_time():
+            print("hybrid: no real-time priority: times will be disturbed", flush=True)
+        if config.links:
+            found["links"] = [list(one) for one in measure_links()]
+        rank = _Rank(config)
+        for model, line in config.cases:
+            case = Case(model, line)
+            if dist.get_rank() == 0:
+                print(f"hybrid: {case.name}", flush=True)
+            found[case.name] = asdict(rank.run(case))
+            gc.collect()
+    finally:
+        dist.destroy_process_group()
+    path = Path(os.environ["BYTEPROPHET_RUN"]) / f"hybrid-{os.environ['RANK']}.json"
+    write_whole(path, json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (JobFailed, UserError) as error:
+        print(f"byteprophet: error: {one_line(str(error))}", file=sys.stderr)
+        sys.exit(1)

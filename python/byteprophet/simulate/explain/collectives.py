@@ -1,0 +1,123 @@
+"""The collectives that each rank takes part in during an iteration, as the compiler infers them.
+
+This is what a program of PyTorch with the same strategy calls, so the two lists can be compared
+without any clock: ``experiments/hybrid.py`` does so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from byteprophet.simulate.compile.program import Program, Stage
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Step
+from byteprophet.simulate.execute.gradients import Held, buckets, held, merged
+from byteprophet.simulate.tree.strategy import PRECISIONS
+
+
+class Called(NamedTuple):
+    """A collective.
+
+    Attributes:
+        kind: its kind.
+        axes: the mesh axes whose ranks form the group; ("pp",) for messages between stages.
+        size_bytes: the whole tensor of the group, as ``Collective`` counts it; of a message, what
+            this rank sends.
+    """
+
+    kind: CollectiveKind
+    axes: tuple[str, ...]
+    size_bytes: int
+
+
+Calls: TypeAlias = Counter[Called]
+"""How often each collective is called in an iteration."""
+
+
+def inferred_calls(program: Program) -> list[Calls]:
+    """The calls of each rank of each pipeline rank; all ranks of a pipeline rank are alike."""
+    pp = program.strategy.mesh.pp
+    calls = [Counter[Called]() for _ in range(pp)]
+    for number, stage in enumerate(program.stages):
+        calls[number % pp] += _of_operators(program, stage) + _of_buckets(program, stage)
+        if number:
+            _add_messages(program, number, calls)
+    for pp_rank in range(pp):
+        calls[pp_rank] += _of_optimizer(program, program.stages[pp_rank::pp])
+    tied = _of_tied(program)
+    for pp_rank in {0, pp - 1} if pp > 1 else ():
+        calls[pp_rank] += tied
+    return calls
+
+
+def _of_operators(program: Program, stage: Stage) -> Calls:
+    """Collectives that operators wait for, of all micro-batches."""
+    found: Calls = Counter()
+    for block in stage.blocks:
+        found += _counted((*block.compiled.forward, *block.compiled.backward))
+    found += _counted(stage.last)
+    return Counter({call: count * program.strategy.micro_batches for call, count in found.items()})
+
+
+def _counted(steps: Iterable[Step]) -> Calls:
+    return Counter(
+        Called(step.kind, step.axes, step.size_bytes)
+        for step in steps
+        if isinstance(step, Collective)
+    )
+
+
+def _of_buckets(program: Program, stage: Stage) -> Calls:
+    """Collectives of gradients and, where ranks shard them, of parameters."""
+    strategy = program.strategy
+    precision = PRECISIONS[strategy.precision]
+    reduction = CollectiveKind.REDUCE_SCATTER if strategy.zero else CollectiveKind.ALL_REDUCE
+    reduced = strategy.micro_batches if strategy.zero >= 2 else 1
+    gathered = (0, 1, 1, 2 * strategy.micro_batches)[strategy.zero]
+    found: Calls = Counter()
+    for bucket in buckets(stage.blocks, strategy):
+        whose = held([stage.blocks[at] for at in bucket], strategy.mesh)
+        for kind, times, element_bytes in (
+            (reduction, reduced, precision.sent_gradient_bytes),
+            (CollectiveKind.ALL_GATHER, gathered, precision.sent_parameter_bytes),
+        ):
+            found += _of_parameters(whose, kind, times, element_bytes)
+    return found
+
+
+def _of_parameters(whose: Held, kind: CollectiveKind, times: int, element_bytes: int) -> Calls:
+    return Counter(
+        {
+            Called(kind, axes, elements * element_bytes): times
+            for axes, elements in whose.elements
+            if axes and elements and times
+        }
+    )
+
+
+def _add_messages(program: Program, stage: int, calls: list[Calls]) -> None:
+    """What the previous stage sends to this one, and the gradients that it gets back."""
+    mesh, count = program.strategy.mesh, program.strategy.micro_batches
+    message = Called(CollectiveKind.SEND, ("pp",), program.stages[stage].received_bytes)
+    calls[(stage - 1) % mesh.pp][message] += count
+    calls[stage % mesh.pp][message] += count
+
+
+def _of_optimizer(program: Program, stages: Iterable[Stage]) -> Calls:
+    """Sums of gradients before the optimizer: of what tensor-parallel ranks have parts of."""
+    strategy = program.strategy
+    whose = merged(held(stage.blocks, strategy.mesh) for stage in stages)
+    if not whose.tensor_elements:
+        return Counter()
+    size = whose.tensor_elements * PRECISIONS[strategy.precision].sent_gradient_bytes
+    return Counter({Called(CollectiveKind.ALL_REDUCE, ("tp",), size): 1})
+
+
+def _of_tied(program: Program) -> Calls:
+    """The sum of gradients that the first and the last pipeline rank share."""
+    precision = PRECISIONS[program.strategy.precision]
+    parameters = (one for block in program.stages[-1].blocks for one in block.compiled.parameters)
+    elements = sum(one.elements for one in parameters if one.tied)
+    size = elements * precision.sent_gradient_bytes
+    return Counter({Called(CollectiveKind.ALL_REDUCE, ("pp",), size): 1} if size else {})

@@ -1,0 +1,83 @@
+"""Messages between stages that are received only when a stage is idle; gloo's reduce-scatter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from byteprophet.simulate.clusters.description import Cluster, find_cluster
+from byteprophet.simulate.compile.schedules import Act
+from byteprophet.simulate.compile.steps import CollectiveKind
+from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
+from byteprophet.simulate.execute.result import Simulated
+from byteprophet.simulate.execute.simulate import simulate_program
+from byteprophet.simulate.operation.mesh import Mesh
+
+from ..jobs import program
+
+_MODEL = "gpt:layers=8,hidden=2048,heads=16"
+
+
+def _one_gpu_nodes() -> Cluster:
+    cluster = find_cluster("a100-4xhdr")
+    return replace(cluster, node=replace(cluster.node, gpus=1))
+
+
+def _ends_ns(result: Simulated, *, early: bool) -> list[list[float]]:
+    """When each action of each stage ends, by going through the schedule.
+
+    An action begins when the previous one has ended and its message has come. A message begins when
+    its sender is done, after the earlier ones of its direction, and, unless ``early``, when its
+    receiver is idle.
+    """
+    ranks = result.job.ranks
+    message = result.costs.collectives.send(
+        result.program.stages[1].received_bytes, between_nodes=True
+    )
+    takes_ns = message.latency_ns + message.size_bytes / result.costs.collectives.rate(message)
+    ends: list[dict[tuple[Act, int], float]] = [{} for _ in ranks]
+    sent: dict[tuple[int, Act], float] = {}
+    left = [[done.action for done in record.done] for record in ranks]
+    while any(left):
+        for rank, record in enumerate(ranks):
+            while left[rank]:
+                _, act, number = left[rank][0]
+                idle_ns = max(ends[rank].values(), default=0.0)
+                source = rank - 1 if act is Act.FORWARD else rank + 1
+                begin_ns = idle_ns
+                if 0 <= source < len(ranks):
+                    if (act, number) not in ends[source]:
+                        break
+                    ready_ns = max(ends[source][act, number], sent.get((rank, act), 0.0))
+                    came_ns = max(ready_ns, 0.0 if early else idle_ns) + takes_ns
+                    sent[rank, act] = came_ns
+                    begin_ns = max(idle_ns, came_ns)
+                done = record.done[len(record.done) - len(left[rank])]
+                parts = record.computed.index(done.first), record.computed.index(done.last)
+                spent = record.spent[parts[0] : parts[1] + 1]
+                ends[rank][act, number] = begin_ns + sum(one.time_ns for one in spent)
+                left[rank].pop(0)
+    return [list(each.values()) for each in ends]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_a_stage_may_receive_only_when_it_is_idle(schedule: str, overlap: bool) -> None:
+    line = f"pp=4 schedule={schedule} micro_batches=6 overlap_p2p={int(overlap)}"
+    result = simulate_program(program(_MODEL, line, 4), _one_gpu_nodes())
+    for record, expected in zip(result.job.ranks, _ends_ns(result, early=overlap), strict=True):
+        ended = [int(result.replayed.end_ns[done.last]) for done in record.done]
+        assert ended == pytest.approx(expected, abs=100)
+
+
+def test_reduce_scatter_may_be_an_all_reduce() -> None:
+    cluster = find_cluster("dgx-a100")
+    gloo = replace(cluster, network=replace(cluster.network, all_reduce_only=1))
+    plain, made_of = (CollectiveCosts(each, Mesh(dp=16)) for each in (cluster, gloo))
+    group, size = Group(1, 8), 1 << 26
+    kinds = CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE
+    scatter, reduce = (made_of.transfer(kind, group, size) for kind in kinds)
+    assert scatter == reduce
+    half = plain.transfer(kinds[0], group, size)
+    assert half.size_bytes == pytest.approx(scatter.size_bytes / 2)
