@@ -1,11 +1,11 @@
 """Samples where processors are (``perf record``), and divides the samples of a job into terms.
 
 perf is part of the kernel's tools (``apt-get install linux-perf``). Without counters in hardware,
-as in most virtual machines, its clock interrupts each processor 997 times a second. A sample shows
+as in most virtual machines, its clock interrupts each processor 499 times a second. A sample shows
 the function that ran, and in the kernel also its callers, which say for which system call it ran.
 
-A thread that sends over a pair of virtual interfaces also runs the receiver's half of TCP, in a soft
-interrupt at the end of its system call: the term *soft interrupts*.
+A thread that sends over a pair of virtual interfaces also runs the receiver's half of TCP, in a
+soft interrupt at the end of its system call: the term *soft interrupts*.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_PER_S = 997
+_PER_S = 499
 _LONGEST_S = 120.0  # to write or to read a profile
 _KERNEL = ("[kernel", "[guest", "[vdso]")
 _HEAD = re.compile(r"^\s*(?P<comm>.*?)\s+(?P<pid>\d+)/(?P<tid>\d+)\s+(?P<s>\d+)\.(?P<ns>\d{9}):")
@@ -94,8 +94,16 @@ def why_not() -> str | None:
 def recorded(path: Path) -> Iterator[None]:
     """Samples the whole machine meanwhile, into the file at ``path``."""
     command = [
-        *("perf", "record", "-a", "-g", "-e", "cpu-clock", "-F", str(_PER_S)),
-        *("-k", "CLOCK_MONOTONIC", "-o", str(path)),
+        *(
+            "perf",
+            "record",
+            "-a",
+            "-g",
+            "--kernel-callchains",
+            "--no-buildid",
+            "--no-buildid-cache",
+        ),
+        *("-e", "cpu-clock", "-F", str(_PER_S), "-k", "CLOCK_MONOTONIC", "-o", str(path)),
     ]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -109,9 +117,12 @@ def recorded(path: Path) -> Iterator[None]:
             recording.wait(_LONGEST_S)
 
 
-def samples_in(path: Path) -> list[Sample]:
-    """The samples in the file at ``path``."""
-    command = ["perf", "script", "--ns", "-F", "comm,pid,tid,time,ip,sym,dso", "-i", str(path)]
+def samples_in(path: Path, pids: Iterable[int]) -> list[Sample]:
+    """The samples of the processes ``pids`` in the file at ``path``."""
+    command = [
+        *("perf", "script", "--ns", "--no-inline", "-F", "comm,pid,tid,time,ip,sym,dso"),
+        *("--pid", ",".join(map(str, pids)), "-i", str(path)),
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=_LONGEST_S, check=True, errors="replace"
     )
@@ -148,10 +159,8 @@ def term_of(frames: tuple[tuple[str, str], ...]) -> str:
     return KERNEL
 
 
-def shares(samples: Iterable[Sample], pids: set[int], from_ns: int, until_ns: int) -> Counter[str]:
-    """How many samples of the processes ``pids`` within a span of time belong to each term."""
+def shares(samples: Iterable[Sample], from_ns: int, until_ns: int) -> Counter[str]:
+    """How many samples within a span of time belong to each term."""
     return Counter(
-        term_of(sample.frames)
-        for sample in samples
-        if sample.pid in pids and from_ns <= sample.time_ns < until_ns
+        term_of(sample.frames) for sample in samples if from_ns <= sample.time_ns < until_ns
     )

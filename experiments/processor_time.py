@@ -6,8 +6,9 @@ Round after round, in turn: iperf3 (one stream between two hosts of namespaces),
 workers per runtime on such hosts, without a limit: BytePS with one server under each scheduler, our
 all-reduce over the mesh (``allreduce``, ``dear-planned``), and DistributedDataParallel over gloo
 (``ddp``). ``alone`` trains and exchanges nothing: what gradients and updates cost. Workers
-(``processor_time_worker.py``) train a model that computes nothing else. A gigabyte is one of payload
-that crosses a link once: pushes and pulls, or what a reduce-scatter and an all-gather must send.
+(``processor_time_worker.py``) train a model that computes nothing else. A gigabyte is one of
+payload that crosses a link once: pushes and pulls, or what a reduce-scatter and an all-gather must
+send.
 
 Printed are, as medians over the rounds:
 
@@ -16,7 +17,8 @@ Printed are, as medians over the rounds:
 - *us/tensor*: processor microseconds per small tensor and worker, beyond what its bytes cost, from
   jobs with many tensors of 16 KiB;
 - waits and preemptions (context switches) per GB;
-- if perf is installed, seconds per GB by term (``perf_terms.py``) and the threads that used most;
+- with ``--profile``, seconds per GB by term (``perf_terms.py``) and the threads that used most, of
+  the first round's jobs with large tensors; perf takes a minute per job to read a profile;
 - with ``--calls``, system calls per MB, counted by strace in a job of its own.
 
 Processor time is nearly independent of what else the machine does; wall time is not. Writes
@@ -30,7 +32,7 @@ import contextlib
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +95,12 @@ def main(arguments: Sequence[str]) -> None:
     reason = why_not_permitted()
     if reason is not None:
         raise UserError(f"hosts of their own need network namespaces: {reason}")
-    no_profile = perf_terms.why_not()
-    if no_profile is not None:
-        _progress(f"no terms: {no_profile}")
-    no_calls = call_counts.why_not() if options.calls else None
-    if no_calls is not None:
-        raise UserError(f"--calls: {no_calls}")
+    for option, wanted, why_not in (
+        ("--profile", options.profile, perf_terms.why_not),
+        ("--calls", options.calls, call_counts.why_not),
+    ):
+        if wanted and (reason := why_not()) is not None:
+            raise UserError(f"{option}: {reason}")
     size_bytes = options.megabytes * 1_000_000
     large = Shape("large", 8, size_bytes, options.warmup, options.iterations)
     small_tensors = max(1, size_bytes // 4 // _SMALL_TENSOR_BYTES)
@@ -109,6 +111,7 @@ def main(arguments: Sequence[str]) -> None:
         options.warmup,
         options.iterations,
     )
+    path = options.out / "processor_time.json"
     rows: list[Row] = []
     for number in range(1, options.rounds + 1):
         what = f"round {number} of {options.rounds}"
@@ -117,23 +120,28 @@ def main(arguments: Sequence[str]) -> None:
         for runtime in (ALONE, *runtimes):
             for shape in (large, small):
                 _progress(f"{what}: {runtime}, {shape.name} tensors")
-                profiled = no_profile is None and shape is large and number == options.rounds
+                profiled = options.profile and shape is large and number == 1
                 measured = _run(runtime, shape, options.runs, profiled)
                 rows.append({"round": number, "runtime": runtime, **measured})
+        _write(path, options.megabytes, rows)
     if options.calls:
+        few = replace(large, warmup=2, iterations=4)
         for runtime in runtimes:
             _progress(f"system calls: {runtime}")
-            rows.append({"round": 0, "runtime": runtime, **_count(runtime, large, options.runs)})
+            rows.append({"round": 0, "runtime": runtime, **_count(runtime, few, options.runs)})
+        _write(path, options.megabytes, rows)
+    print_tables(rows)
+    print(f"saved: {path}")
+
+
+def _write(path: Path, megabytes: int, rows: Sequence[Row]) -> None:
     content = {
         "schema": SCHEMA,
         "machine": describe_machine(),
-        "settings": {"megabytes": options.megabytes, "workers": _WORKERS},
+        "settings": {"megabytes": megabytes, "workers": _WORKERS},
         "results": rows,
     }
-    path = options.out / "processor_time.json"
     write_results(path, content)
-    print_tables(rows)
-    print(f"saved: {path}")
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -147,6 +155,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=20, help="measured ones of a job")
     parser.add_argument("--megabytes", type=int, default=128, help="of all large tensors")
     parser.add_argument("--seconds", type=float, default=3.0, help="of iperf3 in a round")
+    parser.add_argument("--profile", action="store_true", help="terms and threads, by perf")
     parser.add_argument("--calls", action="store_true", help="count system calls by strace as well")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the results")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="for run directories")
@@ -211,9 +220,8 @@ def _run(runtime: str, shape: Shape, runs: Path, profiled: bool) -> Row:
         "run": spec.run_directory.name,
     }
     if profiled:
-        samples = perf_terms.samples_in(profile)
-        pids = {each.pid for each in used}
-        terms = perf_terms.shares(samples, pids, from_ns, until_ns)
+        samples = perf_terms.samples_in(profile, {each.pid for each in used})
+        terms = perf_terms.shares(samples, from_ns, until_ns)
         row["samples"] = {term: terms[term] for term in perf_terms.TERMS if terms[term]}
         row["threads"] = _threads(used, workers, samples, from_ns, until_ns)
         profile.unlink()  # some hundred megabytes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -88,24 +90,30 @@ def _totals(rows: Sequence[Row], names: Sequence[str]) -> Table:
         def middle(value: Callable[[Row], float], large: Sequence[Row] = large) -> float:
             return median(value(row) for row in large)
 
-        cells = [f"{middle(lambda row: per_gb(rows, row, used_s)):.2f}"]
+        total = f"{middle(partial(per_gb, rows, value=used_s)):.2f}"
         if name == _IPERF:
-            table.add_row(name, *cells, "1.00")
+            table.add_row(name, total, "1.00")
             continue
         ratios = [ratio(rows, row) for row in large]
-        cells.append(f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
-        for value in (
-            lambda row: row["user_s"],
-            lambda row: row["system_s"],
-            lambda row: row["role_s"].get("worker", 0.0),
-            lambda row: row["role_s"].get("server", 0.0),
-        ):
-            cells.append(f"{middle(lambda row, value=value: per_gb(rows, row, value)):.2f}")  # type: ignore[misc]
         small = _of(rows, name, "small")
-        cells.append(f"{median(tensor_us(rows, row) for row in small):.0f}" if small else "")
-        for key in ("waits", "preempted"):
-            cells.append(f"{middle(lambda row, key=key: per_gb(rows, row, lambda r: r[key])):.0f}")  # type: ignore[misc]
-        table.add_row(name, *cells)
+        table.add_row(
+            name,
+            total,
+            f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})",
+            *(
+                f"{middle(partial(per_gb, rows, value=itemgetter(key))):.2f}"
+                for key in ("user_s", "system_s")
+            ),
+            *(
+                f"{middle(partial(per_gb, rows, value=partial(_of_role, kind=kind))):.2f}"
+                for kind in ("worker", "server")
+            ),
+            f"{median(tensor_us(rows, row) for row in small):.0f}" if small else "",
+            *(
+                f"{middle(partial(per_gb, rows, value=itemgetter(key))):.0f}"
+                for key in ("waits", "preempted")
+            ),
+        )
     return table
 
 
@@ -123,7 +131,11 @@ def _terms(rows: Sequence[Row], names: Sequence[str]) -> Table:
 
 def _threads(rows: Sequence[Row], names: Sequence[str]) -> Table:
     table = Table(
-        "runtime", "role", "thread", box=box.SIMPLE, title="Threads that used most, training included"
+        "runtime",
+        "role",
+        "thread",
+        box=box.SIMPLE,
+        title="Threads that used most, with training",
     )
     for name in ("user s/GB", "system s/GB", "waits/GB"):
         table.add_column(name, justify="right")
@@ -154,6 +166,10 @@ def _calls(rows: Sequence[Row], names: Sequence[str]) -> Table:
         counts = (row["calls"].get(kind, 0) / megabytes for kind in call_counts.KINDS)
         table.add_row(name, *(f"{each:.1f}" for each in counts))
     return table
+
+
+def _of_role(row: Row, kind: str) -> float:
+    return float(row["role_s"].get(kind, 0.0))
 
 
 def _of(rows: Sequence[Row], runtime: str, shape: str | None = None) -> list[Row]:

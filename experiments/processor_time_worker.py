@@ -99,7 +99,7 @@ def _byteps(scheduler: str) -> Any:
 
 
 def _join(runtime: str) -> Any:
-    """This process' rank, the number of ranks, and what makes model and optimizer distributed."""
+    """Rank and number of ranks, and a function that makes model and optimizer distributed."""
 
     def plain(model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=_LEARNING_RATE)

@@ -99,9 +99,7 @@ def cut(parameter: Tensor, state: dict[str, Any]) -> Blocks | None:
         block.grad = block_gradient
         own = {name: _copy(value) for name, value in single.items()}
         # In the order of ``state``, which saved states show.
-        states.append(
-            {name: own[name] if name in own else parts[name][number] for name in state}
-        )
+        states.append({name: own[name] if name in own else parts[name][number] for name in state})
     return Blocks(blocks, states, parts, state)
 
 
