@@ -50,6 +50,7 @@ from byteprophet import schedulers
 from byteprophet.bench import describe_machine
 from byteprophet.cli.lists import split
 from byteprophet.errors import JobFailed, UserError
+from byteprophet.input_files import read_json
 from byteprophet.launcher import JobSpec, make_run_directory, read_worker_results, run_job
 from byteprophet.network import why_not_permitted
 
@@ -85,6 +86,10 @@ class Shape:
 def main(arguments: Sequence[str]) -> None:
     """Run, print, save."""
     options = _parse(arguments)
+    path = options.out / "processor_time.json"
+    if options.report:
+        print_tables(read_json(path)["results"])
+        return
     runtimes = split(options.runtimes, "--runtimes")
     for name in runtimes:
         if name not in (*schedulers.names, "allreduce", "dear", "dear-planned", DDP):
@@ -111,25 +116,24 @@ def main(arguments: Sequence[str]) -> None:
         options.warmup,
         options.iterations,
     )
-    path = options.out / "processor_time.json"
     rows: list[Row] = []
     for number in range(1, options.rounds + 1):
         what = f"round {number} of {options.rounds}"
         _progress(f"{what}: iperf3")
         rows.append({"round": number, "runtime": "iperf3", **_iperf(options.seconds)})
-        for runtime in (ALONE, *runtimes):
-            for shape in (large, small):
+        for shape in (large, small):
+            for runtime in (ALONE, *runtimes):
                 _progress(f"{what}: {runtime}, {shape.name} tensors")
                 profiled = options.profile and shape is large and number == 1
                 measured = _run(runtime, shape, options.runs, profiled)
                 rows.append({"round": number, "runtime": runtime, **measured})
-        _write(path, options.megabytes, rows)
+                _write(path, options.megabytes, rows)
     if options.calls:
         few = replace(large, warmup=2, iterations=4)
         for runtime in runtimes:
             _progress(f"system calls: {runtime}")
             rows.append({"round": 0, "runtime": runtime, **_count(runtime, few, options.runs)})
-        _write(path, options.megabytes, rows)
+            _write(path, options.megabytes, rows)
     print_tables(rows)
     print(f"saved: {path}")
 
@@ -157,6 +161,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="of iperf3 in a round")
     parser.add_argument("--profile", action="store_true", help="terms and threads, by perf")
     parser.add_argument("--calls", action="store_true", help="count system calls by strace as well")
+    parser.add_argument("--report", action="store_true", help="run nothing, print what there is")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the results")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="for run directories")
     return parser.parse_args(arguments)

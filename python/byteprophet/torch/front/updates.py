@@ -34,8 +34,8 @@ from byteprophet.torch.tensors.compiling import never_compiling
 
 _AT_ONCE, _AT_ONCE_BYTES, _BESIDE = 64, 1 << 18, 4
 """Updates are applied together, up to this many or this many bytes, because a call costs as much as
-the update of a small parameter. Those beside a larger one may have a quarter of its bytes. So others
-hardly delay a forward pass that waits for the most urgent one."""
+the update of a small parameter. Those beside a larger one may have a quarter of its bytes, so that
+they hardly delay a forward pass that waits for the most urgent one."""
 
 
 class Updater:

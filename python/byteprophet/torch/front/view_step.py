@@ -5,7 +5,7 @@ of the parameters. Its parameters are shadows: detached aliases that carry the a
 The state of each shadow is the very dict that the optimizer holds. So the result is identical to
 that of the original class, bit for bit, while ``parameter.grad`` stays free for the training
 script. Making a view and calling ``step`` costs more than updating a small parameter, so several
-small ones are updated at once. A large one is updated in blocks (``blocks.py``).
+small ones are updated at once.
 
 This is correct for optimizers that update every parameter independently. All classes of
 ``torch.optim`` do, except LBFGS. Other classes may combine parameters, so they count as separable
@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from byteprophet.torch.front import blocks
 from byteprophet.torch.tensors import own_streams
 from byteprophet.torch.tensors.dense import flat
 
@@ -72,7 +71,7 @@ class FrozenStep:
     """What one ``step()`` fixes, except for gradients: class, attributes and hyperparameters.
 
     ``before`` holds GPU events after the work submitted before ``step()``, which may still read the
-    old parameters. ``elementwise``: the class is known to update each element on its own.
+    old parameters.
     """
 
     base: type[Optimizer]
@@ -81,7 +80,6 @@ class FrozenStep:
     options: list[dict[str, Any]]
     state: dict[Tensor, Any]
     before: own_streams.Events
-    elementwise: bool
 
     @classmethod
     def of(cls, optimizer: Optimizer, base: type[Optimizer]) -> FrozenStep:
@@ -101,8 +99,7 @@ class FrozenStep:
         step = inspect.unwrap(base.step)
         parameters = (p for group in optimizer.param_groups for p in group["params"])
         before = own_streams.events(parameters)
-        elementwise = is_elementwise(optimizer, base)
-        return cls(base, step, attributes, options, optimizer.state, before, elementwise)
+        return cls(base, step, attributes, options, optimizer.state, before)
 
     def apply(self, group: int, updates: Sequence[Update]) -> None:
         """Apply ``updates`` with the options of parameter group ``group``.
@@ -111,19 +108,12 @@ class FrozenStep:
         every element independently.
         """
         state: defaultdict[Tensor, Any] = defaultdict(dict)
-        shadows, fresh, cuts = [], [], []
-        may_cut = self.elementwise and blocks.may_cut(self.options[group])
+        shadows, fresh = [], []
         for parameter, gradient, shard in updates:
             shadow = parameter.detach() if shard is None else flat(parameter)[shard]
             shadow.grad = gradient if shard is None else flat(gradient)[shard]
-            known = self.state.get(parameter)
-            cut = blocks.cut(shadow, known) if may_cut and known else None
-            if cut is not None:
-                cuts.append(cut)
-                shadows.extend(cut.parameters)
-                state.update(zip(cut.parameters, cut.states, strict=True))
-                continue
             shadows.append(shadow)
+            known = self.state.get(parameter)
             if known is None:
                 fresh.append((parameter, shadow))
             else:
@@ -137,5 +127,3 @@ class FrozenStep:
         for parameter, shadow in fresh:
             if shadow in state:
                 self.state[parameter] = state[shadow]
-        for cut in cuts:
-            cut.join()
