@@ -39,12 +39,13 @@ from typing import Any
 import call_counts
 import iperf
 import perf_terms
+import thread_samples
 from processor_time_table import print_tables
 from processor_time_worker import ALONE, DDP
 from recorded import RESULTS
 from results_file import write_results
 from script import progress_of, run_script
-from thread_samples import ThreadSampler, Used
+from thread_samples import Used
 
 from byteprophet import schedulers
 from byteprophet.bench import describe_machine
@@ -193,21 +194,18 @@ def _spec(runtime: str, shape: Shape, runs: Path) -> JobSpec:
 def _run(runtime: str, shape: Shape, runs: Path, profiled: bool) -> Row:
     """One job, and what its roles used while iterations were measured."""
     spec = _spec(runtime, shape, runs)
-    sampler = ThreadSampler(spec.run_directory)
     profile = spec.run_directory / "perf.data"
-    try:
-        with perf_terms.recorded(profile) if profiled else contextlib.nullcontext():
-            run_job(spec, None).check()
-    finally:
-        sampler.stop()
+    with perf_terms.recorded(profile) if profiled else contextlib.nullcontext():
+        run_job(spec, None).check()
     workers = read_worker_results(spec.run_directory)
     if len(workers) != _WORKERS:
         raise JobFailed(
             f"{runtime}: not every worker wrote a result: see {spec.run_directory}/logs"
         )
-    from_ns = min(worker["first_monotonic_ns"] for worker in workers)
-    until_ns = max(worker["last_monotonic_ns"] for worker in workers)
-    used = sampler.used(from_ns, until_ns)
+    # Rank 0 looked at all roles when it began to measure, and when it ended.
+    first = next(worker for worker in workers if worker["before"])
+    from_ns, until_ns = first["first_monotonic_ns"], first["last_monotonic_ns"]
+    used = thread_samples.used(first["before"], first["after"])
     by_role: dict[str, float] = defaultdict(float)
     for each in used:
         by_role[_kind(each.role)] += each.processor_s

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from thread_samples import snapshot
 from torch import Tensor, distributed, nn
 
 from byteprophet import schedulers
@@ -65,14 +66,17 @@ def main() -> None:
     layers = [_Layer(elements, float(number % 8 + 2 * rank)) for number in range(tensors)]
     model, optimizer = wrap(nn.Sequential(*layers))
     signal = torch.zeros(1, requires_grad=True)
-    starts_ns = [0]
+    run_directory = os.environ["BYTEPROPHET_RUN"]
+    starts_ns, before = [0], []
     for iteration in range(warmup + iterations):
         if iteration == warmup:
+            before = snapshot(run_directory) if rank == 0 else []
             starts_ns = [time.monotonic_ns()]
         optimizer.zero_grad(set_to_none=False)
         model(signal).backward()
         optimizer.step()
         starts_ns.append(time.monotonic_ns())
+    after = snapshot(run_directory) if rank == 0 else []
     threads = {str(each.native_id): each.name for each in threading.enumerate()}
     mean = 2.0 * rank if runtime == ALONE else size - 1.0
     for number, layer in enumerate(layers):
@@ -84,8 +88,10 @@ def main() -> None:
         "first_monotonic_ns": starts_ns[0],
         "last_monotonic_ns": starts_ns[-1],
         "threads": threads,
+        "before": before,
+        "after": after,
     }
-    folder = Path(os.environ["BYTEPROPHET_RUN"]) / "results"
+    folder = Path(run_directory) / "results"
     folder.mkdir(exist_ok=True)
     write_whole(folder / f"worker-{rank}.json", json.dumps(result))
     if runtime in schedulers.names:

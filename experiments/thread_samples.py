@@ -1,25 +1,22 @@
-"""Processor time and context switches of every thread of a running job, sampled in a thread.
+"""Processor time and context switches of every thread of a running job, between two moments.
 
 Roles are found in /proc by the job's mark. The kernel counts user and system time in ticks, and the
 sum of both in nanoseconds (``schedstat``): the sum is used, divided in the proportion of the ticks.
-The sampler's thread writes; read after ``stop``.
 """
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import defaultdict
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from role_samples import role_of
 
 from byteprophet.launcher.leftovers import marked_processes
 
-_PERIOD_S = 0.25
+Snapshot = Sequence[tuple[str, int, int, str, Sequence[int]]]
+"""Role, process id, thread id, name and counters (``look``) of each thread."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,8 @@ class Used:
     name: str
     user_s: float
     system_s: float
-    waits: float
-    preempted: float
+    waits: int
+    preempted: int
 
     @property
     def processor_s(self) -> float:
@@ -45,80 +42,53 @@ class Used:
         return self.user_s + self.system_s
 
 
-class ThreadSampler:
-    """Looks at all threads of the job in ``run_directory`` until stopped."""
-
-    def __init__(self, run_directory: Path) -> None:
-        self._run_directory = str(run_directory.absolute())
-        self._names: dict[tuple[str, int, int], str] = {}
-        self._samples: dict[tuple[str, int, int], list[tuple[float, ...]]] = defaultdict(list)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="thread-sampler", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self._stopping.set()
-        self._thread.join(timeout=10.0)
-
-    def used(self, from_ns: int, until_ns: int) -> list[Used]:
-        """What each thread used between two monotonic times; a thread that used nothing counts."""
-        found = []
-        for (role, pid, tid), samples in self._samples.items():
-            times_ns, *counted = zip(*samples, strict=True)
-            ran, user, system, waits, preempted = (
-                float(np.diff(np.interp([from_ns, until_ns], times_ns, values))[0])
-                for values in counted
-            )
-            of_user = user / (user + system) if user + system > 0 else 1.0
-            name = self._names[role, pid, tid]
-            seconds = ran / 1e9
-            found.append(
-                Used(
-                    role,
-                    pid,
-                    tid,
-                    name,
-                    seconds * of_user,
-                    seconds * (1 - of_user),
-                    waits,
-                    preempted,
-                )
-            )
-        return found
-
-    def _run(self) -> None:
-        while not self._stopping.wait(_PERIOD_S):
-            for pid in marked_processes(self._run_directory):
-                process = Path(f"/proc/{pid}")
-                try:
-                    role = role_of(process)
-                    tasks = list((process / "task").iterdir())
-                except (OSError, KeyError):  # it has just ended
-                    continue
-                for task in tasks:
-                    try:
-                        name, sample = look(task)
-                    except (OSError, ValueError, IndexError):  # it has just ended
-                        continue
-                    key = role, pid, int(task.name)
-                    self._names[key] = name
-                    self._samples[key].append(sample)
+def snapshot(run_directory: str) -> Snapshot:
+    """The counters of all threads of the job's roles, now: role, ids, name, and counters."""
+    found = []
+    for pid in (*marked_processes(run_directory), os.getpid()):
+        process = Path(f"/proc/{pid}")
+        try:
+            role = role_of(process)
+            tasks = list((process / "task").iterdir())
+        except (OSError, KeyError):  # it has just ended
+            continue
+        for task in tasks:
+            try:
+                name, counters = look(task)
+            except (OSError, ValueError, IndexError):  # it has just ended
+                continue
+            found.append((role, pid, int(task.name), name, counters))
+    return found
 
 
-def look(task: Path) -> tuple[str, tuple[float, ...]]:
-    """The name of the thread in ``task`` (/proc/PID/task/TID) and a sample of its counters.
+def used(before: Snapshot, after: Snapshot) -> list[Used]:
+    """What each thread used between two snapshots; a thread that used nothing counts."""
+    known = {tid: counters for _, _, tid, _, counters in before}
+    found = []
+    for role, pid, tid, name, counters in after:
+        earlier = known.get(tid, (0,) * len(counters))
+        ran_ns, user, system, waits, preempted = (
+            now - then for now, then in zip(counters, earlier, strict=True)
+        )
+        of_user = user / (user + system) if user + system > 0 else 1.0
+        seconds = ran_ns / 1e9
+        times_s = seconds * of_user, seconds * (1 - of_user)
+        found.append(Used(role, pid, tid, name, *times_s, waits, preempted))
+    return found
 
-    A sample has the monotonic time and the time that the thread ran, in nanoseconds, user and
-    system time in ticks, and its switches: because it waited, and because it was preempted.
+
+def look(task: Path) -> tuple[str, tuple[int, ...]]:
+    """The name of the thread in ``task`` (/proc/PID/task/TID) and its counters.
+
+    These are the time that the thread ran in nanoseconds, user and system time in ticks, and its
+    switches: because it waited, and because it was preempted.
     """
-    now_ns = time.monotonic_ns()
     before, _, after = (task / "stat").read_text().rpartition(")")
     fields = after.split()  # the state is field 3
     ran_ns = int((task / "schedstat").read_text().split()[0])
     waits, preempted = _switches((task / "status").read_text().splitlines())
-    sample = (now_ns, ran_ns, int(fields[11]), int(fields[12]), waits, preempted)
-    return before.partition("(")[2], sample
+    counters = (ran_ns, int(fields[11]), int(fields[12]), waits, preempted)
+    return before.partition("(")[2], counters
 
 
 def _switches(lines: list[str]) -> Iterator[int]:

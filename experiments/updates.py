@@ -5,9 +5,9 @@
 Parameters of the sizes of real models, in one process, one thread per operation, nothing sent: all
 averages are there when ``step()`` is called. Printed is the processor time of ``step()`` until all
 parameters are updated, of all threads of the process, in milliseconds: of torch's own code (its
-default for the CPU, ``foreach=True`` and ``fused=True``), and of our front with the default and with
-``fused=True``. The training thread sleeps until all is updated, as if it computed. All take turns,
-and each figure is the least and the median of the turns.
+default for the CPU, ``foreach=True`` and ``fused=True``), and of our front with the default and
+with ``fused=True``. The training thread sleeps until all is updated, as if it computed. All take
+turns, and each figure is the least and the median of the turns.
 
 Ours must give the same parameters as torch's with the same options, bit for bit; the exit status is
 1 if not. Kernels of ``fused=True`` round in another way than the default, so the two are compared
@@ -152,7 +152,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def compare(sizes: Sequence[int], optimizer: str, turns: int) -> dict[str, tuple[float, float]]:
-    """The least and the median milliseconds of each way; ``JobFailed`` if two differ that must be equal."""
+    """The least and the median milliseconds of each way.
+
+    Raises ``JobFailed`` if parameters differ that must be equal.
+    """
     lot = torch.Generator().manual_seed(1)
     gradients = [torch.randn(elements, generator=lot) for elements in sizes]
     trainings = {way.name: Training(sizes, gradients, optimizer, way) for way in WAYS}

@@ -16,7 +16,6 @@ import processor_time
 import processor_time_table as table
 import pytest
 import thread_samples
-from thread_samples import ThreadSampler
 
 from byteprophet.errors import UserError
 
@@ -100,7 +99,7 @@ def test_a_look_at_a_thread_that_computes() -> None:
     while time.thread_time_ns() - began_ns < 50_000_000:
         pass
     _, after = thread_samples.look(path)
-    assert after[1] - before[1] >= 50_000_000
+    assert after[0] - before[0] >= 50_000_000
 
 
 def test_threads_of_a_role(tmp_path: Path) -> None:
@@ -115,21 +114,22 @@ def test_threads_of_a_role(tmp_path: Path) -> None:
         "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
         "while True: pass"
     )
-    sampler = ThreadSampler(tmp_path)
     with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
-        time.sleep(1.2)
+        before = []
+        while len(before) < 2:  # it starts its thread
+            time.sleep(0.05)
+            before = thread_samples.snapshot(str(tmp_path.absolute()))
         from_ns = time.monotonic_ns()
-        time.sleep(1.0)
+        time.sleep(0.5)
+        after = thread_samples.snapshot(str(tmp_path.absolute()))
         until_ns = time.monotonic_ns()
-        time.sleep(0.6)
-        sampler.stop()
         process.kill()
     computing, sleeping = sorted(
-        sampler.used(from_ns, until_ns), key=lambda each: -each.processor_s
+        thread_samples.used(before, after), key=lambda each: -each.processor_s
     )
     assert computing.role == sleeping.role == "worker-0"
     assert computing.tid == computing.pid == process.pid
-    assert 0 < computing.processor_s <= (until_ns - from_ns) / 1e9 * 1.2
+    assert 0 < computing.processor_s <= (until_ns - from_ns) / 1e9 + 0.3
     assert sleeping.processor_s < computing.processor_s
 
 
