@@ -41,7 +41,7 @@ def per_gb(rows: Sequence[Row], row: Row, value: Callable[[Row], float]) -> floa
         return value(row)
     alone = _same_job(rows, row)
     own = 0.0 if alone is None else value(alone) / alone["iterations"] * row["iterations"]
-    return (value(row) - own) / row["moved_bytes"] * 1e9
+    return float((value(row) - own) / row["moved_bytes"] * 1e9)
 
 
 def used_s(row: Row) -> float:
@@ -64,7 +64,8 @@ def tensor_us(rows: Sequence[Row], small: Row, workers: int = 2) -> float:
     )
     of_bytes_s = per_gb(rows, large, used_s) * small["moved_bytes"] / 1e9
     all_s = per_gb(rows, small, used_s) * small["moved_bytes"] / 1e9
-    return (all_s - of_bytes_s) * 1e6 / (small["tensors"] * workers * small["iterations"])
+    updates = small["tensors"] * workers * small["iterations"]
+    return float((all_s - of_bytes_s) * 1e6 / updates)
 
 
 def term_s(rows: Sequence[Row], row: Row, term: str) -> float:
