@@ -3,7 +3,7 @@
     Places      where roles can be, and how one is started there    ssh.py, slurm.py
     placement   which host runs which roles                         placement.py
     Look        what each host says about itself, before a start    look.py, addresses.py
-    client      a process here per role there                       ssh_client.py, srun_client.py
+    client      a process here per role there                       ssh_client.py, tethered.py
     tether      what the role hears from its client                 launcher/tether.py
 
 The roles are those of ``byteprophet role``. The clients are supervised as a local job's roles are
