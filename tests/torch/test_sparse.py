@@ -15,10 +15,10 @@ from .shared_jobs import fail, start, succeed
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 sys.path.insert(0, str(Path(__file__).parent))
-from sparse_worker import CASES  # noqa: E402
+from rows_worker import CASES  # noqa: E402
 
 RANKS = 3
-WORKER = "sparse_worker.py"
+WORKER = "rows_worker.py"
 Job = Callable[[str | None], list[dict[str, Any]]]
 
 

@@ -1,4 +1,4 @@
-"""A rank that trains embeddings with sparse gradients: ``sparse_worker.py OPTIONS``, JSON.
+"""A rank that trains embeddings with sparse gradients: ``rows_worker.py OPTIONS``, JSON.
 
 Without ``sync``, it is one process that does what ``as_ranks`` ranks do together: it computes the
 gradients of each of them, adds them in rank order as dense tensors, divides, and updates by plain
