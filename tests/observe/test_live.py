@@ -78,6 +78,7 @@ def test_figures_of_the_time_in_which_somebody_watches(tmp_path: Path) -> None:
     watched.after(0.25)
     assert watched.consumer.every == 1
     watched.pace.begin(2)
+    watched.pace.tells_waits = True
     watched.pace.waited("weight", watched.clock.now_ns - 700)
     watched.after(0.5, transfer(1000))
     status = watched.status()
@@ -144,6 +145,7 @@ def test_the_last_file_is_written_unasked(tmp_path: Path) -> None:
     watched.consumer.close()
     status = watched.status()
     assert (status["ended"], status["watched"], status["iterations"]) == (True, 0, 3)
+    assert status["wait_ns"] is None  # nobody tells waits
     assert status["starts"][-1] == [3, SECOND_NS + SECOND_NS // 2]
 
 

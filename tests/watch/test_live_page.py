@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from byteprophet.watch.run_watch import RunWatch
 from byteprophet.watch.server import LiveServer
 from byteprophet.watch.sources import Shared
 
-from ..report.test_page_in_browser import CHROMIUM, Drawn
 from .hand_made import MS_NS, event, link, make_run, plan, status, write_status
 
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 TOKEN = "a-token-for-tests"
 PANELS = ["summary", "iterations", "links", "workers", "plans", "events", "warnings", "roles"]
 EVIL = "</script><img src=x onerror='document.title=1'>&quot;"
@@ -29,6 +32,27 @@ EVIL = "</script><img src=x onerror='document.title=1'>&quot;"
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium: apt-get install chromium makes this test run"
 )
+
+
+class Drawn(HTMLParser):
+    """A page's elements after its script has run."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def empty(self) -> list[str | None]:
+        return [panel["id"] for panel in self.of("section") if "data-empty" in panel]
+
+
 Browser = Callable[..., Drawn]
 
 
@@ -44,9 +68,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
             "--virtual-time-budget=6000", *arguments, "--dump-dom", address,
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-        drawn = Drawn(done.stdout)
-        drawn.text = done.stdout  # type: ignore[attr-defined]
-        return drawn
+        return Drawn(done.stdout)
 
     yield run
     shutil.rmtree(tmp_path / "profile", ignore_errors=True)
@@ -113,7 +135,7 @@ def test_figures_change(tmp_path: Path, browser: Browser, width: int) -> None:
     assert all(panel.get("data-drawn") == "true" for panel in drawn.of("section"))
     assert drawn.empty() == []
     assert len(drawn.of("figure")) == len(drawn.of("canvas")) == 5
-    text = drawn.text  # type: ignore[attr-defined]
+    text = drawn.text
     assert "160.00 Mbit/s" in text or "160 Mbit/s" in text
     assert 'class="badge running"' in text
 
@@ -151,4 +173,4 @@ def test_with_a_wrong_token_there_is_no_page(tmp_path: Path, browser: Browser) -
         drawn = browser(server.address[:-1])
     assert drawn.of("section") == []
     assert source.looks == 0
-    assert "the token is missing or wrong" in drawn.text  # type: ignore[attr-defined]
+    assert "the token is missing or wrong" in drawn.text

@@ -40,11 +40,12 @@ def test_rates_of_links_and_waits() -> None:
 
 def test_rates_of_the_interfaces_of_a_job_without_servers() -> None:
     rates = WorkerRates()
-    rates.add(parsed(0, interfaces={"sent_bytes": 100, "received_bytes": 100}))
-    rates.add(parsed(500, interfaces={"sent_bytes": 62_600, "received_bytes": 100}))
+    rates.add(parsed(0, wait_ns=None, interfaces={"sent_bytes": 100, "received_bytes": 100}))
+    rates.add(parsed(500, wait_ns=None, interfaces={"sent_bytes": 62_600, "received_bytes": 100}))
     found = rates.latest()
     assert found is not None
     assert found.links == (LinkRates(None, 1_000_000, 0, None, None, None),)
+    assert found.wait_share is None
 
 
 def test_there_are_none_across_a_time_in_which_nobody_watched() -> None:

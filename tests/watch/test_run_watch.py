@@ -160,6 +160,24 @@ def test_the_bound_of_a_paced_job(tmp_path: Path) -> None:
     assert abs(iteration["bound_ns"] - (10_000_000 + link_ns)) < 1000
 
 
+def test_the_bound_of_a_job_without_servers(tmp_path: Path) -> None:
+    """Two ranks send each byte once: as with servers, where ready and needed at the same times."""
+    run = make_run(tmp_path / "run")
+    config = (run / "config.toml").read_text()
+    config = config.replace("servers = 1", "servers = 0").replace('scheduler = "prophet"', "")
+    (run / "config.toml").write_text(config)
+    tensor = 'name = "w"\nsize_bytes = 1000000\nforward_ns = 4000000\nbackward_ns = 6000000\n'
+    workload = tmp_path / "w.toml"
+    workload.write_text(f'name = "w"\nbatch_size = 1\n[[tensor]]\n{tensor}')
+    (run / "worker.toml").write_text(
+        f'workload = "{workload}"\nwarmup_iterations = 1\niterations = 1\nruntime = "ddp"\n'
+    )
+    state = check(RunWatch(run).look())
+    assert state["problems"] == []
+    link_ns = round(8e6 / 956_400_000 * 1e9)
+    assert abs(state["iteration"]["bound_ns"] - (10_000_000 + link_ns)) < 1000
+
+
 def test_a_viewer_that_may_not_write_says_so(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     (run / "live").write_text("a file")

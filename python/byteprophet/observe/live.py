@@ -147,7 +147,7 @@ class LiveConsumer:
             "watching": self._watching,
             "iterations": self._pace.count,
             "starts": self._pace.starts(_MOST_STARTS),
-            "wait_ns": self._wait_ns,
+            "wait_ns": self._wait_ns if self._pace.tells_waits else None,
             "waits": [
                 {"name": name, "count": count, "wait_ns": wait_ns}
                 for name, (count, wait_ns) in waits[:_MOST_WAITS]

@@ -28,9 +28,13 @@ Wait = tuple[str, int]
 
 
 class Pace:
-    """The latest iterations and waits of a process."""
+    """The latest iterations and waits of a process.
+
+    ``tells_waits``: whether somebody calls ``waited``; without, nothing is known of waits.
+    """
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.tells_waits = False
         self._clock = clock
         self._starts: list[Start | None] = [None] * _STARTS
         self._waits: deque[Wait] = deque(maxlen=_WAITS)

@@ -66,7 +66,7 @@ def _job(workload: Workload, config: Mapping[str, Any]) -> Job:
         times_of(workload, workers),
         Cluster(hosts, servers),
         Strategy(BYTEPS if servers else ALL_REDUCE),
-        Policy(str(config.get("scheduler"))),
+        Policy(str(config["scheduler"])) if servers else None,
     )
 
 

@@ -75,7 +75,7 @@ class LiveStatus(_Record):
         tuple[Annotated[tuple[_Count, _Count], Field(strict=False)], ...],
         Field(strict=False, max_length=10_000),
     ]
-    wait_ns: _Count
+    wait_ns: _Count | None
     waits: Annotated[tuple[LiveWait, ...], Field(strict=False, max_length=1000)]
     transfers: _Count
     held_ns: _Count

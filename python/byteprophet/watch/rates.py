@@ -39,11 +39,11 @@ class Rates:
     """A worker's rates. Times are means per transfer; None without transfers.
 
     ``wait_share``: of time, how much the training waited for parameters; threads that wait at the
-    same time add up.
+    same time add up. None: nobody tells.
     """
 
     links: tuple[LinkRates, ...]
-    wait_share: float
+    wait_share: float | None
     held_ns: int | None
     travel_ns: int | None
     peers_ns: int | None
@@ -64,7 +64,7 @@ class Rates:
         return sum(link.in_flight_bytes or 0 for link in self.links)
 
 
-Point = tuple[float, int, int, int, float]
+Point = tuple[float, int, int, int, float | None]
 """Unix time in s, push and pull in bits per second, bytes in flight, share of waits."""
 
 
@@ -128,7 +128,7 @@ def _rates(old: LiveStatus, new: LiveStatus, span_ns: int) -> Rates:
 
     return Rates(
         links=tuple(links),
-        wait_share=round(max(0, new.wait_ns - old.wait_ns) / span_ns, 4),
+        wait_share=_share(old.wait_ns, new.wait_ns, span_ns),
         held_ns=mean_ns(new.held_ns, old.held_ns),
         travel_ns=mean_ns(new.travel_ns, old.travel_ns),
         peers_ns=mean_ns(new.peers_ns, old.peers_ns),
@@ -148,6 +148,12 @@ def _link(old: LiveLink | None, new: LiveLink, span_ns: int) -> LinkRates:
         pull_busy_bps=_bps(pull_bytes, pull_busy_ns) if pull_busy_ns > 0 else None,
         in_flight_bytes=new.in_flight_bytes,
     )
+
+
+def _share(old_ns: int | None, new_ns: int | None, span_ns: int) -> float | None:
+    if old_ns is None or new_ns is None:
+        return None
+    return round(max(0, new_ns - old_ns) / span_ns, 4)
 
 
 def _bps(size_bytes: int, span_ns: int) -> int:

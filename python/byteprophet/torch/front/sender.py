@@ -59,6 +59,7 @@ class Sender:
         self._streams = own_streams.OwnStreams()
         self._begin = threading.Lock()
         self._between_iterations = True
+        process_pace.tells_waits = True
 
     def accept(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """Raise ``UserError`` if gradients of these parameters cannot be sent as they are to be."""

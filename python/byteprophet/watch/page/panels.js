@@ -109,13 +109,13 @@ function workersPanel() {
     xUnit: "s", yUnit: "% waits", height: 120, series: [{ stroke: "var(--communication)", fill: true }],
     told: (place) => {
       const columns = state.get(role);
-      return columns?.[0][place] === undefined ? "" : `${role}, ${columns[0][place].toFixed(1)} s: ${columns[1][place].toFixed(1)} %`;
+      return Number.isFinite(columns?.[1][place]) ? `${role}, ${columns[0][place].toFixed(1)} s: ${columns[1][place].toFixed(1)} %` : "";
     },
   }));
   return ({ workers, straggler }) => {
     if (!workers.length) return [missing("No worker has written a status file.")];
-    const drawn = workers.filter((worker) => worker.series.unix_s.length > 1).slice(0, MOST_CHARTS);
-    for (const worker of drawn) state.set(worker.role, [age(worker), worker.series.wait_share.map((share) => 100 * share)]);
+    const drawn = workers.filter((worker) => worker.series.wait_share.filter((share) => share !== null).length > 1).slice(0, MOST_CHARTS);
+    for (const worker of drawn) state.set(worker.role, [age(worker), worker.series.wait_share.map((share) => (share === null ? null : 100 * share))]);
     const rows = workers.map((worker) => [
       worker.role, String(worker.iterations), known(worker.median_ns, duration), known(worker.wait_share, percent),
       known(worker.late, ({ last, of }) => `${last} of ${of}`), known(worker.late, ({ behind_ns: behind }) => duration(behind)),
