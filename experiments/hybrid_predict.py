@@ -113,11 +113,13 @@ def predicted_ns(program: Program, cluster: Cluster) -> float:
 
 
 def naive_ns(program: Program, table: CostTable, rate_bps: int) -> float:
-    """FLOPs over the fastest measured rate, and bytes over the link's, of the busiest rank.
+    """FLOPs over the rate of all measured products, and bytes over the link's, of the busiest rank.
 
     Compute and communication do not overlap, there is no bubble, and no latency.
     """
-    fastest = max(2 * m * n * k / ns for m, n, k, ns in table.products)  # FLOPs per ns
+    flops_per_ns = sum(2 * m * n * k for m, n, k, _ in table.products) / sum(
+        ns for *_, ns in table.products
+    )
     mesh, pp = program.strategy.mesh, program.strategy.mesh.pp
     found = []
     for pp_rank, calls in enumerate(inferred_calls(program)):
@@ -130,7 +132,7 @@ def naive_ns(program: Program, table: CostTable, rate_bps: int) -> float:
             count * _HALVED * call.size_bytes * _share(call, mesh.parts(call.axes))
             for call, count in calls.items()
         )
-        computes_ns = flops * program.strategy.micro_batches / fastest
+        computes_ns = flops * program.strategy.micro_batches / flops_per_ns
         found.append(computes_ns + moved * 8e9 / rate_bps)
     return max(found)
 
