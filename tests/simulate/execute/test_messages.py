@@ -32,9 +32,7 @@ def _ends_ns(result: Simulated, *, early: bool) -> list[list[float]]:
     receiver is idle.
     """
     ranks = result.job.ranks
-    message = result.costs.collectives.send(
-        result.program.stages[1].received_bytes, between_nodes=True
-    )
+    message = result.costs.collectives.send(result.program.stages[1].received_bytes, 0, 1)
     takes_ns = message.latency_ns + message.size_bytes / result.costs.collectives.rate(message)
     ends: list[dict[tuple[Act, int], float]] = [{} for _ in ranks]
     sent: dict[tuple[int, Act], float] = {}
