@@ -141,7 +141,10 @@ def parse(lines: Iterable[str]) -> Iterator[Sample]:
         if head is not None and frames:
             time_ns = int(head["s"]) * 10**9 + int(head["ns"])
             yield Sample(int(head["pid"]), int(head["tid"]), time_ns, tuple(frames))
-        head, frames = _HEAD.match(line), []
+        head = _HEAD.match(line)
+        # A sample outside of the kernel has no callers: its function stands on the same line.
+        alone = None if head is None else _FRAME.match(line[head.end() :])
+        frames = [] if alone is None else [(alone["symbol"], alone["file"])]
 
 
 def term_of(frames: tuple[tuple[str, str], ...]) -> str:

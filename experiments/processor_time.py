@@ -185,7 +185,7 @@ def _spec(runtime: str, shape: Shape, runs: Path) -> JobSpec:
         run_directory=make_run_directory(runs, f"processor-{runtime}-{shape.name}"),
         workers=_WORKERS,
         servers=1 if served else 0,
-        **({"scheduler": runtime} if served else {}),
+        scheduler=runtime if served else schedulers.DEFAULT,  # of no use without servers
         namespaces=True,
         timeout_s=_JOB_TIMEOUT_S,
     )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from thread_samples import snapshot
+from thread_samples import Snapshot, snapshot
 from torch import Tensor, distributed, nn
 
 from byteprophet import schedulers
@@ -41,7 +41,7 @@ class _Known(torch.autograd.Function):
         return signal.clone()
 
     @staticmethod
-    def backward(ctx: Any, signal: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, signal: Tensor) -> tuple[Tensor, Tensor, None]:
         return signal, ctx.gradient, None
 
 
@@ -67,7 +67,8 @@ def main() -> None:
     model, optimizer = wrap(nn.Sequential(*layers))
     signal = torch.zeros(1, requires_grad=True)
     run_directory = os.environ["BYTEPROPHET_RUN"]
-    starts_ns, before = [0], []
+    starts_ns = [0]
+    before: Snapshot = []
     for iteration in range(warmup + iterations):
         if iteration == warmup:
             before = snapshot(run_directory) if rank == 0 else []

@@ -87,7 +87,7 @@ class Training:
         self.parameters = [layer.weight for layer in layers]
         self._gradients = gradients
         kind, options = OPTIMIZERS[optimizer]
-        self.optimizer: Any = kind(self.parameters, **options, **way.options)  # type: ignore[call-arg]
+        self.optimizer: Any = kind(self.parameters, **options, **way.options)
         if way.ours:
             self.optimizer = distribute(
                 self.optimizer,

@@ -36,15 +36,15 @@ mesh receive  4711/4714  100.000001000:
 python  4712/4712  100.000002000:
           5f0001 _PyEval_EvalFrameDefault (/usr/bin/python3.11)
 
-python  4712/4712  100.000900000:
-          5f0001 _PyEval_EvalFrameDefault (/usr/bin/python3.11)
+python  4712/4712  100.000900000:            5f0001 _PyEval_EvalFrameDefault (/usr/bin/python3.11)
+python  4712/4712  100.000950000:            5f0001 _PyEval_EvalFrameDefault (/usr/bin/python3.11)
 """
 
 
 def test_samples_of_a_profile() -> None:
     samples = list(perf_terms.parse(PROFILE.splitlines()))
     assert [(each.pid, each.tid) for each in samples] == [
-        (4711, 4713), (4711, 4714), (4712, 4712), (4712, 4712),
+        (4711, 4713), (4711, 4714), (4712, 4712), (4712, 4712), (4712, 4712),
     ]  # fmt: skip
     assert samples[0].time_ns == 100_000_000_500
     assert samples[0].frames[-1] == ("__send", "/usr/lib/x86_64-linux-gnu/libc.so.6")
