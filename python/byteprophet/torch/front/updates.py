@@ -33,10 +33,9 @@ from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import own_streams, pending
 from byteprophet.torch.tensors.compiling import never_compiling
 
-_AT_ONCE, _AT_ONCE_BYTES, _BESIDE = 64, 1 << 18, 4
-"""Updates are applied together, up to this many or this many bytes, because a call costs as much as
-the update of a small parameter. Those beside a larger one may have a quarter of its bytes, so that
-they hardly delay a forward pass that waits for the most urgent one."""
+_AT_ONCE, _AT_ONCE_BYTES = 16, 1 << 18
+"""Small updates are applied together, up to this many or this many bytes. A larger one is applied
+alone, so that it does not delay a waiting forward pass."""
 
 
 class Updater:
@@ -177,12 +176,12 @@ class Updater:
         REQUIRES: ``_changed`` is held.
         """
         first: Transfer = heapq.heappop(self._ready)[2]
-        transfers, left_bytes = [first], _bytes_beside(first.size_bytes)
+        transfers, size_bytes = [first], first.size_bytes
         while self._ready and len(transfers) < _AT_ONCE and first.error is None:
             following = self._ready[0][2]
-            left_bytes -= following.size_bytes
+            size_bytes += following.size_bytes
             alike = following.frozen_step is first.frozen_step and following.group == first.group
-            if not alike or following.error is not None or left_bytes < 0:
+            if not alike or following.error is not None or size_bytes > _AT_ONCE_BYTES:
                 break
             transfers.append(heapq.heappop(self._ready)[2])
         return transfers
@@ -275,11 +274,6 @@ class Updater:
             f"byteprophet: the gradient of parameter '{slot.name}' could not be exchanged or "
             f"applied: {error}",
         ) from error
-
-
-def _bytes_beside(first_bytes: int) -> int:
-    """How many bytes may be updated in one call with the most urgent parameter of that size."""
-    return max(_AT_ONCE_BYTES - first_bytes, first_bytes // _BESIDE)
 
 
 def _record(transfers: Sequence[Transfer], begin_ns: int, end_ns: int) -> None:
