@@ -184,7 +184,7 @@ def test_links_are_fitted_as_the_simulator_uses_them() -> None:
                     continue
                 half = size / 2  # the simulator counts two bytes per element, and jobs have four
                 transfer = (
-                    costs.send(half, between_nodes=True)
+                    costs.send(half, 0, 1)
                     if kind is CollectiveKind.SEND
                     else costs.transfer(kind, Group(1, ranks), half)
                 )
