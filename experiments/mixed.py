@@ -30,15 +30,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 from recorded import add_places
 from rows import Row, Rows
 from script import progress_of, run_script
+from two_sides import gains_of, slowest_median_ns
 
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import all_reduce_case, job_of, strategy_case, warmup_of
-from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.job import Job
@@ -164,36 +163,21 @@ def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) 
                 "name": name,
                 "mixed": name.startswith(MIXED),
                 "bound_ns": result["bound_ns"],
-                "rounds_ns": [_median_ns(Path(run), options.workers) for run in result["runs"]],
+                "rounds_ns": [
+                    slowest_median_ns(Path(run), options.workers) for run in result["runs"]
+                ],
             }
             for name, result in zip(cases, results, strict=True)
         ],
     }
 
 
-def _median_ns(run: Path, workers: int) -> int:
-    found = read_results(run, workers)
-    return int(np.median(np.max([worker.iteration_ns for worker in found], axis=0)))
-
-
 def gains(row: Row) -> list[float]:
-    """Per round: the time of the best uniform strategy over that of the best mixed one.
-
-    Which ones are the best is decided by the medians of all rounds, for both sides alike.
-    """
+    """Per round: the time of the best uniform strategy over that of the best mixed one."""
     sides: Mapping[bool, list[Any]] = {True: [], False: []}
     for strategy in row["strategies"]:
         sides[strategy["mixed"]].append(strategy)
-    best = {
-        side: min(found, key=lambda strategy: median(strategy["rounds_ns"]))
-        for side, found in sides.items()
-    }
-    return [
-        uniform_ns / mixed_ns
-        for uniform_ns, mixed_ns in zip(
-            best[False]["rounds_ns"], best[True]["rounds_ns"], strict=True
-        )
-    ]
+    return gains_of(sides[False], sides[True])
 
 
 def line(row: Row) -> str:

@@ -69,11 +69,14 @@ SETUPS = {
 }
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Run missing jobs and print."""
+def parse(arguments: Sequence[str], what: str, script: str) -> tuple[argparse.Namespace, list[str]]:
+    """The options of a script that measures what something costs, and the names of the setups.
+
+    ``what`` and ``script`` are for its help. Raises UserError.
+    """
     parser = argparse.ArgumentParser(
-        description="Measure what recording costs.",
-        epilog="example: python experiments/recorder.py --rounds 5",
+        description=f"Measure what {what} costs.",
+        epilog=f"example: python experiments/{script} --rounds 5",
     )
     add_places(parser)
     parser.add_argument("--setups", default=",".join(SETUPS), help="some of " + ", ".join(SETUPS))
@@ -85,6 +88,12 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"--setups {unknown[0]}: must be of {', '.join(SETUPS)}")
     if options.job_iterations <= SKIPPED or options.rounds < 1:
         raise UserError(f"--job-iterations must be more than {SKIPPED}, --rounds at least 1")
+    return options, names
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run missing jobs and print."""
+    options, names = parse(arguments, "recording", "recorder.py")
     common = {"scheduler": schedulers.DEFAULT, "iterations": options.job_iterations}
     rows = Rows(options.out / "recorder.json", common)
     cells: list[dict[str, Any]] = [
@@ -125,10 +134,11 @@ def _run(cell: Row, options: argparse.Namespace) -> dict[str, Any]:
         idle_s=0.0,
     )
     workload = check_case(case, plan, options.runs, namespaces=True)
-    return _measured(run_case(case, plan, workload, options.runs, namespaces=True))
+    return measured(run_case(case, plan, workload, options.runs, namespaces=True))
 
 
-def _measured(job: Measured) -> dict[str, Any]:
+def measured(job: Measured) -> dict[str, Any]:
+    """Iterations of the slowest worker, and a worker's processor time per iteration."""
     slowest_ns = np.max([worker.iteration_ns for worker in job.workers], axis=0)
     length_ns = [int(np.sum(worker.iteration_ns)) for worker in job.workers]
     used_ns = [

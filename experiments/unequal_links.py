@@ -27,15 +27,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 from recorded import add_places
 from rows import Row, Rows
 from script import progress_of, run_script
+from two_sides import gains_of, slowest_median_ns
 
 from byteprophet.allreduce.levelled import levelled
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import warmup_of
-from byteprophet.bench.result import read_results
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import PAYLOAD_SHARE
@@ -129,7 +128,7 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
         {
             "runtime": result["runtime"],
             "owners": result["owners"],
-            "rounds_ns": [_median_ns(Path(run)) for run in result["runs"]],
+            "rounds_ns": [slowest_median_ns(Path(run), WORKERS) for run in result["runs"]],
         }
         for result in results
     ]
@@ -140,29 +139,12 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
     }
 
 
-def _median_ns(run: Path) -> int:
-    workers = read_results(run, WORKERS)
-    return int(np.median(np.max([worker.iteration_ns for worker in workers], axis=0)))
-
-
 def gains(row: Row) -> list[float]:
-    """Per round: the best variant's time with equal owners over the best one's with weights.
-
-    Which variants are the best is decided by the medians of all rounds, for both sides alike.
-    """
+    """Per round: the best variant's time with equal owners over the best one's with weights."""
     sides: Mapping[bool, list[Any]] = {True: [], False: []}
     for variant in row["variants"]:
         sides[variant["owners"] is not None].append(variant)
-    best = {
-        side: min(variants, key=lambda variant: median(variant["rounds_ns"]))
-        for side, variants in sides.items()
-    }
-    return [
-        equal_ns / weighted_ns
-        for equal_ns, weighted_ns in zip(
-            best[False]["rounds_ns"], best[True]["rounds_ns"], strict=True
-        )
-    ]
+    return gains_of(sides[False], sides[True])
 
 
 def line(row: Row) -> str:

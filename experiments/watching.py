@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from recorded import add_places
-from recorder import SETUPS, SKIPPED
+from recorder import SETUPS, SKIPPED, measured, parse
 from rows import Rows
 from script import run_script
 
@@ -37,7 +36,6 @@ from byteprophet import schedulers
 from byteprophet.bench import Case, Plan
 from byteprophet.bench.execute import check_case, run_case
 from byteprophet.bench.spread import Ratio, ratio
-from byteprophet.errors import UserError
 from byteprophet.observe.live import VARIABLE
 from byteprophet.session.profiling import PROFILING
 from byteprophet.watch.metrics import metrics_text
@@ -86,20 +84,7 @@ class Viewer:
 
 def main(arguments: Sequence[str]) -> None:
     """Run missing jobs and print."""
-    parser = argparse.ArgumentParser(
-        description="Measure what the live view costs.",
-        epilog="example: python experiments/watching.py --rounds 5",
-    )
-    add_places(parser)
-    parser.add_argument("--setups", default=",".join(SETUPS), help="some of " + ", ".join(SETUPS))
-    parser.add_argument("--job-iterations", type=int, default=40, help="iterations of each job")
-    parser.add_argument("--rounds", type=int, default=5, help="jobs per side")
-    options = parser.parse_args(arguments)
-    names = options.setups.split(",")
-    if unknown := [name for name in names if name not in SETUPS]:
-        raise UserError(f"--setups {unknown[0]}: must be of {', '.join(SETUPS)}")
-    if options.job_iterations <= SKIPPED or options.rounds < 1:
-        raise UserError(f"--job-iterations must be more than {SKIPPED}, --rounds at least 1")
+    options, names = parse(arguments, "the live view", "watching.py")
     common = {"scheduler": schedulers.DEFAULT, "iterations": options.job_iterations}
     rows = Rows(options.out / "watching.json", common)
     cells: list[dict[str, Any]] = [
@@ -132,21 +117,11 @@ def _run(cell: Row, options: argparse.Namespace) -> dict[str, Any]:
     plan = Plan((case,), options.job_iterations, rounds=1, warmup_iterations=0, idle_s=0.0)
     workload = check_case(case, plan, options.runs, namespaces=True)
     if cell["side"] != WATCHED:
-        return _measured(run_case(case, plan, workload, options.runs, namespaces=True))
+        return measured(run_case(case, plan, workload, options.runs, namespaces=True))
     with Viewer(options.runs) as viewer:
         job = run_case(case, plan, workload, options.runs, namespaces=True)
     share = viewer.cpu_s / viewer.wall_s if viewer.wall_s else None
-    return {**_measured(job), "viewer_cpu_fraction": share, "looks": viewer.looks}
-
-
-def _measured(job: Any) -> dict[str, Any]:
-    slowest_ns = np.max([worker.iteration_ns for worker in job.workers], axis=0)
-    used_ns = [worker.cpu_fraction * sum(worker.iteration_ns) for worker in job.workers]
-    return {
-        "iteration_ns": slowest_ns.tolist(),
-        "cpu_ns": round(float(np.mean(used_ns)) / len(slowest_ns)),
-        "run": job.directory.name,
-    }
+    return {**measured(job), "viewer_cpu_fraction": share, "looks": viewer.looks}
 
 
 def ratios(rows: Sequence[Row]) -> dict[tuple[str, str], tuple[Ratio, Ratio]]:

@@ -89,6 +89,24 @@ def fingerprints(run_directory: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in sorted((run_directory / "results").iterdir())]
 
 
+def runs_as_here(directory: Path, *on: str, env: Mapping[str, str]) -> Path:
+    """A recorded job elsewhere, as ``on`` says, which must train as one on this machine does.
+
+    Returns its run directory.
+    """
+    command = write_script(directory)
+    here = run(directory, "--", *command)
+    assert here.returncode == 0, here.stderr
+    there = run(directory, *on, "--record", "--", *command, env=env)
+    assert there.returncode == 0, there.stderr + there.stdout
+    made = run_directory(there.stderr)
+    assert fingerprints(made) == fingerprints(run_directory(here.stderr))
+    assert "[worker-1] done 1" in there.stdout
+    assert (made / "events" / "transfers-worker-1.arrows").is_file()
+    assert not (made / "roles").exists()
+    return made
+
+
 class Started:
     """A job that trains for ever, from when all of its workers train."""
 

@@ -22,8 +22,7 @@ from .jobs import (
     Started,
     fingerprints,
     processes_below,
-    run,
-    run_directory,
+    runs_as_here,
     variable,
     wait_until_gone,
     write_script,
@@ -47,16 +46,7 @@ START_ROLE = Path(__file__).parents[2] / "launcher" / "mpi" / "start_role"
 
 
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path) -> None:
-    command = write_script(tmp_path)
-    here = run(tmp_path, "--", *command)
-    assert here.returncode == 0, here.stderr
-    there = run(tmp_path, *ON, "--record", "--", *command, env=ENVIRONMENT)
-    assert there.returncode == 0, there.stderr + there.stdout
-    directory = run_directory(there.stderr)
-    assert fingerprints(directory) == fingerprints(run_directory(here.stderr))
-    assert "[worker-1] done 1" in there.stdout
-    assert (directory / "events" / "transfers-worker-1.arrows").is_file()
-    assert not (directory / "roles").exists()
+    directory = runs_as_here(tmp_path, *ON, env=ENVIRONMENT)
     names = [role["name"] for role in read_json(directory / "summary.json")["roles"]]
     assert names == ["scheduler", "server-0", "worker-0", "worker-1"]
     wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)

@@ -21,6 +21,7 @@ from .jobs import (
     processes_below,
     run,
     run_directory,
+    runs_as_here,
     variable,
     wait_until_gone,
     write_script,
@@ -47,16 +48,7 @@ def assert_nothing_left(tmp_path: Path, slurm: SlurmCluster) -> None:
 
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, slurm: SlurmCluster) -> None:
     """It gets an allocation of its own."""
-    command = write_script(tmp_path)
-    here = run(tmp_path, "--", *command)
-    assert here.returncode == 0, here.stderr
-    there = run(tmp_path, *ON, "--record", "--", *command, env=slurm.environment)
-    assert there.returncode == 0, there.stderr + there.stdout
-    directory = run_directory(there.stderr)
-    assert fingerprints(directory) == fingerprints(run_directory(here.stderr))
-    assert "[worker-1] done 1" in there.stdout
-    assert (directory / "events" / "transfers-worker-1.arrows").is_file()
-    assert not (directory / "roles").exists()
+    directory = runs_as_here(tmp_path, *ON, env=slurm.environment)
     assert not (directory / "keys").exists()
     roles = {role["name"]: role for role in read_json(directory / "summary.json")["roles"]}
     assert list(roles) == ["scheduler", "server-0", "worker-0", "worker-1", "controller"]

@@ -27,6 +27,7 @@ from .jobs import (
     processes_below,
     run,
     run_directory,
+    runs_as_here,
     variable,
     wait_until_gone,
     write_script,
@@ -76,22 +77,12 @@ def ssh(tmp_path: Path) -> Iterator[Ssh]:
 
 @pytest.mark.job
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> None:
-    command = write_script(tmp_path)
-    here = run(tmp_path, "--", *command)
-    assert here.returncode == 0, here.stderr
-    there = run(
-        tmp_path, "--on", "ssh", "--hosts", "hosts.toml", "--record", "--", *command,
-        env=ssh.user.environment,
-    )  # fmt: skip
-    assert there.returncode == 0, there.stderr + there.stdout
-    directory = run_directory(there.stderr)
-    assert fingerprints(directory) == fingerprints(run_directory(here.stderr))
-    assert "[worker-1] done 1" in there.stdout
+    on = ("--on", "ssh", "--hosts", "hosts.toml")
+    directory = runs_as_here(tmp_path, *on, env=ssh.user.environment)
     assert (directory / "logs" / "worker-1.log").read_text().endswith("done 1\n")
     assert {path.name for path in (directory / "events").iterdir()} >= {
         "transfers-worker-0.arrows", "transfers-worker-1.arrows", "served-server-0.arrows",
     }  # fmt: skip
-    assert not (directory / "roles").exists()
     summary = read_json(directory / "summary.json")
     roles = {role["name"]: role for role in summary["roles"]}
     assert list(roles) == ["scheduler", "server-0", "worker-0", "worker-1", "controller"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from byteprophet.remote.job import (
 )
 from byteprophet.remote.look import Look, check_look, parse_looks
 from byteprophet.remote.placement import Unit
+from byteprophet.remote.programs import run_program
 from byteprophet.whole_files import make_directory, write_whole
 
 _LOOK_TIMEOUT_S = 120.0
@@ -137,7 +137,7 @@ def _mpirun(count: int, hosts: Path | None) -> tuple[str, ...]:
     path = shutil.which(_MPIRUN)
     if path is None:
         raise UserError("--on mpi: mpirun is not installed here: apt-get install openmpi-bin")
-    version = _run([path, "--version"], _VERSION_TIMEOUT_S)
+    version = run_program([path, "--version"], _MPIRUN, _VERSION_TIMEOUT_S)
     if "Open MPI" not in version.stdout:
         raise UserError(
             f"--on mpi: {path} is not Open MPI's: write a job file, and start byteprophet role "
@@ -152,26 +152,10 @@ def _mpirun(count: int, hosts: Path | None) -> tuple[str, ...]:
 
 
 def _look(command: Sequence[str], paths: Sequence[str]) -> dict[int, Look]:
-    done = _run(
-        [*command, sys.executable, "-m", "byteprophet.remote.look", *paths], _LOOK_TIMEOUT_S
-    )
+    looking = [*command, sys.executable, "-m", "byteprophet.remote.look", *paths]
+    done = run_program(looking, _MPIRUN, _LOOK_TIMEOUT_S)
     looks = {look.rank: look for look in parse_looks(done.stdout, _MPIRUN)}
     if not looks:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip(" -*")]
         raise UserError(f"mpirun: {' '.join(said) or f'it ended with status {done.returncode}'}")
     return looks
-
-
-def _run(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"mpirun took longer than {timeout_s:.0f} s") from None

@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from byteprophet.network.tools import require
 from byteprophet.remote import tethered
 from byteprophet.remote.look import Look, parse_looks
 from byteprophet.remote.placement import Unit
+from byteprophet.remote.programs import run_program
 
 _LOOK_TIMEOUT_S = 120.0
 _LIST_TIMEOUT_S = 30.0
@@ -91,7 +91,8 @@ class Slurm:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.hosts = tuple(nodes)
         self._srun = _program("srun")
-        config = _run([_program("scontrol"), "show", "config"], "Slurm", _LIST_TIMEOUT_S)
+        scontrol = _program("scontrol")
+        config = run_program([scontrol, "show", "config"], f"Slurm: {scontrol}", _LIST_TIMEOUT_S)
         plugins = _TASK_PLUGINS.search(config.stdout)
         # Roles have threads, and share the job's cores. Where Slurm binds nothing, srun complains.
         binds = plugins is not None and ("affinity" in plugins[1] or "cgroup" in plugins[1])
@@ -111,7 +112,7 @@ class Slurm:
         where = f"nodes {','.join(node.name for node in nodes)}"
         step = self._step(nodes, group, "look")
         command = [*step, sys.executable, "-m", "byteprophet.remote.look", *paths]
-        done = _run(command, where, _LOOK_TIMEOUT_S)
+        done = run_program(command, f"{where}: {command[0]}", _LOOK_TIMEOUT_S)
         looks = {look.node: look for look in parse_looks(done.stdout, where)}
         missing = [node.name for node in nodes if node.name not in looks]
         if missing:
@@ -171,25 +172,12 @@ def _listed(environment: Mapping[str, str], name: str) -> list[str]:
     text = environment.get(name)
     if not text:
         raise UserError(f"{name} is not set: this process is in no allocation of Slurm")
-    done = _run([_program("scontrol"), "show", "hostnames", text], name, _LIST_TIMEOUT_S)
+    scontrol = _program("scontrol")
+    command = [scontrol, "show", "hostnames", text]
+    done = run_program(command, f"{name}: {scontrol}", _LIST_TIMEOUT_S)
     if done.returncode != 0:
         raise UserError(f"{name}={text}: scontrol says: {done.stderr.strip()}")
     return done.stdout.split()
-
-
-def _run(command: Sequence[str], where: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"{where}: {command[0]} took longer than {timeout_s:.0f} s") from None
 
 
 def _program(name: str) -> str:

@@ -111,12 +111,7 @@ def _settled(strategy: Strategy, scope: Scope) -> Scope:
         if rule.micro_batches:
             micro_batches, max_ongoing = rule.micro_batches, rule.max_ongoing
             along = rule.along
-    if recompute and 0 < max_ongoing < micro_batches:
-        raise UserError(
-            f"strategy: {scope.path}: recompute and max_ongoing: use one of them: with "
-            "max_ongoing, nothing is kept that could be recomputed"
-        )
-    return Scope(
+    found = Scope(
         splits=tuple(sorted(splits.items(), key=lambda item: -AXES.index(item[0]))),
         pending=tuple(item for item in scope.pending if item[1]),
         recompute=recompute,
@@ -127,3 +122,9 @@ def _settled(strategy: Strategy, scope: Scope) -> Scope:
         matched=matched,
         path=scope.path,
     )
+    if found.recompute and found.limits_ongoing:
+        raise UserError(
+            f"strategy: {scope.path}: recompute and max_ongoing: use one of them: with "
+            "max_ongoing, nothing is kept that could be recomputed"
+        )
+    return found
