@@ -55,7 +55,7 @@ def learn(
     """Measure what ``passes`` must know of a recorded job, and tell them.
 
     Args:
-        recorded: the run and its job; then the same under the other transport, if it ran there.
+        recorded: the run and its job; then the same under other transports, if it ran there.
         passes: those that may take part.
         asked: the user named the passes, so that none may be left out.
         budget_bytes: of memory on a rank; None: no limit.

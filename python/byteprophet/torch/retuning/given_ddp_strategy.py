@@ -27,6 +27,8 @@ from byteprophet.job.strategy import DDP
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
 from byteprophet.torch.recording.ddp_buckets import (
+    called,
+    named_parameters,
     rebuilt_buckets,
     reduced_parameters,
     why_fixed,
@@ -65,8 +67,6 @@ def construct_with(
             f"{path}: runtime {used.strategy.runtime!r} is for DistributedOptimizer, and this "
             f"script uses DistributedDataParallel, which takes {DDP!r}"
         )
-    if used.strategy.changes_model:
-        raise UserError(f"{path}: only DistributedOptimizer changes a model (regions, autocast)")
     bound = inspect.signature(plain).bind(model, *arguments, **options)
     if _LIMITS not in bound.signature.parameters:
         raise UserError(
@@ -84,7 +84,9 @@ def construct_with(
     not_cast = why_not_cast(module) if reduce_dtype else ""
     if not_cast:
         raise UserError(f"{path}: gradients are to travel as {reduce_dtype}, but {not_cast}")
-    parameters = reduced_parameters(module)
+    reduced = {id(each) for each in reduced_parameters(module).values()}
+    named = named_parameters(model, module)
+    parameters: dict[str, Tensor] = {name: each for name, each in named if id(each) in reduced}
     check_model(path, used, {name: each.nbytes for name, each in parameters.items()})
     mesh = bound.arguments.get("device_mesh")
     group = bound.arguments.get("process_group") if mesh is None else mesh.get_group(mesh_dim=0)
@@ -153,7 +155,7 @@ class _Check:
         model = self._model()
         if model is None:
             self._end_listening()
-        elif module is model and is_training_forward():
+        elif module is called(model) and is_training_forward():
             self._compare(model)
 
     def _compare(self, model: DistributedDataParallel) -> None:
