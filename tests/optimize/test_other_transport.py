@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.network import why_not_permitted
 from byteprophet.optimize.evaluate import Evaluator
-from byteprophet.optimize.other_transport import transports_of, why_not
+from byteprophet.optimize.other_transport import measure_others, transports_of, why_not
 from byteprophet.optimize.outcome import corrections_of, outcome_of
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.recorded import used_by
@@ -30,6 +31,8 @@ from byteprophet.workload import to_toml
 
 from ..measure.test_servers import a_job
 from .test_optimize import NETWORK
+
+SCRIPT = Path(__file__).parents[1] / "torch" / "in_place_script.py"
 
 
 def measured(job: Job, times: float) -> Measured:
@@ -120,18 +123,40 @@ def test_a_real_job_runs_under_the_other_transport(
     (run,) = Path("runs").iterdir()
     options = f"--budget-s 2 --pass runtime --trials {trials} --out out --json result.json"
     assert run_cli(f"optimize {run} {options}".split()) == 0
-    others = {}
-    for transport in {SERVERS, MESH, TORCH} - {SERVERS if runtime == BYTEPS else MESH}:
-        kept = Path("out/other-transport") / transport
-        others[transport] = kept / (kept / "run").read_text().strip()
-    for transport, other in others.items():
-        assert any((other / "logs").glob("server*")) == (transport == SERVERS)
-    of_torch = measure_run(Run(others[TORCH])).job
-    assert of_torch.strategy.runtime == DDP
-    assert of_torch.transport == TORCH
+    there = Path("out/other-transport") / (MESH if runtime == BYTEPS else SERVERS)
+    other = there / (there / "run").read_text().strip()
+    assert any((other / "logs").glob("server*")) == (runtime != BYTEPS)
+    assert not (there.parent / TORCH).exists()  # a bench
     tried = [read_strategy_file(path) for path in sorted(Path("out/trials").glob("*.json"))]
     assert len(tried) == trials
-    assert any(each.strategy.runtime in (DDP, *OURS) for each in tried) or runtime != BYTEPS
+    assert any(each.strategy.runtime in OURS for each in tried) or runtime != BYTEPS
     assert all(each.servers == int(runtime != BYTEPS) for each in tried if each.policy)
     result = json.loads(Path("result.json").read_text())
     assert result["bound_ns"] > 0
+
+
+@pytest.mark.job
+def test_a_script_runs_under_the_exchange_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As recorded, it uses our mesh; what it measures under torch's is a start for the search."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, str(SCRIPT), str(tmp_path), "allreduce"]
+    assert run_cli(["run", "--servers", "0", "--record", "--", *command]) == 0
+    digests = (tmp_path / "rank-0.json").read_text()
+    (directory,) = Path("runs").iterdir()
+    run, runtime, said = Run(directory), Runtime(), []
+    job = measure_run(run).job
+    assert TORCH in transports_of(run, job, [runtime])
+    found = measure_others(run, job, [TORCH], [runtime], tmp_path / "others", said.append)
+    assert len(found) == 1, said
+    other = found[0]
+    assert (tmp_path / "rank-0.json").read_text() == digests
+    of_torch = other.measured.job
+    assert (of_torch.strategy.runtime, of_torch.transport) == (DDP, TORCH)
+    assert {*of_torch.model.names} == {*job.model.names} - {"second.bias"}  # which is frozen
+    starts = [move.job for move in runtime.starts(job)]
+    assert of_torch.strategy in [each.strategy for each in starts]
+    again = measure_others(run, job, [TORCH], [Runtime()], tmp_path / "others", said.append)
+    assert [each.run.directory for each in again] == [other.run.directory]
+    assert said == ["the recorded command under DistributedDataParallel's exchange, once"]

@@ -23,7 +23,7 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
     """With clipping, a schedule, evaluation, a frozen parameter, accumulation, no model given."""
     monkeypatch.chdir(tmp_path)
     ways = ["allreduce", "ddp", "ddp:unnamed", "allreduce:held", "ddp:held"]
-    command = [sys.executable, str(SCRIPT), str(tmp_path), *ways]
+    command = [sys.executable, str(SCRIPT), str(tmp_path), *ways, "refused"]
     assert run_cli(["run", "--servers", "0", "--workers", "2", "--", *command]) == 0
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     for way in ways:

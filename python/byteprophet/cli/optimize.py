@@ -45,8 +45,8 @@ the model and uses them; without, it says what they would add. With --memory-bud
 what fits, and recomputes modules if it must. It says what the best strategy would gain, and saves
 it as strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
 runs again, without and with the strategy in turn, and what was predicted stands beside what was
-measured. With --trials, the command first runs once under the other transport (with servers in
-place of none, or without any); the best candidates of several runtimes or policies run once each,
+measured. With --trials, the command first runs once under each other transport (with servers, or
+without any, or under DistributedDataParallel's exchange); the best candidates of several runtimes or policies run once each,
 and the job decides. The same command goes on where an earlier one was stopped. Beside the strategy
 it writes optimization.html, a page that explains all of this and needs no network, and before.json
 and after.json, which show the two replayed jobs in https://ui.perfetto.dev.

@@ -27,7 +27,7 @@ from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.moves import Pass
-from byteprophet.optimize.recorded import recorded_again
+from byteprophet.optimize.recorded import OF_A_BENCH, recorded_again
 from byteprophet.whole_files import make_directory, write_whole
 
 TRANSPORTS = {
@@ -70,6 +70,8 @@ def why_not(run: Run, job: Job, transport: str) -> str | None:
     if job.policy is None and job.workers > 2:
         # Servers add gradients in the order in which they arrive, and gloo in that of a ring.
         return f"{transport} would round the sums of more than two workers otherwise"
+    if transport == TORCH and (run.directory / OF_A_BENCH).exists():
+        return "the workers of a bench record their own spans"
     return None
 
 

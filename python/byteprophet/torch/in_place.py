@@ -190,7 +190,7 @@ def exchange_in_place(
     exchanged = [(name, each) for name, each in named if each.requires_grad]
     if distributed.get_world_size() == 1 or not exchanged:
         return optimizer
-    names = {id(each): name for name, each in exchanged}
+    names = {id(each): name for name, each in named}
     options = {"bucket_cap_mb": fusion / (1 << 20)} if isinstance(fusion, int) else {}
     if model is not None:
         exchange.begin(model, names, settings, options)

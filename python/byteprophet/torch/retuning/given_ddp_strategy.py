@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from byteprophet.job.strategy import DDP
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
 from byteprophet.torch.recording.ddp_buckets import (
+    InPlace,
     called,
     named_parameters,
     rebuilt_buckets,
@@ -86,6 +88,8 @@ def construct_with(
         raise UserError(f"{path}: gradients are to travel as {reduce_dtype}, but {not_cast}")
     reduced = {id(each) for each in reduced_parameters(module).values()}
     named = named_parameters(model, module)
+    if isinstance(model, InPlace):
+        used = _without(used, {name for name, each in named if not each.requires_grad})
     parameters: dict[str, Tensor] = {name: each for name, each in named if id(each) in reduced}
     check_model(path, used, {name: each.nbytes for name, each in parameters.items()})
     mesh = bound.arguments.get("device_mesh")
@@ -98,6 +102,16 @@ def construct_with(
         reduce_in(model, reduce_dtype)
     if distributed.get_rank(group) == 0:
         _Check(model, used, path)
+
+
+def _without(used: Used, frozen: Container[str]) -> Used:
+    """``used`` without frozen parameters, which our own exchange carries, and this one does not."""
+    buckets = (
+        replace(bucket, parameters=tuple(n for n in bucket.parameters if n not in frozen))
+        for bucket in used.strategy.buckets
+    )
+    whole = tuple(bucket for bucket in buckets if bucket.parameters)
+    return replace(used, strategy=replace(used.strategy, buckets=whole))
 
 
 def limits_mb(used: Used) -> list[float]:
