@@ -46,10 +46,11 @@ what fits, and recomputes modules if it must. It says what the best strategy wou
 it as strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
 runs again, without and with the strategy in turn, and what was predicted stands beside what was
 measured. With --trials, the command first runs once under each other transport (with servers, or
-without any, or under DistributedDataParallel's exchange); the best candidates of several runtimes or policies run once each,
-and the job decides. The same command goes on where an earlier one was stopped. Beside the strategy
-it writes optimization.html, a page that explains all of this and needs no network, and before.json
-and after.json, which show the two replayed jobs in https://ui.perfetto.dev.
+without any, or under DistributedDataParallel's exchange); the best candidates of several runtimes
+or policies run once each, and the job decides. The same command goes on where an earlier one was
+stopped. Beside the strategy it writes optimization.html, a page that explains all of this and needs
+no network, and before.json and after.json, which show the two replayed jobs in
+https://ui.perfetto.dev.
 
 Example: byteprophet optimize runs/20261126T014735Z-dear
 
