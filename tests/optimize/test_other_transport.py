@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,23 +13,26 @@ from small_jobs import random_job, with_runtime
 
 from byteprophet.cli.main import run_cli
 from byteprophet.job import Job
-from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, OURS
+from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, MESH, OURS, SERVERS, TORCH
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import Measured
+from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.network import why_not_permitted
 from byteprophet.optimize.evaluate import Evaluator
-from byteprophet.optimize.other_transport import why_not
+from byteprophet.optimize.other_transport import measure_others, transports_of, why_not
 from byteprophet.optimize.outcome import corrections_of, outcome_of
 from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.resume import Resume
-from byteprophet.optimize.search import search
+from byteprophet.optimize.search import Candidate, search
+from byteprophet.optimize.trials import worth_trying
 from byteprophet.replay.predict import kind_of
 from byteprophet.workload import to_toml
 
 from ..measure.test_servers import a_job
 from .test_optimize import NETWORK
+
+SCRIPT = Path(__file__).parents[1] / "torch" / "in_place_script.py"
 
 
 def measured(job: Job, times: float) -> Measured:
@@ -51,7 +55,7 @@ def test_the_search_compares_measured_times_of_both(served: bool, tmp_path: Path
     runtime.learn_other(other)
     evaluator = Evaluator(corrections=corrections_of(*runs))
     found = search(recorded, [runtime], budget_s=5.0, evaluator=evaluator)
-    outcome = outcome_of(runs[0], found, other=runs[1])
+    outcome = outcome_of(runs[0], found, others=runs[1:])
     best = outcome.job
     assert (best.policy is None) == served
     assert outcome.predicted_ns <= 0.5 / 1.25 * 1.02 * outcome.baseline_ns
@@ -69,18 +73,39 @@ def test_the_search_compares_measured_times_of_both(served: bool, tmp_path: Path
     assert Resume(tmp_path).left([recorded], [Runtime()]) is None
 
 
+def test_the_best_of_each_transport_is_tried_first() -> None:
+    served, meshed = a_job("fifo"), with_runtime(random_job(3, 8), DEAR_PLANNED, 0)
+    of_torch = with_runtime(random_job(3, 8), DDP, 1 << 20)
+    quick, near, next_one, far = (
+        Candidate(meshed, 100),
+        Candidate(with_runtime(random_job(3, 8), "dear", 0), 101),
+        Candidate(of_torch, 110),
+        Candidate(served, 300),
+    )
+    families = [quick, near, next_one, far]
+    assert worth_trying(families, 1) == [quick]
+    assert worth_trying(families, 2) == [quick, next_one]
+    assert worth_trying(families, 9) == [quick, next_one, near, far]
+    assert worth_trying([], 2) == []
+
+
 def test_what_cannot_be_moved(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         'workers = 2\nservers = 1\nscheduler = "fifo"\npartition_bytes = 1048576\n'
     )
     run, served = Run(tmp_path), a_job("fifo")
-    assert why_not(run, served) is None
+    assert why_not(run, served, MESH) is None
+    assert transports_of(run, served, [Runtime()]) == [MESH, TORCH]
+    assert transports_of(run, served, []) == []
     stock = replace(served, policy=replace(served.push_policy, name="stock"))
-    assert "stock does not tell" in str(why_not(run, stock))
+    assert "stock does not tell" in str(why_not(run, stock, MESH))
     ranks = with_runtime(random_job(3, 8), DEAR_PLANNED, 0)
     many = replace(ranks, times=ranks.times.of_workers(3), cluster=ranks.cluster.with_workers(3))
-    assert "more than two workers" in str(why_not(run, many))
-    assert "a script of ddp" in str(why_not(run, with_runtime(ranks, "ddp", 1 << 20)))
+    assert "more than two workers" in str(why_not(run, many, SERVERS))
+    assert transports_of(run, many, [Runtime()]) == []
+    plain = with_runtime(ranks, DDP, 1 << 20)
+    assert "a script of ddp" in str(why_not(run, plain, SERVERS))
+    assert transports_of(run, plain, [Runtime()]) == []
 
 
 @pytest.mark.job
@@ -98,11 +123,40 @@ def test_a_real_job_runs_under_the_other_transport(
     (run,) = Path("runs").iterdir()
     options = f"--budget-s 2 --pass runtime --trials {trials} --out out --json result.json"
     assert run_cli(f"optimize {run} {options}".split()) == 0
-    other = Path("out/other-transport") / Path("out/other-transport/run").read_text().strip()
+    there = Path("out/other-transport") / (MESH if runtime == BYTEPS else SERVERS)
+    other = there / (there / "run").read_text().strip()
     assert any((other / "logs").glob("server*")) == (runtime != BYTEPS)
+    assert not (there.parent / TORCH).exists()  # a bench
     tried = [read_strategy_file(path) for path in sorted(Path("out/trials").glob("*.json"))]
     assert len(tried) == trials
     assert any(each.strategy.runtime in OURS for each in tried) or runtime != BYTEPS
     assert all(each.servers == int(runtime != BYTEPS) for each in tried if each.policy)
     result = json.loads(Path("result.json").read_text())
     assert result["bound_ns"] > 0
+
+
+@pytest.mark.job
+def test_a_script_runs_under_the_exchange_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As recorded, it uses our mesh; what it measures under torch's is a start for the search."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, str(SCRIPT), str(tmp_path), "allreduce"]
+    assert run_cli(["run", "--servers", "0", "--record", "--", *command]) == 0
+    digests = (tmp_path / "rank-0.json").read_text()
+    (directory,) = Path("runs").iterdir()
+    run, runtime, said = Run(directory), Runtime(), []
+    job = measure_run(run).job
+    assert TORCH in transports_of(run, job, [runtime])
+    found = measure_others(run, job, [TORCH], [runtime], tmp_path / "others", said.append)
+    assert len(found) == 1, said
+    other = found[0]
+    assert (tmp_path / "rank-0.json").read_text() == digests
+    of_torch = other.measured.job
+    assert (of_torch.strategy.runtime, of_torch.transport) == (DDP, TORCH)
+    assert {*of_torch.model.names} == {*job.model.names} - {"second.bias"}  # which is frozen
+    starts = [move.job for move in runtime.starts(job)]
+    assert of_torch.strategy in [each.strategy for each in starts]
+    again = measure_others(run, job, [TORCH], [Runtime()], tmp_path / "others", said.append)
+    assert [each.run.directory for each in again] == [other.run.directory]
+    assert said == ["the recorded command under DistributedDataParallel's exchange, once"]

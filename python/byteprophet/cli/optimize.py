@@ -12,6 +12,7 @@ from byteprophet.cli.lists import split
 from byteprophet.cli.optimize_tables import applied_table, outcome_table
 from byteprophet.cli.sizes import parse_size
 from byteprophet.errors import UserError
+from byteprophet.job.strategy import TORCH
 from byteprophet.job.strategy_file import strategy_path, write_strategy
 from byteprophet.measure.run import Run
 from byteprophet.optimize.apply import OPTIMISED, apply
@@ -19,14 +20,14 @@ from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.lanes import last_iterations, one_iteration
 from byteprophet.optimize.learning import learn
 from byteprophet.optimize.moves import OnlyWithLimit
-from byteprophet.optimize.other_transport import measure_other, moves_transport
+from byteprophet.optimize.other_transport import TRANSPORTS, measure_others, transports_of
 from byteprophet.optimize.outcome import Outcome, corrections_of, outcome_of
 from byteprophet.optimize.passes import load_passes, not_allowed
 from byteprophet.optimize.plain import plain
 from byteprophet.optimize.recorded import measure_changeable
 from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.search import Candidate, search
-from byteprophet.optimize.trials import Trial, try_candidates
+from byteprophet.optimize.trials import Trial, try_candidates, worth_trying
 from byteprophet.optimize.would_add import SHARE, would_add
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
@@ -44,11 +45,12 @@ the model and uses them; without, it says what they would add. With --memory-bud
 what fits, and recomputes modules if it must. It says what the best strategy would gain, and saves
 it as strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
 runs again, without and with the strategy in turn, and what was predicted stands beside what was
-measured. With --trials, the command first runs once under the other transport (with servers in
-place of none, or without any); the best candidates of several runtimes or policies run once each,
-and the job decides. The same command goes on where an earlier one was stopped. Beside the strategy
-it writes optimization.html, a page that explains all of this and needs no network, and before.json
-and after.json, which show the two replayed jobs in https://ui.perfetto.dev.
+measured. With --trials, the command first runs once under each other transport (with servers, or
+without any, or under DistributedDataParallel's exchange); the best candidates of several runtimes
+or policies run once each, and the job decides. The same command goes on where an earlier one was
+stopped. Beside the strategy it writes optimization.html, a page that explains all of this and needs
+no network, and before.json and after.json, which show the two replayed jobs in
+https://ui.perfetto.dev.
 
 Example: byteprophet optimize runs/20261126T014735Z-dear
 
@@ -122,14 +124,21 @@ def optimize(
     directory = out or Path("optimized") / run.resolve().name
     make_directory(directory)
     resume = Resume(directory)
-    jobs, corrections, other = [measured.job], None, None
-    runs = [(recorded, measured.job)]
-    if trials:
-        other = measure_other(recorded, measured.job, chosen, directory / "other-transport", say)
-    if other is not None:
-        jobs.append(other.measured.job)
-        runs.append((other.run, other.measured.job))
-        corrections = corrections_of(measured, other.measured)
+    transports = transports_of(recorded, measured.job, chosen)
+    if budget_bytes is not None:
+        transports = [each for each in transports if each != TORCH]  # its memory is not known
+    others_ran = measure_others(
+        recorded,
+        measured.job,
+        transports if trials else (),
+        chosen,
+        directory / "other-transport",
+        say,
+    )
+    moved = [each.measured for each in others_ran]
+    jobs = [measured.job, *(each.job for each in moved)]
+    runs = [(recorded, measured.job), *((each.run, each.measured.job) for each in others_ran)]
+    corrections = corrections_of(measured, *moved) if moved else None
     learned = learn(
         runs,
         chosen,
@@ -154,7 +163,7 @@ def optimize(
     )
     tried: list[Trial] = []
     if trials:
-        best = found.families[:trials]
+        best = worth_trying(found.families, trials)
         tried = try_candidates(recorded.config, measured.job, best, directory / "trials", say)
     outcome = outcome_of(
         measured,
@@ -162,7 +171,7 @@ def optimize(
         tried[0] if tried else None,
         learned.costs,
         learned.limit,
-        None if other is None else other.measured,
+        moved,
     )
     applied, saved = None, None
     if outcome.gains:
@@ -191,8 +200,8 @@ def optimize(
             kept = directory / "rounds.json"
             applied = apply(recorded.config, strategies, directory / "runs", rounds, say, kept)
             console.print(applied_table(outcome, applied))
-    if not trials and moves_transport(recorded, measured.job, chosen):
-        there = "without servers" if measured.job.servers else "with servers"
+    if not trials and transports:
+        there = " or ".join(TRANSPORTS[each] for each in transports)
         console.print(f"not looked at without --trials: the job {there}")
     for each in additions:
         console.print(each.text, soft_wrap=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 from byteprophet.job.cluster import Cluster
 from byteprophet.job.model import Model
 from byteprophet.job.policy import Policy
-from byteprophet.job.strategy import BYTEPS, MIXED, Strategy
+from byteprophet.job.strategy import BYTEPS, MESH, MIXED, OURS, SERVERS, TORCH, Strategy
 from byteprophet.job.times import Times
 
 
@@ -58,6 +58,13 @@ class Job:
     def workers(self) -> int:
         """The number of workers (ranks)."""
         return len(self.cluster.workers)
+
+    @property
+    def transport(self) -> str:
+        """What carries its gradients. Messages of another transport have other costs."""
+        if self.policy is not None:
+            return SERVERS
+        return MESH if self.strategy.runtime in OURS else TORCH
 
     @property
     def servers(self) -> int:

@@ -13,6 +13,8 @@ DDP, WFBP, FSDP2 = "ddp", "wfbp", "fsdp2"
 ALL_REDUCE, DEAR, DEAR_PLANNED = "allreduce", "dear", "dear-planned"
 OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
 """Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
+SERVERS, MESH, TORCH = "servers", "mesh", "torch"
+"""What carries gradients: BytePS, our mesh of the ranks, torch's collectives."""
 AUTO = "auto"
 SYNCS = (*OURS, BYTEPS, AUTO)
 """What may exchange the gradients of DistributedDataParallel in place of its own reducer."""

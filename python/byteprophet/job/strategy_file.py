@@ -173,6 +173,14 @@ def may_accumulate(runtime: str) -> bool:
     return runtime in (BYTEPS, MIXED, *OURS)
 
 
+def is_of_ddp(path: str) -> bool:
+    """Whether ``path`` names the strategy of a job of DistributedDataParallel; False if it is "".
+
+    Raises ``UserError`` as ``read_strategy_file`` does.
+    """
+    return bool(path) and read_strategy_file(Path(path)).strategy.runtime == DDP
+
+
 def check_servers(path: str, strategy: Strategy, servers: int) -> None:
     """Raise ``UserError`` if the strategy in ``path`` names a server that the job has not."""
     for keys in strategy.keys:

@@ -118,7 +118,8 @@ def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
     common = set.intersection(*(set(rank.rows) for rank in ranks))
     if not common:
         raise UserError("no iteration was recorded completely")
-    last = max(common)
+    reduced = [number for number in common if all(rank.sizes[number] for rank in ranks)]
+    last = max(reduced, default=max(common))  # a script may end with a forward pass alone
     sizes = ranks[0].sizes[last]
     for rank in ranks:
         if not rank.sizes[last]:

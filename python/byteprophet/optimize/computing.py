@@ -21,8 +21,8 @@ class Computing:
 
     def __init__(self) -> None:
         self.costs = RegionCosts((), {})
-        self._plain: dict[bool, ByParameter] = {}  # by whether a job has servers
-        self._medians: dict[tuple[bool, Strategy], Times] = {}
+        self._plain: dict[str, ByParameter] = {}  # by transport
+        self._medians: dict[tuple[str, Strategy], Times] = {}
 
     def learn(self, job: Job, costs: RegionCosts, parameters: ByParameter | None = None) -> None:
         """Take a recorded ``job``, and what its regions cost.
@@ -32,11 +32,11 @@ class Computing:
         self.costs = costs
         self._medians.clear()
         if not job.strategy.changes_model:
-            self._plain[job.policy is not None] = parameters or ByParameter.alone(job)
+            self._plain[job.transport] = parameters or ByParameter.alone(job)
 
     def plain(self, job: Job) -> ByParameter | None:
-        """The recorded job with servers, or without any, as ``job`` is; None: there is none."""
-        return self._plain.get(job.policy is not None)
+        """The job that was recorded under the transport of ``job``; None: there is none."""
+        return self._plain.get(job.transport)
 
     def can_make(self, job: Job, strategy: Strategy) -> bool:
         """Whether it is known how the model of ``job`` would compute under ``strategy``."""
@@ -58,7 +58,7 @@ class Computing:
 
     def made(self, job: Job, strategy: Strategy) -> Job:
         """``job`` under ``strategy``, which this ``can_make``."""
-        times = self._plain[job.policy is not None].times_with(strategy, self.costs)
+        times = self._plain[job.transport].times_with(strategy, self.costs)
         # The runtime decides who updates what.
         times = replace(times, update_ns=job.times.update_ns)
         return replace(job, times=times, strategy=strategy)
@@ -72,7 +72,7 @@ class Computing:
 
         They are those of the worker with the longest backward pass, as one iteration.
         """
-        key = job.policy is not None, Strategy(regions=strategy.regions, autocast=strategy.autocast)
+        key = job.transport, Strategy(regions=strategy.regions, autocast=strategy.autocast)
         if key not in self._medians:
             plain = self._plain[key[0]]
             worker = int(np.argmax(np.median(plain.times.backward_ns, axis=1)))

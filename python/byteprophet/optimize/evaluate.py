@@ -52,12 +52,12 @@ class Evaluator:
         *,
         partial: bool = True,
         folds: bool = True,
-        corrections: Mapping[bool, float] | None = None,
+        corrections: Mapping[str, float] | None = None,
     ) -> None:
         """``partial``: replay a few iterations only. ``folds``: two workers stand for all.
 
-        ``corrections``: measured over replayed times, where jobs with servers (True) and without
-        are compared, since replays of the two may be wrong in different ways.
+        ``corrections``: measured over replayed times, by transport, where jobs of several are
+        compared, since their replays may be wrong in different ways.
         """
         self._known: dict[Hashable, Evaluation] = {}
         self._partial = partial
@@ -81,7 +81,7 @@ class Evaluator:
         if key not in self._known:
             self.replays += 1
             found = self._evaluate(job)
-            correction = self._corrections.get(policy is not None, 1.0)
+            correction = self._corrections.get(job.transport, 1.0)
             iteration_ns = round(found.iteration_ns * correction)
             self._known[key] = replace(found, iteration_ns=iteration_ns)
         return self._known[key]

@@ -15,7 +15,7 @@ from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.gradient_changes import ACCUMULATION, ChangesGradients
 from byteprophet.optimize.memory_limit import MemoryLimit
 from byteprophet.optimize.moves import NeedsRegionCosts, OnlyWithLimit, Pass
-from byteprophet.optimize.recorded import why_unchangeable
+from byteprophet.optimize.recorded import OF_A_BENCH, why_unchangeable
 from byteprophet.optimize.region_costs import (
     known_region_costs,
     measure_region_costs,
@@ -24,8 +24,6 @@ from byteprophet.optimize.region_costs import (
 
 MEASURES = "--would-add"
 """The option that measures what passes need that the user has not allowed."""
-
-_OF_A_BENCH = "worker.toml"  # the configuration of its workers, in their run directory
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def learn(
     """Measure what ``passes`` must know of a recorded job, and tell them.
 
     Args:
-        recorded: the run and its job; then the same under the other transport, if it ran there.
+        recorded: the run and its job; then the same under other transports, if it ran there.
         passes: those that may take part.
         asked: the user named the passes, so that none may be left out.
         budget_bytes: of memory on a rank; None: no limit.
@@ -145,7 +143,7 @@ class _Jobs:
         if isinstance(each, ChangesGradients):
             if self._budget_bytes is not None:
                 return "what memory its gradients take is not known, and --memory-budget limits it"
-            if each.name == ACCUMULATION and (self._run.directory / _OF_A_BENCH).exists():
+            if each.name == ACCUMULATION and (self._run.directory / OF_A_BENCH).exists():
                 return "the model of a bench counts its own steps: record a training script"
             reasons = [each.why_not(known) for known in self._recorded]
             return None if None in reasons else reasons[0]

@@ -1,8 +1,11 @@
-"""The recorded command under the other transport: with servers in place of none, or without any.
+"""The recorded command under other transports: with servers or without any, or by torch itself.
 
-A recorded job does not tell what messages of the other transport cost, or how late its threads are.
-So the command runs once more, under that transport and recorded. What this run measures is a second
+A recorded job does not tell what messages of another transport cost, or how late its threads are.
+So the command runs once more, under that transport and recorded. What this run measures is another
 job from which a search may start. The run is kept, and not made again.
+
+A script of ``DistributedOptimizer`` may run on BytePS' servers, over our mesh of the ranks, or by
+the exchange of DistributedDataParallel (``torch/in_place.py``), which refuses some scripts.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from typing import Protocol, runtime_checkable
 
 from byteprophet import schedulers
 from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.errors import JobFailed, UserError
 from byteprophet.job import Cluster, Job, Policy, Strategy
-from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, OURS
+from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, MESH, OURS, SERVERS, TORCH
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.launcher import check_job, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
@@ -23,8 +27,15 @@ from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.moves import Pass
-from byteprophet.optimize.recorded import recorded_again
+from byteprophet.optimize.recorded import OF_A_BENCH, recorded_again
 from byteprophet.whole_files import make_directory, write_whole
+
+TRANSPORTS = {
+    SERVERS: "with servers",
+    MESH: "without servers",
+    TORCH: "under DistributedDataParallel's exchange",
+}
+"""How a job runs under each."""
 
 _SERVERS = 1
 _DONE = "run"  # a file that names the run that was made
@@ -32,7 +43,7 @@ _DONE = "run"  # a file that names the run that was made
 
 @dataclass(frozen=True)
 class Other:
-    """The recorded command under the other transport: its run, and what that measured."""
+    """The recorded command under another transport: its run, and what that measured."""
 
     run: Run
     measured: Measured
@@ -40,14 +51,14 @@ class Other:
 
 @runtime_checkable
 class ChangesTransport(Protocol):
-    """A pass that may move a job to the other transport."""
+    """A pass that may move a job to another transport."""
 
     def learn_other(self, job: Job) -> None:
-        """Take the recorded command's job under the other transport, before anything else."""
+        """Take the recorded command's job under another transport, before anything else."""
 
 
-def why_not(run: Run, job: Job) -> str | None:
-    """Why the job of ``run`` cannot be moved to the other transport; None if it can."""
+def why_not(run: Run, job: Job, transport: str) -> str | None:
+    """Why the job of ``run`` cannot be moved to ``transport``; None if it can."""
     if job.strategy.runtime not in (BYTEPS, *OURS):
         return f"a script of {job.strategy.runtime} stays without servers, and without our runtimes"
     if job.strategy.changes_gradients:
@@ -57,64 +68,80 @@ def why_not(run: Run, job: Job) -> str | None:
     if job.policy is not None and job.policy.name == schedulers.STOCK:
         return f"{schedulers.STOCK} does not tell when its gradients were ready"
     if job.policy is None and job.workers > 2:
-        # Servers add gradients in the order in which they arrive.
-        return "servers would round the sums of more than two workers otherwise"
+        # Servers add gradients in the order in which they arrive, and gloo in that of a ring.
+        return f"{transport} would round the sums of more than two workers otherwise"
+    if transport == TORCH and (run.directory / OF_A_BENCH).exists():
+        return "the workers of a bench record their own spans"
     return None
 
 
-def moves_transport(run: Run, job: Job, passes: Sequence[Pass]) -> bool:
-    """Whether ``passes`` may move the job to the other transport."""
-    return any(isinstance(each, ChangesTransport) for each in passes) and not why_not(run, job)
+def transports_of(run: Run, job: Job, passes: Sequence[Pass]) -> list[str]:
+    """The transports to which ``passes`` may move the job."""
+    if not any(isinstance(each, ChangesTransport) for each in passes):
+        return []
+    return [each for each in TRANSPORTS if each != job.transport and not why_not(run, job, each)]
 
 
-def measure_other(
+def measure_others(
     run: Run,
     job: Job,
+    transports: Sequence[str],
     passes: Sequence[Pass],
     directory: Path,
     say: Callable[[str], None],
-) -> Other | None:
-    """Run the command of ``run`` under the other transport, and tell ``passes`` what it measured.
+) -> list[Other]:
+    """Run the command of ``run`` under ``transports``, and tell ``passes`` what it measured.
 
-    ``directory``: where the run and its strategy are kept. None if no pass needs it, or the job
-    cannot be moved. Raises ``UserError`` if the job cannot run here or be measured, JobFailed if it
-    fails.
+    ``directory``: where the runs and their strategies are kept. What DistributedDataParallel
+    refuses is left out, and ``say`` is told why. Raises ``UserError`` if the job cannot run here or
+    be measured, JobFailed if it fails.
     """
-    if not moves_transport(run, job, passes):
-        return None
-    other = _run_once(run, job, directory, say)
-    measured = measure_run(other)
-    for each in passes:
-        if isinstance(each, ChangesTransport):
-            each.learn_other(measured.job)
-    return Other(other, measured)
+    others = []
+    for transport in transports:
+        try:
+            made = _run_once(run, job, transport, directory / transport, say)
+            other = Other(made, measure_run(made))
+        except (UserError, JobFailed) as error:
+            if transport != TORCH:
+                raise
+            say(f"without {TRANSPORTS[transport]}: {error}")
+            continue
+        others.append(other)
+        for each in passes:
+            if isinstance(each, ChangesTransport):
+                each.learn_other(other.measured.job)
+    return others
 
 
-def _run_once(run: Run, job: Job, directory: Path, say: Callable[[str], None]) -> Run:
+def _run_once(
+    run: Run, job: Job, transport: str, directory: Path, say: Callable[[str], None]
+) -> Run:
     kept = directory / _DONE
     if kept.exists():
         return Run(directory / kept.read_text().strip())
     make_directory(directory)
     path = directory / "strategy.json"
-    used = _first(run, job)
+    used = _first(run, job, transport)
     write_strategy(path, used)
     spec = with_strategy(recorded_again(run.config, directory), used, path)
     check_job(spec)
-    there = "without servers" if spec.all_reduce else f"with {spec.servers} server(s)"
-    say(f"the recorded command {there}, once")
+    say(f"the recorded command {TRANSPORTS[transport]}, once")
     made = make_run_directory(directory, used.strategy.runtime)
     run_job(replace(spec, run_directory=made)).check()
     write_whole(kept, made.name + "\n")
     return Run(made)
 
 
-def _first(run: Run, job: Job) -> Used:
-    """A strategy with which the other transport begins."""
-    if job.strategy.runtime != BYTEPS:
+def _first(run: Run, job: Job, transport: str) -> Used:
+    """A strategy with which another transport begins."""
+    if transport == SERVERS:
         settings, partition_bytes = schedulers.resolve(schedulers.DEFAULT, {}, None)
         policy = Policy(schedulers.DEFAULT, {**settings, schedulers.PARTITION: partition_bytes})
         strategy = Strategy(partition_bytes=partition_bytes)
         return Used(job.model, strategy, 0, policy, _SERVERS)
-    model, times = measure_parameters(run, job)
-    ranks = Job(model, times, Cluster(job.cluster.workers), Strategy(DEAR_PLANNED))
-    return Used(model, strategy_for(ranks, DEAR_PLANNED), 0)
+    runtime = DEAR_PLANNED if transport == MESH else DDP
+    model, times = job.model, job.times
+    if job.policy is not None:
+        model, times = measure_parameters(run, job)
+    ranks = Job(model, times, Cluster(job.cluster.workers), Strategy(runtime))
+    return Used(model, strategy_for(ranks, runtime), 0)

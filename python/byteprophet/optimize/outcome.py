@@ -11,7 +11,7 @@ Where a candidate ran in the real job, its measured ratio takes the place of the
 runs are not the truth either, so the interval reaches to the ratio of each of them and to the
 replayed one. If there were several, the errors of replays widen it no further.
 
-For a job under the other transport, the measured time of the job that ran there takes part: its
+For a job under another transport, the measured time of the job that ran there takes part: its
 replays are off by another ratio. The errors of both replays then widen the interval.
 """
 
@@ -67,7 +67,7 @@ class Outcome:
     job is faster. ``path_before``, ``path_after``: what the critical path consists of, as shares of
     its time. ``compile_ns``: what compiling the job's regions takes, before it trains. ``memory``:
     if it was limited. ``typical``: the iteration of both replays that took about the median before.
-    ``replay_error``: of the recorded job. ``other_error``: of the job under the other transport, if
+    ``replay_error``: of the recorded job. ``other_error``: of the job under another transport, if
     the best one is there.
     """
 
@@ -154,13 +154,13 @@ def outcome_of(
     trial: Trial | None = None,
     costs: RegionCosts | None = None,
     limit: MemoryLimit | None = None,
-    other: Measured | None = None,
+    others: Sequence[Measured] = (),
 ) -> Outcome:
     """The outcome of a search that started from ``measured``.
 
     ``costs``: those of regions, if a pass needed them. ``limit``: of memory, if there was one.
-    ``trial``: the best of the candidates that ran in the real job, if any did. ``other``: the
-    recorded command under the other transport, if it ran there.
+    ``trial``: the best of the candidates that ran in the real job, if any did. ``others``: the
+    recorded command under other transports, if it ran there.
     """
     was_ns = measured_ns(measured)
     before, before_ns, replay_error = replayed(measured)
@@ -169,7 +169,8 @@ def outcome_of(
     after = kind_of(job).replay(job)
     after_ns = after.iterations_ns[warmup_of(measured) :]
     other_error = 0.0
-    if other is not None and (job.policy is None) == (other.job.policy is None):
+    other = next((each for each in others if each.job.transport == job.transport), None)
+    if other is not None:
         after_ns = after.iterations_ns[warmup_of(other) :]
         _, _, other_error = replayed(other)
         after_ns = np.rint(after_ns * (1 + replay_error) / (1 + other_error)).astype(np.int64)
@@ -217,9 +218,9 @@ def measured_ns(measured: Measured) -> int:
     return int(np.median(measured.iteration_ns[warmup_of(measured) :]))
 
 
-def corrections_of(*runs: Measured) -> dict[bool, float]:
-    """Measured over replayed times, by whether jobs have servers (``evaluate.Evaluator``)."""
-    return {each.job.policy is not None: 1 / (1 + replayed(each)[2]) for each in runs}
+def corrections_of(*runs: Measured) -> dict[str, float]:
+    """Measured over replayed times, by transport (``evaluate.Evaluator``)."""
+    return {each.job.transport: 1 / (1 + replayed(each)[2]) for each in runs}
 
 
 def replayed(measured: Measured) -> tuple[ReplayedJob, Int64Array, float]:

@@ -20,6 +20,9 @@ from byteprophet.observe import recording
 from byteprophet.optimize.moves import NeedsRegionCosts, Pass
 from byteprophet.runtime_settings import STRATEGY
 
+OF_A_BENCH = "worker.toml"
+"""The configuration of a bench's workers, in their run directory."""
+
 
 def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     """Measure the job of ``run``, which ``passes`` are to change.

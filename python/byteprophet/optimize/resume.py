@@ -40,7 +40,7 @@ class Resume:
     def left(self, jobs: Sequence[Job], passes: Sequence[Pass]) -> Left | None:
         """What an earlier search left; None if that is nothing that ``passes`` make.
 
-        ``jobs``: the recorded one, and what it is under the other transport, if that is known.
+        ``jobs``: the recorded one, and what it is under other transports, if that is known.
         """
         for path in (self._partial, strategy_path(self._directory)):
             if not path.exists():

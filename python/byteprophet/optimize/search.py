@@ -220,9 +220,12 @@ class _Search:
         return Found(start, self._best, tuple(families), replays, fits, self._tested)
 
     def _moved(self, job: Job, starts: list[Candidate]) -> Iterator[Candidate]:
-        """What passes make of the best start under the other transport than that of ``job``."""
-        moved = [each for each in starts if (each.job.policy is None) != (job.policy is None)]
-        for best in sorted(moved, key=lambda candidate: candidate.iteration_ns)[:1]:
+        """What passes make of the best start under each other transport than that of ``job``."""
+        best_of: dict[str, Candidate] = {}
+        for start in sorted(starts, key=lambda candidate: candidate.iteration_ns):
+            if start.job.transport != job.transport:
+                best_of.setdefault(start.job.transport, start)
+        for best in best_of.values():
             for each in self._passes:
                 for move in each.starts(best.job):
                     if self._spent < 1:

@@ -1,9 +1,9 @@
 """The best candidates of a search, tried in the real job: the job decides between them.
 
 A replay knows the recorded runtime and policy best. Of another one it may be wrong by more than the
-candidates differ, so the best candidate of each is run once, beside the recorded job. The fastest
-of several runs was also a lucky one. So it runs again, twice in turn with the recorded job and with
-those that came close; the median of its rounds counts.
+candidates differ, so the best candidate of each is run once, beside the recorded job; those of
+different transports come first. The fastest of several runs was also a lucky one. So it runs again,
+twice in turn with the recorded job and with those that came close; the median of its rounds counts.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from byteprophet.whole_files import make_directory
 _CLOSE = 1.03
 """Those that take at most so many times as long as the fastest one run again, too."""
 _MORE_ROUNDS = 2
+_FAR = 1.2
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,20 @@ class Trial:
             "replayed_gain": recorded_ns / self.candidate.iteration_ns,
             "measured_gain": 1 / self.ratio,
         }
+
+
+def worth_trying(families: Sequence[Candidate], count: int) -> list[Candidate]:
+    """``count`` of ``families``, which are sorted: the best of each transport, then the others.
+
+    A replay compares jobs of one transport better than those of several. A transport whose best
+    job is predicted to take more than ``_FAR`` times as long as the best of all has no precedence.
+    """
+    first: dict[str, Candidate] = {}
+    for each in families:
+        if each.iteration_ns <= _FAR * families[0].iteration_ns:
+            first.setdefault(each.job.transport, each)
+    leading = [*first.values()]
+    return [*leading, *(each for each in families if each not in leading)][:count]
 
 
 def try_candidates(

@@ -77,7 +77,7 @@ def would_add(
     budget_s: float,
     seed: int = 0,
     limit: Limit | None = None,
-    corrections: Mapping[bool, float] | None = None,
+    corrections: Mapping[str, float] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Addition]:
     """What each of ``others`` would add to ``best``, which ``passes`` found.

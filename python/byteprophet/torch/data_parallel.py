@@ -22,8 +22,8 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError, one_line
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import AUTO, BYTEPS, DDP, DEAR_PLANNED, MIXED, OURS, SYNCS
-from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.job.strategy import AUTO, BYTEPS, DEAR_PLANNED, MIXED, OURS, SYNCS
+from byteprophet.job.strategy_file import is_of_ddp, read_strategy_file
 from byteprophet.observe import recording
 from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
 from byteprophet.torch import lifecycle
@@ -105,8 +105,9 @@ def construct(
             raise UserError(f"{SYNC}={AUTO}: {settings.strategy} says what exchanges gradients")
         if settings.sync == AUTO and os.environ.get(recording.VARIABLE):
             raise UserError(f"{SYNC}={AUTO}: record a job with the sync that it has chosen")
-        is_ours = bool(settings.sync) and not _is_of_ddp(settings.strategy)
+        is_ours = bool(settings.sync) and not is_of_ddp(settings.strategy)
         if settings.strategy and not is_ours:
+            _refuse_changes(settings.strategy)
             construct_with(settings, plain, model, arguments, options)
         else:
             plain(model, *arguments, **options)
@@ -118,8 +119,9 @@ def construct(
             record_unasked(model)
 
 
-def _is_of_ddp(path: str) -> bool:
-    return bool(path) and read_strategy_file(Path(path)).strategy.runtime == DDP
+def _refuse_changes(path: str) -> None:
+    if read_strategy_file(Path(path)).strategy.changes_model:
+        raise UserError(f"{path}: only DistributedOptimizer changes a model (regions, autocast)")
 
 
 def _add(model: parallel.DistributedDataParallel, sync: str) -> None:

@@ -12,8 +12,10 @@ import atexit
 from byteps.torch import ops
 
 from byteprophet import _leaving, _plugin
+from byteprophet.job.strategy_file import is_of_ddp
 from byteprophet.observe.messages import loaded_source
 from byteprophet.observe.span_log import process_spans
+from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.session import process as observing
 from byteprophet.torch import probe
 from byteprophet.torch.front import stopping
@@ -32,7 +34,8 @@ def init(lazy: bool = True) -> None:
         from byteprophet.torch.sync import among_ranks
 
         among_ranks.join()
-        observe_ranks(basics.rank(), basics.size())
+        if not is_of_ddp(RuntimeSettings.from_environment().strategy):  # it records its own spans
+            observe_ranks(basics.rank(), basics.size())
         return
     global _joined
     ops.init(lazy)

@@ -16,8 +16,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from byteprophet.errors import UserError
 from byteprophet.job.owners import parse_weights
-from byteprophet.job.strategy import BYTEPS, MIXED
+from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.observe.strategy_recording import record_given
 from byteprophet.runtime_settings import OWNERS, RuntimeSettings
@@ -61,10 +62,10 @@ class Uncompressed:
 def is_settled(optimizer: Any) -> bool:
     """Whether the search for the buckets of a distributed ``optimizer`` has come to an end.
 
-    With servers, there are none.
+    With servers, there are none, and DistributedDataParallel does not search.
     """
-    front: Front = optimizer._front
-    return basics.with_servers() or front.settled
+    front: Front | None = getattr(optimizer, "_front", None)
+    return front is None or basics.with_servers() or front.settled
 
 
 def _refuse_others(
@@ -180,12 +181,14 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         sync: how gradients are averaged over all ranks. ``"byteps"`` uses servers.
             ``"allreduce"``, ``"dear"`` and ``"dear-planned"`` use the ranks of torch.distributed's
             default group, without servers (docs/allreduce.md). All ranks then start with rank 0's
-            parameters.
+            parameters. ``"ddp"`` does so, too, but leaves the exchange to torch's
+            DistributedDataParallel, and updates everything in ``step()``.
         separable: whether the optimizer updates every parameter independently. The default is True
             for the classes in ``torch.optim`` and False for others, whose ``step()`` then waits for
             all gradients.
         fusion: without servers, how gradients form buckets. ``"planned"``: by a plan made from
-            measurements of the first iterations. A number: neighbours of up to this many bytes.
+            measurements of the first iterations. A number: neighbours of up to this many bytes;
+            with ``"ddp"``, ``bucket_cap_mb`` in bytes, which is 25 MiB otherwise.
             ``"tuned"``: neighbours, with a size that is searched. ``"near-layer"``: four layers
             per bucket.
         strategy: the path of a strategy file (docs/formats.md), which replaces ``sync``, ``fusion``
@@ -242,6 +245,23 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             f"sync={sync!r}: this job has no servers: give sync='dear-planned', or start it with "
             "servers"
         )
+    if sync == DDP:
+        if settings.region_costs:
+            sync = ALL_REDUCE  # of one rank, which only measures its model
+        else:
+            found = _in_place(
+                optimizer,
+                named_parameters,
+                compression,
+                backward_passes_per_step,
+                model,
+                fusion,
+                weights,
+                settings,
+            )
+            if given is not None:
+                _install(given, model, parameters, settings.strategy)
+            return found
     distributed: Any = synchronised(
         optimizer,
         named_parameters,
@@ -262,13 +282,42 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
 
         names = distributed._front.parameter_names()
         measure_and_end(optimizer, [(names[id(each)], each) for each in parameters], settings)
-    elif given is not None and given.strategy.changes_model:
-        found_strategy, path = given.strategy, settings.strategy
-        if model is not None:
-            install(model, found_strategy, path)
-        else:
-            at_first_forward(parameters, lambda found: install(found, found_strategy, path))
+    elif given is not None:
+        _install(given, model, parameters, settings.strategy)
     return optimizer
+
+
+def _install(given: Used, model: nn.Module | None, parameters: Sequence[Tensor], path: str) -> None:
+    """Let the model of ``parameters`` compute as the strategy in the file ``path`` says."""
+    strategy = given.strategy
+    if not strategy.changes_model:
+        return
+    if model is not None:
+        install(model, strategy, path)
+    else:
+        at_first_forward(parameters, lambda found: install(found, strategy, path))
+
+
+def _in_place(
+    optimizer: Optimizer,
+    named_parameters: Iterable[tuple[str, Tensor]] | None,
+    compression: Any,
+    passes: int,
+    model: nn.Module | None,
+    fusion: int | str,
+    weights: tuple[int, ...],
+    settings: RuntimeSettings,
+) -> Optimizer:
+    """DistributedDataParallel's exchange (``in_place.py``), which most jobs do not import."""
+    from byteprophet.torch.in_place import exchange_in_place
+
+    if not fuses(compression):
+        raise UserError(f"compression: sync={DDP!r} takes none; a strategy casts gradients there")
+    if weights:
+        raise UserError(f"owners: sync={DDP!r} knows no owners of gradients")
+    return exchange_in_place(
+        optimizer, named_parameters, model=model, passes=passes, fusion=fusion, settings=settings
+    )
 
 
 def synchronised(

@@ -40,6 +40,7 @@ from byteprophet.session import process as observing
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.recording import ddp_spans
+from byteprophet.torch.recording.ddp_buckets import called, named_parameters
 from byteprophet.torch.recording.layer_spans import LayerSpans
 from byteprophet.torch.recording.stopwatch import is_training_forward
 from byteprophet.torch.tensors import module_calls
@@ -55,8 +56,11 @@ class Record:
         self._directory = directory
         self._windows = windows
         self._log = SpanLog()
-        inner = model.module if isinstance(model, DistributedDataParallel) else model
-        self._named: list[tuple[str, nn.Parameter]] = list(inner.named_parameters())
+        self._named: list[tuple[str, nn.Parameter]] = (
+            named_parameters(model, model.module)
+            if isinstance(model, DistributedDataParallel)
+            else list(model.named_parameters())
+        )
         self._layers = LayerSpans(self._log, self._declared)
         self._handles: list[Any] = []
         self._end_listening: Callable[[], None] = lambda: None
@@ -148,7 +152,7 @@ class Record:
         return parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
 
     def _before_forward(self, module: nn.Module, _inputs: Any) -> None:
-        if module is self._model and is_training_forward():
+        if module is called(self._model) and is_training_forward():
             process_pace.begin(self._log.iteration + 1)
             self._layers.begin_iteration(self._log.iteration + 1, module)
             self._layers.refresh()

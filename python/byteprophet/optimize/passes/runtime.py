@@ -1,6 +1,6 @@
 """Which runtime synchronises gradients: by servers, or one without, with buckets of its own.
 
-A recorded job tells of the transport that it used. Runtimes with the other one are offered if the
+A recorded job tells of the transport that it used. Runtimes with another one are offered if the
 recorded command ran under that, too (``other_transport.py``).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from byteprophet import schedulers
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.job import Job
-from byteprophet.job.strategy import OURS
+from byteprophet.job.strategy import MESH, OURS, SERVERS
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.replay.ps import change
@@ -26,22 +26,23 @@ class Runtime:
     why = "Runtimes differ in what they hide behind computation, and in who makes the updates."
 
     def __init__(self) -> None:
-        self._other: Job | None = None
+        self._others: list[Job] = []
 
     def learn_other(self, job: Job) -> None:
-        """Take the recorded command's job under the other transport."""
-        self._other = job
+        """Take the recorded command's job under another transport."""
+        self._others.append(job)
 
     def starts(self, job: Job) -> Iterator[Move]:
         """The recorded one is offered, too: its buckets may have been given by hand."""
         if job.strategy.runtime in OURS:
             yield from _without_servers(job, "")
-        if self._other is None:
-            return
-        if self._other.policy is None:
-            yield from _without_servers(self._other, " without servers")
-        else:
-            yield from _with_servers(self._other)
+        for other in self._others:
+            if other.transport == SERVERS:
+                yield from _with_servers(other)
+            elif other.transport == MESH:
+                yield from _without_servers(other, " without servers" * bool(job.servers))
+            else:
+                yield Move("DistributedDataParallel's exchange, with buckets of 1 MiB", other)
 
     def moves(self, job: Job, hints: Hints) -> Iterable[Move]:
         """None: a runtime is chosen at the start."""

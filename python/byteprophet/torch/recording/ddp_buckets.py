@@ -18,6 +18,21 @@ Buckets = tuple[tuple[str, ...], ...]
 """The names of each bucket's parameters, in the order in which their gradients become ready."""
 
 
+class InPlace(DistributedDataParallel):
+    """One that nobody calls: it runs in hooks of its module (``torch/in_place.py``).
+
+    ``names``: of parameters, by ``id``, as the optimizer was given them.
+    """
+
+    names: Mapping[int, str]
+
+
+def called(model: nn.Module) -> nn.Module:
+    """The module whose calls are those of ``model``, which may be an ``InPlace``."""
+    module: nn.Module = model.module if isinstance(model, InPlace) else model
+    return module
+
+
 def reduced_parameters(module: nn.Module) -> dict[str, Tensor]:
     """The parameters of ``module`` that DistributedDataParallel reduces, in its order."""
     ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
@@ -26,6 +41,16 @@ def reduced_parameters(module: nn.Module) -> dict[str, Tensor]:
         for name, parameter in module.named_parameters()
         if parameter.requires_grad and name not in ignored
     }
+
+
+def named_parameters(
+    model: DistributedDataParallel, module: nn.Module
+) -> list[tuple[str, nn.Parameter]]:
+    """All parameters of ``module``, with the names that ``model`` has for them."""
+    named = [*module.named_parameters()]
+    if not isinstance(model, InPlace):
+        return named
+    return [(model.names.get(id(parameter), name), parameter) for name, parameter in named]
 
 
 def rebuilt_buckets(model: DistributedDataParallel) -> Buckets | None:
@@ -37,7 +62,8 @@ def rebuilt_buckets(model: DistributedDataParallel) -> Buckets | None:
     told = data.get("rebuilt_per_bucket_param_indices", "")
     if not told:
         return None
-    names = [*reduced_parameters(model.module)]
+    reduced = {id(each) for each in reduced_parameters(model.module).values()}
+    names = [name for name, each in named_parameters(model, model.module) if id(each) in reduced]
     return tuple(tuple(names[int(index)] for index in bucket.split()) for bucket in told.split(","))
 
 

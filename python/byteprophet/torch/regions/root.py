@@ -10,10 +10,16 @@ from torch import Tensor, nn
 from byteprophet.torch.tensors import module_calls
 
 
-def at_first_forward(parameters: Iterable[Tensor], found: Callable[[nn.Module], None]) -> None:
+def at_first_forward(
+    parameters: Iterable[Tensor],
+    found: Callable[[nn.Module], None],
+    why: str = "the strategy has regions",
+    instead: str = "call byteprophet.torch.apply(model, strategy) before training",
+) -> None:
     """Call ``found`` once, before the first forward of the module that holds all ``parameters``.
 
-    Raises ``RuntimeError`` in the first forward of a module that holds only some of them.
+    Raises ``RuntimeError`` in the first forward of a module that holds only some of them. It says
+    ``why`` the module is needed, and what to do ``instead``.
     """
     wanted = {id(parameter) for parameter in parameters}
 
@@ -24,9 +30,9 @@ def at_first_forward(parameters: Iterable[Tensor], found: Callable[[nn.Module], 
         end()
         if held != wanted:
             raise RuntimeError(
-                "byteprophet: the strategy has regions, but the script calls parts of the model, "
-                f"such as {type(module).__name__}, and no module that holds all parameters of the "
-                "optimizer: call byteprophet.torch.apply(model, strategy) before training"
+                f"byteprophet: {why}, but the script calls parts of the model, such as "
+                f"{type(module).__name__}, and no module that holds all parameters of the "
+                f"optimizer: {instead}"
             )
         found(module)
 

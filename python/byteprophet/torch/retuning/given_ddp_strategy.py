@@ -13,7 +13,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from byteprophet.job.strategy import DDP
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
 from byteprophet.torch.recording.ddp_buckets import (
+    InPlace,
+    called,
+    named_parameters,
     rebuilt_buckets,
     reduced_parameters,
     why_fixed,
@@ -65,8 +69,6 @@ def construct_with(
             f"{path}: runtime {used.strategy.runtime!r} is for DistributedOptimizer, and this "
             f"script uses DistributedDataParallel, which takes {DDP!r}"
         )
-    if used.strategy.changes_model:
-        raise UserError(f"{path}: only DistributedOptimizer changes a model (regions, autocast)")
     bound = inspect.signature(plain).bind(model, *arguments, **options)
     if _LIMITS not in bound.signature.parameters:
         raise UserError(
@@ -84,7 +86,11 @@ def construct_with(
     not_cast = why_not_cast(module) if reduce_dtype else ""
     if not_cast:
         raise UserError(f"{path}: gradients are to travel as {reduce_dtype}, but {not_cast}")
-    parameters = reduced_parameters(module)
+    reduced = {id(each) for each in reduced_parameters(module).values()}
+    named = named_parameters(model, module)
+    if isinstance(model, InPlace):
+        used = _without(used, {name for name, each in named if not each.requires_grad})
+    parameters: dict[str, Tensor] = {name: each for name, each in named if id(each) in reduced}
     check_model(path, used, {name: each.nbytes for name, each in parameters.items()})
     mesh = bound.arguments.get("device_mesh")
     group = bound.arguments.get("process_group") if mesh is None else mesh.get_group(mesh_dim=0)
@@ -96,6 +102,16 @@ def construct_with(
         reduce_in(model, reduce_dtype)
     if distributed.get_rank(group) == 0:
         _Check(model, used, path)
+
+
+def _without(used: Used, frozen: Container[str]) -> Used:
+    """``used`` without frozen parameters, which our own exchange carries, and this one does not."""
+    buckets = (
+        replace(bucket, parameters=tuple(n for n in bucket.parameters if n not in frozen))
+        for bucket in used.strategy.buckets
+    )
+    whole = tuple(bucket for bucket in buckets if bucket.parameters)
+    return replace(used, strategy=replace(used.strategy, buckets=whole))
 
 
 def limits_mb(used: Used) -> list[float]:
@@ -153,7 +169,7 @@ class _Check:
         model = self._model()
         if model is None:
             self._end_listening()
-        elif module is model and is_training_forward():
+        elif module is called(model) and is_training_forward():
             self._compare(model)
 
     def _compare(self, model: DistributedDataParallel) -> None:

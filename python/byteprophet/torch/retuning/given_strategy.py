@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 from byteprophet import _core, _plugin, schedulers
 from byteprophet.allreduce.model import Order
 from byteprophet.errors import UserError
-from byteprophet.job.strategy import BYTEPS, MIXED, OURS
+from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.torch.sync import basics
 
 if TYPE_CHECKING:  # this import needs torch.distributed, and most jobs have no strategy
     from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
+
+
+_ABLE = (BYTEPS, *OURS, DDP, MIXED)
 
 
 def given_strategy(path: str, sync: str) -> Used | None:
@@ -35,8 +38,8 @@ def given_strategy(path: str, sync: str) -> Used | None:
         return None
     used = read_strategy_file(Path(path))
     runtime = used.strategy.runtime
-    if runtime not in (BYTEPS, *OURS, MIXED):
-        able = ", ".join((BYTEPS, *OURS, MIXED))
+    if runtime not in _ABLE:
+        able = ", ".join(_ABLE)
         raise UserError(f"{path}: runtime {runtime!r}: an optimizer can only be given {able}")
     start = "byteprophet run --strategy starts such a job"
     if runtime in (BYTEPS, MIXED):

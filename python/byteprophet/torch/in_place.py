@@ -1,0 +1,205 @@
+"""Optimizers whose gradients DistributedDataParallel exchanges: ``sync="ddp"``.
+
+Nobody calls the DistributedDataParallel. It is made for the model, and what it does before and
+after a forward pass runs in the model's hooks, as in torch's own ``replicate``. So a script of
+``DistributedOptimizer`` gets torch's exchange without a change: gradients are averages when
+``backward()`` returns, and ``step()`` makes all updates. Where processors are the limit, this may
+be faster than transfers and updates that overlap computation in threads of their own.
+
+With a strategy, it has the strategy's buckets (``retuning/given_ddp_strategy.py``).
+
+Threads: the training thread calls everything here; the reducer is torch's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from byteprophet.errors import UserError
+from byteprophet.job.strategy import DDP
+from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.torch.front import other_synchronisers
+from byteprophet.torch.record import record_unasked
+from byteprophet.torch.recording.ddp_buckets import InPlace
+from byteprophet.torch.regions.root import at_first_forward
+from byteprophet.torch.retuning.given_ddp_strategy import construct_with
+from byteprophet.torch.sync import same_start
+from byteprophet.torch.tensors import module_calls
+from byteprophet.torch.tensors.naming import name_parameters, optimizer_parameters
+
+
+class _Exchange:
+    """The DistributedDataParallel of a model, once its first forward pass has begun."""
+
+    def __init__(self) -> None:
+        self.model: InPlace | None = None
+        self.held = False  # gradients stay as they are
+
+    def begin(
+        self,
+        module: nn.Module,
+        names: Mapping[int, str],
+        settings: RuntimeSettings,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Make it for ``module``, of which only parameters with ``names``, by id, are exchanged.
+
+        Raises ``RuntimeError`` if the module is compiled, or another synchroniser's, or has one
+        already.
+        """
+        name = type(module).__name__
+        if other_synchronisers.is_synchroniser(module):
+            other_synchronisers.refuse_module(module, dict(module.named_parameters()))
+        if module in _begun:
+            raise RuntimeError(f"byteprophet: sync={DDP!r}: {name} has two optimizers: use one")
+        if module_calls.is_compiled(module):
+            raise RuntimeError(
+                f"byteprophet: sync={DDP!r}: {name} is compiled, and its hooks would be, too: "
+                "compile its parts"
+            )
+        ignored = [name for name, each in module.named_parameters() if id(each) not in names]
+        ignored += [name for name, _ in module.named_buffers()]
+        ignored += [f".{name}" for name in ignored if "." not in name]  # torch's name of the root's
+        module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
+        self.model = _construct(module, names, settings, options)
+        _begun.add(module)
+        module.register_forward_pre_hook(self._before)
+        module.register_forward_hook(self._after)
+        record_unasked(self.model)
+
+    def before_forward(self) -> None:
+        """What DistributedDataParallel does before a forward pass."""
+        assert self.model is not None
+        self.model.require_backward_grad_sync = not self.held
+        self.model._pre_forward()  # type: ignore[no-untyped-call]
+
+    def _before(self, _module: nn.Module, _inputs: Any) -> None:
+        self.before_forward()
+
+    def _after(self, _module: nn.Module, _inputs: Any, output: Any) -> Any:
+        assert self.model is not None
+        return self.model._post_forward(output)  # type: ignore[no-untyped-call]
+
+
+_begun: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+
+def _construct(
+    module: nn.Module,
+    names: Mapping[int, str],
+    settings: RuntimeSettings,
+    options: Mapping[str, Any],
+) -> InPlace:
+    # The constructor of scripts' own DistributedDataParallel may be replaced by ours.
+    plain: Callable[..., None] = inspect.unwrap(DistributedDataParallel.__init__)
+    model = InPlace.__new__(InPlace)
+    model.names = names
+    options = {**options, "init_sync": False}  # parameters are equal, and buffers are each rank's
+    if settings.strategy:
+        construct_with(settings, plain, model, (module,), options)
+    else:
+        plain(model, module, **options)
+    return model
+
+
+class _Calls:
+    """What scripts call of a distributed optimizer (``front/optimizer_class.py``).
+
+    There is nothing to wait for: gradients are averages as soon as ``backward()`` returns.
+    """
+
+    def __init__(self, optimizer: Optimizer, exchange: _Exchange) -> None:
+        self._exchange = exchange
+        self.sharded_state_dict = optimizer.state_dict
+        self.load_sharded_state_dict = optimizer.load_state_dict
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def finish(self) -> None:
+        """Do nothing: no update is outstanding after ``step()``."""
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Change nothing: ``step()`` uses gradients as they are."""
+        yield
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within this context, forward and backward passes accumulate gradients and send none."""
+        before, self._exchange.held = self._exchange.held, True
+        try:
+            yield
+        finally:
+            self._exchange.held = before
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Refuse all but one pass with ``UserError``."""
+        if passes != 1:
+            raise UserError(
+                f"backward_passes_per_step={passes}: sync={DDP!r} sends after every backward pass; "
+                "use no_sync() for the others"
+            )
+
+
+_CALLS = (
+    "finish",
+    "load_sharded_state_dict",
+    "no_sync",
+    "set_backward_passes_per_step",
+    "sharded_state_dict",
+    "skip_synchronize",
+    "synchronize",
+)
+
+
+def exchange_in_place(
+    optimizer: Optimizer,
+    named_parameters: Iterable[tuple[str, Tensor]] | None,
+    *,
+    model: nn.Module | None,
+    passes: int,
+    fusion: int | str,
+    settings: RuntimeSettings,
+) -> Optimizer:
+    """Let DistributedDataParallel average the gradients of ``optimizer``; all ranks must call this.
+
+    All ranks then have rank 0's parameters. ``passes``: backward passes per step, 1. ``fusion``: a
+    number is the limit of a bucket in bytes. Raises ``ValueError`` if there is no process group,
+    and ``UserError`` if ``passes`` is not 1, or the model does not fit the strategy.
+    """
+    if not distributed.is_initialized():
+        raise ValueError(
+            f"sync={DDP!r}: needs torch.distributed's default group: call init_process_group()"
+        )
+    exchange = _Exchange()
+    calls = _Calls(optimizer, exchange)
+    calls.set_backward_passes_per_step(passes)
+    for name in _CALLS:
+        setattr(optimizer, name, getattr(calls, name))
+    named = name_parameters(optimizer_parameters(optimizer), named_parameters, model, {})
+    same_start.take_first_ranks_values(named)
+    exchanged = [(name, each) for name, each in named if each.requires_grad]
+    if distributed.get_world_size() == 1 or not exchanged:
+        return optimizer
+    names = {id(each): name for name, each in named}
+    options = {"bucket_cap_mb": fusion / (1 << 20)} if isinstance(fusion, int) else {}
+    if model is not None:
+        exchange.begin(model, names, settings, options)
+        return optimizer
+
+    def found(module: nn.Module) -> None:
+        exchange.begin(module, names, settings, options)
+        exchange.before_forward()  # torch has chosen the hooks of this forward pass already
+
+    parameters = [each for _, each in exchanged]
+    at_first_forward(parameters, found, f"sync={DDP!r} needs the model", "give model=")
+    return optimizer

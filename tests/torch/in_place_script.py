@@ -1,0 +1,126 @@
+"""Trains one model in several ways, for ``test_in_place.py``: each from the same start.
+
+    python in_place_script.py FOLDER WAY ...
+
+A way is a ``sync``, and may be followed by ``:unnamed`` (the optimizer is not told of the model) or
+``:held`` (every second backward pass only accumulates). Or it is ``refused``: what is refused, and
+with which message. Writes the digests of parameters and of the optimizer's state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+import byteprophet.torch as bps
+from byteprophet.errors import UserError
+
+STEPS = 6
+
+
+class Model(nn.Module):
+    """With a frozen parameter, a buffer, and a parameter that the optimizer does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 20), nn.Linear(20, 20)
+        self.norm, self.last = nn.BatchNorm1d(20), nn.Linear(20, 2)
+        self.second.bias.requires_grad_(False)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, inputs: Tensor, *, factor: float = 1.0) -> Tensor:
+        hidden = torch.relu(self.norm(self.second(torch.relu(self.first(inputs)))))
+        outputs: Tensor = self.last(hidden) * self.scale.detach() * factor
+        return outputs
+
+
+def parameters_of(model: Model) -> list[nn.Parameter]:
+    return [each for name, each in model.named_parameters() if name != "scale"]
+
+
+def train(way: str) -> list[str]:
+    """The digests of all parameters, and of the optimizer's state."""
+    sync, _, kind = way.partition(":")
+    rank = distributed.get_rank()
+    torch.manual_seed(rank)  # ranks start with rank 0's parameters
+    model = Model()
+    optimizer: Any = torch.optim.AdamW(parameters_of(model), lr=0.01)
+    told = {} if kind == "unnamed" else {"model": model}
+    optimizer = bps.DistributedOptimizer(optimizer, sync=sync, **told)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    lot = torch.Generator().manual_seed(rank)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for held in (True, False) if kind == "held" else (False,):
+            with optimizer.no_sync() if held else contextlib.nullcontext():
+                loss = model(torch.randn(8, 6, generator=lot), factor=2.0).square().mean()
+                loss.backward()
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(parameters_of(model), 0.5)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            model.eval()(torch.ones(2, 6))
+        model.train()
+    optimizer.finish()
+    state = optimizer.state_dict()
+    moments = [state["state"][number]["exp_avg"] for number in state["state"]]
+    return [_digest(list(model.parameters())), _digest(moments)]
+
+
+def _digest(tensors: list[Tensor]) -> str:
+    joined = b"".join(each.detach().numpy().tobytes() for each in tensors)
+    return hashlib.sha256(joined).hexdigest()
+
+
+def refused() -> dict[str, str]:
+    """What is refused, and how."""
+    found: dict[str, str] = {}
+
+    def attempt(name: str, **arguments: Any) -> None:
+        model = Model()
+        if arguments.pop("compiled", False):
+            model.compile()
+        optimizer = torch.optim.SGD(parameters_of(model), lr=0.1)
+        try:
+            bps.DistributedOptimizer(optimizer, model=model, sync="ddp", **arguments)
+            found[name] = ""
+        except (RuntimeError, UserError, ValueError) as error:
+            found[name] = str(error)
+
+    attempt("passes", backward_passes_per_step=2)
+    attempt("compression", compression=bps.Compression.fp16)
+    attempt("owners", owners=[1, 2])
+    attempt("compiled", compiled=True)
+    model = Model()
+    two = [torch.optim.SGD([*half.parameters()], lr=0.1) for half in (model.first, model.last)]
+    bps.DistributedOptimizer(two[0], model=model, sync="ddp")
+    try:
+        bps.DistributedOptimizer(two[1], model=model, sync="ddp")
+    except RuntimeError as error:
+        found["two"] = str(error)
+    return found
+
+
+def main() -> None:
+    folder, *ways = sys.argv[1:]
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    results: dict[str, Any] = {way: train(way) for way in ways if way != "refused"}
+    if "refused" in ways:
+        results["refused"] = refused()
+    path = Path(folder) / f"rank-{distributed.get_rank()}.json"
+    path.write_text(json.dumps(results))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""``sync="ddp"``: torch's DistributedDataParallel exchanges the gradients of an optimizer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byteprophet.torch as bps
+from byteprophet.cli.main import run_cli
+
+SCRIPT = Path(__file__).with_name("in_place_script.py")
+
+
+@pytest.mark.job
+def test_two_ranks_end_with_the_bits_of_our_own_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With clipping, a schedule, evaluation, a frozen parameter, accumulation, no model given."""
+    monkeypatch.chdir(tmp_path)
+    ways = ["allreduce", "ddp", "ddp:unnamed", "allreduce:held", "ddp:held"]
+    command = [sys.executable, str(SCRIPT), str(tmp_path), *ways, "refused"]
+    assert run_cli(["run", "--servers", "0", "--workers", "2", "--", *command]) == 0
+    first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
+    for way in ways:
+        assert first[way] == second[way]
+    assert first["ddp"] == first["ddp:unnamed"] == first["allreduce"]
+    assert first["ddp:held"] == first["allreduce:held"] != first["ddp"]
+    refused = first["refused"]
+    assert refused == second["refused"]
+    assert "sends after every backward pass" in refused["passes"]
+    assert "takes none" in refused["compression"]
+    assert "knows no owners" in refused["owners"]
+    assert "is compiled" in refused["compiled"]
+    assert "two optimizers" in refused["two"]
+
+
+def test_it_needs_a_process_group() -> None:
+    model = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="init_process_group"):
+        bps.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model=model, sync="ddp"
+        )
