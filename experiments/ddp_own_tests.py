@@ -39,8 +39,13 @@ _SCRIPTS = Path(__file__).parents[1] / "tests" / "torch" / "ddp" / "scripts" / "
 _LIMIT_S = 900.0
 _CLOSE = 1e-3, 1e-5  # relative and absolute
 _CLOSE_IN_HALF = 1e-2, 1e-3
-_HALF = ("bfloat16_model", "grad_scaler_and_autocast")
-"""Scripts that compute in bfloat16."""
+_HALF = (
+    "bfloat16_model",
+    "grad_scaler_and_autocast",
+    "half_precision",
+    "parameters_of_several_types",
+)
+"""Scripts that compute with half the bits."""
 _progress = progress_of("ddp_own_tests")
 
 

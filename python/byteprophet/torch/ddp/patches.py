@@ -32,6 +32,7 @@ def install() -> None:
     kind: Any = DistributedDataParallel
     kind._pre_forward = _before(kind._pre_forward)
     kind._post_forward = _after(kind._post_forward)
+    kind.__setstate__ = _copying(kind.__setstate__)
     for name, reason in _GIVES_BACK.items():
         setattr(kind, name, _giving_back(getattr(kind, name), reason))
 
@@ -43,6 +44,8 @@ def _before(plain: Callable[..., Any]) -> Callable[..., Any]:
         known = models.known(self)
         if known is not None and torch.is_grad_enabled():
             takeover.before_forward(known)
+        elif known is None:
+            models.say_of_copy(self)
         return plain(self, *inputs, **kwargs)
 
     return before
@@ -66,6 +69,15 @@ def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
         return output
 
     return after
+
+
+def _copying(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def copied(self: Any, state: Any) -> None:
+        plain(self, state)
+        models.note_copy(self)
+
+    return copied
 
 
 def _giving_back(plain: Callable[..., Any], reason: str) -> Callable[..., Any]:

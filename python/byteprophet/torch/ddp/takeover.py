@@ -27,7 +27,7 @@ from torch import Tensor, distributed
 from torch.optim import Optimizer
 
 from byteprophet.torch.ddp import fitness, models
-from byteprophet.torch.ddp.backward import Backward
+from byteprophet.torch.ddp.backward import ModelRules
 from byteprophet.torch.ddp.models import Model, State
 from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
 from byteprophet.torch.ddp.rules import Rules
@@ -52,6 +52,7 @@ _rules = Rules()
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a front of ours
 _seen = -1  # ``optimizers_made()`` at the last search
 _trial: Trial | None = None
+_store: Any = None  # of the process group at the last search
 
 
 def try_both() -> None:
@@ -109,12 +110,7 @@ def give_back(model: Model, reason: str) -> None:
         model.keeps_own_exchange(reason)
     if model.state is not State.OURS:
         return
-    for front in _fronts():
-        front.synchronize()
-        front.release([slot.parameter for slot in front.gradients.slots.values()])
-    for optimizer in _optimizers:
-        plain_again(optimizer)
-    _optimizers.clear()
+    _release_all()
     for each in models.all_in(State.OURS):
         wrapped = each.of()
         if wrapped is not None:
@@ -148,6 +144,7 @@ def _fronts() -> list[Front]:
 def _take_new() -> None:
     global _seen
     count_optimizers()
+    _leave_old_group()
     new, ours = models.all_in(State.NEW), models.all_in(State.OURS)
     keys = [id(parameter) for each in (*ours, *new) for parameter in each.parameters.values()]
     found = optimizers_of(keys)
@@ -166,6 +163,29 @@ def _take_new() -> None:
     if models.all_in(State.OURS) == ours:
         _take([each for each in new if each.state is State.NEW], fresh)
     _seen = optimizers_made()
+
+
+def _leave_old_group() -> None:
+    """Forget fronts and models of a process group that the script has destroyed.
+
+    The next one may have other ranks.
+    """
+    global _store
+    store = distributed.distributed_c10d._get_default_store()
+    if _store is not None and _store is not store:
+        _release_all()
+        models.forget_used()
+    _store = store
+
+
+def _release_all() -> None:
+    """Take the fronts away. Gradients become averages first, and all updates are finished."""
+    for front in _fronts():
+        front.synchronize()
+        front.release([slot.parameter for slot in front.gradients.slots.values()])
+    for optimizer in _optimizers:
+        plain_again(optimizer)
+    _optimizers.clear()
 
 
 def _reasons(
@@ -228,13 +248,7 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         wrapped = each.of()
         assert wrapped is not None
         each.state = State.OURS
-        each.backward = Backward(
-            each.parameters,
-            wrapped.process_group,
-            _submit,
-            finds_unused=wrapped.find_unused_parameters,
-            is_static=wrapped.static_graph,
-        )
+        each.backward = each.public.rules_of(wrapped, each.parameters, _submit)
     ours = models.all_in(State.OURS)
     _rules.follow(each.backward for each in ours if each.backward is not None)
     for optimizer in fresh:
@@ -268,7 +282,7 @@ def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> No
     _optimizers.add(optimizer)
 
 
-def _submit(backward: Backward, missing: Iterable[Tensor]) -> None:
+def _submit(rules: ModelRules, missing: Iterable[Tensor]) -> None:
     """See ``Submit``."""
     for front in _fronts():
         slots = front.gradients.slots
@@ -276,7 +290,7 @@ def _submit(backward: Backward, missing: Iterable[Tensor]) -> None:
             slot = slots.get(id(parameter))
             if slot is not None:
                 front.gradients.submit(slot)
-        if front.manages(backward.parameters.values()):
+        if front.manages(rules.parameters.values()):
             front.synchroniser.flush(())
             sent = [slot.transfer.gradient for slot in slots.values() if slot.transfer is not None]
             if any(map(shares_memory, sent)):  # the script may read them by another tensor
