@@ -70,6 +70,7 @@ MORE = (
     "synchronised_batch_norm",
     "collectives_of_the_script_in_between",
     "a_group_of_the_same_ranks",
+    "a_group_of_some_ranks",
     "sharded_beside_it",
     "tensor_parallel_beside_it",
     "the_group_is_destroyed_and_made_again",

@@ -47,19 +47,21 @@ class Public:
 class Model:
     """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
 
+    ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
     """
 
     def __init__(self, model: DistributedDataParallel, public: Public) -> None:
         self.of = weakref.ref(model)
         self.public = public
+        self.store = distributed.distributed_c10d._get_default_store()
         self.parameters = reduced_parameters(model.module)
         self.state = State.NEW
         self.backward: ModelRules | None = None
         self.unheld: list[Optimizer] = []
 
     def keeps_own_exchange(self, reason: str) -> None:
-        """Note that the model exchanges its gradients itself, and say so on rank 0."""
+        """Note that the model exchanges its gradients itself, and say so on its first rank."""
         self.state, self.backward = State.PLAIN, None
         self.unheld.clear()
         model = self.of()
@@ -91,9 +93,9 @@ def all_in(state: State) -> list[Model]:
     return [each for each in _models.values() if each.state is state]
 
 
-def forget_used() -> None:
-    """Forget all models that have computed gradients."""
-    for model in [model for model, each in _models.items() if each.state is not State.NEW]:
+def forget_all_but(store: Any) -> None:
+    """Forget all models that were made in another default process group than that of ``store``."""
+    for model in [model for model, each in _models.items() if each.store is not store]:
         del _models[model]
 
 
@@ -110,6 +112,6 @@ def say_of_copy(model: DistributedDataParallel) -> None:
 
 
 def _say(model: DistributedDataParallel, reason: str) -> None:
-    if distributed.get_rank() == 0:
+    if distributed.get_rank(model.process_group) == 0:
         name = type(model.module).__name__
         warn(f"DistributedDataParallel of {name} exchanges its gradients itself: {reason}")

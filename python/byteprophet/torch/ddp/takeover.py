@@ -17,6 +17,7 @@ Threads: the training thread calls everything, except that ``_submit`` runs in a
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -63,6 +64,7 @@ def try_both() -> None:
 
 def before_forward(model: Model) -> None:
     """Take over what is new. Called before a forward pass of ``model`` that computes gradients."""
+    _leave_to_others(model)
     if _trial is not None and model.state is not State.PLAIN:
         _follow(_trial, model)
         if not _trial.is_ours:
@@ -73,6 +75,18 @@ def before_forward(model: Model) -> None:
         model.backward.check_finished()
         for front in _fronts():
             front.gradients.participants()  # hooks parameters that are no longer frozen
+
+
+def _leave_to_others(model: Model) -> None:
+    """Note that ``model`` exchanges its gradients itself if some ranks do not have it.
+
+    This comes first, because all that follows may need a message of all ranks.
+    """
+    wrapped = model.of()
+    if wrapped is not None and model.state is State.NEW:
+        reason = fitness.why_group(wrapped)
+        if reason:
+            model.keeps_own_exchange(reason)
 
 
 def _follow(trial: Trial, model: Model) -> None:
@@ -144,7 +158,10 @@ def _fronts() -> list[Front]:
 def _take_new() -> None:
     global _seen
     count_optimizers()
+    gc.collect()  # models and optimizers that only circles of references keep alive
     _leave_old_group()
+    for each in models.all_in(State.NEW):
+        _leave_to_others(each)
     new, ours = models.all_in(State.NEW), models.all_in(State.OURS)
     keys = [id(parameter) for each in (*ours, *new) for parameter in each.parameters.values()]
     found = optimizers_of(keys)
@@ -174,7 +191,7 @@ def _leave_old_group() -> None:
     store = distributed.distributed_c10d._get_default_store()
     if _store is not None and _store is not store:
         _release_all()
-        models.forget_used()
+        models.forget_all_but(store)
     _store = store
 
 

@@ -86,6 +86,23 @@ def a_group_of_the_same_ranks() -> Iterable[Tensor]:
 
 
 @script
+def a_group_of_some_ranks() -> Iterable[Tensor]:
+    """The last rank has no part in the first model, and waits for the others before the second."""
+    last = distributed.get_world_size() - 1
+    some = distributed.new_group([*range(last)])
+    alone = Net()
+    model: Any = alone
+    if distributed.get_rank() < last:
+        model = wrap(alone, process_group=some)
+    after = wrap(Net())
+    train(model, torch.optim.SGD(alone.parameters(), lr=0.1))
+    distributed.barrier()
+    wrapped[:] = [after]
+    train(after, torch.optim.AdamW(after.parameters(), lr=0.01))
+    return [*alone.parameters(), *after.parameters()]
+
+
+@script
 def sharded_beside_it() -> Iterable[Tensor]:
     """A second model, which is fully sharded, trains in turn with the wrapped one."""
     model, ddp = start()
