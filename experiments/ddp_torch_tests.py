@@ -97,6 +97,7 @@ def _run(sync: str, ranks: int, pattern: str, on_cpus: bool) -> Mapping[str, str
             "WORLD_SIZE": str(ranks),
             "TEMP_DIR": folder,
             "OMP_NUM_THREADS": "1",
+            "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": "60",
         }
         log = Path(folder) / "log"
         with log.open("w") as output:

@@ -1,4 +1,4 @@
-"""Trains until rank 1 meets with an accident: ``lost_script.py killed|stopped|raises``."""
+"""Trains until a rank meets with an accident: ``lost_script.py killed|stopped|raises RANK``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ACCIDENT_AT = 12  # by then, dear-planned has measured its iterations
 
 
 class Layer(nn.Linear):
-    """Meets with an accident in its last forward, on rank 1."""
+    """Meets with an accident in its last forward, on one rank."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if step == _ACCIDENT_AT and distributed.get_rank() == 1:
+        if step == _ACCIDENT_AT and distributed.get_rank() == int(sys.argv[2]):
             print("accident", flush=True)
             if sys.argv[1] == "raises":
                 raise ValueError("a bad sample")
@@ -28,7 +28,8 @@ class Layer(nn.Linear):
 
 torch.set_num_threads(1)
 distributed.init_process_group("gloo")
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(32, 64), Layer(64, 4)))
+net = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), Layer(64, 4))
+model = nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 for step in itertools.count():
     optimizer.zero_grad()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from byteprophet.torch.front import updates
+from byteprophet.torch.front import patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.sync.alone import Alone
@@ -73,7 +73,7 @@ class WaitsForRank1(Alone):
 def test_a_long_wait_says_for_whom(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(updates, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(patience, "FIRST_S", 0.1)
     updater = Updater("updater", WaitsForRank1(), timeout_s=60)
     parameter = nn.Parameter(torch.zeros(2))
     slot = Slot("first", parameter, 0, 1)

@@ -1,19 +1,26 @@
 """Changes methods of ``DistributedDataParallel``, for models that were given to ``models.add``.
 
 The class stays the same, so all that looks at it finds what it expects. Other models run as before.
+
+Threads: the training thread. While it waits for rank 0's buffers, a timer's thread may say so.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _find_tensors
 
+from byteprophet.errors import warn
 from byteprophet.torch.ddp import models, takeover
+from byteprophet.torch.front.patience import Patience
 from byteprophet.torch.tensors.compiling import stays_eager
 
 _GIVES_BACK = {
@@ -24,6 +31,7 @@ _GIVES_BACK = {
     "_update_process_group": "its process group has changed",
 }
 """Methods that need the reducer, and what to say about it."""
+_patience = Patience()  # with rank 0
 
 
 @functools.cache
@@ -33,6 +41,7 @@ def install() -> None:
     kind._pre_forward = _before(kind._pre_forward)
     kind._post_forward = _after(kind._post_forward)
     kind.__setstate__ = _copying(kind.__setstate__)
+    kind._sync_buffers = _watched(kind._sync_buffers)
     for name, reason in _GIVES_BACK.items():
         setattr(kind, name, _giving_back(getattr(kind, name), reason))
 
@@ -69,6 +78,28 @@ def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
         return output
 
     return after
+
+
+def _watched(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def watched(self: Any) -> None:
+        known = models.known(self)
+        rank = distributed.get_rank()
+        if known is None or known.backward is None or rank == 0:
+            plain(self)
+            return
+        limit_s, began_s = _patience.limit_s, time.monotonic()
+        what = f"the buffers of {type(self.module).__name__}, which rank 0 sends before each forward"
+        timer = threading.Timer(limit_s, warn, [f"rank {rank} has waited {limit_s:g} s for {what}"])
+        timer.daemon = True
+        timer.start()
+        try:
+            plain(self)
+        finally:
+            timer.cancel()
+            _patience.waited(time.monotonic() - began_s)
+
+    return watched
 
 
 def _copying(plain: Callable[..., None]) -> Callable[..., None]:

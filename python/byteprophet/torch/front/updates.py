@@ -27,6 +27,7 @@ from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
+from byteprophet.torch.front.patience import Patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.view_step import FrozenStep
 from byteprophet.torch.sync.synchroniser import Synchroniser
@@ -36,8 +37,6 @@ from byteprophet.torch.tensors.compiling import never_compiling
 _AT_ONCE, _AT_ONCE_BYTES = 16, 1 << 18
 """Small updates are applied together, up to this many or this many bytes. A larger one is applied
 alone, so that it does not delay a waiting forward pass."""
-_PATIENCE_S = 20.0
-"""A rank that waits longer says for whom."""
 
 
 class Updater:
@@ -57,7 +56,7 @@ class Updater:
         self._handed: set[Slot] = set()  # updates outstanding; guarded by the lock
         self._failed: tuple[Slot, BaseException] | None = None
         self.outstanding = 0
-        self._patience_s = _PATIENCE_S
+        self._patience = Patience()
         self.waited_ns = 0  # total time in wait_updated; the training thread writes it
 
     def arrive(self, transfer: Transfer, error: BaseException | None) -> None:
@@ -260,22 +259,21 @@ class Updater:
     def _wait(self, event: threading.Event, slot: Slot, deadline_s: float) -> bool:
         """Wait until ``event`` is set, on behalf of ``slot``. False after the deadline.
 
-        A wait that takes long is reported while it lasts. Then only one that takes twice as long as
-        that is, because ranks may wait while one of them evaluates.
+        A long wait is reported while it lasts.
         """
         if event.is_set():
             return True
         begin_ns = time.monotonic_ns()
         with process_spans.span(Kind.WAIT, slot.name):
-            left_s = deadline_s - begin_ns / 1e9
-            is_set = event.wait(max(0.0, min(left_s, self._patience_s)))
-            if not is_set and left_s > self._patience_s:
+            left_s, limit_s = deadline_s - begin_ns / 1e9, self._patience.limit_s
+            is_set = event.wait(max(0.0, min(left_s, limit_s)))
+            if not is_set and left_s > limit_s:
                 warn(
-                    f"rank {self._synchroniser.rank} has waited {self._patience_s:g} s for "
-                    f"parameter '{slot.name}': {self._awaited(slot)}"
+                    f"rank {self._synchroniser.rank} has waited {limit_s:g} s for parameter "
+                    f"'{slot.name}': {self._awaited(slot)}"
                 )
-                is_set = event.wait(left_s - self._patience_s)
-                self._patience_s = 2 * (time.monotonic_ns() - begin_ns) / 1e9
+                is_set = event.wait(left_s - limit_s)
+                self._patience.waited((time.monotonic_ns() - begin_ns) / 1e9)
         process_pace.waited(slot.name, begin_ns)
         return is_set
 
