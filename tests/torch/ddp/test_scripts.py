@@ -46,6 +46,11 @@ PLAIN = (
     "sparse_embedding",
 )
 MORE = (
+    "data_from_worker_processes",
+    "anomalies_and_profiles",
+    "rates_changed_by_hand",
+    "weights_changed_by_hand",
+    "many_tensors_read_at_once",
     "hooks_on_gradients",
     "hooks_on_backward_of_modules",
     "hooks_on_forward_read_weights",

@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import gradients  # noqa: F401 (adds its scripts)
+import groups  # noqa: F401
+import habits  # noqa: F401
 import hooks  # noqa: F401
 import kinds  # noqa: F401
 import left  # noqa: F401
@@ -24,7 +26,6 @@ import nets  # noqa: F401
 import optimizers  # noqa: F401
 import options  # noqa: F401
 import passes  # noqa: F401
-import groups  # noqa: F401 (last, because it ends the process group)
 import torch
 from common import SCRIPTS, wrapped
 from torch import Tensor, distributed
