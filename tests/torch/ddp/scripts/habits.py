@@ -59,7 +59,7 @@ def weights_changed_by_hand() -> Iterable[Tensor]:
             model.into.weight.clamp_(-0.1, 0.1)
             model.out.bias.copy_(model.out.bias.round(decimals=2))
         model.middle.weight.data *= 0.99
-        model.more.bias.data = model.more.bias.data.clone()
+        model.more.bias.data = torch.full((150,), 0.01 * step)  # nothing is read before
     return model.parameters()
 
 
