@@ -14,11 +14,13 @@ ranks and sync on two cores; more with ``--on-cpus``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,16 +103,23 @@ def _run(sync: str, ranks: int, pattern: str, on_cpus: bool) -> Mapping[str, str
         }
         log = Path(folder) / "log"
         with log.open("w") as output:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 (sys.executable, __file__, _WORKER, str(result), pattern, *([_ON_CPUS] * on_cpus)),
                 env={**os.environ, **variables},
                 stdout=output,
                 stderr=output,
-                timeout=_LIMIT_S,
-                check=False,
+                start_new_session=True,
             )
+            try:
+                status = process.wait(_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                _progress(f"stopped after {_LIMIT_S:g} s: the rest has no result")
+                status = -signal.SIGKILL
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # ranks that hang
         if not result.exists():
-            raise JobFailed(f"the tests ended with status {done.returncode}: {log.read_text()!r}")
+            raise JobFailed(f"the tests ended with status {status}: {log.read_text()!r}")
         for line in log.read_text().splitlines():
             if "exchanges its gradients itself" in line:
                 _progress(line)
