@@ -77,5 +77,5 @@ digest = hashlib.sha256()
 for tensor in (*net.parameters(), *net.buffers(), *seen):
     digest.update(tensor.detach().numpy().tobytes())
 by = type(optimizer).__module__.partition(".")[0]
-print(f"digest {digest.hexdigest()[:12]} by {by}, {[*model.state_dict()][0]}", flush=True)
+print(f"digest {digest.hexdigest()[:12]} by {by}, {next(iter(model.state_dict()))}", flush=True)
 bps.shutdown()

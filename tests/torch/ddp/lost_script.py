@@ -31,7 +31,7 @@ distributed.init_process_group("gloo")
 net = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), Layer(64, 4))
 model = nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-for step in itertools.count():
+for step in itertools.count():  # noqa: B007 (the layer looks at it)
     optimizer.zero_grad()
     model(torch.randn(8, 32)).square().mean().backward()
     optimizer.step()

@@ -89,7 +89,9 @@ def _watched(plain: Callable[..., None]) -> Callable[..., None]:
             plain(self)
             return
         limit_s, began_s = _patience.limit_s, time.monotonic()
-        what = f"the buffers of {type(self.module).__name__}, which rank 0 sends before each forward"
+        what = (
+            f"the buffers of {type(self.module).__name__}, which rank 0 sends before each forward"
+        )
         timer = threading.Timer(limit_s, warn, [f"rank {rank} has waited {limit_s:g} s for {what}"])
         timer.daemon = True
         timer.start()
