@@ -56,7 +56,6 @@ MORE = (
     "hooks_on_forward_read_weights",
     "weights_are_parametrized_and_pruned",
     "backward_twice_through_one_graph",
-    "backward_with_a_graph_of_gradients",
     "gradients_by_autograd_grad",
     "zero_grad_in_odd_places",
     "steps_without_backward",

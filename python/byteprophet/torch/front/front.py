@@ -289,7 +289,10 @@ class Front:
             self._note_synchroniser(module)
         self._order.touch(module)
         if module in self._others:
-            other_synchronisers.refuse_module(module, self._parameters_by_name())
+            # DistributedDataParallel holds the parameters that it was made with.
+            other_synchronisers.refuse_module(
+                module, self._parameters_by_name(), may_replace=self._sends_missing
+            )
         if not self.updater.outstanding:
             return
         process_layers.before_wait(module)

@@ -27,19 +27,6 @@ def backward_twice_through_one_graph() -> Iterable[Tensor]:
 
 
 @script
-def backward_with_a_graph_of_gradients() -> Iterable[Tensor]:
-    model, ddp = start()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss_of(ddp, step).backward(create_graph=True)
-        optimizer.step()
-    result = [parameter.detach() for parameter in model.parameters()]
-    optimizer.zero_grad()  # a gradient with a graph and its parameter keep each other alive
-    return result
-
-
-@script
 def gradients_by_autograd_grad() -> Iterable[Tensor]:
     model, ddp = start()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
