@@ -21,6 +21,7 @@ from torch.nn.parallel.distributed import _find_tensors
 from byteprophet.errors import warn
 from byteprophet.torch.ddp import models, takeover
 from byteprophet.torch.front.patience import Patience
+from byteprophet.torch.live_fronts import finish_all
 from byteprophet.torch.tensors.compiling import stays_eager
 
 _GIVES_BACK = {
@@ -31,7 +32,7 @@ _GIVES_BACK = {
     "_update_process_group": "its process group has changed",
 }
 """Methods that need the reducer, and what to say about it."""
-_patience = Patience()  # with rank 0
+_patience = Patience()  # with the broadcast of buffers
 
 
 @functools.cache
@@ -85,23 +86,34 @@ def _watched(plain: Callable[..., None]) -> Callable[..., None]:
     def watched(self: Any) -> None:
         known = models.known(self)
         rank = distributed.get_rank()
-        if known is None or known.backward is None or rank == 0:
+        if known is None or known.backward is None:
             plain(self)
             return
         limit_s, began_s = _patience.limit_s, time.monotonic()
-        what = (
-            f"the buffers of {type(self.module).__name__}, which rank 0 sends before each forward"
-        )
-        timer = threading.Timer(limit_s, warn, [f"rank {rank} has waited {limit_s:g} s for {what}"])
+        timer = threading.Timer(limit_s, _say_waiting, [self, rank, limit_s])
         timer.daemon = True
         timer.start()
         try:
             plain(self)
+        except RuntimeError:
+            finish_all()  # says which rank is gone, if one is
+            raise
         finally:
             timer.cancel()
             _patience.waited(time.monotonic() - began_s)
 
     return watched
+
+
+def _say_waiting(model: DistributedDataParallel, rank: int, waited_s: float) -> None:
+    """Say that the broadcast of rank 0's buffers takes long, and who is late."""
+    late = "rank 0 sends them before each forward"
+    if rank == 0:
+        late = next(
+            filter(None, (front.awaited() for front in takeover.fronts())), "another rank is late"
+        )
+    name = type(model.module).__name__
+    warn(f"rank {rank} has waited {waited_s:g} s in the broadcast of buffers of {name}: {late}")
 
 
 def _copying(plain: Callable[..., None]) -> Callable[..., None]:

@@ -73,7 +73,7 @@ def before_forward(model: Model) -> None:
         _take_new()
     if model.backward is not None:
         model.backward.check_finished()
-        for front in _fronts():
+        for front in fronts():
             front.gradients.participants()  # hooks parameters that are no longer frozen
 
 
@@ -149,10 +149,10 @@ def _restart_reducer(wrapped: Any) -> None:
     wrapped._set_static_graph()
 
 
-def _fronts() -> list[Front]:
+def fronts() -> list[Front]:
     """The fronts of all optimizers, the same order on all ranks."""
-    fronts: list[Front] = [optimizer._front for optimizer in _optimizers]  # type: ignore[attr-defined]
-    return sorted(fronts, key=lambda front: front.serial)
+    found: list[Front] = [optimizer._front for optimizer in _optimizers]  # type: ignore[attr-defined]
+    return sorted(found, key=lambda front: front.serial)
 
 
 def _take_new() -> None:
@@ -197,7 +197,7 @@ def _leave_old_group() -> None:
 
 def _release_all() -> None:
     """Take the fronts away. Gradients become averages first, and all updates are finished."""
-    for front in _fronts():
+    for front in fronts():
         front.synchronize()
         front.release([slot.parameter for slot in front.gradients.slots.values()])
     for optimizer in _optimizers:
@@ -275,7 +275,7 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         if first is not None:
             _distribute(ours, first, optimizer)
     for each in ours:
-        held = {key for front in _fronts() for key in front.gradients.slots}
+        held = {key for front in fronts() for key in front.gradients.slots}
         left = [parameter for parameter in each.parameters.values() if id(parameter) not in held]
         if left:
             each.unheld.append(_Unheld(left))
@@ -301,7 +301,7 @@ def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> No
 
 def _submit(rules: ModelRules, missing: Iterable[Tensor]) -> None:
     """See ``Submit``."""
-    for front in _fronts():
+    for front in fronts():
         slots = front.gradients.slots
         for parameter in missing:
             slot = slots.get(id(parameter))

@@ -33,6 +33,7 @@ from torch.optim import Optimizer
 
 from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.front import other_synchronisers, sharded_state
 from byteprophet.torch.front.backward_rules import BackwardRules
@@ -259,6 +260,13 @@ class Front:
         """Wait until no update is outstanding."""
         if self.updater.outstanding:
             self.updater.wait_updated(self.gradients.slots.values())
+
+    def awaited(self) -> str:
+        """Name whom an outstanding update seems to wait for; "" if none is outstanding."""
+        for slot in self.gradients.slots.values():
+            if slot.update_outstanding:
+                return self.synchroniser.awaited(gradient_name(slot.name))
+        return ""
 
     def before_compiling(self) -> None:
         """Finish all updates, because torch is about to compile."""
