@@ -64,7 +64,7 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Run the module, after rank 0's buffers have come, in evaluation, too."""
         self.require_forward_param_sync = True
-        return super().forward(*inputs, **options)
+        return super().forward(*inputs, **options)  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:
         """Send the gradients that the last backward pass has not computed.
