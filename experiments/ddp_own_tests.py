@@ -36,11 +36,16 @@ from byteprophet.launcher import JobSpec, run_job
 from byteprophet.runtime_settings import SYNC
 
 _SCRIPTS = Path(__file__).parents[1] / "tests" / "torch" / "ddp" / "scripts" / "run.py"
-_LIMIT_S = 900.0
+_LIMIT_S = 1800.0
 _CLOSE = 1e-3, 1e-5  # relative and absolute
 _CLOSE_IN_HALF = 1e-2, 1e-3
-_HALF = ("bfloat16_model", "grad_scaler_and_autocast")
-"""Scripts that compute in bfloat16."""
+_HALF = (
+    "bfloat16_model",
+    "grad_scaler_and_autocast",
+    "half_precision",
+    "parameters_of_several_types",
+)
+"""Scripts that compute with half the bits."""
 _progress = progress_of("ddp_own_tests")
 
 
@@ -88,7 +93,7 @@ def _run(sync: str, ranks: int, names: Sequence[str]) -> Ran:
             workers=ranks,
             servers=int(sync == BYTEPS),
             ranks=sync == BYTEPS,
-            environment={SYNC: sync, "BYTEPROPHET_TIMEOUT_S": "60"},
+            environment={SYNC: sync, "BYTEPROPHET_TIMEOUT_S": "120"},
             timeout_s=_LIMIT_S,
         )
         result = run_job(spec, note)

@@ -51,7 +51,10 @@ def main() -> None:
     digest = digest_of(family.model)  # reading parameters waits for outstanding updates
     if rank == 0:
         took_s = [after - before for before, after in itertools.pairwise(began_s)]
-        median_s = statistics.median(took_s[min(_WARMUP, len(took_s) // 2) :])
+        first = min(_WARMUP, len(took_s) // 2)
+        if options.measured:
+            first = max(first, len(took_s) - options.measured)
+        median_s = statistics.median(took_s[first:])
         print(f"digest {digest}, median iteration {1e3 * median_s:.1f} ms", flush=True)
     if options.sync != "byteps":
         distributed.destroy_process_group()
@@ -101,6 +104,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sync", choices=SYNCS, required=True)
     parser.add_argument("--batch", type=int, default=8, help="samples of each rank")
     parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument(
+        "--measured", type=int, default=0, help="the last iterations alone; default: all but a few"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compile", action="store_true", help="all of the model by torch.compile")
     parser.add_argument(

@@ -6,7 +6,8 @@ installs an import hook.
 With ``BYTEPS_SCHEDULER``, the hook waits for ``byteps.torch`` or ``byteps.mxnet``. It loads the
 plug-in first, then BytePS as usual, and then replaces some of its functions with ours. If there is
 no plug-in (see ``_plugin.load``), BytePS stays as it is. In a rank of a job without servers, the
-functions of ``byteps.torch`` are replaced if ``BYTEPROPHET_STRATEGY`` is set.
+functions of ``byteps.torch`` are replaced if ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_SYNC`` is
+set. The latter also replaces BytePS' own ``DistributedDataParallel``, with or without servers.
 
 With ``BYTEPROPHET_SYNC``, ``BYTEPROPHET_STRATEGY`` or ``BYTEPROPHET_RECORD``, the hook waits for
 the module that defines ``DistributedDataParallel``, whose constructor then calls ours
@@ -28,6 +29,7 @@ from typing import Any
 
 _BYTEPS = ("byteps.torch", "byteps.torch.cross_barrier", "byteps.mxnet")
 _DATA_PARALLEL = "torch.nn.parallel.distributed"
+_BYTEPS_DATA_PARALLEL = "byteps.torch.parallel.distributed"
 
 
 class _Around(Loader):
@@ -92,6 +94,8 @@ def _changed_modules(environment: Mapping[str, str]) -> list[str]:
     names = [*_BYTEPS] if environment.get("BYTEPS_SCHEDULER") else []
     if _without_servers(environment):
         names += [name for name in _BYTEPS if name.startswith("byteps.torch")]
+    if environment.get("BYTEPROPHET_SYNC") and environment.get("WORLD_SIZE"):
+        names.append(_BYTEPS_DATA_PARALLEL)
     recorded = environment.get("BYTEPROPHET_RECORD", "0") != "0"
     if recorded or environment.get("BYTEPROPHET_STRATEGY") or environment.get("BYTEPROPHET_SYNC"):
         names.append(_DATA_PARALLEL)
@@ -99,9 +103,10 @@ def _changed_modules(environment: Mapping[str, str]) -> list[str]:
 
 
 def _without_servers(environment: Mapping[str, str]) -> bool:
-    """Whether a strategy may replace BytePS in this process, a rank of torch.distributed."""
+    """Whether this process, a rank of torch.distributed, is to use ours in place of BytePS."""
     ranks = environment.get("WORLD_SIZE") and not environment.get("DMLC_NUM_WORKER")
-    return bool(ranks and environment.get("BYTEPROPHET_STRATEGY"))
+    asked = environment.get("BYTEPROPHET_STRATEGY") or environment.get("BYTEPROPHET_SYNC")
+    return bool(ranks and asked)
 
 
 def _install(names: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ from byteprophet.observe import recording
 from byteprophet.runtime_settings import OWNERS, SYNC, RuntimeSettings
 from byteprophet.torch import lifecycle
 from byteprophet.torch.ddp import models, patches, takeover
+from byteprophet.torch.ddp.backward import ModelRules, as_its_reducer
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.optimizer import Uncompressed, synchronised
 from byteprophet.torch.record import record_unasked
@@ -56,15 +57,15 @@ class DistributedDataParallel(parallel.DistributedDataParallel):
     def __init__(
         self, module: nn.Module, *arguments: Any, sync: str = "dear-planned", **options: Any
     ) -> None:
-        wrong = _why_not(sync)
+        wrong = why_not(sync)
         if wrong:
             raise ValueError(f"sync={sync!r}: {wrong}")
-        with _own_constructor():
+        with own_constructor():
             super().__init__(module, *arguments, **options)
-        _add(self, sync)
+        exchange_by(self, sync)
 
 
-def _why_not(sync: str) -> str:
+def why_not(sync: str) -> str:
     """Why ``sync`` cannot exchange gradients in this job; "" if it can."""
     if sync not in SYNCS:
         return f"must be {', '.join(SYNCS)}"
@@ -79,7 +80,7 @@ _by_hand = 0  # constructors of our class that are running
 
 
 @contextlib.contextmanager
-def _own_constructor() -> Iterator[None]:
+def own_constructor() -> Iterator[None]:
     """Within this context, ``construct`` only constructs."""
     global _by_hand
     _by_hand += 1
@@ -96,9 +97,9 @@ def construct(
     **options: Any,
 ) -> None:
     """Construct ``model`` by ``plain``, its class' own constructor."""
-    with _one_line():
+    with ends_in_one_line():
         settings = RuntimeSettings.from_environment()
-        wrong = settings.sync and _why_not(settings.sync)
+        wrong = settings.sync and why_not(settings.sync)
         if wrong:
             raise UserError(f"{SYNC}={settings.sync}: {wrong}")
         if settings.sync == AUTO and settings.strategy:
@@ -114,7 +115,7 @@ def construct(
         if _by_hand:
             return
         if is_ours and distributed.get_world_size() > 1:
-            _add(model, settings.sync)
+            exchange_by(model, settings.sync)
         else:
             record_unasked(model)
 
@@ -124,25 +125,37 @@ def _refuse_changes(path: str) -> None:
         raise UserError(f"{path}: only DistributedOptimizer changes a model (regions, autocast)")
 
 
-def _add(model: parallel.DistributedDataParallel, sync: str) -> None:
+def exchange_by(
+    model: parallel.DistributedDataParallel,
+    sync: str,
+    compression: Any = Uncompressed,
+    rules_of: Callable[..., ModelRules] = as_its_reducer,
+) -> None:
+    """Let the synchroniser ``sync`` exchange the gradients of ``model``.
+
+    ``compression`` is that of ``DistributedOptimizer``. ``rules_of`` makes the rules by which its
+    backward passes send gradients (``models.Public``).
+    """
+
     def distribute(
         optimizer: Optimizer,
         named: list[tuple[str, Tensor]],
         module: nn.Module | None,
         rules: BackwardRules,
     ) -> None:
-        with _one_line():
-            _distribute(sync, optimizer, named, module, rules)
+        with ends_in_one_line():
+            _distribute(sync, compression, optimizer, named, module, rules)
 
     patches.install()
     if sync == AUTO:
         takeover.try_both()
         sync = DEAR_PLANNED
-    models.add(model, models.Public(distribute, record_unasked))
+    models.add(model, models.Public(distribute, record_unasked, rules_of))
 
 
 def _distribute(
     sync: str,
+    compression: Any,
     optimizer: Optimizer,
     named: list[tuple[str, Tensor]],
     module: nn.Module | None,
@@ -168,7 +181,7 @@ def _distribute(
     synchronised(
         optimizer,
         named,
-        Uncompressed,
+        compression,
         1,
         model=module,
         separable=None,
@@ -183,7 +196,7 @@ def _distribute(
 
 
 @contextlib.contextmanager
-def _one_line() -> Iterator[None]:
+def ends_in_one_line() -> Iterator[None]:
     """End the process with one line if it does not fit what the user asked for."""
     try:
         yield

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from byteprophet.torch import collectives, lifecycle
+from byteprophet.torch import byteps_data_parallel, collectives, lifecycle
 from byteprophet.torch.optimizer import DistributedOptimizer, Uncompressed
 from byteprophet.torch.sync import basics, compressed
 
@@ -46,6 +46,9 @@ _REPLACEMENTS: dict[str, dict[str, Any]] = {
         "broadcast_parameters": collectives.broadcast_parameters,
         "init": lifecycle.init,
         "shutdown": lifecycle.shutdown,
+    },
+    "byteps.torch.parallel.distributed": {
+        "DistributedDataParallel": byteps_data_parallel.DistributedDataParallel,
     },
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED
 from byteprophet.launcher import JobSpec, run_job
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
@@ -45,7 +45,50 @@ PLAIN = (
     "lbfgs",
     "sparse_embedding",
 )
+MORE = (
+    "data_from_worker_processes",
+    "anomalies_and_profiles",
+    "rates_changed_by_hand",
+    "weights_changed_by_hand",
+    "many_tensors_read_at_once",
+    "hooks_on_gradients",
+    "hooks_on_backward_of_modules",
+    "hooks_on_forward_read_weights",
+    "weights_are_parametrized_and_pruned",
+    "backward_twice_through_one_graph",
+    "gradients_by_autograd_grad",
+    "zero_grad_in_odd_places",
+    "steps_without_backward",
+    "forwards_without_backward",
+    "copies_are_trained",
+    "wrapper_and_optimizer_are_saved_whole",
+    "the_wrapper_is_deleted",
+    "parameters_are_set_from_a_vector",
+    "a_call_with_other_parameters",
+    "double_precision",
+    "half_precision",
+    "parameters_of_several_types",
+    "channels_last",
+    "updates_of_many_parameters_at_once",
+    "grad_scaler_and_a_fused_optimizer",
+    "synchronised_batch_norm",
+    "collectives_of_the_script_in_between",
+    "a_group_of_the_same_ranks",
+    "a_group_of_some_ranks",
+    "sharded_beside_it",
+    "tensor_parallel_beside_it",
+    "the_group_is_destroyed_and_made_again",
+)
+"""These run under one sync only, to save time."""
+MORE_PLAIN = ("complex_parameters", "sync_batch_norm_is_refused_on_cpus")
+SYNCS = ("allreduce", DEAR_PLANNED, BYTEPS)
 Rows = dict[str, dict[str, str]]
+
+
+def scripts_under(sync: str) -> list[str]:
+    """What runs in the job of a sync, or of none."""
+    more = [*MORE_PLAIN, *MORE] if sync in ("", DEAR_PLANNED) else []
+    return [*OURS, *PLAIN, *more]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +100,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[
         folder = tmp_path_factory.mktemp("job")
         lines: list[str] = []
         spec = JobSpec(
-            command=(sys.executable, str(SCRIPTS), str(folder), *OURS, *PLAIN),
+            command=(sys.executable, str(SCRIPTS), str(folder), *scripts_under(sync)),
             run_directory=folder / "run",
             servers=int(sync == BYTEPS),
             ranks=sync == BYTEPS,
@@ -72,20 +115,23 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[
     return run
 
 
-@pytest.mark.parametrize("sync", ["allreduce", "dear-planned", BYTEPS])
-@pytest.mark.parametrize("script", [*OURS, *PLAIN])
+@pytest.mark.parametrize(
+    ("sync", "script"), [(sync, script) for sync in SYNCS for script in scripts_under(sync)]
+)
 def test_same_bits(job: Callable[[str], tuple[list[Rows], str]], script: str, sync: str) -> None:
     before, after = job("")[0], job(sync)[0]
     assert all("error" not in row[script] for row in (*before, *after))
     assert [row[script]["digest"] for row in after] == [row[script]["digest"] for row in before]
-    assert {row[script]["by"] for row in after} == {"ours" if script in OURS else "ddp"}
+    assert {row[script]["by"] for row in after} == {"ours" if script in (*OURS, *MORE) else "ddp"}
 
 
 def test_one_line_says_why_a_model_keeps_its_own_exchange(
     job: Callable[[str], tuple[list[Rows], str]],
 ) -> None:
-    said = job("dear-planned")[1]
+    said = job(DEAR_PLANNED)[1]
     for reason in ("join()", "communication hook", "Zero", "LBFGS", "sparse"):
         lines = [line for line in said.splitlines() if "itself: " in line and reason in line]
         assert len(lines) == 1, (reason, said)
+    copies = [line for line in said.splitlines() if "itself: it is a copy" in line]
+    assert len(copies) == 2  # by deepcopy in one script, by torch.load in another
     assert "itself: " not in job("")[1]

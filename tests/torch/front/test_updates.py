@@ -1,7 +1,8 @@
-"""The updater alone: what becomes of the others when one update fails."""
+"""The updater alone: what becomes of the others when one update fails, and long waits."""
 
 from __future__ import annotations
 
+import threading
 from types import MappingProxyType
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from byteprophet.torch.front import patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.sync.alone import Alone
@@ -59,3 +61,33 @@ def test_a_failure_is_told_to_who_waits_for_another_of_its_group() -> None:
             pending.unmark(slot.parameter)
         updater.close()
         updater.join(5)
+
+
+class WaitsForRank1(Alone):
+    """Says for whom it waits, as the synchronisers among ranks do."""
+
+    def awaited(self, name: str) -> str:
+        return f"of rank 1 nothing has come of {name}"
+
+
+def test_a_long_wait_says_for_whom(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(patience, "FIRST_S", 0.1)
+    updater = Updater("updater", WaitsForRank1(), timeout_s=60)
+    parameter = nn.Parameter(torch.zeros(2))
+    slot = Slot("first", parameter, 0, 1)
+
+    def wait(takes_s: float) -> str:
+        gradient = torch.zeros(2)
+        transfer = Transfer(slot, gradient, gradient, None, in_place=True, shard=None)
+        slot.transfer = transfer
+        threading.Timer(takes_s, updater.arrive, (transfer, None)).start()
+        updater.wait_arrived([slot])
+        return capfd.readouterr().err
+
+    assert wait(1.0) == (
+        "byteprophet: warning: rank 0 has waited 0.1 s for parameter 'first': of rank 1 nothing "
+        "has come of Gradient.first\n"
+    )
+    assert wait(0.5) == ""  # this takes no longer than before

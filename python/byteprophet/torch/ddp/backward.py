@@ -23,13 +23,31 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from byteprophet.torch.front.backward_rules import BackwardRules
 
 
 class Submit(Protocol):
     """Sends the gradients of a model that backward has not sent."""
 
-    def __call__(self, backward: Backward, missing: Iterable[Tensor]) -> None:
+    def __call__(self, rules: ModelRules, missing: Iterable[Tensor], /) -> None:
         """Send those of the parameters ``missing``, and start incomplete buckets."""
+        ...
+
+
+class ModelRules(BackwardRules, Protocol):
+    """When the gradients of one model are complete."""
+
+    parameters: Mapping[str, Tensor]
+
+    def check_finished(self) -> None:
+        """Called before a forward pass. Raises ``RuntimeError`` if gradients are missing."""
+        ...
+
+    def expect(self, outputs: Iterable[Tensor]) -> None:
+        """Called after a forward pass whose backward pass sends gradients."""
+        ...
 
 
 class Backward:
@@ -164,3 +182,16 @@ class Backward:
         return frozenset(
             key for key, use in zip(self._names, uses.tolist(), strict=True) if not use
         )
+
+
+def as_its_reducer(
+    wrapped: DistributedDataParallel, parameters: Mapping[str, Tensor], submit: Submit
+) -> Backward:
+    """The rules by which the reducer of ``wrapped`` would send the gradients of ``parameters``."""
+    return Backward(
+        parameters,
+        wrapped.process_group,
+        submit,
+        finds_unused=wrapped.find_unused_parameters,
+        is_static=wrapped.static_graph,
+    )

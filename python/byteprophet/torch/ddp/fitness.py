@@ -33,11 +33,16 @@ _OPTIONS: Mapping[str, str] = {
 """Attributes of DistributedDataParallel that ours does not follow, if they are set."""
 
 
+def why_group(model: DistributedDataParallel) -> str:
+    """Why the process group of ``model`` is not one of ours. Only its ranks know the model."""
+    ranks = distributed.get_process_group_ranks(model.process_group)
+    if sorted(ranks) != [*range(distributed.get_world_size())]:
+        return "its process group does not have all ranks"
+    return ""
+
+
 def why_model(model: DistributedDataParallel, parameters: Mapping[str, Tensor]) -> str:
     """Why ``model``, whose reducer exchanges ``parameters``, cannot use our synchronisers."""
-    ranks = distributed.get_process_group_ranks(model.process_group)
-    if ranks != [*range(distributed.get_world_size())]:
-        return "its process group does not have all ranks"
     for name, reason in _OPTIONS.items():
         if getattr(model, name, None):
             return reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from byteprophet.errors import warn
-from byteprophet.torch.ddp.backward import Backward
+from byteprophet.torch.ddp.backward import ModelRules, Submit
 from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.recording.ddp_buckets import reduced_parameters
@@ -33,44 +33,47 @@ class Public:
 
     ``distribute`` gives an optimizer a front. It takes the optimizer, names of parameters, the
     module to which further parameters belong, and the rules. ``stays_plain`` is told of a model
-    that exchanges its gradients itself.
+    that exchanges its gradients itself. ``rules_of`` makes the rules by which a model sends
+    gradients, given the parameters by name.
     """
 
     distribute: Callable[
         [Optimizer, list[tuple[str, Tensor]], nn.Module | None, BackwardRules], Any
     ]
     stays_plain: Callable[[DistributedDataParallel], None]
+    rules_of: Callable[[DistributedDataParallel, Mapping[str, Tensor], Submit], ModelRules]
 
 
 class Model:
     """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
 
+    ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
     """
 
     def __init__(self, model: DistributedDataParallel, public: Public) -> None:
         self.of = weakref.ref(model)
         self.public = public
+        self.store = distributed.distributed_c10d._get_default_store()
         self.parameters = reduced_parameters(model.module)
         self.state = State.NEW
-        self.backward: Backward | None = None
+        self.backward: ModelRules | None = None
         self.unheld: list[Optimizer] = []
 
     def keeps_own_exchange(self, reason: str) -> None:
-        """Note that the model exchanges its gradients itself, and say so on rank 0."""
+        """Note that the model exchanges its gradients itself, and say so on its first rank."""
         self.state, self.backward = State.PLAIN, None
         self.unheld.clear()
         model = self.of()
         if model is None:
             return
         other_synchronisers.replaced.discard(model)
-        if distributed.get_rank() == 0:
-            name = type(model.module).__name__
-            warn(f"DistributedDataParallel of {name} exchanges its gradients itself: {reason}")
+        _say(model, reason)
         self.public.stays_plain(model)
 
 
 _models: weakref.WeakKeyDictionary[DistributedDataParallel, Model] = weakref.WeakKeyDictionary()
+_copies: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()  # of which nothing was said
 
 
 def add(model: DistributedDataParallel, public: Public) -> None:
@@ -88,3 +91,27 @@ def known(model: DistributedDataParallel) -> Model | None:
 def all_in(state: State) -> list[Model]:
     """All living models in ``state``, in the order of ``add``."""
     return [each for each in _models.values() if each.state is state]
+
+
+def forget_all_but(store: Any) -> None:
+    """Forget all models that were made in another default process group than that of ``store``."""
+    for model in [model for model, each in _models.items() if each.store is not store]:
+        del _models[model]
+
+
+def note_copy(model: DistributedDataParallel) -> None:
+    """Note that ``model`` was copied or loaded. One rank alone may have such a copy."""
+    _copies.add(model)
+
+
+def say_of_copy(model: DistributedDataParallel) -> None:
+    """Say, once, that ``model`` exchanges its gradients itself if it is a copy."""
+    if model in _copies:
+        _copies.discard(model)
+        _say(model, "it is a copy")
+
+
+def _say(model: DistributedDataParallel, reason: str) -> None:
+    if distributed.get_rank(model.process_group) == 0:
+        name = type(model.module).__name__
+        warn(f"DistributedDataParallel of {name} exchanges its gradients itself: {reason}")

@@ -50,8 +50,10 @@ def count_optimizers() -> None:
 
 
 def optimizers_of(parameters: Sequence[int]) -> Found:
-    """The optimizers that hold any of ``parameters``, by ``id``. Takes a second at most."""
-    gc.collect()  # optimizers that only circles of references keep alive
+    """The optimizers that hold any of ``parameters``, by ``id``. Takes a second at most.
+
+    Optimizers that only circles of references keep alive count, unless they were collected.
+    """
     place = {key: number for number, key in enumerate(parameters)}
     kinds = _subclasses(Optimizer)
     first: dict[Optimizer, int] = {}

@@ -1,19 +1,27 @@
 """Changes methods of ``DistributedDataParallel``, for models that were given to ``models.add``.
 
 The class stays the same, so all that looks at it finds what it expects. Other models run as before.
+
+Threads: the training thread. While it waits for rank 0's buffers, a timer's thread may say so.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _find_tensors
 
+from byteprophet.errors import warn
 from byteprophet.torch.ddp import models, takeover
+from byteprophet.torch.front.patience import Patience
+from byteprophet.torch.live_fronts import finish_all
 from byteprophet.torch.tensors.compiling import stays_eager
 
 _GIVES_BACK = {
@@ -24,6 +32,7 @@ _GIVES_BACK = {
     "_update_process_group": "its process group has changed",
 }
 """Methods that need the reducer, and what to say about it."""
+_patience = Patience()  # with the broadcast of buffers
 
 
 @functools.cache
@@ -32,6 +41,8 @@ def install() -> None:
     kind: Any = DistributedDataParallel
     kind._pre_forward = _before(kind._pre_forward)
     kind._post_forward = _after(kind._post_forward)
+    kind.__setstate__ = _copying(kind.__setstate__)
+    kind._sync_buffers = _watched(kind._sync_buffers)
     for name, reason in _GIVES_BACK.items():
         setattr(kind, name, _giving_back(getattr(kind, name), reason))
 
@@ -43,6 +54,8 @@ def _before(plain: Callable[..., Any]) -> Callable[..., Any]:
         known = models.known(self)
         if known is not None and torch.is_grad_enabled():
             takeover.before_forward(known)
+        elif known is None:
+            models.say_of_copy(self)
         return plain(self, *inputs, **kwargs)
 
     return before
@@ -66,6 +79,50 @@ def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
         return output
 
     return after
+
+
+def _watched(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def watched(self: Any) -> None:
+        known = models.known(self)
+        rank = distributed.get_rank()
+        if known is None or known.backward is None:
+            plain(self)
+            return
+        limit_s, began_s = _patience.limit_s, time.monotonic()
+        timer = threading.Timer(limit_s, _say_waiting, [self, rank, limit_s])
+        timer.daemon = True
+        timer.start()
+        try:
+            plain(self)
+        except RuntimeError:
+            finish_all()  # says which rank is gone, if one is
+            raise
+        finally:
+            timer.cancel()
+            _patience.waited(time.monotonic() - began_s)
+
+    return watched
+
+
+def _say_waiting(model: DistributedDataParallel, rank: int, waited_s: float) -> None:
+    """Say that the broadcast of rank 0's buffers takes long, and who is late."""
+    late = "rank 0 sends them before each forward"
+    if rank == 0:
+        late = next(
+            filter(None, (front.awaited() for front in takeover.fronts())), "another rank is late"
+        )
+    name = type(model.module).__name__
+    warn(f"rank {rank} has waited {waited_s:g} s in the broadcast of buffers of {name}: {late}")
+
+
+def _copying(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def copied(self: Any, state: Any) -> None:
+        plain(self, state)
+        models.note_copy(self)
+
+    return copied
 
 
 def _giving_back(plain: Callable[..., Any], reason: str) -> Callable[..., Any]:

@@ -10,16 +10,16 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from byteprophet.torch.ddp.backward import Backward
+from byteprophet.torch.ddp.backward import ModelRules
 
 
 class Rules:
     """Asks the model of each parameter. ``BackwardRules`` describes the methods."""
 
     def __init__(self) -> None:
-        self._backward_of: dict[int, Backward] = {}
+        self._backward_of: dict[int, ModelRules] = {}
 
-    def follow(self, backwards: Iterable[Backward]) -> None:
+    def follow(self, backwards: Iterable[ModelRules]) -> None:
         """From now on, ask ``backwards`` about their parameters, and nobody about others."""
         self._backward_of = {
             id(parameter): backward

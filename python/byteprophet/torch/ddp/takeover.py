@@ -17,6 +17,7 @@ Threads: the training thread calls everything, except that ``_submit`` runs in a
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ from torch import Tensor, distributed
 from torch.optim import Optimizer
 
 from byteprophet.torch.ddp import fitness, models
-from byteprophet.torch.ddp.backward import Backward
+from byteprophet.torch.ddp.backward import ModelRules
 from byteprophet.torch.ddp.models import Model, State
 from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
 from byteprophet.torch.ddp.rules import Rules
@@ -52,6 +53,7 @@ _rules = Rules()
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a front of ours
 _seen = -1  # ``optimizers_made()`` at the last search
 _trial: Trial | None = None
+_store: Any = None  # of the process group at the last search
 
 
 def try_both() -> None:
@@ -62,6 +64,7 @@ def try_both() -> None:
 
 def before_forward(model: Model) -> None:
     """Take over what is new. Called before a forward pass of ``model`` that computes gradients."""
+    _leave_to_others(model)
     if _trial is not None and model.state is not State.PLAIN:
         _follow(_trial, model)
         if not _trial.is_ours:
@@ -70,8 +73,20 @@ def before_forward(model: Model) -> None:
         _take_new()
     if model.backward is not None:
         model.backward.check_finished()
-        for front in _fronts():
+        for front in fronts():
             front.gradients.participants()  # hooks parameters that are no longer frozen
+
+
+def _leave_to_others(model: Model) -> None:
+    """Note that ``model`` exchanges its gradients itself if some ranks do not have it.
+
+    This comes first, because all that follows may need a message of all ranks.
+    """
+    wrapped = model.of()
+    if wrapped is not None and model.state is State.NEW:
+        reason = fitness.why_group(wrapped)
+        if reason:
+            model.keeps_own_exchange(reason)
 
 
 def _follow(trial: Trial, model: Model) -> None:
@@ -109,12 +124,7 @@ def give_back(model: Model, reason: str) -> None:
         model.keeps_own_exchange(reason)
     if model.state is not State.OURS:
         return
-    for front in _fronts():
-        front.synchronize()
-        front.release([slot.parameter for slot in front.gradients.slots.values()])
-    for optimizer in _optimizers:
-        plain_again(optimizer)
-    _optimizers.clear()
+    _release_all()
     for each in models.all_in(State.OURS):
         wrapped = each.of()
         if wrapped is not None:
@@ -139,15 +149,19 @@ def _restart_reducer(wrapped: Any) -> None:
     wrapped._set_static_graph()
 
 
-def _fronts() -> list[Front]:
+def fronts() -> list[Front]:
     """The fronts of all optimizers, the same order on all ranks."""
-    fronts: list[Front] = [optimizer._front for optimizer in _optimizers]  # type: ignore[attr-defined]
-    return sorted(fronts, key=lambda front: front.serial)
+    found: list[Front] = [optimizer._front for optimizer in _optimizers]  # type: ignore[attr-defined]
+    return sorted(found, key=lambda front: front.serial)
 
 
 def _take_new() -> None:
     global _seen
     count_optimizers()
+    gc.collect()  # models and optimizers that only circles of references keep alive
+    _leave_old_group()
+    for each in models.all_in(State.NEW):
+        _leave_to_others(each)
     new, ours = models.all_in(State.NEW), models.all_in(State.OURS)
     keys = [id(parameter) for each in (*ours, *new) for parameter in each.parameters.values()]
     found = optimizers_of(keys)
@@ -166,6 +180,29 @@ def _take_new() -> None:
     if models.all_in(State.OURS) == ours:
         _take([each for each in new if each.state is State.NEW], fresh)
     _seen = optimizers_made()
+
+
+def _leave_old_group() -> None:
+    """Forget fronts and models of a process group that the script has destroyed.
+
+    The next one may have other ranks.
+    """
+    global _store
+    store = distributed.distributed_c10d._get_default_store()
+    if _store is not None and _store is not store:
+        _release_all()
+        models.forget_all_but(store)
+    _store = store
+
+
+def _release_all() -> None:
+    """Take the fronts away. Gradients become averages first, and all updates are finished."""
+    for front in fronts():
+        front.synchronize()
+        front.release([slot.parameter for slot in front.gradients.slots.values()])
+    for optimizer in _optimizers:
+        plain_again(optimizer)
+    _optimizers.clear()
 
 
 def _reasons(
@@ -228,13 +265,7 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         wrapped = each.of()
         assert wrapped is not None
         each.state = State.OURS
-        each.backward = Backward(
-            each.parameters,
-            wrapped.process_group,
-            _submit,
-            finds_unused=wrapped.find_unused_parameters,
-            is_static=wrapped.static_graph,
-        )
+        each.backward = each.public.rules_of(wrapped, each.parameters, _submit)
     ours = models.all_in(State.OURS)
     _rules.follow(each.backward for each in ours if each.backward is not None)
     for optimizer in fresh:
@@ -244,7 +275,7 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         if first is not None:
             _distribute(ours, first, optimizer)
     for each in ours:
-        held = {key for front in _fronts() for key in front.gradients.slots}
+        held = {key for front in fronts() for key in front.gradients.slots}
         left = [parameter for parameter in each.parameters.values() if id(parameter) not in held]
         if left:
             each.unheld.append(_Unheld(left))
@@ -268,15 +299,15 @@ def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> No
     _optimizers.add(optimizer)
 
 
-def _submit(backward: Backward, missing: Iterable[Tensor]) -> None:
+def _submit(rules: ModelRules, missing: Iterable[Tensor]) -> None:
     """See ``Submit``."""
-    for front in _fronts():
+    for front in fronts():
         slots = front.gradients.slots
         for parameter in missing:
             slot = slots.get(id(parameter))
             if slot is not None:
                 front.gradients.submit(slot)
-        if front.manages(backward.parameters.values()):
+        if front.manages(rules.parameters.values()):
             front.synchroniser.flush(())
             sent = [slot.transfer.gradient for slot in slots.values() if slot.transfer is not None]
             if any(map(shares_memory, sent)):  # the script may read them by another tensor

@@ -33,6 +33,7 @@ from torch.optim import Optimizer
 
 from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
+from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.front import other_synchronisers, sharded_state
 from byteprophet.torch.front.backward_rules import BackwardRules
@@ -260,6 +261,13 @@ class Front:
         if self.updater.outstanding:
             self.updater.wait_updated(self.gradients.slots.values())
 
+    def awaited(self) -> str:
+        """Name whom an outstanding update seems to wait for; "" if none is outstanding."""
+        for slot in self.gradients.slots.values():
+            if slot.update_outstanding:
+                return self.synchroniser.awaited(gradient_name(slot.name))
+        return ""
+
     def before_compiling(self) -> None:
         """Finish all updates, because torch is about to compile."""
         if self.updater.outstanding:
@@ -289,7 +297,10 @@ class Front:
             self._note_synchroniser(module)
         self._order.touch(module)
         if module in self._others:
-            other_synchronisers.refuse_module(module, self._parameters_by_name())
+            # DistributedDataParallel holds the parameters that it was made with.
+            other_synchronisers.refuse_module(
+                module, self._parameters_by_name(), may_replace=self._sends_missing
+            )
         if not self.updater.outstanding:
             return
         process_layers.before_wait(module)

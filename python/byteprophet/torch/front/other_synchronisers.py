@@ -68,10 +68,13 @@ def is_synchroniser(module: nn.Module) -> bool:
     return bool(_wrapper(type(module)))
 
 
-def refuse_module(module: nn.Module, ours: Mapping[str, Tensor]) -> None:
+def refuse_module(
+    module: nn.Module, ours: Mapping[str, Tensor], *, may_replace: bool = True
+) -> None:
     """Raises ``RuntimeError`` if ``module``, another synchroniser, handles one of our parameters.
 
-    ``ours`` holds our parameters, by name.
+    ``ours`` holds our parameters, by name. ``may_replace``: whether the script may have sharded
+    ours, so that the module has other tensors of the same names.
     """
     if not _exchanges(module):
         return
@@ -81,8 +84,7 @@ def refuse_module(module: nn.Module, ours: Mapping[str, Tensor]) -> None:
         inner = name.removeprefix("module.")
         if not parameter.requires_grad or inner in ignored:
             continue
-        # A parameter sharded after our optimizer was made is another tensor of the same name.
-        replaced = _is_sharded(parameter) and inner in ours
+        replaced = may_replace and _is_sharded(parameter) and inner in ours
         known = names.get(id(parameter), inner if replaced else None)
         if known is not None:
             raise RuntimeError(_line(_wrapper(type(module)), known))

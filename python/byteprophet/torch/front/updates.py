@@ -22,11 +22,12 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
-from byteprophet.errors import TimedOut, because_of
+from byteprophet.errors import TimedOut, because_of, warn
 from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
+from byteprophet.torch.front.patience import Patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.view_step import FrozenStep
 from byteprophet.torch.sync.synchroniser import Synchroniser
@@ -55,6 +56,7 @@ class Updater:
         self._handed: set[Slot] = set()  # updates outstanding; guarded by the lock
         self._failed: tuple[Slot, BaseException] | None = None
         self.outstanding = 0
+        self._patience = Patience()
         self.waited_ns = 0  # total time in wait_updated; the training thread writes it
 
     def arrive(self, transfer: Transfer, error: BaseException | None) -> None:
@@ -105,7 +107,7 @@ class Updater:
             transfer = slot.transfer
             if transfer is None:
                 continue
-            if not _wait(transfer.arrived, slot.name, deadline_s):
+            if not self._wait(transfer.arrived, slot, deadline_s):
                 self._raise_late(slot, "gradient")
             if transfer.error is not None:
                 self._raise_failed(slot, transfer.error)
@@ -115,7 +117,7 @@ class Updater:
         started_ns = time.monotonic_ns()
         deadline_s = started_ns / 1e9 + self._timeout_s
         for slot in slots:
-            if not _wait(slot.updated, slot.name, deadline_s):
+            if not self._wait(slot.updated, slot, deadline_s):
                 self._raise_late(slot, "update")
             if self._failed is not None:
                 self._raise_failed(*self._failed)
@@ -254,6 +256,30 @@ class Updater:
             _record(transfers, begin_ns, process_spans.clock())
         return None
 
+    def _wait(self, event: threading.Event, slot: Slot, deadline_s: float) -> bool:
+        """Wait until ``event`` is set, on behalf of ``slot``. False after the deadline.
+
+        A long wait is reported while it lasts.
+        """
+        if event.is_set():
+            return True
+        begin_ns = time.monotonic_ns()
+        with process_spans.span(Kind.WAIT, slot.name):
+            left_s, limit_s = deadline_s - begin_ns / 1e9, self._patience.limit_s
+            is_set = event.wait(max(0.0, min(left_s, limit_s)))
+            if not is_set and left_s > limit_s:
+                warn(
+                    f"rank {self._synchroniser.rank} has waited {limit_s:g} s for parameter "
+                    f"'{slot.name}': {self._awaited(slot)}"
+                )
+                is_set = event.wait(left_s - limit_s)
+                self._patience.waited((time.monotonic_ns() - begin_ns) / 1e9)
+        process_pace.waited(slot.name, begin_ns)
+        return is_set
+
+    def _awaited(self, slot: Slot) -> str:
+        return self._synchroniser.awaited(gradient_name(slot.name))
+
     def _raise_late(self, slot: Slot, what: str) -> None:
         transfer = slot.transfer
         where = (
@@ -264,7 +290,7 @@ class Updater:
         raise TimedOut(
             f"byteprophet: waited {self._timeout_s:g} s for the {what} of parameter "
             f"'{slot.name}': {where} ({self.outstanding} updates outstanding); "
-            f"{self._synchroniser.awaited(gradient_name(slot.name))} "
+            f"{self._awaited(slot)} "
             "(BYTEPROPHET_TIMEOUT_S sets the limit)"
         )
 
@@ -286,14 +312,3 @@ def _record(transfers: Sequence[Transfer], begin_ns: int, end_ns: int) -> None:
         until_ns = begin_ns + took_ns * done_bytes // all_bytes
         name, iteration = transfer.slot.name, transfer.iteration
         process_spans.add(Kind.UPDATE, name, from_ns, until_ns, iteration=iteration)
-
-
-def _wait(event: threading.Event, name: str, deadline_s: float) -> bool:
-    """Wait until ``event`` is set, on behalf of parameter ``name``. False after the deadline."""
-    if event.is_set():
-        return True
-    begin_ns = time.monotonic_ns()
-    with process_spans.span(Kind.WAIT, name):
-        is_set = event.wait(max(0.0, deadline_s - time.monotonic()))
-    process_pace.waited(name, begin_ns)
-    return is_set

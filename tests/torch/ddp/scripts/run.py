@@ -17,10 +17,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import gradients  # noqa: F401 (adds its scripts)
+import groups  # noqa: F401
+import habits  # noqa: F401
+import hooks  # noqa: F401
+import kinds  # noqa: F401
 import left  # noqa: F401
 import nets  # noqa: F401
 import optimizers  # noqa: F401
 import options  # noqa: F401
+import passes  # noqa: F401
 import torch
 from common import SCRIPTS, wrapped
 from torch import Tensor, distributed
@@ -40,7 +45,8 @@ def exchanged_by() -> str:
     if loaded is None:
         return "ddp"
     known = [vars(loaded)["known"](model) for model in wrapped]
-    return "ours" if all(each.state.name == "OURS" for each in known) else "ddp"
+    taken = bool(known) and all(each is not None and each.state.name == "OURS" for each in known)
+    return "ours" if taken else "ddp"
 
 
 def main() -> None:
