@@ -44,6 +44,7 @@ name = "train"
 namespace = "training"
 directory = "/workspace"
 shared_memory = "8Gi"
+volumes = {"/data" = "training-data"}
 
 [worker]
 limits = {"nvidia.com/gpu" = "1", memory = "32Gi"}
@@ -106,6 +107,9 @@ def test_pods_are_as_the_file_says(pods_file: str, capsys: pytest.CaptureFixture
     assert {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}} in worker[
         "volumes"
     ]
+    claim = {"persistentVolumeClaim": {"claimName": "training-data"}, "name": "volume-0"}
+    assert claim in worker["volumes"]
+    assert {"name": "volume-0", "mountPath": "/data"} in worker["containers"][0]["volumeMounts"]
     assert of["train-server"]["containers"][0]["resources"] == {"limits": {"cpu": "4"}}
     assert "resources" not in of["train-scheduler"]["containers"][0]
     job = parse_job(config["data"]["job.toml"], "job.toml")
@@ -165,6 +169,7 @@ def test_without_kubectl_nothing_is_applied(
         ({"name": '"Train"'}, "name 'Train': must be at most 40 lower-case letters"),
         ({"image": "3"}, "image 3: must be text"),
         ({"shared_memory": '"much"'}, "shared_memory 'much': must be a quantity"),
+        ({"volumes": "{data = \"claim\"}"}, "volumes: 'data': must be an absolute path"),
         ({"worker": "{limits = {cpu = 4}}"}, "worker: limits: must be a table of texts"),
         ({"worker": '{limits = {cpu = "a"}}'}, "worker: limits: cpu 'a': must be a quantity"),
         ({"server": "{size = 1}"}, "server: size: there is no such field"),

@@ -39,6 +39,7 @@ PODS = "pods.json"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _COMPONENT = "app.kubernetes.io/component"
 _PERIOD_S = 1.0
+_TICK_S = 0.1
 _CALL_TIMEOUT_S = 60.0
 _SILENT_S = 60.0  # how long the cluster may not answer
 _LAST_LINES_S = 10.0
@@ -171,14 +172,18 @@ class _Follower:
 
 
 class Client:
-    """Runs one job to its end. ``asked``: somebody wants it to end now."""
+    """Runs one job to its end. ``ask`` makes it end at once; a signal handler may call it."""
 
-    def __init__(self, task: Task, asked: threading.Event) -> None:
+    def __init__(self, task: Task) -> None:
         self._task = task
-        self._asked = asked
+        self._asked = False  # no lock, which the interrupted main thread might hold
         self._followers: dict[str, _Follower] = {}  # by the pod's name
         self._told: set[tuple[str, str]] = set()  # which pod was said to wait for what
         self._answered_s = self._started_s = time.monotonic()
+
+    def ask(self, *_: object) -> None:
+        """Have ``run`` delete the job and return."""
+        self._asked = True
 
     def run(self) -> bool:
         """Applies, waits and deletes. False: somebody has asked for the end.
@@ -192,16 +197,16 @@ class Client:
             return self._wait()
         finally:
             for follower in self._followers.values():
-                follower.close(0.0 if self._asked.is_set() else _LAST_LINES_S)
+                follower.close(0.0 if self._asked else _LAST_LINES_S)
             self._delete()
 
     def _wait(self) -> bool:
         workers_ended_s = None
-        while not self._asked.wait(_PERIOD_S):
+        while self._pause(_PERIOD_S):
             pods = self._look()
             failed = [pod for pod in pods if pod.phase == "Failed" or pod.status not in (None, 0)]
             if failed:
-                self._asked.wait(_FIRST_CAUSE_S)
+                self._pause(_FIRST_CAUSE_S)
                 raise JobFailed(self._cause([*self._look(), *failed]))
             workers = [pod for pod in pods if pod.role.startswith("worker-")]
             succeeded = [pod for pod in workers if pod.status == 0 or pod.phase == "Succeeded"]
@@ -211,6 +216,13 @@ class Client:
                 if is_late or all(pod.status == 0 for pod in pods):
                     return True
         return False
+
+    def _pause(self, seconds: float) -> bool:
+        """Sleeps; at once False if somebody has asked for the end."""
+        end_s = time.monotonic() + seconds
+        while not self._asked and time.monotonic() < end_s:
+            time.sleep(_TICK_S)
+        return not self._asked
 
     def _look(self) -> list[Pod]:
         """The pods that there are; follows new ones, and keeps how those that ended have ended."""
@@ -304,10 +316,10 @@ def _say(text: str) -> None:
 
 def main(path: str) -> int:
     """Runs the task in ``path``; its exit status."""
-    asked = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked.set())
     try:
-        return 0 if Client(Task(**read_json(Path(path))), asked).run() else _TERMINATED
+        client = Client(Task(**read_json(Path(path))))
+        signal.signal(signal.SIGTERM, client.ask)
+        return 0 if client.run() else _TERMINATED
     except Error as error:
         _say(f"byteprophet: error: {one_line(str(error))}")
         return 1

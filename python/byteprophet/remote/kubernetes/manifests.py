@@ -194,6 +194,11 @@ def _pod_spec(pods: PodsFile, kind: str, jobset: bool) -> Object:
         memory = {"medium": "Memory", **limit}
         container["volumeMounts"].append({"name": "shared-memory", "mountPath": "/dev/shm"})  # noqa: S108
         volumes.append({"name": "shared-memory", "emptyDir": memory})
+        for number, (path, claim) in enumerate(pods.volumes.items()):
+            container["volumeMounts"].append({"name": f"volume-{number}", "mountPath": path})
+            volumes.append(
+                {"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": claim}}
+            )
     spec: Object = {"restartPolicy": "Never", "enableServiceLinks": False}
     if not jobset:  # which gives one itself
         spec["subdomain"] = pods.name

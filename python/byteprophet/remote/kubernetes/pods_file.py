@@ -14,7 +14,7 @@ from byteprophet.input_files import parse_table, read_text
 
 SCHEMA = 1
 EXAMPLE_IMAGE = "registry.example.com/training:latest"
-_FIELDS = ("image", "name", "namespace", "directory", "shared_memory", "worker", "server")
+_FIELDS = ("image", "name", "namespace", "directory", "shared_memory", "volumes", "worker", "server")
 _OF_A_ROLE = ("limits", "node_selector")
 # Names of pods are longer, and have at most 63 letters.
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -38,6 +38,7 @@ class PodsFile:
         name: of the job's objects.
         namespace: where they are; None: kubectl's own.
         directory: where workers start; None: the image's working directory.
+        volumes: of workers: names of PersistentVolumeClaims, by the paths where they are mounted.
         shared_memory: the size of a worker's /dev/shm; None: up to half of the node's memory.
         worker, server: their pods. The scheduler role's have neither limits nor a selector.
     """
@@ -47,6 +48,7 @@ class PodsFile:
     namespace: str | None = None
     directory: str | None = None
     shared_memory: str | None = None
+    volumes: Mapping[str, str] = field(default_factory=dict)
     worker: RolePods = RolePods()
     server: RolePods = RolePods()
 
@@ -85,9 +87,18 @@ def _pods(table: Mapping[str, Any], usual_name: str) -> PodsFile:
         namespace=_text(table, "namespace"),
         directory=_text(table, "directory"),
         shared_memory=size,
+        volumes=_volumes(table),
         worker=_role(table, "worker"),
         server=_role(table, "server"),
     )
+
+
+def _volumes(table: Mapping[str, Any]) -> dict[str, str]:
+    claims = _texts(table, "volumes")
+    for path in claims:
+        if not path.startswith("/"):
+            raise UserError(f"volumes: {path!r}: must be an absolute path")
+    return claims
 
 
 def _role(table: Mapping[str, Any], name: str) -> RolePods:
