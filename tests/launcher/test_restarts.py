@@ -125,7 +125,8 @@ rank, restart = bps.rank(), int(os.environ["BYTEPROPHET_RESTART"])
 torch.manual_seed(0)
 model = torch.nn.Linear(16, 4)
 plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-optimizer = bps.DistributedOptimizer(plain, model=model)
+sync = "byteps" if "DMLC_NUM_WORKER" in os.environ else "dear-planned"
+optimizer = bps.DistributedOptimizer(plain, model=model, sync=sync)
 kept, first = pathlib.Path("checkpoint.pt"), 0
 if kept.exists():
     saved = torch.load(kept)

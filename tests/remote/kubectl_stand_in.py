@@ -31,13 +31,27 @@ _VARIABLE = re.compile(r"\$\(([A-Z_]+)\)")
 _MOUNTS = 'mount --bind "$1" /etc && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"'
 
 
-def apply(text: str) -> None:
-    objects = [each for each in yaml.safe_load_all(text) if each is not None]
+def create(text: str, is_only_tried: bool) -> None:
+    """Creates all objects, and prints their names. Refuses what there is already."""
+    objects = list(yaml.safe_load_all(text))
+    names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
+    for name in names:
+        if (STATE / "objects" / name).exists():
+            sys.exit(f"Error from server (AlreadyExists): {name} already exists")
+    if is_only_tried:
+        return
+    for name in names:
+        (STATE / "objects" / name).mkdir(parents=True)
+        print(name, flush=True)
     maps = {each["metadata"]["name"]: each for each in objects if each["kind"] == "ConfigMap"}
     etc = STATE / "etc"
     if not etc.exists():
         shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True)
-    pods = [pod for each in objects for pod in pods_of(each)]
+    pods = [
+        {**pod, "owner": name}
+        for name, each in zip(names, objects, strict=True)
+        for pod in pods_of(each)
+    ]
     hosts = "".join(
         f"127.0.0.1 {pod['hostname']} {pod['hostname']}.{pod['subdomain']}\n" for pod in pods
     )
@@ -175,14 +189,17 @@ def follow(name: str) -> None:
             time.sleep(0.05)
 
 
-def delete(text: str) -> None:
-    """Ends the pods of all objects: SIGTERM to the first process of each, then SIGKILL to all."""
-    names = [pod["name"] for each in yaml.safe_load_all(text) for pod in pods_of(each)]
+def delete(names: list[str]) -> None:
+    """Ends the pods of these objects: SIGTERM to the first process of each, then waits."""
     for name in names:
+        (STATE / "objects" / name).rmdir()
+    owned = [path for path in (STATE / "pods").glob("*") if owner(path) in names]
+    pods = [path.name for path in owned]
+    for name in pods:
         directory = STATE / "pods" / name
         with suppress(FileNotFoundError, ProcessLookupError):
             os.kill(int((directory / "pid").read_text()), signal.SIGTERM)
-    for name in names:
+    for name in pods:
         directory, deadline_s = STATE / "pods" / name, time.monotonic() + 10
         while directory.exists() and not (directory / "exit").exists():
             assert time.monotonic() < deadline_s, name
@@ -190,22 +207,24 @@ def delete(text: str) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def owner(directory: Path) -> str:
+    return str(json.loads((directory / "pod.json").read_text())["owner"])
+
+
 def main(arguments: list[str]) -> None:
     words = [word for word in arguments if word not in ("--ignore-not-found", "--wait=false")]
-    options = dict(zip(words[1::2], words[2::2], strict=False))
-    given = options.get("--filename") or options.get("-f")
     if words[0] == "pod":
         run_pod(Path(words[1]))
-    elif words[:2] == ["apply", "--dry-run=server"]:
-        list(yaml.safe_load_all(sys.stdin))
-    elif words[0] == "apply":
-        apply(Path(str(given)).read_text())
+    elif words == ["create", "--dry-run=server", "--filename", "-"]:
+        create(sys.stdin.read(), is_only_tried=True)
+    elif words[:2] == ["create", "--filename"] and words[3:] == ["--output", "name"]:
+        create(Path(words[2]).read_text(), is_only_tried=False)
     elif words[:2] == ["get", "pods"]:
         print(get_pods(words[words.index("--selector") + 1]))
     elif words[:2] == ["logs", "--follow"]:
         follow(words[2])
     elif words[0] == "delete":
-        delete(Path(str(given)).read_text())
+        delete(words[1:])
     else:
         sys.exit(f"error: unknown command {words}")
 

@@ -231,7 +231,8 @@ class Cluster:
         return Path("/tmp") / self.name
 
     def left(self) -> list[object]:
-        return [*processes_below(str(self.run_directory)), *(self.state / "pods").glob("*")]
+        found = [*self.state.glob("pods/*"), *self.state.glob("objects/*/*")]
+        return [*processes_below(str(self.run_directory)), *found]
 
 
 @pytest.fixture
@@ -310,11 +311,23 @@ def test_a_killed_role_is_named_and_the_job_starts_again(tmp_path: Path, cluster
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_pods_end_with_the_launcher(
-    tmp_path: Path, cluster: Cluster, signum: int, status: int
-) -> None:
+def test_a_job_of_the_same_name_is_left_alone(tmp_path: Path, cluster: Cluster) -> None:
     job = Started([*RUN, *cluster.arguments, *STAY], tmp_path, 2, cluster.environment)
-    job.process.send_signal(signum)
-    assert job.end(NAMED_S)[0] == status
+    again = run(tmp_path, *cluster.arguments, "--", "true", env=cluster.environment)
+    assert again.returncode == 2
+    assert "--apply: the cluster does not take the job: Error from server (AlreadyExists)" in (
+        again.stderr
+    )
+    assert len(processes_below(str(cluster.run_directory))) >= 2
+    job.process.send_signal(signal.SIGTERM)
+    assert job.end(NAMED_S)[0] == 143
+    assert cluster.left() == []
+
+
+@pytest.mark.job
+@pytest.mark.usefixtures("default_signals")
+def test_pods_end_with_the_launcher(tmp_path: Path, cluster: Cluster) -> None:
+    job = Started([*RUN, *cluster.arguments, *STAY], tmp_path, 2, cluster.environment)
+    job.process.send_signal(signal.SIGKILL)
+    assert job.end(NAMED_S)[0] == -signal.SIGKILL
     wait_until_gone(cluster.left, NAMED_S)

@@ -191,7 +191,7 @@ def run(
     restarts: Annotated[
         int,
         typer.Option(
-            help="How often the job starts again after a role has failed; BYTEPROPHET_RESTART counts."
+            help="How often the job starts again after a role has failed (docs/clusters.md)."
         ),
     ] = 0,
     controller: Annotated[

@@ -80,7 +80,7 @@ class Options:
 
 
 def open_launcher(options: Options) -> Launcher | None:
-    """The launcher that a user asks for; None: this machine. ``UserError`` if options do not fit."""
+    """The launcher that a user asks for; None: this machine. ``UserError`` if none can be."""
     options.check()
     if options.on == MPI:
         return _ByMpirun(options.hosts)

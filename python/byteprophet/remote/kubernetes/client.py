@@ -2,9 +2,9 @@
 
     python -m byteprophet.remote.kubernetes.client TASK.json
 
-It applies the manifests by kubectl, shows and keeps the logs of all pods, waits until the workers
-have succeeded or any pod has failed, and deletes everything. SIGTERM makes it delete everything at
-once. Statuses: 0 done, 1 a pod has failed, 143 after SIGTERM.
+It creates the manifests' objects by kubectl, shows and keeps the logs of all pods, waits until the
+workers have succeeded or any pod has failed, and deletes everything. SIGTERM makes it delete
+everything at once. Statuses: 0 done, 1 a pod has failed, 143 after SIGTERM.
 
 Threads: the main thread asks the cluster once per second what pods there are, and decides. For
 each pod that has started, a thread reads ``kubectl logs --follow`` line by line; it alone writes
@@ -64,7 +64,7 @@ class Task:
         kubectl: the start of every command.
         name: of the job's objects.
         counts: how many pods run each kind of role.
-        manifests: the file that is applied.
+        manifests: the file with all objects.
         run_directory: of the job; it gets the logs.
     """
 
@@ -156,7 +156,7 @@ class _Follower:
         for line in self._process.stdout:
             text = line.rstrip("\n")
             self.lines.append(text)
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # a full disk; a log that was closed
                 self._log.write(text + "\n")
                 self._log.flush()
             _say(with_role(self.role, text))
@@ -166,7 +166,7 @@ class _Follower:
         self._thread.join(timeout_s)
         self._process.kill()
         self._process.wait()
-        self._thread.join(timeout_s)
+        self._thread.join(_LAST_LINES_S)
         with suppress(OSError):
             self._log.close()
 
@@ -178,6 +178,7 @@ class Client:
         self._task = task
         self._asked = False  # no lock, which the interrupted main thread might hold
         self._followers: dict[str, _Follower] = {}  # by the pod's name
+        self._created: list[str] = []  # names of objects, for kubectl
         self._told: set[tuple[str, str]] = set()  # which pod was said to wait for what
         self._answered_s = self._started_s = time.monotonic()
 
@@ -186,14 +187,16 @@ class Client:
         self._asked = True
 
     def run(self) -> bool:
-        """Applies, waits and deletes. False: somebody has asked for the end.
+        """Creates all objects, waits, and deletes them. False: somebody has asked for the end.
 
         Raises ``JobFailed`` if a pod has failed, or if the cluster does not answer.
         """
         try:
-            done = self._kubectl("apply", "--filename", self._task.manifests)
+            # Not "apply", which would change a job of the same name.
+            done = self._kubectl("create", "--filename", self._task.manifests, "--output", "name")
+            self._created = done.stdout.split()
             if done.returncode != 0:
-                raise JobFailed(f"kubectl apply: {_said(done)}")
+                raise JobFailed(f"kubectl create: {_said(done)}")
             return self._wait()
         finally:
             for follower in self._followers.values():
@@ -280,13 +283,13 @@ class Client:
         return any(pod.role == role and pod.status is not None for pod in pods)
 
     def _delete(self) -> None:
-        done = self._kubectl(
-            "delete", "--filename", self._task.manifests, "--ignore-not-found", "--wait=false"
-        )
+        if not self._created:
+            return
+        done = self._kubectl("delete", "--ignore-not-found", "--wait=false", *self._created)
         if done.returncode != 0:
             _say(
                 f"byteprophet: warning: kubectl delete: {_said(done)}; what is left in the cluster "
-                f"is deleted with: kubectl delete -f {self._task.manifests}"
+                f"is deleted with: kubectl delete {' '.join(self._created)}"
             )
 
     def _kubectl(self, *arguments: str) -> subprocess.CompletedProcess[str]:

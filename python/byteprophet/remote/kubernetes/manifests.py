@@ -29,6 +29,7 @@ INSTANCE = "app.kubernetes.io/instance"
 COMPONENT = "app.kubernetes.io/component"
 """Labels of all pods: which job they are of, and which kind of role they run."""
 JOB_DIRECTORY = "/etc/byteprophet"
+_SHM = "/dev/shm"  # noqa: S108 - of a container
 _ROOT_PORT = 9000
 _JOB_FILE = "job.toml"
 _RESTART_LABEL = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
@@ -192,7 +193,7 @@ def _pod_spec(pods: PodsFile, kind: str, jobset: bool) -> Object:
     if kind == "worker":
         limit = {} if pods.shared_memory is None else {"sizeLimit": pods.shared_memory}
         memory = {"medium": "Memory", **limit}
-        container["volumeMounts"].append({"name": "shared-memory", "mountPath": "/dev/shm"})  # noqa: S108
+        container["volumeMounts"].append({"name": "shared-memory", "mountPath": _SHM})
         volumes.append({"name": "shared-memory", "emptyDir": memory})
         for number, (path, claim) in enumerate(pods.volumes.items()):
             container["volumeMounts"].append({"name": f"volume-{number}", "mountPath": path})

@@ -77,7 +77,7 @@ class InPods:
             raise UserError("--apply: name the image of the pods with --image")
         kubectl = _find_kubectl()
         text = self._manifests(spec, 0)  # this launcher starts the job again itself
-        with_input = [kubectl, *self._namespace, "apply", "--dry-run=server", "-f", "-"]
+        with_input = [kubectl, *self._namespace, "create", "--dry-run=server", "--filename", "-"]
         done = run_program(with_input, f"--apply: {kubectl}", _CHECK_TIMEOUT_S, text)
         if done.returncode != 0:
             said = " ".join(done.stderr.split()) or f"status {done.returncode}"

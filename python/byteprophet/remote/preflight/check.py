@@ -97,7 +97,7 @@ def _look(visitor: Visitor) -> tuple[dict[int, HostFacts], list[Finding]]:
     told = json.dumps([host.paths for host in hosts])
     visits = visitor.visit(f"{_PACKAGE}.host", told, range(len(hosts)), _LOOK_TIMEOUT_S)
     facts: dict[int, HostFacts] = {}
-    findings = []
+    findings: list[Finding] = []
     for index, (host, visit) in enumerate(zip(hosts, visits, strict=True)):
         try:
             rows = marked_results(visit.output)
@@ -146,7 +146,8 @@ def _meet(
     )
     only: Sequence[int] = sorted(facts)
     visits = visitor.visit(f"{_PACKAGE}.pairs", meeting.to_text(), only, _MEET_TIMEOUT_S)
-    pairs, findings = [], []
+    pairs: list[Pair] = []
+    findings: list[Finding] = []
     for index, visit in zip(only, visits, strict=True):
         host = visitor.hosts[index]
         rows = [row for row in marked_results(visit.output) if row["index"] == index]

@@ -57,7 +57,7 @@ class HostFacts:
 
     @classmethod
     def parse(cls, fields: dict[str, object]) -> HostFacts:
-        """The facts that ``asdict`` and JSON wrote. ``TypeError`` if they are of another version."""
+        """The facts that ``asdict`` and JSON wrote; ``TypeError``: by another version."""
         inner = fields.get("look")
         if not isinstance(inner, dict):
             raise TypeError("look")

@@ -183,12 +183,12 @@ class ByMpirun:
         rows = [line.split() for line in done.stdout.splitlines()]
         found = sorted((int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdecimal())
         if not found:
-            said = [line.strip() for line in done.stderr.splitlines() if line.strip(" -*")]
-            raise UserError(f"mpirun: {' '.join(said) or f'it ended with status {done.returncode}'}")
+            said = " ".join(line.strip() for line in done.stderr.splitlines() if line.strip(" -*"))
+            raise UserError(f"mpirun: {said or f'it ended with status {done.returncode}'}")
         return [name for _, name in found]
 
     def visit(self, module: str, told: str, only: Sequence[int], timeout_s: float) -> list[Visit]:
-        """Run it on all hosts, whatever ``only`` says. What all of them print is one text, so all have the same."""
+        """Run it on all hosts, whatever ``only`` says. All have the same output: that of all."""
         # mpirun passes its input on to one process only. All see this directory.
         descriptor, name = tempfile.mkstemp(prefix=".byteprophet-", dir=Path.cwd())
         try:

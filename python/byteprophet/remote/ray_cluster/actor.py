@@ -44,8 +44,9 @@ class RoleActor:
         return asdict(look(paths)), ray.get_runtime_context().get_node_id()
 
     def start(self, arguments: Sequence[str], told: bytes, directory: str) -> None:
-        """Start ``byteprophet ARGUMENTS``, which is ``told`` its job and writes to ``directory``."""
+        """Start ``byteprophet ARGUMENTS``, ``told`` its job, which writes to ``directory``."""
         self._directory = Path(directory)
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "byteprophet", *arguments],
             stdin=subprocess.PIPE,
@@ -53,7 +54,7 @@ class RoleActor:
             stderr=subprocess.STDOUT,
             cwd="/",  # python -m looks for modules there first
             start_new_session=True,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"},
+            env={**os.environ, "PATH": path},
         )
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
         threading.Thread(target=self._beat, args=(self._process, told), daemon=True).start()

@@ -126,10 +126,7 @@ class Client:
     @contextmanager
     def _connected(self) -> Iterator[None]:
         try:
-            self._ray.init(
-                address="auto", log_to_driver=False, configure_logging=False,
-                logging_level="CRITICAL",
-            )  # fmt: skip
+            self._ray.init(address="auto", log_to_driver=False, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UserError(
                 f"--on ray: no Ray cluster can be reached (ray start --head, RAY_ADDRESS): "
