@@ -40,7 +40,9 @@ def test_a_job_starts_again_until_it_succeeds(
     spec = make_spec(failing("kill -9 $$", 2), max_restarts=3)
     (spec.run_directory / "mine").mkdir(parents=True)
     lines: list[tuple[str, str]] = []
-    result = run_with_restarts(run_job, prepare, spec, lambda role, line: lines.append((role, line)))
+    result = run_with_restarts(
+        run_job, prepare, spec, lambda role, line: lines.append((role, line))
+    )
     assert (result.exit_status, result.restarts) == (0, 2)
     assert [line for role, line in lines if role == "worker-1"] == [
         "restart 0", "restart 1", "restart 2",

@@ -148,7 +148,8 @@ def run_pod(directory: Path) -> None:
 def value_of(variable: dict[str, Any], labels: dict[str, str]) -> str:
     if "value" in variable:
         return str(variable["value"])
-    found = re.fullmatch(r"metadata\.labels\['(.*)'\]", variable["valueFrom"]["fieldRef"]["fieldPath"])
+    path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+    found = re.fullmatch(r"metadata\.labels\['(.*)'\]", path)
     assert found is not None
     return labels[found[1]]
 

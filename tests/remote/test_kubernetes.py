@@ -104,9 +104,8 @@ def test_pods_are_as_the_file_says(pods_file: str, capsys: pytest.CaptureFixture
     assert worker["nodeSelector"] == {"gpu": "h100"}
     limits = {"nvidia.com/gpu": "1", "memory": "32Gi"}
     assert worker["containers"][0]["resources"] == {"limits": limits}
-    assert {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}} in worker[
-        "volumes"
-    ]
+    memory = {"medium": "Memory", "sizeLimit": "8Gi"}
+    assert {"name": "shared-memory", "emptyDir": memory} in worker["volumes"]
     claim = {"persistentVolumeClaim": {"claimName": "training-data"}, "name": "volume-0"}
     assert claim in worker["volumes"]
     assert {"name": "volume-0", "mountPath": "/data"} in worker["containers"][0]["volumeMounts"]
@@ -178,7 +177,8 @@ def test_without_kubectl_nothing_is_applied(
 )
 def test_a_wrong_pods_file_is_refused(tmp_path: Path, changed: dict[str, str], says: str) -> None:
     path = tmp_path / "pods.toml"
-    path.write_text("".join(f"{name} = {text}\n" for name, text in ({"schema": "1"} | changed).items()))
+    fields = {"schema": "1"} | changed
+    path.write_text("".join(f"{name} = {text}\n" for name, text in fields.items()))
     with pytest.raises(UserError, match="pods.toml: ") as refused:
         read_pods_file(path)
     assert says in str(refused.value)
@@ -292,7 +292,8 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
 @pytest.mark.usefixtures("default_signals")
 def test_a_killed_role_is_named_and_the_job_starts_again(tmp_path: Path, cluster: Cluster) -> None:
     script = 'test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000'
-    command = [*RUN, *cluster.arguments, "--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
+    arguments = ["--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
+    command = [*RUN, *cluster.arguments, *arguments]
     job = Started(command, tmp_path, 2, cluster.environment)
     (killed,) = [
         pid for pid in processes_below(str(cluster.run_directory))

@@ -95,7 +95,8 @@ async def _look_at_all(hosts: Sequence[SshHost], paths: Sequence[str]) -> list[L
 async def _look_at(host: SshHost, paths: Sequence[str]) -> Look:
     where = f"host {host.name}"
     async with connected(host) as connection:
-        command = remote_command(host, "byteprophet.remote.look", [host.directory, host.scratch, *paths])
+        needed = [host.directory, host.scratch, *paths]
+        command = remote_command(host, "byteprophet.remote.look", needed)
         done = await connection.run(command, encoding="utf-8", errors="replace")
     looks = parse_looks(str(done.stdout), where)
     if not looks:

@@ -14,7 +14,9 @@ from byteprophet.input_files import parse_table, read_text
 
 SCHEMA = 1
 EXAMPLE_IMAGE = "registry.example.com/training:latest"
-_FIELDS = ("image", "name", "namespace", "directory", "shared_memory", "volumes", "worker", "server")
+_FIELDS = (
+    "image", "name", "namespace", "directory", "shared_memory", "volumes", "worker", "server",
+)  # fmt: skip
 _OF_A_ROLE = ("limits", "node_selector")
 # Names of pods are longer, and have at most 63 letters.
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")

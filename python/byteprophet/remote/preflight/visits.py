@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from byteprophet.errors import UserError
+from byteprophet.errors import Error, UserError
 from byteprophet.launcher.checks import LOOPBACK
 from byteprophet.remote.connection import connected, require_library
 from byteprophet.remote.hosts_file import SshHost
@@ -32,6 +32,7 @@ from byteprophet.remote.ssh import remote_command
 
 
 @dataclass_NAMES_TIMEOUT_S = 60.0
+_ELSEWHERE = ("env", "--chdir=/")  # python -m looks for modules in the current directory first
 
 
 (frozen=True)
@@ -85,7 +86,7 @@ class Here:
 
     def visit(self, module: str, told: str, only: Sequence[int], timeout_s: float) -> list[Visit]:
         """Run it here."""
-        return [_run([sys.executable, "-m", module, "0", "-"], told, timeout_s) for _ in only]
+        return [_run([*_ELSEWHERE, sys.executable, "-m", module, "0", "-"], told, timeout_s) for _ in only]
 
 
 class OverSsh:
@@ -131,7 +132,7 @@ class OverSsh:
                     ),
                     timeout_s,
                 )
-        except UserError as error:
+        except Error as error:  # there is no connection, or it was lost
             return Visit("", str(error).removeprefix(f"host {host.name}: "))
         except asyncio.TimeoutError:
             return Visit("", f"no answer within {timeout_s:.0f} s")
@@ -181,7 +182,8 @@ class ByMpirun:
         named = ["sh", "-c", 'echo "$OMPI_COMM_WORLD_RANK $(uname -n)"']
         done = run_program([*self._command, *named], "mpirun", _NAMES_TIMEOUT_S)
         rows = [line.split() for line in done.stdout.splitlines()]
-        found = sorted((int(row[0]), row[1]) for row in rows if len(row) == 2 and row[0].isdecimal())
+        ranked = [row for row in rows if len(row) == 2 and row[0].isdecimal()]
+        found = sorted((int(rank), name) for rank, name in ranked)
         if not found:
             said = " ".join(line.strip() for line in done.stderr.splitlines() if line.strip(" -*"))
             raise UserError(f"mpirun: {said or f'it ended with status {done.returncode}'}")
