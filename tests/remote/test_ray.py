@@ -125,11 +125,20 @@ def test_roles_end_with_the_launcher(tmp_path: Path, ray_cluster: RayCluster) ->
     wait_until_gone(lambda: left(tmp_path), NAMED_S)
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_a_cluster_that_is_not_there_is_told(tmp_path: Path) -> None:
-    done = run(tmp_path, *ON, "--", "true", env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"})
-    assert done.returncode == 2, done.stderr
-    assert "--on ray: no Ray cluster can be reached" in done.stderr.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("127.0.0.1:1", "--on ray: no Ray cluster can be reached at RAY_ADDRESS=127.0.0.1:1: "),
+        ("ray://127.0.0.1:1", "RAY_ADDRESS=ray://127.0.0.1:1: must be that of the head node"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_told(
+    address: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert run_cli(["run", *ON, "--", "true"]) == 2
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.job

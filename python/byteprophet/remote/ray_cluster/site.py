@@ -6,11 +6,13 @@ import importlib.util
 import json
 import os
 import secrets
+import socket
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 from byteprophet.launcher.environment import base_environment
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile, job_text
@@ -36,6 +38,7 @@ _RAY = "ray"
 _SCRATCH = "/tmp"  # noqa: S108 - names in it cannot be guessed
 _LATER_S = 60.0  # a role's time limit is later than the job's, which names all roles
 _UNABLE = 2
+_CONNECT_TIMEOUT_S = 5.0
 _NOT_YET = Address("127.0.0.1", 1)  # the client finds out where the root is
 
 
@@ -55,11 +58,32 @@ def find_ray_site(spec: JobSpec) -> RaySite:
     if spec.controller:
         raise UserError("--controller: not with --on ray")
     resolve_on_hosts(spec, "", "", 0, None, runs_here=False)
+    _check_address(os.environ.get("RAY_ADDRESS", ""))
     units = tuple(units_of(spec))
     # The scheduler role needs little, and is in the first server's bundle.
     first = {"scheduler": 0, "server": 0, "worker": spec.servers}
     bundles = tuple(first[unit.kind] + unit.index for unit in units)
     return RaySite(units, bundles)
+
+
+def _check_address(address: str) -> None:
+    """Raises ``UserError`` if nobody listens there: Ray itself would try for a minute.
+
+    Ray finds a cluster on this machine itself.
+    """
+    if address in ("", "auto", "local"):
+        return
+    host, _, port = address.rpartition(":")
+    number = whole_number(port)
+    if "/" in host or number is None:
+        raise UserError(f"RAY_ADDRESS={address}: must be that of the head node, as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, number), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise UserError(
+            f"--on ray: no Ray cluster can be reached at RAY_ADDRESS={address}: "
+            f"{error.strerror or error}"
+        ) from None
 
 
 def run_by_ray(site: RaySite, spec: JobSpec, echo: Echo | None = None) -> JobResult:
