@@ -130,9 +130,7 @@ def test_a_role_takes_the_interface_that_leads_to_the_root(tmp_path: Path) -> No
     assert resolved.summary == "summary-worker-1.json"
 
 
-def test_a_role_knows_which_restart_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_role_knows_which_restart_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the job file; or, in a pod that a JobSet has started again, from its environment."""
     job = read_job_file(write(tmp_path, restart=1, max_restarts=3))
     assert (job.spec.restart, job.spec.max_restarts) == (1, 3)

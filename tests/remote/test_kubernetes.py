@@ -168,7 +168,7 @@ def test_without_kubectl_nothing_is_applied(
         ({"name": '"Train"'}, "name 'Train': must be at most 40 lower-case letters"),
         ({"image": "3"}, "image 3: must be text"),
         ({"shared_memory": '"much"'}, "shared_memory 'much': must be a quantity"),
-        ({"volumes": "{data = \"claim\"}"}, "volumes: 'data': must be an absolute path"),
+        ({"volumes": '{data = "claim"}'}, "volumes: 'data': must be an absolute path"),
         ({"worker": "{limits = {cpu = 4}}"}, "worker: limits: must be a table of texts"),
         ({"worker": '{limits = {cpu = "a"}}'}, "worker: limits: cpu 'a': must be a quantity"),
         ({"server": "{size = 1}"}, "server: size: there is no such field"),
@@ -179,7 +179,7 @@ def test_a_wrong_pods_file_is_refused(tmp_path: Path, changed: dict[str, str], s
     path = tmp_path / "pods.toml"
     fields = {"schema": "1"} | changed
     path.write_text("".join(f"{name} = {text}\n" for name, text in fields.items()))
-    with pytest.raises(UserError, match="pods.toml: ") as refused:
+    with pytest.raises(UserError, match=r"pods\.toml: ") as refused:
         read_pods_file(path)
     assert says in str(refused.value)
 
@@ -291,7 +291,7 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
 def test_a_killed_role_is_named_and_the_job_starts_again(tmp_path: Path, cluster: Cluster) -> None:
-    script = 'test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000'
+    script = "test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000"
     arguments = ["--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
     command = [*RUN, *cluster.arguments, *arguments]
     job = Started(command, tmp_path, 2, cluster.environment)

@@ -122,7 +122,7 @@ def test_a_job_starts_again_after_a_role_was_killed(tmp_path: Path, ssh: Ssh) ->
         if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
     ]  # fmt: skip
     os.kill(killed, signal.SIGKILL)
-    status, said = job.end(NAMED_S)
+    status, _ = job.end(NAMED_S)
     errors = job.errors.read_text()
     assert status == 0, errors
     assert "worker-1 was killed by signal 9 (SIGKILL) after " in errors

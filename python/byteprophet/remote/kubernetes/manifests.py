@@ -186,8 +186,8 @@ def _pod_spec(pods: PodsFile, kind: str, jobset: bool) -> Object:
     }
     volumes: list[Object] = [{"name": "job", "configMap": {"name": pods.name}}]
     if jobset:
-        number = {"fieldRef": {"fieldPath": _RESTART_LABEL}}
-        container["env"] = [{"name": JOBSET_RESTART, "valueFrom": number}]
+        label = {"fieldRef": {"fieldPath": _RESTART_LABEL}}
+        container["env"] = [{"name": JOBSET_RESTART, "valueFrom": label}]
     if own.limits:
         container["resources"] = {"limits": dict(own.limits)}
     if kind == "worker":

@@ -99,21 +99,22 @@ def _look(visitor: Visitor) -> tuple[dict[int, HostFacts], list[Finding]]:
     facts: dict[int, HostFacts] = {}
     findings: list[Finding] = []
     for index, (host, visit) in enumerate(zip(hosts, visits, strict=True)):
-        try:
-            rows = marked_results(visit.output)
-            facts[index] = next(
-                HostFacts.parse(row["facts"]) for row in rows if row["index"] == index
-            )
-        except StopIteration:
-            findings.append(_unreached(host, visit))
-        except (ValueError, TypeError, KeyError):
-            findings.append(
-                Finding(
-                    host.name, False, True, "its byteprophet has another version",
-                    "install the same version",
-                )
-            )  # fmt: skip
+        found = _facts(index, host, visit)
+        if isinstance(found, Finding):
+            findings.append(found)
+        else:
+            facts[index] = found
     return facts, findings
+
+
+def _facts(index: int, host: Visited, visit: Visit) -> HostFacts | Finding:
+    """What host ``index`` has said of itself, or what is wrong with it."""
+    try:
+        rows = [row for row in marked_results(visit.output) if row["index"] == index]
+        return HostFacts.parse(rows[0]["facts"]) if rows else _unreached(host, visit)
+    except (ValueError, TypeError, KeyError):
+        found = "its byteprophet has another version"
+        return Finding(host.name, False, True, found, "install the same version")
 
 
 def _unreached(host: Visited, visit: Visit) -> Finding:
@@ -121,9 +122,7 @@ def _unreached(host: Visited, visit: Visit) -> Finding:
     return Finding(host.name, False, True, why, host.todo or "install byteprophet there")
 
 
-def _peers(
-    visitor: Visitor, facts: dict[int, HostFacts], port: int | None
-) -> dict[int, Peer]:
+def _peers(visitor: Visitor, facts: dict[int, HostFacts], port: int | None) -> dict[int, Peer]:
     looks = [each.look for each in facts.values()]
     peers = {}
     for index, each in facts.items():

@@ -30,12 +30,11 @@ from byteprophet.remote.programs import run_program
 from byteprophet.remote.slurm import Node, Slurm
 from byteprophet.remote.ssh import remote_command
 
-
-@dataclass_NAMES_TIMEOUT_S = 60.0
+_NAMES_TIMEOUT_S = 60.0
 _ELSEWHERE = ("env", "--chdir=/")  # python -m looks for modules in the current directory first
 
 
-(frozen=True)
+@dataclass(frozen=True)
 class Visit:
     """What a program printed on a host; ``error``: why it did not run to its end there, or ""."""
 
@@ -76,7 +75,7 @@ class Visitor(Protocol):
 
 
 class Here:
-    """This machine alone."""
+    """The machine on which one is."""
 
     ask = "give --interface"
 
@@ -86,7 +85,8 @@ class Here:
 
     def visit(self, module: str, told: str, only: Sequence[int], timeout_s: float) -> list[Visit]:
         """Run it here."""
-        return [_run([*_ELSEWHERE, sys.executable, "-m", module, "0", "-"], told, timeout_s) for _ in only]
+        command = [*_ELSEWHERE, sys.executable, "-m", module, "0", "-"]
+        return [_run(command, told, timeout_s) for _ in only]
 
 
 class OverSsh:

@@ -38,7 +38,7 @@ class RoleActor:
         self._directory = Path()
 
     def look(self, paths: list[str]) -> tuple[dict[str, Any], str]:
-        """This node, as it sees itself (remote/look.py), and its id in Ray."""
+        """The node, as it sees itself (remote/look.py), and its id in Ray."""
         import ray
 
         return asdict(look(paths)), ray.get_runtime_context().get_node_id()

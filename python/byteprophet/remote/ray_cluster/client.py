@@ -99,7 +99,7 @@ class Client:
     def __init__(self, task: Task) -> None:
         import ray
 
-        self._ray = ray
+        self._ray: Any = ray
         self._task = task
         self._asked = False
         self._roles: list[_Role] = []
@@ -147,9 +147,7 @@ class Client:
         group = placement_group(bundles, strategy="SPREAD")
         try:
             if not group.wait(_ROOM_TIMEOUT_S):
-                sums = {
-                    name: sum(each.get(name, 0.0) for each in bundles) for name in bundles[-1]
-                }
+                sums = {name: sum(each.get(name, 0.0) for each in bundles) for name in bundles[-1]}
                 needed = ", ".join(f"{count:g} {name}" for name, count in sums.items())
                 there = self._ray.available_resources()
                 free = ", ".join(f"{there.get(name, 0):g} {name}" for name in sums)

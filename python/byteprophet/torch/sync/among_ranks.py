@@ -20,6 +20,7 @@ from datetime import timedelta
 import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from byteprophet import _leaving
 from byteprophet.errors import TimedOut
@@ -62,7 +63,7 @@ def join() -> None:
     if attempt is None:
         distributed.init_process_group(backend, timeout=timeout)
     else:
-        store, rank, size = next(distributed.rendezvous("env://", timeout=timeout))
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
         store = PrefixStore(f"attempt.{attempt}", store)
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timeout
