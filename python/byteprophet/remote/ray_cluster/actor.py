@@ -26,6 +26,9 @@ from byteprophet.remote.look import look
 
 _PART_BYTES = 1 << 24
 _MOST_LINES = 1000
+# Ray kills the children of an actor that ends, but not theirs. So a role is one of theirs, and ends
+# by itself, in order.
+_BESIDE = ("sh", "-c", '"$@"; exit $?', "sh")
 
 
 class RoleActor:
@@ -48,7 +51,7 @@ class RoleActor:
         self._directory = Path(directory)
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "byteprophet", *arguments],
+            [*_BESIDE, sys.executable, "-m", "byteprophet", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
