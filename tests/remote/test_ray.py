@@ -148,6 +148,7 @@ def test_a_raylet_that_was_killed_is_named(tmp_path: Path, ray_cluster: RayClust
     job = Started([*RUN, *ON, *STAY], tmp_path, 2, ray_cluster.environment)
     raylet = raylet_above(worker_1(tmp_path))
     os.kill(raylet, signal.SIGKILL)
+    os.waitpid(raylet, 0)  # its actors look whether there is such a process
     status, said = job.end(NAMED_S)
     assert status == 1
     assert re.search(r"worker-1: its Ray node [0-9.]+ is lost: its raylet has ended", said), said

@@ -1,7 +1,8 @@
 """Runs one role on the node of a Ray cluster. Its methods are called one after the other.
 
 The role is tethered (launcher/tether.py) to this process. If it is killed, or if Ray ends it
-because its driver is gone, the role's standard input ends, and so does the role.
+because its driver is gone, the role's standard input ends, and so does the role. This process ends
+the input, too, if the driver has not asked for lines for long: the network may be cut.
 
 Threads: the caller's; one that reads the role's output into a queue, line by line; and one that
 writes a beat per second. The latter alone writes to the role's standard input after ``start``.
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -26,6 +28,7 @@ from byteprophet.remote.look import look
 
 _PART_BYTES = 1 << 24
 _MOST_LINES = 1000
+_SILENT_S = 30.0
 # Ray kills the children of an actor that ends, but not theirs. So a role is one of theirs, and ends
 # by itself, in order.
 _BESIDE = ("sh", "-c", '"$@"; exit $?', "sh")
@@ -39,6 +42,7 @@ class RoleActor:
         self._asked = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._directory = Path()
+        self._heard_s = time.monotonic()  # when the driver has called last
 
     def look(self, paths: list[str]) -> tuple[dict[str, Any], str]:
         """The node, as it sees itself (remote/look.py), and its id in Ray."""
@@ -49,6 +53,7 @@ class RoleActor:
     def start(self, arguments: Sequence[str], told: bytes, directory: str) -> None:
         """Start ``byteprophet ARGUMENTS``, ``told`` its job, which writes to ``directory``."""
         self._directory = Path(directory)
+        self._heard_s = time.monotonic()
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self._process = subprocess.Popen(
             [*_BESIDE, sys.executable, "-m", "byteprophet", *arguments],
@@ -65,6 +70,7 @@ class RoleActor:
     def lines(self, timeout_s: float) -> tuple[list[str], int | None]:
         """New lines of the role, after at most ``timeout_s``; and its status, if it has ended."""
         assert self._process is not None
+        self._heard_s = time.monotonic()
         found: list[str] = []
         with suppress(queue.Empty):
             line = self._lines.get(timeout=timeout_s)
@@ -113,7 +119,12 @@ class RoleActor:
             process.stdin.write(told)
             process.stdin.flush()
             while not self._asked.wait(BEAT_PERIOD_S):
+                if time.monotonic() - self._heard_s > _SILENT_S:
+                    break
                 process.stdin.write(BEAT)
                 process.stdin.flush()
-            process.stdin.write(END)
-            process.stdin.flush()
+            else:
+                process.stdin.write(END)
+                process.stdin.flush()
+                return
+            process.stdin.close()
