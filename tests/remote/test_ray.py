@@ -61,10 +61,10 @@ def ray_cluster() -> Iterator[RayCluster]:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'byteprophet[ray]'")
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 2, "_system_config": HEALTH, "include_dashboard": False}
+    head = {"num_cpus": 1, "_system_config": HEALTH, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(2):
-        cluster.add_node(num_cpus=2)
+        cluster.add_node(num_cpus=1)
     yield RayCluster(cluster, {**os.environ, "RAY_ADDRESS": cluster.address})
     cluster.shutdown()
 
