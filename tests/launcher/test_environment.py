@@ -49,7 +49,10 @@ def test_a_workers_environment() -> None:
         "BYTEPROPHET_SETTINGS": "partition_bytes=4096",
         "BYTEPROPHET_ROLE": "worker-1",
         "BYTEPROPHET_RUN": "/runs/x",
+        "BYTEPROPHET_RESTART": "0",
     }
+    again = role_environment({}, replace(_FACTS, restart=2), RoleName("server", 0, "s"), "a", "b")
+    assert again["BYTEPROPHET_RESTART"] == "2"
 
 
 def test_local_ranks_share_the_workers_number() -> None:

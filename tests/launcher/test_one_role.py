@@ -15,7 +15,7 @@ import tomli_w
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher.checks import LOOPBACK, root_port
-from byteprophet.launcher.job_file import read_job_file
+from byteprophet.launcher.job_file import job_text, parse_job, read_job_file
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.one_role import resolve_role
 
@@ -128,3 +128,13 @@ def test_a_role_takes_the_interface_that_leads_to_the_root(tmp_path: Path) -> No
     assert (resolved.address, resolved.spec.interface) == (LOOPBACK, "lo")
     assert [name.name for name in resolved.names] == ["worker-1.0", "worker-1.1"]
     assert resolved.summary == "summary-worker-1.json"
+
+
+def test_a_role_knows_which_restart_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the job file; or, in a pod that a JobSet has started again, from its environment."""
+    job = read_job_file(write(tmp_path, restart=1, max_restarts=3))
+    assert (job.spec.restart, job.spec.max_restarts) == (1, 3)
+    assert parse_job(job_text(job), "again").spec == job.spec
+    assert resolve_role(job, "worker", 0, None).spec.restart == 1
+    monkeypatch.setenv("JOBSET_RESTART_ATTEMPT", "2")
+    assert resolve_role(job, "worker", 0, None).spec.restart == 2

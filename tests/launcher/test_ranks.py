@@ -50,6 +50,9 @@ def test_a_ranks_environment() -> None:
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "9000",
         "GLOO_SOCKET_IFNAME": "eth0",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "BYTEPROPHET_RESTART": "0",
         "BYTEPROPHET_ROLE": "worker-2.1",
         "BYTEPROPHET_RUN": "/runs/x",
     }

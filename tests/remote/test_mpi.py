@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +110,16 @@ def test_a_job_file_runs_without_our_launcher(tmp_path: Path) -> None:
     rows = [fingerprints(tmp_path / "run" / f"worker-{index}")[0] for index in range(2)]
     assert rows[0]["sha256"] == rows[1]["sha256"]
     assert read_json(tmp_path / "run" / "server-0" / "summary-server-0.json")["status"] == "done"
+
+
+def test_doctor_looks_at_the_hosts_of_mpirun(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "byteprophet", "doctor", *ON, "--json"],
+        cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    assert report["able"] == (done.returncode == 0), done.stdout + done.stderr
+    assert report["hosts"] == [socket.gethostname()]
+    (pair,) = report["pairs"]
+    assert pair["errors"] == {}
+    assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,6 +131,34 @@ def test_outside_of_slurm_wrong_input_waits_in_no_queue(
     assert done.returncode == 2
     assert "choose one of stock, fifo" in done.stderr
     assert "salloc" not in done.stderr
+
+
+def test_doctor_looks_at_all_nodes(tmp_path: Path, slurm: SlurmCluster) -> None:
+    command = [sys.executable, "-m", "byteprophet", "doctor", *ON, "--json"]
+    done = subprocess.run(
+        ["salloc", "--quiet", "--nodes=3", *command],
+        cwd=tmp_path, env=slurm.environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["able"]) == (0, True), done.stdout + done.stderr
+    assert report["hosts"] == list(slurm.nodes)
+    reached = {(pair["source"], pair["target"]) for pair in report["pairs"] if not pair["errors"]}
+    assert len(reached) == 6
+    assert_nothing_left(tmp_path, slurm)
+
+
+def test_slurms_time_limit_ends_a_job_with_one_line(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """Slurm looks at the limits of all jobs once in half a minute."""
+    job = started(tmp_path, slurm)
+    (number,) = slurm.jobs()
+    ended = slurm.command("scontrol", "update", f"JobId={number}", "EndTime=now+1")
+    assert ended.returncode == 0, ended.stderr
+    status, said = job.end(NAMED_S + 35)
+    assert status == 1
+    assert said.startswith("byteprophet: error: worker-")
+    assert "DUE TO TIME LIMIT" in said
+    assert_nothing_left(tmp_path, slurm)
 
 
 def processes_of_step(node: str) -> list[int]:

@@ -112,6 +112,30 @@ def started(tmp_path: Path, ssh: Ssh) -> Started:
 
 
 @pytest.mark.job
+def test_a_job_starts_again_after_a_role_was_killed(tmp_path: Path, ssh: Ssh) -> None:
+    script = "test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000"
+    arguments = ["--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
+    command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *arguments]
+    job = Started(command, tmp_path, 2, ssh.user.environment)
+    (killed,) = [
+        pid for pid in processes_below(str(ssh.scratch))
+        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
+    ]  # fmt: skip
+    os.kill(killed, signal.SIGKILL)
+    status, _ = job.end(NAMED_S)
+    errors = job.errors.read_text()
+    assert status == 0, errors
+    assert "worker-1 was killed by signal 9 (SIGKILL) after " in errors
+    assert "(on 127.0.0.1); its log: " in errors
+    assert "the job starts again (restart 1 of 1)" in errors
+    directory = run_directory(errors)
+    assert read_json(directory / "summary.json")["restarts"] == 1
+    assert read_json(directory / "attempts" / "0" / "summary.json")["status"] == "failed"
+    assert "training 1" in (directory / "attempts" / "0" / "logs" / "worker-1.log").read_text()
+    assert ssh.left() == []
+
+
+@pytest.mark.job
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_roles_end_with_the_launcher(tmp_path: Path, ssh: Ssh, signum: int, status: int) -> None:
     job = started(tmp_path, ssh)
@@ -185,7 +209,7 @@ def test_a_host_without_the_directory_is_named(tmp_path: Path, ssh: Ssh) -> None
     ("arguments", "says"),
     [
         (["--on", "ssh"], "--on ssh: name the hosts with --hosts FILE"),
-        (["--hosts", "hosts.toml"], "--hosts: only with --on ssh and --on mpi"),
+        (["--hosts", "hosts.toml"], "--hosts: only with --on ssh, mpi and kubernetes"),
         (["--on", "fax"], "--on fax: choose one of local, ssh, slurm, mpi"),
         (["--slurm", "--exclusive"], "--slurm: only with --on slurm"),
     ],

@@ -10,15 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from byteprophet.network import tools, why_not_permitted
+from byteprophet.remote.preflight.findings import SHM_BYTES, Finding
 
 _IMPORT_TIMEOUT_S = 120.0
-# A worker keeps its gradients there: 1 GiB is room for 250 million parameters of one worker.
-_SHM_BYTES = 1 << 30
 _FOUND = "byteprophet doctor found:"
 _SHM = "/dev/shm"  # noqa: S108 - where BytePS puts it
 
@@ -39,17 +37,6 @@ _FRAMEWORKS = {
     "torch": "pip install torch (without a GPU: with --index-url of PyTorch's CPU wheels)",
     "mxnet": "pip install mxnet==1.9.1 numpy==1.23.5 (docs/mxnet.md)",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """``required``: for any job; ``todo``: one line that says how to get what is missing."""
-
-    name: str
-    ok: bool
-    required: bool
-    found: str
-    todo: str = ""
 
 
 class _Step(NamedTuple):
@@ -179,7 +166,7 @@ def _shared_memory() -> Finding:
         usage = shutil.disk_usage(_SHM)
     except OSError as error:
         return Finding(_SHM, False, True, str(error), f"mount a tmpfs on {_SHM}")
-    ok = usage.free >= _SHM_BYTES
+    ok = usage.free >= SHM_BYTES
     todo = "" if ok else f"mount -o remount,size=4g {_SHM} (docker run --shm-size=4g)"
     return Finding(_SHM, ok, False, f"{usage.free / 2**30:.1f} GiB free", todo)
 

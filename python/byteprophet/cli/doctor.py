@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from byteprophet.cli.checkup import Finding, check_up
+from byteprophet.cli.checkup import check_up
+from byteprophet.cli.given import refuse_given
+from byteprophet.remote.preflight.findings import Finding
 
 SCHEMA = 1
 
@@ -16,8 +19,15 @@ _HELP = """Show what is installed, what is missing, and what to do about it.
 
 Ends with status 0 if jobs can be run here, 1 if something that they need is missing.
 
+With --on, look at the hosts of a job instead, from each of them: versions, files, limits, shared
+memory, the ports of all others, clocks, and the bandwidth between every two. Ends with status 2 if
+a job could not run there (docs/clusters.md).
+
 Example: byteprophet doctor
+
+Example: byteprophet doctor --on ssh --hosts hosts.toml
 """
+_UNABLE = 2
 
 
 def register(app: typer.Typer) -> None:
@@ -26,28 +36,73 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
+    context: typer.Context,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="LAUNCHER", help="Look at hosts: local, ssh, slurm or mpi."),
+    ] = None,
+    hosts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --on ssh, a hosts file; with mpi, mpirun's."),
+    ] = None,
+    interface: Annotated[
+        str | None, typer.Option(help="With --on: the network interface of all roles.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="With --on: the root's port, as run has it; default: any.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Findings as JSON on standard output.")
     ] = False,
 ) -> int:
     """See _HELP."""
+    if on is not None:
+        return _preflight(on, hosts, interface, port, as_json)
+    refuse_given(context, ("hosts", "interface", "port"), "needs --on")
     findings = check_up()
     able = all(finding.ok for finding in findings if finding.required)
     if as_json:
-        report = {
-            "schema": SCHEMA,
-            "able": able,
-            "findings": [dataclasses.asdict(finding) for finding in findings],
-        }
-        print(json.dumps(report, indent=2))
+        print(json.dumps(_as_json(able, findings), indent=2))
     else:
         for finding in findings:
-            print(_line(finding))
+            print(_line(finding, "MISSING", "without"))
         print("able to run jobs" if able else "not able to run jobs: see what is marked MISSING")
     return 0 if able else 1
 
 
-def _line(finding: Finding) -> str:
-    mark = "ok" if finding.ok else "MISSING" if finding.required else "without"
+def _preflight(
+    on: str, hosts: Path | None, interface: str | None, port: int | None, as_json: bool
+) -> int:
+    from byteprophet.remote.preflight.check import open_visitor, preflight
+
+    report = preflight(open_visitor(on, hosts, interface), port)
+    if as_json:
+        pairs = [
+            {
+                **dataclasses.asdict(pair),
+                "source": report.names[pair.source],
+                "target": report.names[pair.target],
+            }
+            for pair in report.pairs
+        ]
+        found = {**_as_json(report.able, report.findings), "hosts": report.names, "pairs": pairs}
+        print(json.dumps(found, indent=2))
+    else:
+        for finding in report.findings:
+            print(_line(finding, "FAILED", "warning"))
+        print("a job can run there" if report.able else "no job can run there: see FAILED")
+    return 0 if report.able else _UNABLE
+
+
+def _as_json(able: bool, findings: list[Finding]) -> dict[str, object]:
+    return {
+        "schema": SCHEMA,
+        "able": able,
+        "findings": [dataclasses.asdict(finding) for finding in findings],
+    }
+
+
+def _line(finding: Finding, needed: str, wanted: str) -> str:
+    mark = "ok" if finding.ok else needed if finding.required else wanted
     todo = f"\n{'':9}-> {finding.todo}" if finding.todo else ""
     return f"{mark:8} {finding.name}: {finding.found}{todo}"

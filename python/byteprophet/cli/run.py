@@ -28,13 +28,20 @@ from byteprophet.launcher import (
     run_job,
 )
 from byteprophet.launcher.given_strategy import with_strategy
+from byteprophet.launcher.restarts import Start, run_with_restarts
 from byteprophet.launcher.spec import WEEK_S
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.network import parse_rate, parse_step
 from byteprophet.observe import recording
 from byteprophet.observe.windows import Windows
 from byteprophet.profile import read_profile
-from byteprophet.remote.launchers import LAUNCHERS, LOCAL, MPI, Start, open_launcher
+from byteprophet.remote.launchers import (
+    LAUNCHERS,
+    LOCAL,
+    WITHOUT_CONTROLLER,
+    Options,
+    open_launcher,
+)
 from byteprophet.runtime_settings import OWNERS, SYNC
 from byteprophet.session import monitoring, profiling
 
@@ -60,6 +67,10 @@ Example: byteprophet run --servers 0 --sync dear-planned --bandwidth 1gbit -- py
 Example: byteprophet run --strategy best/strategy.json -- python train.py
 
 Example: byteprophet run --on ssh --hosts hosts.toml -- python train.py
+
+Example: byteprophet run --on kubernetes --image registry.example.com/train:1 -- python train.py
+
+Example: byteprophet run --restarts 3 -- python train.py
 """
 
 _IN_A_STRATEGY = ("scheduler", "settings", "partition_bytes", "owners")
@@ -177,6 +188,12 @@ def run(
     timeout: Annotated[
         float, typer.Option(show_default="a week", help="Seconds after which the job fails.")
     ] = WEEK_S,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            help="How often the job starts again after a role has failed (docs/clusters.md)."
+        ),
+    ] = 0,
     controller: Annotated[
         bool | None,
         typer.Option(
@@ -190,7 +207,10 @@ def run(
     ] = LOCAL,
     hosts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --on ssh, a hosts file; with mpi, mpirun's."),
+        typer.Option(
+            metavar="FILE",
+            help="With --on ssh, a hosts file; with mpi, mpirun's; with kubernetes, a pods file.",
+        ),
     ] = None,
     slurm: Annotated[
         str | None,
@@ -198,6 +218,19 @@ def run(
             metavar="OPTIONS", help="With --on slurm outside an allocation: options of salloc."
         ),
     ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="With --on kubernetes: the image of all pods.")
+    ] = None,
+    jobset: Annotated[
+        bool, typer.Option("--jobset", help="With --on kubernetes: a JobSet, not plain Jobs.")
+    ] = False,
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply",
+            help="With --on kubernetes: start the pods by kubectl, and wait; default: print them.",
+        ),
+    ] = False,
     record: Annotated[
         bool,
         typer.Option("--record", help="Save transfers and spans in the run directory's events/."),
@@ -245,7 +278,7 @@ def run(
         servers = servers_under(strategy, used, servers if is_given(context, "servers") else None)
         if used.policy is not None:
             scheduler, used = used.policy.name, replace(used, servers=used.servers and servers)
-    launcher = open_launcher(on, hosts, slurm, interface)
+    launcher = open_launcher(Options(on, hosts, slurm, interface, image, jobset, apply))
     if launcher is not None:
         workers, servers = launcher.counts(
             workers if is_given(context, "workers") else None,
@@ -286,28 +319,31 @@ def run(
         namespaces=bandwidth is not None
         or bool(worker_bandwidth_bps or server_bandwidth_bps or steps),
         timeout_s=timeout,
+        max_restarts=restarts,
         port=port,
         interface=interface,
-        # mpirun waits for all of its processes, and a controller waits for the job's end.
-        controller=scheduler in schedulers.PLANNED and servers > 0 and on != MPI,
+        controller=scheduler in schedulers.PLANNED and servers > 0 and on not in WITHOUT_CONTROLLER,
         ranks=sync == BYTEPS,
     )
     if strategy is not None and used is not None:
         spec = with_strategy(spec, used, strategy)
+        if on in WITHOUT_CONTROLLER:
+            spec = replace(spec, controller=False)
     if controller is not None:
         spec = replace(spec, controller=controller)
-    # Wrong input must not leave an empty run directory behind.
-    start: Start = run_job
-    if launcher is None:
-        check_job(spec)
-    else:
-        start = launcher.prepare(spec)
+    text = None if launcher is None else launcher.text(spec)
+    if text is not None:
+        print(text, end="", flush=True)
+        return 0
+    prepare = _prepare_here if launcher is None else launcher.prepare
+    start = prepare(spec)  # wrong input must not leave an empty run directory behind
     label = "allreduce" if spec.all_reduce else scheduler
     spec = replace(spec, run_directory=make_run_directory(runs, label))
     tell(f"run {spec.run_directory}")
     output = sys.stderr if as_json else sys.stdout
 
-    result = start(spec, echo_to(spec.run_directory / "logs", output))
+    echo = echo_to(spec.run_directory / "logs", output)
+    result = run_with_restarts(start, prepare, spec, echo)
     late = [row for row in read_steps(spec.run_directory) if row["done_ns"] is None]
     if late:
         warn(f"the job ended before {len(late)} step(s)")
@@ -317,6 +353,12 @@ def run(
         raise JobFailed(result.failed)
     tell(f"done after {result.wall_s:.1f} s")
     return 0
+
+
+def _prepare_here(spec: JobSpec) -> Start:
+    """What runs a job on this machine. Raises ``UserError`` if it cannot be started."""
+    check_job(spec)
+    return run_job
 
 
 def servers_under(path: Path, used: Used, given: int | None) -> int:
@@ -378,6 +420,7 @@ def _report(spec: JobSpec, result: JobResult) -> dict[str, Any]:
         "status": "done" if result.failed is None else "failed",
         "failed": result.failed,
         "wall_s": result.wall_s,
+        "restarts": result.restarts,
         "roles": [asdict(role) for role in result.roles],
         "results": read_worker_results(spec.run_directory),
     }

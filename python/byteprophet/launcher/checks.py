@@ -42,6 +42,8 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     for name, count in {"workers": spec.workers, "servers": spec.servers}.items():
         if count > _MOST_ROLES:
             raise UserError(f"{name} {count}: a job has at most {_MOST_ROLES}")
+    if spec.max_restarts < 0:
+        raise UserError(f"restarts {spec.max_restarts}: must be 0 or more")
     if spec.servers < 0:
         raise UserError(f"servers {spec.servers}: must be 0 (all-reduce without BytePS) or more")
     if spec.all_reduce:

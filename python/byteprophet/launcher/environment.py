@@ -12,6 +12,7 @@ _OWNED = frozenset(
     {
         "BYTEPROPHET_CONTROLLER",
         "BYTEPROPHET_CONTROLLER_KEYS",
+        "BYTEPROPHET_RESTART",
         "BYTEPROPHET_ROLE",
         "BYTEPROPHET_RUN",
         "BYTEPROPHET_SETTINGS",
@@ -38,6 +39,8 @@ _OWNED = frozenset(
 # One thread per role: several roles share this machine's cores. If each role had a thread pool as
 # large as the machine, the pools would slow one another down.
 _DEFAULTS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+RESTART = "BYTEPROPHET_RESTART"
+"""How many times the job was started again, for scripts that go on from a checkpoint."""
 _TOLD = ("BYTEPS_", "BYTEPROPHET_", "DMLC_", "PS_", "OMP_")
 
 
@@ -82,6 +85,8 @@ class JobFacts:
     controller: str | None = None  # its address; None: there is none
     controller_keys: str = ""  # the directory
     step_updates: str = ""  # updates that rank 0 of a paced job announces (network.steps)
+    restart: int = 0  # how many times the job was started again
+    max_restarts: int = 0
 
 
 def base_environment(caller: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
@@ -111,6 +116,7 @@ def role_environment(
         "BYTEPS_PARTITION_BYTES": str(facts.partition_bytes),
         "BYTEPROPHET_ROLE": role.name,
         "BYTEPROPHET_RUN": facts.run_directory,
+        RESTART: str(facts.restart),
     }
     if facts.scheduler is not None:
         environment["BYTEPS_SCHEDULER"] = facts.scheduler

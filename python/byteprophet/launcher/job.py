@@ -158,7 +158,7 @@ def _run(
         if elsewhere is not None:
             roles = elsewhere.results(roles)
     wall_s = round(time.monotonic() - started_s, 3)
-    return JobResult(0 if failed is None else 1, roles, failed, wall_s)
+    return JobResult(0 if failed is None else 1, roles, failed, wall_s, spec.restart)
 
 
 def _temporary_parent() -> str:

@@ -28,7 +28,7 @@ _NAME_TIMEOUT_S = 120.0  # a pod's name is known only when the pod has an addres
 _FIELDS = {
     "schema", "root", "command", "workers", "servers", "local_ranks", "scheduler", "settings",
     "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "controller",
-    "controller_keys",
+    "controller_keys", "restart", "max_restarts",
 }  # fmt: skip
 
 
@@ -134,6 +134,8 @@ def job_text(job: JobFile) -> str:
         "timeout_s": spec.timeout_s,
         "controller": None if controller is None else f"{controller.host}:{controller.port}",
         "controller_keys": job.controller_keys or None,
+        "restart": spec.restart or None,
+        "max_restarts": spec.max_restarts or None,
     }
     return tomli_w.dumps({name: value for name, value in fields.items() if value is not None})
 
@@ -164,6 +166,8 @@ def _job(table: dict[str, Any]) -> JobFile:
         directory=Path(_text(table, "directory", ".")),
         timeout_s=float(timeout_s),
         controller="controller" in table,
+        restart=_whole({"restart": 0, **table}, "restart", 0),
+        max_restarts=_whole({"max_restarts": 0, **table}, "max_restarts", 0),
     )
     controller = table.get("controller")
     keys = _text(table, "controller_keys", "")

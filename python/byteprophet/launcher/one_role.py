@@ -7,20 +7,24 @@ output is logged and shown, processes that it starts end with it, and so does it
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import replace
 
 import psutil
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 from byteprophet.launcher.checks import LOOPBACK_INTERFACE, interface_address
 from byteprophet.launcher.environment import RoleName
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile
 from byteprophet.launcher.plan import ResolvedJob, resolve_on_hosts
-from byteprophet.launcher.spec import Echo, JobResult
+from byteprophet.launcher.spec import Echo, JobResult, JobSpec
 
 KINDS = ("scheduler", "server", "worker", "rank", "controller")
+JOBSET_RESTART = "JOBSET_RESTART_ATTEMPT"
+"""The variable that pods of a JobSet get: how often they were all started again."""
 
 
 def run_role(
@@ -36,7 +40,7 @@ def run_role(
 
 def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> ResolvedJob:
     """What ``run_role`` starts. Raises ``UserError`` as it does, and starts nothing."""
-    spec, root = job.spec, job.root.resolved()
+    spec, root = _restarted(job.spec), job.root.resolved()
     wanted = "worker" if kind == "rank" else kind
     if kind == "rank" and spec.servers:
         raise UserError("rank: a job with servers has workers; use worker")
@@ -52,6 +56,12 @@ def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> 
     if not names:
         raise UserError(f"{kind} {index}: the job has {_counts(resolved.names)}")
     return replace(resolved, names=names, controller_keys=job.controller_keys)
+
+
+def _restarted(spec: JobSpec) -> JobSpec:
+    """``spec`` with the number of the restart, where a JobSet of Kubernetes starts pods again."""
+    number = whole_number(os.environ.get(JOBSET_RESTART, ""))
+    return spec if number is None else replace(spec, restart=number)
 
 
 def _counts(names: tuple[RoleName, ...]) -> str:

@@ -237,6 +237,8 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
         step_updates=",".join(
             str(step.at_update) for step in spec.steps if step.at_update is not None
         ),
+        restart=spec.restart,
+        max_restarts=spec.max_restarts,
     )
     interface = (spec.interface or LOOPBACK_INTERFACE) if hosts is None else INTERFACE
     host_of = {} if hosts is None else {host.name: host for host in hosts}

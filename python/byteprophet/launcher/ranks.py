@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from byteprophet.launcher.environment import JobFacts, RoleName
+from byteprophet.launcher.environment import RESTART, JobFacts, RoleName
 
 # Variables that torchrun sets. A job started from one of torchrun's processes is a separate job.
 _OF_TORCHRUN = ("TORCHELASTIC_", "GROUP_", "ROLE_")
@@ -22,6 +22,7 @@ def rank_environment(
         **with_rank(others, facts, role, interface, facts.root_address, facts.root_port),
         "BYTEPROPHET_ROLE": role.name,
         "BYTEPROPHET_RUN": facts.run_directory,
+        RESTART: str(facts.restart),
     }
     if facts.step_updates:
         environment["BYTEPROPHET_STEP_UPDATES"] = facts.step_updates
@@ -48,4 +49,7 @@ def with_rank(
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": interface,
+        # Scripts for torchrun read these, and nothing else takes them for a sign of torchrun.
+        "TORCHELASTIC_RESTART_COUNT": str(facts.restart),
+        "TORCHELASTIC_MAX_RESTARTS": str(facts.max_restarts),
     }

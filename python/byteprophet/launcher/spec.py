@@ -60,6 +60,9 @@ class JobSpec:
     without get, for scripts that join torch.distributed themselves. ``forks``: workers are forked
     from a process that has imported torch, if that is equivalent to starting them
     (``fork_server``). If set, BYTEPROPHET_FORK_SERVER decides.
+
+    ``restart``: how many times the job has been started again before this start, of at most
+    ``max_restarts`` (restarts.py). Workers read it in their environment.
     """
 
     command: tuple[str, ...]
@@ -78,6 +81,8 @@ class JobSpec:
     directory: Path = field(default_factory=Path.cwd)
     namespaces: bool = False
     timeout_s: float = WEEK_S
+    restart: int = 0
+    max_restarts: int = 0
     port: int | None = None
     interface: str | None = None
     controller: bool = False
@@ -109,12 +114,16 @@ class RoleResult:
 
 @dataclass(frozen=True)
 class JobResult:
-    """The result of a job. ``exit_status`` is 0, or 1 with the cause as one line in ``failed``."""
+    """The result of a job. ``exit_status`` is 0, or 1 with the cause as one line in ``failed``.
+
+    ``restarts``: how many times it had been started again. ``wall_s`` is of the last start only.
+    """
 
     exit_status: int
     roles: tuple[RoleResult, ...]
     failed: str | None
     wall_s: float
+    restarts: int = 0
 
     def check(self) -> None:
         """Raises ``JobFailed`` if the job failed."""

@@ -8,7 +8,6 @@ file system that all hosts share.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
 from byteprophet.remote.addresses import root_address
 from byteprophet.remote.by_rank import BY_RANK, units_of
+from byteprophet.remote.echoes import by_role
 from byteprophet.remote.job import (
     LIMITS,
     ROLES,
@@ -41,7 +41,6 @@ from byteprophet.whole_files import make_directory, write_whole
 _LOOK_TIMEOUT_S = 120.0
 _VERSION_TIMEOUT_S = 20.0
 _MPIRUN = "mpirun"
-_OF_ROLE = re.compile(r"\[([a-z]+(?:-[0-9.]+)?)\] (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def run_by_mpirun(site: MpiSite, spec: JobSpec, echo: Echo | None = None) -> Job
     job = resolve_on_hosts(
         spec, site.root.host, site.root.host, site.root.port, None, runs_here=False
     )
-    return run_resolved(job, None if echo is None else _by_role(echo), _Elsewhere(site, spec))
+    return run_resolved(job, None if echo is None else by_role(echo), _Elsewhere(site, spec))
 
 
 class _Elsewhere:
@@ -120,20 +119,21 @@ class _Elsewhere:
         return tuple(found) or roles
 
 
-def _by_role(echo: Echo) -> Echo:
-    """``echo`` for lines in which roles have named themselves."""
-
-    def named(name: str, line: str) -> None:
-        found = _OF_ROLE.fullmatch(line)
-        if found is None:
-            echo(name, line)
-        else:
-            echo(found[1], found[2])
-
-    return named
+def mpirun_per_host(hosts: Path | None) -> tuple[str, ...]:
+    """The start of a command line that runs the rest once on each host of mpirun's hostfile."""
+    path, hostfile = _open_mpi(hosts)
+    return (path, *hostfile, "--map-by", "ppr:1:node", "--bind-to", "none", "--wdir", "/")
 
 
 def _mpirun(count: int, hosts: Path | None) -> tuple[str, ...]:
+    path, hostfile = _open_mpi(hosts)
+    # Roles wait more than they compute, and have threads: not one core each.
+    spread = ["--map-by", "node:OVERSUBSCRIBE", "--bind-to", "none"]
+    return (path, "-np", str(count), *hostfile, *spread, "--wdir", "/")
+
+
+def _open_mpi(hosts: Path | None) -> tuple[str, list[str]]:
+    """Open MPI's mpirun, and its options for the hostfile ``hosts``. Raises ``UserError``."""
     path = shutil.which(_MPIRUN)
     if path is None:
         raise UserError("--on mpi: mpirun is not installed here: apt-get install openmpi-bin")
@@ -145,10 +145,7 @@ def _mpirun(count: int, hosts: Path | None) -> tuple[str, ...]:
         )
     if hosts is not None and not hosts.is_file():
         raise UserError(f"--hosts {hosts}: there is no such file")
-    hostfile = [] if hosts is None else ["--hostfile", str(hosts.absolute())]
-    # Roles wait more than they compute, and have threads: not one core each.
-    spread = ["--map-by", "node:OVERSUBSCRIBE", "--bind-to", "none"]
-    return (path, "-np", str(count), *hostfile, *spread, "--wdir", "/")
+    return path, [] if hosts is None else ["--hostfile", str(hosts.absolute())]
 
 
 def _look(command: Sequence[str], paths: Sequence[str]) -> dict[int, Look]:

@@ -9,13 +9,16 @@ from byteprophet.errors import UserError
 
 
 def run_program(
-    command: Sequence[str], what: str, timeout_s: float
+    command: Sequence[str], what: str, timeout_s: float, told: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``command``; raises ``UserError``, which says ``what`` was too slow, at the timeout."""
+    """Run ``command`` with ``told`` on its standard input.
+
+    Raises ``UserError``, which says that ``what`` was too slow, at the timeout.
+    """
     try:
         return subprocess.run(
             command,
-            stdin=subprocess.DEVNULL,
+            input=told,
             capture_output=True,
             text=True,
             errors="replace",

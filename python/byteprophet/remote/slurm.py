@@ -110,7 +110,7 @@ class Slurm:
         self, nodes: list[Node], group: int | None, paths: Sequence[str]
     ) -> dict[Node, Look]:
         where = f"nodes {','.join(node.name for node in nodes)}"
-        step = self._step(nodes, group, "look")
+        step = self.step(nodes, group, "look")
         command = [*step, sys.executable, "-m", "byteprophet.remote.look", *paths]
         done = run_program(command, f"{where}: {command[0]}", _LOOK_TIMEOUT_S)
         looks = {look.node: look for look in parse_looks(done.stdout, where)}
@@ -123,7 +123,7 @@ class Slurm:
             )
         return {node: looks[node.name] for node in nodes}
 
-    def _step(self, nodes: Sequence[Node], group: int | None, name: str) -> list[str]:
+    def step(self, nodes: Sequence[Node], group: int | None, name: str) -> list[str]:
         """The start of a command that runs the rest once on each of ``nodes``."""
         count = len(nodes)
         return [
@@ -156,7 +156,7 @@ class Slurm:
         path = temporary / f"{unit.name}.told"
         path.touch(mode=0o600)
         path.write_bytes(told.to_line())
-        step = self._step([host], host.group, unit.name)
+        step = self.step([host], host.group, unit.name)
         role = [sys.executable, "-m", "byteprophet", "role", unit.kind]
         role += ["--job", "-", "--index", str(unit.index)]
         if host.interface is not None:

@@ -32,7 +32,6 @@ class Ssh:
     def __init__(self, hosts: Sequence[SshHost]) -> None:
         require_library()
         self.hosts = tuple(hosts)
-        self._token = secrets.token_hex(8)
 
     def look(self, hosts: Sequence[SshHost], paths: Sequence[str]) -> list[Look]:
         """Looks at all of ``hosts`` at once. Raises ``UserError`` for the first that is no good."""
@@ -44,7 +43,8 @@ class Ssh:
 
     def run_directory(self, unit: Unit, host: SshHost, kept: Path) -> Path:
         """Where ``unit`` writes on ``host``, until it is fetched to ``kept``."""
-        name = f"byteprophet-{kept.parents[1].name}-{unit.name}-{self._token}"
+        token = secrets.token_hex(8)  # a job that starts again must not find what is left
+        name = f"byteprophet-{kept.parents[1].name}-{unit.name}-{token}"
         return Path(PurePosixPath(host.scratch) / name)
 
     def client(
@@ -55,7 +55,7 @@ class Ssh:
         if host.interface is not None:
             role += ["--interface", host.interface]
         task = SshTask(
-            host, _command(host, "byteprophet", role), told.to_line().decode(), str(fetched),
+            host, remote_command(host, "byteprophet", role), told.to_line().decode(), str(fetched),
             str(kept),
         )  # fmt: skip
         path = temporary / f"{unit.name}.json"
@@ -63,7 +63,7 @@ class Ssh:
         return [sys.executable, "-m", "byteprophet.remote.ssh_client", str(path)]
 
 
-def _command(host: SshHost, module: str, arguments: Sequence[str]) -> str:
+def remote_command(host: SshHost, module: str, arguments: Sequence[str]) -> str:
     """A line for the shell of ``host``, whatever shell that is: it starts ``sh``."""
     # As in an activated environment: a worker's "python" is the one that runs the role.
     programs = shlex.quote(str(PurePosixPath(host.python).parent))
@@ -95,7 +95,8 @@ async def _look_at_all(hosts: Sequence[SshHost], paths: Sequence[str]) -> list[L
 async def _look_at(host: SshHost, paths: Sequence[str]) -> Look:
     where = f"host {host.name}"
     async with connected(host) as connection:
-        command = _command(host, "byteprophet.remote.look", [host.directory, host.scratch, *paths])
+        needed = [host.directory, host.scratch, *paths]
+        command = remote_command(host, "byteprophet.remote.look", needed)
         done = await connection.run(command, encoding="utf-8", errors="replace")
     looks = parse_looks(str(done.stdout), where)
     if not looks:

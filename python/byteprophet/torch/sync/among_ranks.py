@@ -19,6 +19,8 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from byteprophet import _leaving
 from byteprophet.errors import TimedOut
@@ -47,14 +49,37 @@ class _Call:
 
 
 def join() -> None:
-    """Join the default process group of torch.distributed, unless the script has joined it."""
+    """Join the default process group of torch.distributed, unless the script has joined it.
+
+    An attempt of torchrun with one agent has keys of its own in the store that the agent keeps for
+    all attempts: otherwise, backends find the addresses of the attempt before.
+    """
     if distributed.is_initialized():
         return
     timeout_s = RuntimeSettings.from_environment().timeout_s
     backend = None if torch.cuda.is_available() else "gloo"
-    distributed.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    timeout = timedelta(seconds=timeout_s)
+    attempt = _attempt(os.environ)
+    if attempt is None:
+        distributed.init_process_group(backend, timeout=timeout)
+    else:
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
+        store = PrefixStore(f"attempt.{attempt}", store)
+        distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=timeout
+        )
     atexit.register(leave)
     _leaving.skip_shutdown(leave)
+
+
+def _attempt(environment: Mapping[str, str]) -> str | None:
+    """The attempt of torchrun whose store this process joins; None: the store is not shared.
+
+    Agents of several hosts may count attempts differently, and theirs is None, too.
+    """
+    is_kept = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    alone = environment.get("GROUP_WORLD_SIZE") == "1"
+    return environment.get("TORCHELASTIC_RESTART_COUNT") if is_kept and alone else None
 
 
 def leave() -> None:

@@ -1,0 +1,9 @@
+"""Runs the roles of a job as pods of Kubernetes.
+
+pods_file   what a user says about pods                          docs/formats.md, "Pods file"
+manifests   a job as objects of Kubernetes
+site        prints them, or has them applied and watched
+client      applies them by kubectl, shows logs, and waits; a program
+"""
+
+from __future__ import annotations
