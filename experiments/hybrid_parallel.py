@@ -187,10 +187,14 @@ class Job:
         import byteprophet.torch as bps
 
         (stage,) = self.stages
-        for parameter in stage.parameters():
+
+        def finished(_: Tensor) -> None:
             if finish is not None:
-                hooked: Any = parameter
-                hooked.register_post_accumulate_grad_hook(lambda _: finish())
+                finish()
+
+        for parameter in stage.parameters():
+            hooked: Any = parameter
+            hooked.register_post_accumulate_grad_hook(finished)
         self.optimizer = bps.DistributedOptimizer(self.optimizer, model=stage, sync=runtime)
 
     def _split(self, path: str, block: nn.Module) -> None:

@@ -41,7 +41,7 @@ _MEMORY_BYTES = 1 << 40
 _BASE_NS, _STEP_NS, _EFFICIENCY = 1_000_000, 500_000, 0.95
 """Of gloo's collectives, before any is measured."""
 _FITS = 3
-"""The constants that one fit gives are what the next one begins with, so that guesses count little."""
+"""The next fit begins with the constants that one gives, so that guesses count little."""
 _UNKNOWN = 1.5
 """The uncertainty of these latencies."""
 _UNCERTAINTIES = {

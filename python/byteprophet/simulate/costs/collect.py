@@ -25,7 +25,8 @@ _SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (128, 512, 1024, 2048,
 _MEMORY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _ATTENTION = {"cpu": (4, 8, 512, 64), "cuda": (4, 32, 4096, 128)}
 """Samples, heads, tokens, and width of a head."""
-_REPEATS = 5
+_REPEATS, _MOST_REPEATS, _ENOUGH_NS = 5, 50, 3e7
+"""Short operators run more often: their times differ more."""
 _LAUNCHES = 1_000
 
 
@@ -152,7 +153,10 @@ class _Collector:
 
     def _median_ns(self, run: Callable[[], object]) -> float:
         run()  # allocates, and chooses a kernel
-        return statistics.median(self._time_ns(run) for _ in range(_REPEATS))
+        times: list[float] = []
+        while len(times) < _REPEATS or (len(times) < _MOST_REPEATS and sum(times) < _ENOUGH_NS):
+            times.append(self._time_ns(run))
+        return statistics.median(times)
 
     def _time_ns(self, run: Callable[[], object]) -> float:
         if self._device == "cpu":

@@ -178,14 +178,20 @@ class Roofline:
 
     def product_ns(self, batch: float, rows: float, columns: float, inner: float) -> float:
         """The time of matrix products, without reading and writing."""
+        if self._gpu.multiprocessors == 1:  # one core of a CPU has no tiles
+            best = 2.0 * batch * rows * columns * inner / self._flops_per_ns
+            return best * self._measured(batch * rows, columns, inner)
         best = float("inf")
         for height, width, speed in _TILES:
             tiles = batch * ceil(rows / height) * ceil(columns / width)
             waves = ceil(tiles / self._gpu.multiprocessors) * self._gpu.multiprocessors
             flops = 2.0 * waves * height * width * inner
             best = min(best, flops / (self._flops_per_ns * speed))
-        measured = self._shapes.ratio(batch * rows, columns, inner) if self._shapes else 1.0
-        return best * measured
+        return best * self._measured(batch * rows, columns, inner)
+
+    def _measured(self, rows: float, columns: float, inner: float) -> float:
+        """How much longer a product was measured to take than the model says."""
+        return self._shapes.ratio(rows, columns, inner) if self._shapes else 1.0
 
     def _bytes(self, step: Compute, accesses: Iterable[Access]) -> float:
         splits = dict(step.splits)
