@@ -171,7 +171,7 @@ def _collectives(
             distributed = DTensor.from_local(given, mesh, [source], run_check=False)
             made = distributed.redistribute(placements=[target]).to_local()
             if isinstance(made, AsyncCollectiveTensor):
-                made.trigger_wait()
+                made.trigger_wait()  # type: ignore[no-untyped-call]
 
         yield kind, "DTensor", redistribute
         yield kind, "torch.distributed", lambda begin=begin: begin().wait()  # type: ignore[misc]
