@@ -10,20 +10,24 @@ cores here, so operators take the time that was measured for them alone, while a
 (``hybrid_device.py`` says how and why). ``--compute real`` computes instead; ranks then share
 cores, which the simulator does not know.
 
-Nothing that is predicted is fitted on it. Operators come from ``byteprophet costs collect`` and
-links from collectives that ran alone (``hybrid_links.py``). A few constants are calibrated on jobs
-of another model, as ``byteprophet simulate --calibrate`` does; which ones is written down in
-``hybrid_cases.py``. Printed are, for each strategy, the measured iteration time (the lower quartile
-of iterations, and how far the upper one is), the predicted time and its error, as measured costs
-alone give it and as calibrated, and a naive baseline: FLOPs and bytes over the rates. Below are
-means, the worst error and Kendall's tau of the order of the strategies of a model and number of
-ranks.
+Nothing that is predicted is fitted on it. Operators come from ``byteprophet costs collect``, and
+collectives from ones that ran alone, as jobs issue them (``hybrid_links.py``). A few constants are
+calibrated on jobs of another model, as ``byteprophet simulate --calibrate`` does; which ones is
+written down in ``hybrid_cases.py``. Printed are, for each strategy, the measured iteration time
+(the lower quartile of iterations, and how far the upper one is), how long paced operators were in
+it, the predicted time and its error, as measured costs alone give it and as calibrated, and a naive
+baseline: FLOPs and bytes over the rates. Below are means, the worst error and Kendall's tau of the
+order of the strategies of a model and number of ranks.
 
-The second table has collectives: what each rank called in one iteration, beside what the simulator
+The second table has what operators take: paced, and as the simulator says (``hybrid_compute.py``).
+``--operators`` prints only this, which needs one process at a time and no limited links.
+
+The last table has collectives: what each rank called in one iteration, beside what the simulator
 infers for it, exactly. ``--lists`` runs only this, without limited links, and does not depend on
-what else runs on this machine. Times do: on a busy machine, run the command again when it is quiet,
-with another ``--out``. What has been measured is kept in ``--out``, and is not measured again.
-Takes fifteen minutes; ``--lists`` three.
+what else runs on this machine. Our own runtime is not in it, because its exchange is no collective
+of PyTorch. Times do depend on it: on a busy machine, run the command again when it is quiet, with
+another ``--out``. What has been measured is kept in ``--out``, and is not measured again. Four
+ranks need more than two cores have: give ``--ranks 3,4 --slowed 4``.
 """
 
 from __future__ import annotations
@@ -38,8 +42,10 @@ from typing import Any
 
 import numpy as np
 from hybrid_cases import REPORTED, TUNED, Case
-from hybrid_links import Measured, fit_links
+from hybrid_compute import PARTS, paced_ns, simulated_ns
+from hybrid_links import Measured, times_of
 from hybrid_local import local_calls, works_for
+from hybrid_operators import Table as OperatorTable
 from hybrid_operators import from_rows, measure, read_operators, write_operators
 from hybrid_predict import (
     Counted,
@@ -49,6 +55,7 @@ from hybrid_predict import (
     called,
     cluster_of,
     inferred,
+    modelled_ns,
     naive_ns,
     predicted_ns,
     slowed,
@@ -64,6 +71,7 @@ from byteprophet.input_files import read_json
 from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.console import table_console
+from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.costs.collect import collect
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 from byteprophet.whole_files import make_directory, write_whole
@@ -94,8 +102,14 @@ def main(arguments: Sequence[str]) -> None:
     make_directory(options.out)
     counted = {case: jobs.counted(case, chosen) for case in chosen}
     console = table_console(150)
+    if options.operators:
+        console.print(_operators(jobs, chosen))
+        return
     if not options.lists:
+        console.print(_collectives(jobs, chosen))
         console.print(_times(jobs, chosen))
+        if paced:
+            console.print(_operators(jobs, chosen))
     console.print(_lists(counted))
 
 
@@ -114,32 +128,33 @@ class _Jobs:
 
     def counted(self, case: Case, chosen: Iterable[Case]) -> list[Any]:
         """What each rank saw of an iteration of a case, which computed."""
-        wanted = [one for one in chosen if one.ranks == case.ranks]
-        return self._of("counted", case, wanted, lambda cases: Config(_plain(cases)))
+        return self._of("counted", case, chosen, lambda cases: Config(_plain(cases)))
 
     def timed(self, case: Case, chosen: Iterable[Case]) -> list[Any]:
         """The iterations of a case behind limited links, on each rank."""
-        wanted = [one for one in chosen if one.ranks == case.ranks]
 
         def config(cases: list[Case]) -> Config:
             return Config(
                 _plain(cases),
                 iterations=self._iterations,
-                operators=str(self._operators(chosen)) if self._paced else "",
+                operators=str(self.operators(chosen)) if self._paced else "",
                 rate_bps=self.rate_bps,
                 slowed=self._slowed,
             )
 
-        return self._of(self._kind, case, wanted, config)
+        return self._of(self._kind, case, chosen, config)
 
     @property
     def _kind(self) -> str:
         return f"{'paced' if self._paced else 'real'}-{format_rate(self.rate_bps)}"
 
-    def links(self) -> list[list[Measured]]:
-        """The collectives that ran alone, of jobs of 2 and 4 ranks, with a row per rank in each."""
+    def links(self, chosen: Iterable[Case]) -> list[list[Measured]]:
+        """The collectives that ran alone, with a row per rank in each.
+
+        They are of jobs of as many ranks as the chosen ones have, and of two.
+        """
         found: list[list[Measured]] = []
-        for ranks in (2, 4):
+        for ranks in sorted({2} | {case.ranks for case in chosen if case.ranks > 1}):
             path = self._out / f"links-{format_rate(self.rate_bps)}-{ranks}.json"
             if not path.exists():
                 self._say(f"links, {ranks} ranks")
@@ -160,7 +175,19 @@ class _Jobs:
             write_table(path, collect("cpu", 60.0, self._say))
         return slowed(read_table(path), self._slowed)
 
-    def _operators(self, chosen: Iterable[Case]) -> Path:
+    def cluster(self, chosen: Iterable[Case]) -> Cluster:
+        """The cluster, from operators and collectives that ran alone."""
+        return cluster_of(self.costs(), times_of(self.links(chosen)), self.rate_bps)
+
+    def paced_operators(self, chosen: Iterable[Case]) -> OperatorTable:
+        """The times of all operators that ranks call, as slow as in the jobs."""
+        known = read_operators(self.operators(chosen))
+        return {
+            one: paced._replace(time_ns=self._slowed * paced.time_ns)
+            for one, paced in known.items()
+        }
+
+    def operators(self, chosen: Iterable[Case]) -> Path:
         """The times of all operators that ranks call."""
         path, known = self._out / "operators.json", self._out / "operators-of.json"
         rows = [
@@ -179,13 +206,20 @@ class _Jobs:
             write_whole(known, json.dumps(sorted(before | names.keys())) + "\n")
         return path
 
-    def _of(self, kind: str, case: Case, wanted: list[Case], config: Any) -> list[Any]:
-        """What ranks saw of ``case``; with it, all of ``wanted`` that are missing are run."""
+    def _of(self, kind: str, case: Case, chosen: Iterable[Case], config: Any) -> list[Any]:
+        """What ranks saw of ``case``.
+
+        If it is missing, it runs with all others that are and that have as many ranks and the same
+        runtime.
+        """
         path = self._path(kind, case)
         if not path.exists():
+            group = (case.ranks, case.runtime)
+            wanted = [one for one in chosen if (one.ranks, one.runtime) == group]
             missing = [one for one in wanted if not self._path(kind, one).exists()]
             self._say(f"{kind}: {len(missing)} jobs of {case.ranks} ranks")
-            ranks = self._run(config(missing), case.ranks, f"{kind}-{case.ranks}")
+            label = f"{kind}-{case.ranks}{case.runtime and f'-{case.runtime}'}"
+            ranks = self._run(config(missing), case.ranks, label)
             for one in missing:
                 seen = json.dumps([rank[one.name] for rank in ranks])
                 write_whole(self._path(kind, one), seen + "\n")
@@ -238,9 +272,15 @@ def measured_ns(ranks: Sequence[Any]) -> tuple[float, float]:
     return low, high
 
 
+def _busiest(ranks: Sequence[Any]) -> str:
+    """How long paced operators took in an iteration, on the rank where they took longest (ms)."""
+    found = [float(np.median(rank["busy_ns"])) for rank in ranks if rank["busy_ns"]]
+    return f"{max(found) / 1e6:.0f}" if found else ""
+
+
 def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
-    costs, links = jobs.costs(), fit_links(jobs.links())
-    alone = cluster_of(costs, links, jobs.rate_bps)
+    costs = jobs.costs()
+    alone = jobs.cluster(chosen)
     ran = {}
     slowest = {}
     for case in chosen:
@@ -251,20 +291,20 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
     table = Table(box=None, pad_edge=False, title_justify="left", title="Iteration times (ms)")
     for name in ("model", "strategy"):
         table.add_column(name)
-    columns = ("measured", "to", "predicted", "error", "uncalibrated", "naive")
+    columns = ("measured", "to", "operators", "predicted", "error", "uncalibrated", "naive")
     for name in columns:
         table.add_column(name, justify="right")
     scores: list[_Score] = []
     for case in chosen:
         one = ran[case]
         cluster = fitted.cluster if fitted is not None else alone
-        predicted = predicted_ns(one.program, cluster)
+        predicted = predicted_ns(case, cluster)
         score = _Score(
             case,
             one.measured_ns,
             predicted,
-            predicted_ns(one.program, alone),
-            naive_ns(one.program, costs, jobs.rate_bps),
+            predicted_ns(case, alone),
+            naive_ns(case, costs, jobs.rate_bps),
         )
         scores.append(score)
         table.add_row(
@@ -272,12 +312,13 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
             case.line,
             f"{one.measured_ns / 1e6:.0f}",
             f"{slowest[case] / 1e6:.0f}",
+            _busiest(jobs.timed(case, chosen)),
             f"{predicted / 1e6:.0f}",
             *(f"{error:+.1%}" for error in score.errors),
         )
     lines = [
-        f"gloo alone: {links.base_ns / 1e6:.2f} ms per collective, {links.step_ns / 1e6:.2f} ms "
-        f"per step, {links.bytes_per_s * 8 / jobs.rate_bps:.3f} of the rate"
+        f"gloo alone: {alone.node.base_ns / 1e6:.2f} ms per collective, "
+        f"{alone.network.step_ns / 1e6:.2f} ms per step, {alone.network.efficiency:.3f} of the rate"
     ]
     if fitted is not None:
         lines += [
@@ -287,6 +328,57 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
         ]
     lines += _summaries(scores)
     table.caption = "\n".join(lines)
+    table.caption_justify = "left"
+    return table
+
+
+def _collectives(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
+    """Collectives that ran alone: as measured, and as the fitted constants alone give them."""
+    table = Table(
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+        title="Collectives alone: measured, modelled (ms)",
+    )
+    times = times_of(jobs.links(chosen))
+    modelled = modelled_ns(times, jobs.cluster(chosen))
+    cells: dict[tuple[str, str], list[str]] = {}
+    for one, model_ns in zip(times, modelled, strict=True):
+        row = cells.setdefault((one.program.kind.value, str(one.program.ranks)), [])
+        row.append(f"{one.measured_ns / 1e6:.1f}, {model_ns / 1e6:.1f}")
+    table.add_column("kind")
+    table.add_column("ranks", justify="right")
+    for size_bytes in dict.fromkeys(round(one.program.size_bytes) for one in times):
+        table.add_column(f"{size_bytes >> 10} KiB", justify="right")
+    for what, row in cells.items():
+        table.add_row(*what, *row)
+    return table
+
+
+def _operators(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
+    """What operators take on the rank that computes longest."""
+    table = Table(
+        box=None, pad_edge=False, title_justify="left", title="Operators: paced, simulated (ms)"
+    )
+    for name in ("model", "strategy"):
+        table.add_column(name)
+    for name in (*PARTS, "all", "error"):
+        table.add_column(name, justify="right")
+    known = jobs.paced_operators(chosen)
+    cluster = cluster_of(jobs.costs(), (), jobs.rate_bps)
+    errors = []
+    for case in (one for one in chosen if not one.runtime):  # whose optimizer is on a thread
+        rows = [paced_ns(rank["operations"], known) for rank in jobs.counted(case, chosen)]
+        busiest = max(range(case.ranks), key=lambda rank: rows[rank].total())
+        per_stage = case.ranks // case.strategy.mesh.pp
+        simulated = simulated_ns(case.program, cluster, busiest // per_stage)
+        paced = rows[busiest]
+        errors.append(simulated.total() / paced.total() - 1)
+        pairs = [(paced[part], simulated[part]) for part in PARTS]
+        pairs.append((paced.total(), simulated.total()))
+        cells = [f"{one / 1e6:.0f}, {other / 1e6:.0f}" for one, other in pairs]
+        table.add_row(case.model, case.line, *cells, f"{errors[-1]:+.1%}")
+    table.caption = f"mean error {np.abs(errors).mean():.1%}"
     table.caption_justify = "left"
     return table
 
@@ -340,7 +432,8 @@ def _lists(counted: dict[Case, list[Any]]) -> Table:
     table.add_column("lists")
     table.add_column("LocalTensorMode")
     equal = 0
-    for case, ranks in counted.items():
+    listed = {case: ranks for case, ranks in counted.items() if not case.runtime}
+    for case, ranks in listed.items():
         infers = inferred(case)
         per_stage = len(ranks) // len(infers)
         pairs = [
@@ -362,7 +455,7 @@ def _lists(counted: dict[Case, list[Any]]) -> Table:
             "; ".join(differences) or "equal",
             _local(case),
         )
-    table.caption = f"{equal} of {len(counted)} jobs: every rank's list equals the inferred one"
+    table.caption = f"{equal} of {len(listed)} jobs: every rank's list equals the inferred one"
     table.caption_justify = "left"
     return table
 
@@ -409,6 +502,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--cases", default="", help="only jobs whose name contains this text")
     parser.add_argument("--ranks", default="1,2,3,4", help="only jobs of so many ranks, by commas")
     parser.add_argument("--compute", choices=("paced", "real"), default="paced")
+    parser.add_argument(
+        "--operators", action="store_true", help="only what operators take; needs no limited links"
+    )
     parser.add_argument("--lists", action="store_true", help="only collectives; times nothing")
     parser.add_argument("--out", type=Path, default=Path("runs/hybrid"), help="of what is kept")
     return parser.parse_args(arguments)

@@ -2,7 +2,9 @@
 
 The split was fixed before anything was measured: constants come from ``TUNED`` alone, whose model
 has another shape than those of ``REPORTED``. A strategy is a line of ``byteprophet simulate``,
-but for tensor parallelism: the jobs split layers, not the vocabulary.
+but for tensor parallelism: the jobs split layers, not the vocabulary. `runtime=dear-planned` is
+data parallelism by our own runtime in place of PyTorch's: gradients are reduce-scattered, and what
+the next forward pass needs is gathered in front of it, as with `zero=1` in the simulator.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ ELEMENT_BYTES = 4
 """The jobs compute and send fp32."""
 SIMULATED_BYTES = 2
 """The simulator counts two bytes per element of activations, and with ``fp16`` of all else."""
+_RUNTIME = "runtime="
 _BUCKET_MB = 1
 """In the simulator's bytes; that is twice as much of fp32."""
 
@@ -54,14 +57,21 @@ class Case:
         return ranks
 
     @property
+    def runtime(self) -> str:
+        """Our own runtime that exchanges gradients; empty: PyTorch does."""
+        found = [item for item in self.line.split() if item.startswith(_RUNTIME)]
+        return found[0].removeprefix(_RUNTIME) if found else ""
+
+    @property
     def config(self) -> TransformerConfig:
         """The shape of its model."""
         return find_model(MODELS[self.model])[1]
 
     @property
     def strategy(self) -> Strategy:
-        """Its strategy, as the simulator takes it."""
-        strategy = parse_strategy(self.line, self.ranks)
+        """What the job does, as the simulator takes it."""
+        items = (item for item in self.line.split() if not item.startswith(_RUNTIME))
+        strategy = parse_strategy(" ".join(items), self.ranks)
         sequence_parallel = "sp=1" in self.line.split()
         dims = ("heads", "inner", "sequence") if sequence_parallel else ("heads", "inner")
         kept = tuple(axis for axis in strategy.rules[0].splits if axis[0] != "tp")
@@ -78,12 +88,14 @@ class Case:
             bucket_mb=_BUCKET_MB,
             overlap=strategy.overlap and not late,  # PyTorch reduces after the last micro-batch
             overlap_p2p=strategy.schedule not in ("gpipe", "1f1b"),
+            posted_receives=strategy.schedule in ("interleaved", "zb1p"),
+            copies=not self.runtime,
         )
 
     @property
     def program(self) -> Program:
         """What the simulator makes of it."""
-        strategy = self.strategy
+        strategy = replace(self.strategy, zero=1) if self.runtime else self.strategy
         return compile_program(build(self.name, self.config, strategy.samples), strategy)
 
 
@@ -119,6 +131,7 @@ REPORTED = (
         dp=2 zero=2
         dp=2 zero=3
         dp=2 zero=3 recompute=full
+        dp=2 runtime=dear-planned
         tp=2
         tp=2 sp=1
         tp=2 recompute=full
@@ -128,8 +141,10 @@ REPORTED = (
         pp=2 micro_batches=4 schedule=interleaved chunks=2
         pp=2 micro_batches=4 schedule=zb1p
         dp=3
+        dp=3 runtime=dear-planned
         pp=3 micro_batches=6
         dp=4
+        dp=4 runtime=dear-planned
         dp=4 zero=3
         tp=4
         tp=4 sp=1
@@ -146,6 +161,7 @@ REPORTED = (
         16,
         """
         dp=2
+        dp=2 runtime=dear-planned
         dp=2 zero=1 micro_batches=2
         dp=2 zero=3
         tp=2

@@ -8,9 +8,10 @@ is PyTorch's own, and all messages travel for real.
 The device is asynchronous, as a GPU is: an operator begins when it has been launched and the device
 is free. So the host's own work is hidden, unless the device waits for it. A collective or message
 begins when the device has done all that was launched before; the host sleeps until then. These are
-the rules of CUDA streams. The host is late after a sleep, and it launches slowly where cores are
-shared. This lateness does not count (``Device.run``), as far as it exceeds the time in which the
-host was blocked: by then, a device would have waited, too.
+the rules of CUDA streams. The copies of FSDP2 between parameters and the buffers that travel are
+operators, too. The host is late after a sleep, and it launches slowly where cores are shared. This
+lateness does not count (``Device.run``), as far as it exceeds the time in which the host was
+blocked: by then, a device would have waited, too.
 
 One thread uses a device and a mode: autograd runs the backward pass of CPU tensors in the thread
 that calls it. There are no locks.
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.distributed import ProcessGroup
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -86,7 +88,10 @@ class Paced(NamedTuple):
 
 
 class Device:
-    """The time line of a device. All times are nanoseconds of the monotonic clock."""
+    """The time line of a device. All times are nanoseconds of the monotonic clock.
+
+    ``busy_ns``: how long operators took since the restart.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         """Be free from now on. ``clock``: that of this machine, unless a test has another."""
@@ -97,11 +102,12 @@ class Device:
         """Be free from now on, which is returned."""
         self._seen_ns = self._free_ns = self._clock.monotonic_ns()
         self._seen_cpu_ns = self._clock.thread_time_ns()
-        self._late_ns = 0
+        self._late_ns = self.busy_ns = 0
         return self._free_ns
 
     def run(self, time_ns: int) -> None:
         """Launch an operator."""
+        self.busy_ns += time_ns
         self._look()
         self._free_ns = max(self._free_ns, self._seen_ns - self._late_ns) + time_ns
 
@@ -154,6 +160,10 @@ _SILENT = frozenset(["c10d::recv_"])
 """Calls whose other side is counted."""
 _LOCAL = frozenset(["_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd"])
 """Calls that send nothing."""
+_COPIES = frozenset(["fsdp::all_gather_copy_in", "fsdp::split_with_sizes_copy", "fsdp::chunk_cat"])
+"""FSDP2's copies between parameters or gradients and what travels."""
+_WRAPPERS = (DTensor, AsyncCollectiveTensor)
+"""Tensors around others. The second kind waits for a collective when an operator reads it."""
 _SPACES = frozenset(["c10d", "_c10d_functional"])
 _LEAST_ELEMENTS = 1 << 10
 
@@ -165,6 +175,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         calls: how often each collective was called: its kind, axes, and bytes of the whole tensor.
         operations: the operators that were called, and their outputs; noted while there is no
             device.
+        counts: how often each of them was called.
         unknown: collectives that are not known.
     """
 
@@ -187,19 +198,21 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._paced = paced or {}
         self.calls: Counter[tuple[str, str, int]] = Counter()
         self.operations: dict[Operation, Described] = {}
+        self.counts: Counter[Operation] = Counter()
         self.unknown: Counter[str] = Counter()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Run or pace one call. Calls with DTensors come again, with their local tensors."""
+        """Run or pace one call. Calls with tensors around others come again, with those inside."""
         kwargs = kwargs or {}
-        if any(issubclass(kind, DTensor) for kind in types):
+        if any(issubclass(kind, _WRAPPERS) for kind in types):
             return NotImplemented
         if func.namespace in _SPACES:
             self._count(func, args)
             return func(*args, **kwargs)
-        if func.namespace != "aten" or not _computes(func):
+        copies = func._schema.name in _COPIES
+        if not copies and (func.namespace != "aten" or not _computes(func)):
             return func(*args, **kwargs)
         try:
             operation = Operation.of(func, args, kwargs)
@@ -213,11 +226,14 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if paced is None:
             return func(*args, **kwargs)
         self._device.run(paced.time_ns)
+        if copies:
+            return _buffers(args) if func._schema.returns else None
         if func._schema.is_mutable:
             return args[0] if func._schema.returns else None
         return _made(paced.outputs)
 
     def _note(self, operation: Operation, made: Any) -> None:
+        self.counts[operation] += 1
         if operation not in self.operations:
             try:
                 self.operations[operation] = described(made)
@@ -265,6 +281,12 @@ def _computes(func: Any) -> bool:
         plain = not schema.is_mutable and not aliases
         _computing[func] = reads and gives and not out and (plain or in_place)
     return _computing[func]
+
+
+def _buffers(args: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``fsdp::all_gather_copy_in`` returns: this rank's part of the buffer, and the buffer."""
+    _, buffer, _, count, rank = args
+    return buffer.narrow(0, count * rank, count), buffer
 
 
 def _made(outputs: Described) -> Any:

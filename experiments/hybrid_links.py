@@ -1,55 +1,82 @@
-"""What gloo's collectives cost on the links of ``hybrid.py``: measured alone, and fitted.
+"""What gloo's collectives cost on the links of ``hybrid.py``, measured as jobs issue them.
 
-Each collective is the only one on the links. Ranks pause before each, as they compute in jobs: a
-limited link lets some bytes pass at once after a pause. The time is that from the last rank's begin
-to the last rank's end. Three constants are fitted, as the simulator uses them: the latency of a
-collective, that of a step, and the part of the link's rate that is reached. All-reduces,
-all-gathers and messages are measured; the other kinds follow.
+Each collective is the only one on the links, but it is not alone otherwise. A paced device computes
+before it, for as long as operators of jobs do: then threads are asleep, connections idle, and the
+limited link lets some bytes pass at once. It begins when the device has finished, and the device
+goes on when it is complete, with all that Python, DTensor and gloo do in between. Each kind is
+issued in both ways in which jobs issue it: as DTensor redistributes a tensor, and as
+DistributedDataParallel, FSDP2 and pipelining call ``torch.distributed``. The time is that from when
+the last rank's device finished to when the last rank's device could go on.
+
+Two things are made of it. Three constants are fitted, as ``byteprophet simulate --calibrate`` fits
+them: the latency of a collective, that of a step, and the part of the link's rate that is reached.
+And each kind, size and number of ranks has the time that was measured for it.
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from scipy.optimize import nnls
+from hybrid_device import Device, Watch
+from torch import Tensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from byteprophet.errors import JobFailed
+from byteprophet.simulate.compile.steps import CollectiveKind
+from byteprophet.simulate.costs.collectives import OneCollective
 
-_SIZES = tuple(1 << at for at in (14, 17, 19, 20, 21, 22))
+_SIZES = tuple(1 << at for at in (16, 18, 19, 20, 21, 22, 23))
 """Bytes of a collective's whole tensor."""
 _LEAST_FITTED_BYTES = 1 << 19
-"""A limited link lets a large part of smaller ones pass at once; jobs send few of them."""
-_PAUSE_S = 0.02
-_REPEATS = 6
-"""The first one is not counted."""
+"""A limited link lets a large part of smaller ones pass at once. Constants are not fitted on
+these, but they have their times."""
+_PAUSES_MS = (20, 100, 400)
+"""How long the device computes before, in turn."""
+_ROUNDS = 3
+"""Of all pauses; before them, each collective runs once."""
+_QUANTILE = 0.25
+"""Of the times of a collective: what else runs only makes it slower."""
 _BURST, _LARGEST_SEGMENT = "64kb", "32768"
 _LATENCY = "20ms"  # as the launcher has it
 _COMMAND_TIMEOUT_S = 10.0
 
 
 class Measured(NamedTuple):
-    """The times of one collective. ``begin_ns``, ``end_ns``: of each repetition, on this rank."""
+    """The times of one collective on one rank.
+
+    Attributes:
+        kind: its kind, as the simulator calls it.
+        way: how it was issued.
+        ranks: how many took part.
+        size_bytes: its whole tensor.
+        begin_ns: of each repetition, when the device had finished what came before.
+        end_ns: when the device could go on.
+    """
 
     kind: str
+    way: str
     ranks: int
     size_bytes: int
     begin_ns: list[int]
     end_ns: list[int]
 
 
-class Fitted(NamedTuple):
-    """The constants: latency of a collective, of a step, and the rate in bytes per second."""
+@dataclass(frozen=True)
+class Alone:
+    """A collective and its time, as ``calibrate`` takes them."""
 
-    base_ns: float
-    step_ns: float
-    bytes_per_s: float
+    program: OneCollective
+    measured_ns: float
 
 
 def shorten_burst(interface: str, rate_bps: int) -> None:
@@ -84,63 +111,97 @@ def shorten_burst(interface: str, rate_bps: int) -> None:
 
 def measure_links() -> list[Measured]:
     """Measure the collectives of the default process group, on each of its ranks."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    device = Device()
     found = []
     for size_bytes in _SIZES:
-        for kind, run in _collectives(size_bytes // 4):
-            begins: list[int] = []
-            ends: list[int] = []
-            for _ in range(_REPEATS):
-                dist.barrier()
-                time.sleep(_PAUSE_S)
-                begins.append(time.monotonic_ns())
-                run()
-                ends.append(time.monotonic_ns())
-            found.append(Measured(kind, dist.get_world_size(), size_bytes, begins[1:], ends[1:]))
+        for kind, way, run in _collectives(size_bytes // 4, mesh):
+            times = [_once(device, pause, run) for pause in (0, *_PAUSES_MS * _ROUNDS)][1:]
+            begins, ends = (list(each) for each in zip(*times, strict=True))
+            found.append(Measured(kind.value, way, dist.get_world_size(), size_bytes, begins, ends))
     return found
 
 
-def _collectives(elements: int) -> Iterable[tuple[str, Callable[[], Any]]]:
+def _once(device: Device, pause_ms: int, run: Callable[[], Any]) -> tuple[int, int]:
+    """When the device had finished before a collective, and when it could go on after it."""
+    dist.barrier()
+    pause_ns = 1_000_000 * pause_ms
+    begin_ns = device.restart() + pause_ns
+    device.run(pause_ns)
+    with Watch({}, device, {}):
+        run()
+        device.run(0)
+    return begin_ns, device.finish()
+
+
+def _collectives(
+    elements: int, mesh: DeviceMesh
+) -> Iterable[tuple[CollectiveKind, str, Callable[[], Any]]]:
+    """All collectives of one size: kind, way, and what issues and waits for it."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    whole = torch.zeros(elements)
     part = torch.zeros(elements // ranks)
-    gathered = torch.zeros(part.numel() * ranks)
-    yield "all-reduce", lambda: dist.all_reduce(whole)
-    yield "all-gather", lambda: dist.all_gather_single(gathered, part)
-    if rank == 0:
-        yield "point-to-point", lambda: dist.send(whole, 1)
-    elif rank == 1:
-        yield "point-to-point", lambda: dist.recv(whole, 0)
-    else:
-        yield "point-to-point", lambda: None
+    whole = torch.zeros(part.numel() * ranks)
+    gathered, kept = torch.zeros_like(whole), torch.zeros_like(part)
+    ways: tuple[tuple[CollectiveKind, Tensor, Placement, Placement, Callable[[], Any]], ...] = (
+        (
+            CollectiveKind.ALL_REDUCE,
+            whole,
+            Partial(),
+            Replicate(),
+            lambda: dist.all_reduce(whole, async_op=True),
+        ),
+        (
+            CollectiveKind.ALL_GATHER,
+            part,
+            Shard(0),
+            Replicate(),
+            lambda: dist.all_gather_single(gathered, part, async_op=True),
+        ),
+        (
+            CollectiveKind.REDUCE_SCATTER,
+            whole,
+            Partial(),
+            Shard(0),
+            lambda: dist.reduce_scatter_single(kept, whole, async_op=True),
+        ),
+    )
+    for kind, given, source, target, begin in ways:
+
+        def redistribute(given: Tensor = given, source: Any = source, target: Any = target) -> None:
+            distributed = DTensor.from_local(given, mesh, [source], run_check=False)
+            made = distributed.redistribute(placements=[target]).to_local()
+            if isinstance(made, AsyncCollectiveTensor):
+                made.trigger_wait()  # type: ignore[no-untyped-call]
+
+        yield kind, "DTensor", redistribute
+        yield kind, "torch.distributed", lambda begin=begin: begin().wait()  # type: ignore[misc]
+
+    def message() -> None:
+        if rank < 2:
+            works = [dist.isend(whole, 1)] if rank == 0 else [dist.irecv(gathered, 0)]
+            for work in works:
+                assert work is not None
+                work.wait()
+
+    yield CollectiveKind.SEND, "torch.distributed", message
 
 
-def fit_links(measured: Sequence[Sequence[Measured]]) -> Fitted:
-    """Fit the constants, by relative errors.
+def times_of(measured: Sequence[Sequence[Measured]]) -> list[Alone]:
+    """The time of each kind, size and number of ranks; the ways of issuing it count the same.
 
-    Args:
-        measured: of each rank of a job, in the same order; several jobs one after the other.
-
-    Raises:
-        JobFailed: no link was limited, or other programs hid it.
+    ``measured``: of each rank of a job, in the same order; several jobs one after the other.
     """
-    rows, times = [], []
+    found: dict[OneCollective, list[float]] = defaultdict(list)
     for same in measured:
-        kind, ranks, size_bytes = same[0][:3]
-        if size_bytes < _LEAST_FITTED_BYTES:
-            continue
+        kind, _, ranks, size_bytes = same[0][:4]
+        ranks = 2 if kind == CollectiveKind.SEND.value else ranks
         begin_ns = np.array([one.begin_ns for one in same]).max(axis=0)
         end_ns = np.array([one.end_ns for one in same]).max(axis=0)
-        time_ns = float(np.quantile(end_ns - begin_ns, 0.25))
-        passes = {"all-reduce": 2, "all-gather": 1}.get(kind)
-        if passes is None:
-            row = (0.5, 1.0, float(size_bytes))
-        else:
-            row = (1.0, passes * ranks, passes * (ranks - 1) / ranks * size_bytes)
-        rows.append(np.array(row) / time_ns)
-        times.append(time_ns)
-    scale = np.array([1e6, 1e6, 1.0])  # milliseconds, and nanoseconds per byte
-    solution, _ = nnls(np.array(rows) * scale, np.ones(len(rows)))
-    base_ns, step_ns, ns_per_byte = solution * scale
-    if not ns_per_byte:
-        raise JobFailed("links: larger messages took no longer: other programs disturbed too much")
-    return Fitted(float(base_ns), float(step_ns), 1e9 / float(ns_per_byte))
+        time_ns = float(np.quantile(end_ns - begin_ns, _QUANTILE))
+        found[OneCollective(CollectiveKind(kind), ranks, size_bytes)].append(time_ns)
+    return [Alone(one, float(np.mean(times_ns))) for one, times_ns in found.items()]
+
+
+def fitted(times: Iterable[Alone]) -> list[Alone]:
+    """Those that constants are fitted on."""
+    return [one for one in times if one.program.size_bytes >= _LEAST_FITTED_BYTES]

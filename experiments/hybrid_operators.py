@@ -51,8 +51,8 @@ def measure(called: Mapping[Operation, Described], say: Callable[[str], None]) -
 
 
 def _time_ns(operation: Operation) -> int:
-    packet, _, overload = operation.name.removeprefix("aten.").partition(".")
-    function = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    space, packet, overload = operation.name.split(".")
+    function = getattr(getattr(getattr(torch.ops, space), packet), overload)
     args = [_value(each) for each in operation.args[1:]]
     kwargs = {name: _value(each) for name, each in operation.kwargs}
     function(*args, **kwargs)
@@ -97,13 +97,18 @@ def read_operators(path: Path) -> Table:
     return {Operation(*_frozen(row[:3])): Paced(row[3], _frozen(row[4])) for row in rows}
 
 
-def as_rows(called: Mapping[Operation, Described]) -> list[Any]:
-    """Operators and their outputs as plain data."""
-    return [[*operation, outputs] for operation, outputs in called.items()]
+def as_rows(called: Mapping[Operation, Described], counts: Mapping[Operation, int]) -> list[Any]:
+    """Operators, their outputs, and how often each was called, as plain data."""
+    return [[*operation, outputs, counts[operation]] for operation, outputs in called.items()]
+
+
+def counts_from(rows: Iterable[Any]) -> dict[Operation, int]:
+    """How often each operator was called, from what ``as_rows`` made plain."""
+    return {Operation(*_frozen(row[:3])): row[4] for row in rows}
 
 
 def from_rows(rows: Iterable[Any]) -> dict[Operation, Described]:
-    """What ``as_rows`` made plain."""
+    """Operators and their outputs, from what ``as_rows`` made plain."""
     return {Operation(*_frozen(row[:3])): _frozen(row[3]) for row in rows}
 
 

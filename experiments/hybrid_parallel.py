@@ -3,6 +3,7 @@
 | strategy | PyTorch |
 |---|---|
 | dp | DistributedDataParallel; gradients of context-parallel ranks are averaged with it |
+| runtime | in place of it, `byteprophet.torch.DistributedOptimizer` with this runtime |
 | zero | ``fully_shard``; 1 and 2 keep parameters between the passes, 1 adds up gradients first |
 | tp, sp | ``parallelize_module`` with ``ColwiseParallel`` and ``RowwiseParallel`` |
 | pp | ``torch.distributed.pipelining``: its schedules, and stages as the simulator divides them |
@@ -17,7 +18,7 @@ one all-reduce over the tensor-parallel ranks, as Megatron-LM does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -80,10 +81,24 @@ def ranks_of(mesh: Mesh) -> Ranks:
 
 
 class Job:
-    """A rank's part of a job. ``computes``: results count, not only times."""
+    """A rank's part of a job."""
 
-    def __init__(self, case: Case, ranks: Ranks, *, computes: bool) -> None:
-        """Make the stages of this rank, their optimizer, and a batch."""
+    def __init__(
+        self,
+        case: Case,
+        ranks: Ranks,
+        *,
+        computes: bool,
+        finish: Callable[[], object] | None = None,
+    ) -> None:
+        """Make the stages of this rank, their optimizer, and a batch.
+
+        Args:
+            case: the job.
+            ranks: its mesh.
+            computes: results count, not only times.
+            finish: waits for a paced device, before our own runtime sees a gradient.
+        """
         self._case = case
         self._strategy = strategy = case.strategy
         self._mesh = mesh = strategy.mesh
@@ -93,14 +108,19 @@ class Job:
         self._own_tokens = case.config.sequence // mesh.cp
         self._first_token = place["cp"] * self._own_tokens
         self._numbers = range(place["pp"], len(program.stages), mesh.pp)
-        self._reductions = _Reductions(waits=computes)
+        adds = strategy.zero > 1 and strategy.micro_batches > 1  # to gradients that must be there
+        self._reductions = _Reductions(waits=computes and adds)
         self.stages = [
             Stage(case.config, [block.path for block in program.stages[number].blocks])
             for number in self._numbers
         ]
         self._summed: list[nn.Parameter] = []
         self.modules: list[nn.Module] = [self._parallel(stage) for stage in self.stages]
-        self.optimizer = torch.optim.AdamW(self._parameters(), lr=1e-3, foreach=True)
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+            self._parameters(), lr=1e-3, foreach=True
+        )
+        if case.runtime:
+            self._exchange(case.runtime, finish)
         self._schedule = self._pipeline(len(program.stages)) if mesh.pp > 1 else None
         self._batch(place["dp"])
 
@@ -117,6 +137,23 @@ class Job:
         self.optimizer.step()
         return [loss.detach() for loss in losses]
 
+    @property
+    def runtime(self) -> str:
+        """Our own runtime that exchanges gradients; empty: PyTorch does."""
+        return self._case.runtime
+
+    def close(self) -> None:
+        """Wait for what our own runtime still does."""
+        if self._case.runtime:
+            cast("Any", self.optimizer).finish()
+
+    @property
+    def settled(self) -> bool:
+        """Whether our own runtime has chosen its buckets."""
+        from byteprophet.torch.optimizer import is_settled
+
+        return is_settled(self.optimizer)
+
     # Parallelism
 
     def _parallel(self, stage: Stage) -> nn.Module:
@@ -132,7 +169,7 @@ class Job:
                     block.attention.gather = _gather(self._ranks.get_group("cp"))
             if mesh.tp > 1:
                 self._split(path, block)
-        if mesh.dp * mesh.cp == 1:
+        if mesh.dp * mesh.cp == 1 or self._case.runtime:
             return stage
         if strategy.zero:
             return self._sharded(stage)
@@ -144,6 +181,21 @@ class Job:
             bucket_cap_mb=2 * strategy.bucket_mb,  # fp32, and the simulator counts two bytes
             gradient_as_bucket_view=True,
         )
+
+    def _exchange(self, runtime: str, finish: Callable[[], object] | None) -> None:
+        """Let our own runtime exchange gradients. The device finishes before it sees one."""
+        import byteprophet.torch as bps
+
+        (stage,) = self.stages
+
+        def finished(_: Tensor) -> None:
+            if finish is not None:
+                finish()
+
+        for parameter in stage.parameters():
+            hooked: Any = parameter
+            hooked.register_post_accumulate_grad_hook(finished)
+        self.optimizer = bps.DistributedOptimizer(self.optimizer, model=stage, sync=runtime)
 
     def _split(self, path: str, block: nn.Module) -> None:
         """Tensor parallelism, with or without that of sequences."""

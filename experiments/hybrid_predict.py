@@ -2,25 +2,30 @@
 
 The cluster is one core per node, because every rank has a host of its own. Its operators are those
 that ``byteprophet costs collect`` has measured on one core, and its links those of ``tc`` with
-gloo's constants from ``hybrid_links.py``. The simulator counts two bytes per element where the
-jobs have four, so rates of memory and links are halved.
+gloo's times and constants from ``hybrid_links.py``. The simulator counts two bytes per element
+where the jobs have four, so rates of memory and links are halved.
+
+Our own runtime sends through our own exchange, not through gloo. Its rate is the payload of the
+link's frames, and a message costs what the runtime itself reckons with.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybrid_cases import ELEMENT_BYTES, SIMULATED_BYTES, Case
-from hybrid_links import Fitted
+from hybrid_links import Alone, fitted
 
+from byteprophet.allreduce.strategies import MESSAGE_NS
+from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.simulate.calibrate.fit import Calibrated, calibrate
 from byteprophet.simulate.clusters.beliefs import Beliefs, Source
 from byteprophet.simulate.clusters.description import Cluster, Gpu, Network, Node
 from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.steps import CollectiveKind, Compute
-from byteprophet.simulate.costs.sources import with_costs
+from byteprophet.simulate.costs.sources import with_collectives, with_costs
 from byteprophet.simulate.costs.table import CostTable
 from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.explain.collectives import Called, inferred_calls
@@ -33,16 +38,22 @@ _ROOM = 4
 """Peaks are so many times what was measured: small operators are faster than large ones, since
 caches hold them, and an efficiency is at most 1."""
 _MEMORY_BYTES = 1 << 40
+_BASE_NS, _STEP_NS, _EFFICIENCY = 1_000_000, 500_000, 0.95
+"""Of gloo's collectives, before any is measured."""
+_FITS = 3
+"""The next fit begins with the constants that one gives, so that guesses count little."""
+_UNKNOWN = 1.5
+"""The uncertainty of these latencies."""
 _UNCERTAINTIES = {
     "gpu.matmul_efficiency": 0.1,
-    "gpu.attention_efficiency": 0.5,
-    "gpu.memory_efficiency": 0.5,
+    "gpu.attention_efficiency": 0.3,
+    "gpu.memory_efficiency": 0.3,
     "gpu.launch_ns": 0.5,
-    "node.base_ns": 0.2,
-    "network.step_ns": 0.2,
-    "network.efficiency": 0.03,
+    "node.base_ns": _UNKNOWN,
+    "network.step_ns": _UNKNOWN,
+    "network.efficiency": 0.1,
 }
-"""Relative standard deviations, before jobs are looked at."""
+"""Relative standard deviations, before collectives and jobs are looked at."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +71,44 @@ def slowed(table: CostTable, times: int) -> CostTable:
         table,
         products=tuple((m, n, k, ns * times) for m, n, k, ns in table.products),
         memory_bytes_per_s=table.memory_bytes_per_s / times,
+        attention_flops_per_s=table.attention_flops_per_s / times,
+        operators=tuple((*what, ns * times) for *what, ns in table.operators),  # type: ignore[misc]
         launch_ns=table.launch_ns * times,
     )
 
 
-def cluster_of(table: CostTable, links: Fitted, rate_bps: int) -> Cluster:
-    """The cluster of the jobs, from what was measured alone."""
+def cluster_of(table: CostTable, times: Sequence[Alone], rate_bps: int) -> Cluster:
+    """The cluster of the jobs, from what was measured alone: operators, and collectives."""
+    cluster = _described(table, rate_bps)
+    if not times:
+        return cluster
+    some = _in_simulated_bytes(fitted(times))
+    for _ in range(_FITS):
+        found = calibrate(some, cluster, "collectives on this machine").cluster
+        cluster = replace(found, beliefs=cluster.beliefs)
+    cluster = found
+    rows = [
+        (one.program.kind.value, one.program.ranks, round(one.program.size_bytes), one.measured_ns)
+        for one in _in_simulated_bytes(times)
+    ]
+    return with_collectives(cluster, rows)
+
+
+def modelled_ns(times: Sequence[Alone], cluster: Cluster) -> list[float]:
+    """What a cluster's constants alone say of collectives that were measured."""
+    plain = replace(cluster, collectives=None)
+    return [one.program.time_ns(plain) for one in _in_simulated_bytes(times)]
+
+
+def _in_simulated_bytes(times: Iterable[Alone]) -> list[Alone]:
+    return [
+        replace(one, program=replace(one.program, size_bytes=one.program.size_bytes / _HALVED))
+        for one in times
+    ]
+
+
+def _described(table: CostTable, rate_bps: int) -> Cluster:
+    """The cluster, with guesses of what collectives cost."""
     fastest = max(2 * m * n * k / ns * 1e9 for m, n, k, ns in table.products)
     memory = table.memory_bytes_per_s / _HALVED
     gpu = Gpu(
@@ -80,15 +123,15 @@ def cluster_of(table: CostTable, links: Fitted, rate_bps: int) -> Cluster:
         launch_ns=1,
         reserved_bytes=1,
     )
-    base_ns = max(1, round(links.base_ns))
-    node = Node(gpus=1, gpu_bytes_per_s=1 << 40, efficiency=1.0, step_ns=1, base_ns=base_ns)
+    node = Node(gpus=1, gpu_bytes_per_s=1 << 40, efficiency=1.0, step_ns=1, base_ns=_BASE_NS)
     network = Network(
         adapters=1,
         adapter_bits_per_s=rate_bps // _HALVED,
-        efficiency=min(1.0, links.bytes_per_s * 8 / rate_bps),
-        step_ns=max(1, round(links.step_ns)),
+        efficiency=_EFFICIENCY,
+        step_ns=_STEP_NS,
         ring_only=1,
         all_reduce_only=1,
+        collectives_at_once=2,
     )
     cluster = with_costs(
         Cluster("namespaces on this machine", gpu, node, network),
@@ -107,12 +150,21 @@ def calibrated(cluster: Cluster, tuned: Sequence[Ran]) -> Calibrated:
     return calibrate(tuned, cluster, "jobs on this machine")
 
 
-def predicted_ns(program: Program, cluster: Cluster) -> float:
+def predicted_ns(case: Case, cluster: Cluster) -> float:
     """The simulated time of an iteration."""
-    return float(simulate_program(program, cluster).iteration_ns)
+    return float(simulate_program(case.program, cluster_for(case, cluster)).iteration_ns)
 
 
-def naive_ns(program: Program, table: CostTable, rate_bps: int) -> float:
+def cluster_for(case: Case, cluster: Cluster) -> Cluster:
+    """The cluster as a job uses it: with gloo, or with our own exchange."""
+    if not case.runtime:
+        return cluster
+    network = replace(cluster.network, efficiency=PAYLOAD_SHARE, step_ns=1, all_reduce_only=0)
+    node = replace(cluster.node, base_ns=MESSAGE_NS)
+    return replace(cluster, node=node, network=network, collectives=None)
+
+
+def naive_ns(case: Case, table: CostTable, rate_bps: int) -> float:
     """FLOPs over the rate of all measured products, and bytes over the link's, of the busiest rank.
 
     Compute and communication do not overlap, there is no bubble, and no latency.
@@ -120,7 +172,10 @@ def naive_ns(program: Program, table: CostTable, rate_bps: int) -> float:
     flops_per_ns = sum(2 * m * n * k for m, n, k, _ in table.products) / sum(
         ns for *_, ns in table.products
     )
+    program = case.program
     mesh, pp = program.strategy.mesh, program.strategy.mesh.pp
+    twice = {CollectiveKind.ALL_REDUCE}
+    twice |= set() if case.runtime else {CollectiveKind.REDUCE_SCATTER}  # gloo's is an all-reduce
     found = []
     for pp_rank, calls in enumerate(inferred_calls(program)):
         flops = 0.0
@@ -129,7 +184,10 @@ def naive_ns(program: Program, table: CostTable, rate_bps: int) -> float:
                 steps = (*block.compiled.forward, *block.compiled.backward)
                 flops += sum(_flops(step, program) for step in steps if isinstance(step, Compute))
         moved = sum(
-            count * _HALVED * call.size_bytes * _share(call, mesh.parts(call.axes))
+            count
+            * _HALVED
+            * call.size_bytes
+            * _share(call, mesh.parts(call.axes), 2 if call.kind in twice else 1)
             for call, count in calls.items()
         )
         computes_ns = flops * program.strategy.micro_batches / flops_per_ns
@@ -147,11 +205,10 @@ def _flops(step: Compute, program: Program) -> float:
     return operator.backward_flops / parts / (2 if both else 1)
 
 
-def _share(call: Called, ranks: int) -> float:
-    """The part of the tensor that a ring moves through each rank; gloo's reduce-scatter is two."""
+def _share(call: Called, ranks: int, passes: int) -> float:
+    """The part of the tensor that a ring moves through each rank."""
     if call.kind is CollectiveKind.SEND:
         return 1.0
-    passes = 2 if call.kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER) else 1
     return passes * (ranks - 1) / ranks
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from hybrid_parallel import Job, Ranks, ranks_of
 
 from byteprophet.errors import JobFailed, UserError, one_line
 from byteprophet.input_files import read_json
+from byteprophet.paced.collective_settings import resolve, settles_after
 from byteprophet.paced.real_time import run_in_real_time
 from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.whole_files import write_whole
@@ -69,6 +71,7 @@ class Seen:
         unknown: collectives that are not known.
         operations: the operators that ran, with their outputs.
         iterations: begin and end of each measured one, in ns of the monotonic clock.
+        busy_ns: how long the operators of each were, if they are paced.
         losses: the sum of the losses of micro-batches.
     """
 
@@ -76,6 +79,7 @@ class Seen:
     unknown: list[str] = field(default_factory=list)
     operations: list[Any] = field(default_factory=list)
     iterations: list[list[int]] = field(default_factory=list)
+    busy_ns: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
 
@@ -96,8 +100,15 @@ class _Rank:
             self._ranks[mesh] = ranks_of(mesh)
         # Groups of earlier meshes, too: DTensor reuses those of equal ones.
         self._axes |= self._ranks[mesh].axes
-        job = Job(case, self._ranks[mesh], computes=not self._table)
-        return self._timed(job) if self._config.iterations else self._counted(job)
+        device = Device() if self._table else None
+        finish = None if device is None else device.finish
+        job = Job(case, self._ranks[mesh], computes=not self._table, finish=finish)
+        try:
+            if not self._config.iterations:
+                return self._counted(job)
+            return self._continuous(job, device) if case.runtime else self._timed(job, device)
+        finally:
+            job.close()
 
     def _counted(self, job: Job) -> Seen:
         """The collectives and operators of an iteration, after others."""
@@ -112,26 +123,46 @@ class _Rank:
                 continue
             seen.calls = [[*call, count] for call, count in sorted(watch.calls.items())]
             seen.unknown = sorted(watch.unknown)
-            seen.operations = as_rows(watch.operations)
+            seen.operations = as_rows(watch.operations, watch.counts)
         return seen
 
-    def _timed(self, job: Job) -> Seen:
+    def _timed(self, job: Job, device: Device | None) -> Seen:
+        """Iterations, each after all ranks have met."""
         seen = Seen()
-        device = Device() if self._table else None
         for number in range(_TIMED_WARMUP + self._config.iterations):
             dist.barrier()
-            if device is None:
-                begin_ns = time.monotonic_ns()
-                job.iteration()
-                end_ns = time.monotonic_ns()
-            else:
-                begin_ns = device.restart()
-                with Watch(self._axes, device, self._table):
-                    job.iteration()
-                end_ns = device.finish()
+            begin_ns, end_ns = self._iteration(job, device)
             if number >= _TIMED_WARMUP:
                 seen.iterations.append([begin_ns, end_ns])
+                seen.busy_ns += [] if device is None else [device.busy_ns]
         return seen
+
+    def _continuous(self, job: Job, device: Device | None) -> Seen:
+        """Iterations that end when the next one begins, whose forward pass waits for parameters."""
+        seen = Seen()
+        warmup = settles_after(job.runtime, resolve(job.runtime, {})) + _TIMED_WARMUP
+        for _ in range(warmup):
+            self._iteration(job, device)
+        if not job.settled:
+            raise JobFailed(f"{job.runtime}: has no buckets after {warmup} iterations")
+        begins: list[int] = []
+        for _ in range(_TIMED_WARMUP + self._config.iterations + 1):
+            begins.append(self._iteration(job, device)[0])
+            seen.busy_ns += [] if device is None else [device.busy_ns]
+        seen.iterations = [list(pair) for pair in pairwise(begins)][_TIMED_WARMUP:]
+        seen.busy_ns = seen.busy_ns[_TIMED_WARMUP:-1]
+        return seen
+
+    def _iteration(self, job: Job, device: Device | None) -> tuple[int, int]:
+        """Begin and end of one iteration."""
+        if device is None:
+            begin_ns = time.monotonic_ns()
+            job.iteration()
+            return begin_ns, time.monotonic_ns()
+        begin_ns = device.restart()
+        with Watch(self._axes, device, self._table):
+            job.iteration()
+        return begin_ns, device.finish()
 
 
 def _hurry() -> None:
@@ -151,7 +182,7 @@ def main(arguments: list[str]) -> int:
     try:
         if config.rate_bps:
             shorten_burst(os.environ["GLOO_SOCKET_IFNAME"], config.rate_bps)
-        if config.operators and not run_in_real_time():
+        if (config.operators or config.links) and not run_in_real_time():
             print("hybrid: no real-time priority: times will be disturbed", flush=True)
         if config.links:
             found["links"] = [list(one) for one in measure_links()]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from byteprophet.cli.main import run_cli
+from byteprophet.launcher import JobSpec, run_job
 from byteprophet.simulate.clusters.description import cluster_names
+from byteprophet.simulate.costs.reference_operators import names
+from byteprophet.simulate.costs.table import read_table
 
 
 @pytest.mark.parametrize("name", cluster_names())
@@ -50,6 +54,36 @@ def test_collects_costs_of_this_cpu_and_simulates_with_them(
     simulate = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--costs", str(out)]
     assert run_cli(simulate) == 0
     assert f"Costs: {table['source']}" in capsys.readouterr().out
+
+
+@pytest.mark.job
+@pytest.mark.timeout(180)
+def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
+    out = tmp_path / "costs.json"
+    call = ("costs", "collect", "--device", "cpu", "--seconds", "0.2", "--out", str(out))
+    spec = JobSpec(
+        command=(sys.executable, "-m", "byteprophet", *call),
+        run_directory=tmp_path / "run",
+        workers=2,
+        servers=0,
+        timeout_s=150,
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+    spec.run_directory.mkdir()
+    run_job(spec).check()
+    table = read_table(out)
+    assert {row[0] for row in table.collectives} == {
+        "all-reduce",
+        "all-gather",
+        "reduce-scatter",
+        "point-to-point",
+    }
+    assert {row[1] for row in table.collectives} == {2}
+    assert len(table.operators) == 2 * len(names())
+    assert (
+        run_cli(["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "16", "--costs", str(out)])
+        == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from hybrid_cases import CHECKED, REPORTED, TUNED, Case
-from hybrid_device import Device, Operation, is_paceable
-from hybrid_links import Measured, fit_links
+from hybrid_device import Device, Operation, Paced, Watch, is_paceable
+from hybrid_links import Alone, Measured, times_of
 from hybrid_local import local_calls, works_for
-from hybrid_operators import measure, read_operators, write_operators
-from hybrid_predict import called, inferred
+from hybrid_operators import as_rows, counts_from, measure, read_operators, write_operators
+from hybrid_predict import called, cluster_of, inferred
 from hybrid_worker import Config
+from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.paced.pacing import Clock
+from byteprophet.simulate.clusters.constants import with_constants
 from byteprophet.simulate.compile.steps import CollectiveKind
-from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
+from byteprophet.simulate.costs.collectives import OneCollective
+from byteprophet.simulate.costs.table import CostTable
 
 _WORKER = Path(__file__).parents[2] / "experiments" / "hybrid_worker.py"
 _ALONE = tuple(Case(model, "dp=1 micro_batch=8") for model in ("small", "small-llama"))
@@ -164,33 +169,122 @@ def test_operators_are_measured_and_kept(tmp_path: Path) -> None:
     assert read_operators(tmp_path / "operators.json") == table
 
 
+@pytest.fixture
+def alone() -> Iterator[dist.ProcessGroup]:
+    """A process group whose other rank does not exist."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        assert dist.group.WORLD is not None
+        yield dist.group.WORLD
+    finally:
+        dist.destroy_process_group()
+
+
+def test_an_operator_that_waits_for_a_collective_is_paced(alone: dist.ProcessGroup) -> None:
+    given, clock = torch.ones(64, 64), _Hand()
+    watch = Watch({str(alone.group_name): "tp"})
+    with watch:
+        made = all_reduce(given, "sum", alone)
+        assert isinstance(made, AsyncCollectiveTensor)
+        made + given
+    (operation,) = watch.operations
+    assert operation.name == "aten.add.Tensor"
+    assert watch.counts == {operation: 1}
+    assert watch.calls == {("all-reduce", "tp", given.nbytes): 1}
+    device = Device(clock)
+    with Watch({}, device, {operation: Paced(7000, watch.operations[operation])}):
+        all_reduce(given, "sum", alone) + given
+    assert device.busy_ns == device.finish() == 7000
+
+
+def test_copies_of_fsdp2_are_paced_and_give_the_same_views() -> None:
+    parts, buffer = [torch.ones(1200), torch.ones(2000)], torch.zeros(6400)
+    sizes = [len(part) for part in parts]
+
+    def copy() -> tuple[torch.Tensor, torch.Tensor]:
+        made: tuple[torch.Tensor, torch.Tensor] = torch.ops.fsdp.all_gather_copy_in(
+            parts, buffer, sizes, sum(sizes), 1
+        )
+        return made
+
+    watch = Watch({})
+    with watch:
+        real = copy()
+        torch.ops.fsdp.chunk_cat(parts, dim=0, num_chunks=2, out=torch.zeros(2, 1600))
+        out = [torch.zeros(2, size) for size in sizes]
+        torch.ops.fsdp.split_with_sizes_copy(buffer.view(2, -1), sizes, dim=1, out=out)
+    assert len(watch.operations) == 3
+    assert all(is_paceable(*each) for each in watch.operations.items())
+    device = Device(_Hand())
+    with Watch({}, device, {one: Paced(10, made) for one, made in watch.operations.items()}):
+        buffer.zero_()
+        paced = copy()
+    assert device.busy_ns == 10
+    assert not buffer.any()
+    assert [each.data_ptr() for each in paced] == [each.data_ptr() for each in real]
+    assert [each.shape for each in paced] == [each.shape for each in real]
+
+
+def test_operators_are_counted(tmp_path: Path) -> None:
+    watch = Watch({})
+    with watch:
+        for _ in range(3):
+            torch.zeros(64, 64) @ torch.zeros(64, 64)
+    rows = json.loads(json.dumps(as_rows(watch.operations, watch.counts)))
+    assert counts_from(rows) == watch.counts
+    assert list(watch.counts.values()) == [3]
+
+
+_RATE_BPS = 500_000_000
+_COSTS = CostTable("test", ((64, 64, 64, 1e4),), 1e9)
+_KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.SEND)
+
+
 def test_links_are_fitted_as_the_simulator_uses_them() -> None:
     """Times that the simulator says of a cluster give its constants back."""
-    from hybrid_links import Fitted
-    from hybrid_predict import cluster_of
+    constants = {"node.base_ns": 2e5, "network.step_ns": 4e5, "network.efficiency": 0.8}
+    truth = with_constants(cluster_of(_COSTS, (), _RATE_BPS), constants)
+    times = [
+        # The simulator counts two bytes per element, and jobs have four.
+        Alone(OneCollective(kind, ranks, size), OneCollective(kind, ranks, size / 2).time_ns(truth))
+        for kind in _KINDS
+        for ranks in ((2,) if kind is CollectiveKind.SEND else (2, 3, 4))
+        for size in (1 << 19, 1 << 20, 1 << 22)
+    ]
+    found = cluster_of(_COSTS, times, _RATE_BPS)
+    assert found.node.base_ns == pytest.approx(2e5, rel=0.1)
+    assert found.network.step_ns == pytest.approx(4e5, rel=0.05)
+    assert found.network.efficiency == pytest.approx(0.8, rel=0.01)
 
-    from byteprophet.simulate.costs.table import CostTable
-    from byteprophet.simulate.operation.mesh import Mesh
 
-    truth, rate_bps = Fitted(2e5, 4e5, 5e7), 500_000_000
-    costs = CollectiveCosts(
-        cluster_of(CostTable("test", ((64, 64, 64, 1e4),), 1e9), truth, rate_bps), Mesh(dp=4)
-    )
-    measured = []
-    for ranks in (2, 4):
-        for size in (1 << 19, 1 << 20, 1 << 22):
-            for kind in CollectiveKind:
-                if kind in (CollectiveKind.ALL_TO_ALL, CollectiveKind.REDUCE_SCATTER):
-                    continue
-                half = size / 2  # the simulator counts two bytes per element, and jobs have four
-                transfer = (
-                    costs.send(half, 0, 1)
-                    if kind is CollectiveKind.SEND
-                    else costs.transfer(kind, Group(1, ranks), half)
-                )
-                time_ns = round(transfer.latency_ns + transfer.size_bytes / costs.rate(transfer))
-                begin = [0] * ranks
-                measured.append(
-                    [Measured(kind.value, ranks, size, [at], [time_ns]) for at in begin]
-                )
-    assert fit_links(measured) == pytest.approx(truth, rel=1e-3)
+def test_a_collective_is_predicted_as_it_was_measured() -> None:
+    """Also one that takes longer than the model can say."""
+    times = [Alone(OneCollective(kind, 2, 1 << 20), 3e8) for kind in _KINDS]
+    times.append(Alone(OneCollective(CollectiveKind.REDUCE_SCATTER, 2, 1 << 20), 5e8))
+    found = cluster_of(_COSTS, times, _RATE_BPS)
+    for one in times:
+        halved = replace(one.program, size_bytes=one.program.size_bytes / 2)
+        assert halved.time_ns(found) == pytest.approx(one.measured_ns, rel=1e-3)
+
+
+def test_the_time_of_a_collective_is_from_the_last_begin_to_the_last_end() -> None:
+    ways = ("DTensor", "torch.distributed")
+    measured = [
+        [
+            Measured("all-reduce", way, 2, 64, [0, 10, 20], [30, 40 + late, 50])
+            for late in (0, 10 * (way == ways[0]))
+        ]
+        for way in ways
+    ]
+    (found,) = times_of(measured)
+    assert found == Alone(OneCollective(CollectiveKind.ALL_REDUCE, 2, 64), 30.0)
+
+
+@pytest.mark.job
+@pytest.mark.timeout(300)
+def test_our_own_runtime_trains_as_one_process_does(tmp_path: Path, jobs: Any) -> None:
+    case = Case("small", "dp=2 runtime=dear-planned micro_batch=4")
+    together = _run(tmp_path / "two", [case], 2)
+    expected = jobs[0][0][_ALONE[0].name]["losses"]
+    seen = torch.tensor([each[case.name]["losses"] for each in together]).mean(0)
+    torch.testing.assert_close(seen, torch.tensor(expected), rtol=1e-3, atol=1e-4)

@@ -9,17 +9,19 @@ import typer
 
 from byteprophet.errors import UserError
 from byteprophet.report.console import facts_table, progress_of, table_console
-from byteprophet.simulate.costs.collect import DEVICES, collect
+from byteprophet.simulate.costs.collect import DEVICES, collect, collect_in_job
+from byteprophet.simulate.costs.collect_collectives import ranks_of_job
 from byteprophet.simulate.costs.table import write_table
 
 _HELP = """Measure what operators cost on a device, for byteprophet simulate.
 
 Example: byteprophet costs collect --out costs.json
 """
-_COLLECT_HELP = """Measure matrix products, memory bandwidth and launches on this machine.
+_COLLECT_HELP = """Measure matrix products, attention, other operators, memory and launches here.
 
 It needs PyTorch. The table is used with byteprophet simulate --costs FILE, or named in a cluster's
-file as costs = "FILE".
+file as costs = "FILE". In a job without servers, or under torchrun, with one rank on each node, it
+also measures collectives between the ranks, and rank 0 writes the table.
 
 Example: byteprophet costs collect --device cuda --out h100.json
 """
@@ -43,7 +45,11 @@ def collect_costs(
         raise UserError(f"--device {device}: use {' or '.join(DEVICES)}")
     if not 0 < seconds <= 86_400:
         raise UserError(f"--seconds {seconds}: must be from 0 to 86400")
-    table = collect(device, seconds, progress_of("costs collect"))
+    say, ranks = progress_of("costs collect"), ranks_of_job()
+    measure = collect_in_job if ranks > 1 else collect
+    table = measure(device, seconds, say)
+    if table is None:
+        return 0
     write_table(out, table)
     fastest = max((2 * m * n * k / ns for m, n, k, ns in table.products), default=0.0)
     console = table_console()
@@ -51,6 +57,8 @@ def collect_costs(
     facts.add_row("matrix products", f"{len(table.products)}", f"up to {fastest:,.1f} GFLOP/s")
     facts.add_row("memory", f"{table.memory_bytes_per_s / 1e9:,.1f} GB/s", "read and written")
     facts.add_row("launch", f"{table.launch_ns / 1e3:,.1f} µs", "of the host, per operator")
+    if table.collectives:
+        facts.add_row("collectives", f"{len(table.collectives)}", f"between {ranks} ranks")
     console.print(facts)
     console.print(f"saved: {out}", soft_wrap=True)
     return 0

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from byteprophet.simulate.compile.schedules import Act, actions_of
+from byteprophet.simulate.compile.schedules import Act, Action, actions_of, receives_of
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _ACTS = {"F": Act.FORWARD, "B": Act.BACKWARD, "I": Act.BACKWARD, "W": Act.WEIGHT}
@@ -78,3 +78,40 @@ def test_lists_are_those_of_torch(name: str, ranks: int, count: int) -> None:
     strategy = parse_strategy(text, ranks)
     ours = [[tuple(action) for action in actions_of(strategy, rank)] for rank in range(ranks)]
     assert ours == _torch_lists(name, ranks, chunks, count)
+
+
+def _torch_receives(name: str, ranks: int, chunks: int, count: int) -> list[dict[Action, int]]:
+    """For each receive of torch's runtime: how many actions of its rank come before it."""
+    kinds = {
+        "interleaved": schedules.ScheduleInterleaved1F1B,
+        "zb1p": schedules.ScheduleInterleavedZeroBubble,
+    }
+    with _stages(ranks, chunks) as stages:
+        order = kinds[name](stages, count).pipeline_order_with_comms
+    found: list[dict[Action, int]] = []
+    for rank in range(ranks):
+        computed, asked = 0, {}
+        for action in order[rank]:
+            computed += action.computation_type in (
+                schedules.FORWARD,
+                schedules.FULL_BACKWARD,
+                schedules.BACKWARD_INPUT,
+                schedules.BACKWARD_WEIGHT,
+            )
+            acts = {schedules.RECV_F: Act.FORWARD, schedules.RECV_B: Act.BACKWARD}
+            if action.computation_type in acts:
+                act = acts[action.computation_type]
+                asked[Action(action.stage_index, act, action.microbatch_index)] = computed
+        found.append(asked)
+    return found
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("interleaved", 2), ("interleaved", 4), ("zb1p", 1)])
+@pytest.mark.parametrize(("ranks", "count"), [(2, 2), (2, 6), (4, 4), (4, 12), (3, 9), (8, 16)])
+def test_receives_are_where_torch_posts_them(
+    name: str, chunks: int, ranks: int, count: int
+) -> None:
+    text = f"pp={ranks} micro_batches={count} schedule={name} chunks={chunks}"
+    strategy = parse_strategy(text, ranks)
+    lists = [actions_of(strategy, rank) for rank in range(ranks)]
+    assert receives_of(lists) == _torch_receives(name, ranks, chunks, count)

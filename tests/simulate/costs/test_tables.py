@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.calibrate.interval import interval
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
+from byteprophet.simulate.compile.steps import CollectiveKind, Compute, Phase
+from byteprophet.simulate.costs.collect_operators import Inputs
+from byteprophet.simulate.costs.collectives import OneCollective
+from byteprophet.simulate.costs.reference_operators import name_of, names, reference
 from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.costs.sources import (
     cluster_with_costs,
@@ -23,6 +29,7 @@ from byteprophet.simulate.costs.sources import (
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import Kind
 
 from ..jobs import program
 
@@ -162,3 +169,110 @@ def test_other_costs_are_files() -> None:
     assert find_costs("", cluster) is None
     with pytest.raises(UserError, match="nowhere"):
         find_costs("nowhere.json", cluster)
+
+
+COLLECTIVES = (
+    ("all-reduce", 2, 1 << 16, 4e5),
+    ("all-reduce", 2, 1 << 20, 9e5),
+    ("point-to-point", 2, 1 << 20, 8e5),
+)
+
+
+def test_measured_collectives_take_as_long_as_measured(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    write_table(path, replace(TABLE, collectives=COLLECTIVES))
+    table = read_table(path)
+    assert table.collectives == COLLECTIVES
+    cluster = with_costs(CLUSTER, table)
+    for kind, ranks, size_bytes, measured_ns in COLLECTIVES:
+        one = OneCollective(CollectiveKind(kind), ranks, size_bytes)
+        assert one.time_ns(cluster) == pytest.approx(measured_ns, rel=1e-6)
+    plain = with_costs(CLUSTER, TABLE)
+    other = OneCollective(CollectiveKind.ALL_GATHER, 2, 1 << 18)
+    assert other.time_ns(cluster) == other.time_ns(plain)
+
+
+def test_between_measured_sizes_the_ratio_is_between() -> None:
+    cluster = with_costs(CLUSTER, replace(TABLE, collectives=COLLECTIVES))
+    plain = with_costs(CLUSTER, TABLE)
+
+    def ratio(ranks: int, size_bytes: int) -> float:
+        one = OneCollective(CollectiveKind.ALL_REDUCE, ranks, size_bytes)
+        return one.time_ns(cluster) / one.time_ns(plain)
+
+    ends = ratio(2, 1 << 16), ratio(2, 1 << 20)
+    assert min(ends) < ratio(2, 1 << 18) < max(ends)
+    assert ratio(2, 1 << 10) == pytest.approx(ends[0])
+    assert ratio(4, 1 << 24) == pytest.approx(ends[1])
+
+
+@pytest.mark.parametrize(
+    "row", [["broadcast", 2, 1, 1.0], ["all-reduce", 1, 1, 1.0], ["all-reduce", 2, 1.5, 1.0], [1]]
+)
+def test_wrong_collectives_are_named(tmp_path: Path, row: list[object]) -> None:
+    path = tmp_path / "table.json"
+    write_table(path, TABLE)
+    data = json.loads(path.read_text()) | {"collectives": [row]}
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=r"collectives: .*expected .kind, ranks, bytes, ns."):
+        read_table(path)
+
+
+OPERATORS = tuple(
+    (name, phase, 1024, 768, 1e5 * number)
+    for number, (name, phase) in enumerate(product(names(), ("forward", "backward")), 1)
+)
+
+
+def test_measured_operators_take_as_long_as_measured(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    write_table(path, replace(TABLE, operators=OPERATORS))
+    table = read_table(path)
+    assert table.operators == OPERATORS
+    cluster = with_costs(CLUSTER, table)
+    roofline = Roofline(cluster.gpu, Mesh(), operators=cluster.operators)
+    for name, phase, rows, columns, measured_ns in OPERATORS:
+        step = Compute(reference(name, rows, columns), (), Phase(phase))
+        assert roofline.time_ns(step) == pytest.approx(measured_ns)
+    again = Compute(reference("loss", 2048, 768), (), Phase.RECOMPUTE)
+    (once,) = (ns for name, phase, *_, ns in OPERATORS if (name, phase) == ("loss", "forward"))
+    assert roofline.time_ns(again) == pytest.approx(2 * once)
+
+
+@pytest.mark.parametrize(
+    "model", ["gpt:layers=1,hidden=64,heads=2", "llama:layers=1,hidden=64,heads=2"]
+)
+def test_operators_of_models_are_known_by_the_names_of_costs(model: str) -> None:
+    kinds = Kind.MEMORY, Kind.LOOKUP
+    known = {
+        name_of(operator)
+        for block in program(model, "dp=1", 1).model.blocks
+        for _, operator in block.module.operators()
+        if operator.kind in kinds
+    }
+    assert known - {"positions"} <= set(names())
+    assert len(known) >= 5
+
+
+def test_wrong_operators_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    write_table(path, TABLE)
+    data = json.loads(path.read_text()) | {"operators": [["softmax", "forward", 1, 1, 1.0]]}
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=r"operators: .*with a name of layer norm, "):
+        read_table(path)
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_measured_is_what_the_name_says(name: str) -> None:
+    """A forward pass of ours reads and writes as many elements as the operator of the models."""
+    made = Inputs(torch, "cpu", torch.float32, 64, 192)
+    with torch.enable_grad():
+        run, inputs = made.of(name)
+        gradients = torch.autograd.grad(run().sum(), inputs)
+    operator = reference(name, 64, 192)
+    activations = [one for one in operator.inputs if one.differentiable]
+    expected = sum(operator.elements(one) for one in (*activations, *operator.parameters))
+    if name == "rotary":  # values are in the fused tensor, but they are not turned
+        expected = expected * 2 // 3
+    assert sum(each.numel() for each in gradients) == expected

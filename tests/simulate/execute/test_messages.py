@@ -1,13 +1,15 @@
-"""Messages between stages that are received only when a stage is idle; gloo's reduce-scatter."""
+"""When messages between stages are received; gloo's reduce-scatter."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
-from byteprophet.simulate.compile.schedules import Act
+from byteprophet.simulate.compile.schedules import Act, Action, receives_of
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Group
 from byteprophet.simulate.execute.result import Simulated
@@ -24,12 +26,14 @@ def _one_gpu_nodes() -> Cluster:
     return replace(cluster, node=replace(cluster.node, gpus=1))
 
 
-def _ends_ns(result: Simulated, *, early: bool) -> list[list[float]]:
+def _ends_ns(
+    result: Simulated, *, early: bool, posted: Sequence[dict[Action, int]] = ()
+) -> list[list[float]]:
     """When each action of each stage ends, by going through the schedule.
 
     An action begins when the previous one has ended and its message has come. A message begins when
     its sender is done, after the earlier ones of its direction, and, unless ``early``, when its
-    receiver is idle.
+    receiver is idle, or has done as many actions as ``posted`` says.
     """
     ranks = result.job.ranks
     message = result.costs.collectives.send(result.program.stages[1].received_bytes, 0, 1)
@@ -44,11 +48,15 @@ def _ends_ns(result: Simulated, *, early: bool) -> list[list[float]]:
                 idle_ns = max(ends[rank].values(), default=0.0)
                 source = rank - 1 if act is Act.FORWARD else rank + 1
                 begin_ns = idle_ns
-                if 0 <= source < len(ranks):
+                if act is not Act.WEIGHT and 0 <= source < len(ranks):
                     if (act, number) not in ends[source]:
                         break
                     ready_ns = max(ends[source][act, number], sent.get((rank, act), 0.0))
-                    came_ns = max(ready_ns, 0.0 if early else idle_ns) + takes_ns
+                    asked_ns = 0.0 if early else idle_ns
+                    if posted:
+                        count = posted[rank][left[rank][0]]
+                        asked_ns = max(0.0, *[0.0, *ends[rank].values()][: count + 1])
+                    came_ns = max(ready_ns, asked_ns) + takes_ns
                     sent[rank, act] = came_ns
                     begin_ns = max(idle_ns, came_ns)
                 done = record.done[len(record.done) - len(left[rank])]
@@ -69,6 +77,30 @@ def test_a_stage_may_receive_only_when_it_is_idle(schedule: str, overlap: bool) 
         assert ended == pytest.approx(expected, abs=100)
 
 
+def test_a_stage_may_ask_for_messages_where_torch_does() -> None:
+    """On two stages, messages there and back share no link in one direction."""
+    cluster = _one_gpu_nodes()
+    slow = replace(cluster.network, adapter_bits_per_s=cluster.network.adapter_bits_per_s // 100)
+    ends = {}
+    for posted in (False, True):
+        line = f"pp=2 schedule=zb1p micro_batches=6 posted_receives={int(posted)}"
+        compiled = program(_MODEL, line, 2)
+        result = simulate_program(compiled, replace(cluster, network=slow))
+        asked = receives_of(compiled.actions) if posted else ()
+        for record, expected in zip(
+            result.job.ranks, _ends_ns(result, early=True, posted=asked), strict=True
+        ):
+            ended = [int(result.replayed.end_ns[done.last]) for done in record.done]
+            assert ended == pytest.approx(expected, rel=1e-5)
+        ends[posted] = result.iteration_ns
+    assert ends[True] > ends[False]
+
+
+def test_only_some_schedules_ask_early() -> None:
+    with pytest.raises(UserError, match="1f1b with posted_receives: only interleaved and zb1p"):
+        program(_MODEL, "pp=2 micro_batches=2 posted_receives=1", 2)
+
+
 def test_reduce_scatter_may_be_an_all_reduce() -> None:
     cluster = find_cluster("dgx-a100")
     gloo = replace(cluster, network=replace(cluster.network, all_reduce_only=1))
@@ -79,3 +111,23 @@ def test_reduce_scatter_may_be_an_all_reduce() -> None:
     assert scatter == reduce
     half = plain.transfer(kinds[0], group, size)
     assert half.size_bytes == pytest.approx(scatter.size_bytes / 2)
+
+
+def test_several_all_reduces_may_be_under_way_at_once() -> None:
+    """Two threads hide the latency of one bucket behind the bytes of another, and no more."""
+    cluster = _one_gpu_nodes()
+    compiled = program(_MODEL, "dp=4", 4)
+    found = {}
+    for at_once in (1, 2):
+        network = replace(cluster.network, step_ns=2_000_000, collectives_at_once=at_once)
+        result = simulate_program(compiled, replace(cluster, network=network))
+        (record,) = result.job.ranks
+        flows = [flow for flow, _ in record.synchronised]
+        starts, ends = result.replayed.start_ns[flows], result.replayed.end_ns[flows]
+        under_way = [int(((starts <= at) & (ends > at)).sum()) for at in starts]
+        assert max(under_way) == at_once
+        found[at_once] = result.iteration_ns
+    latency_ns = result.costs.collectives.transfer(
+        CollectiveKind.ALL_REDUCE, Group(1, 4), 1
+    ).latency_ns
+    assert 0 < found[1] - found[2] < len(flows) * latency_ns

@@ -83,3 +83,14 @@ def test_unsharded_parameters_and_gradients_are_held_with_pipeline_ranks() -> No
         activations = max(block.compiled.transient_bytes for block in stage.blocks)
         assert memory.transient - activations == elements * (2 + 4)
         assert memory.parameters == elements * 4 // 4
+
+
+def test_the_first_unit_of_a_backward_pass_is_gathered_when_the_forward_pass_has_ended() -> None:
+    """It is the last one of the forward pass, and has just been sharded."""
+    result = simulate_program(program(_MODEL, "dp=8 zero=3", 8), find_cluster("dgx-h100"))
+    (record,) = result.job.ranks
+    forward, backward = record.done
+    (gather,) = (flow for flow, use in record.waits[backward.first] if use is Spent.ALL_GATHER)
+    replayed = result.replayed
+    assert replayed.start_ns[gather] == replayed.end_ns[forward.last]
+    assert replayed.start_ns[backward.first] == replayed.end_ns[gather]

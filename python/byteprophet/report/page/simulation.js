@@ -13,6 +13,7 @@ const USES = {
   "reduce-scatter": "reduce-scatters that nothing hides: of activations, or of gradients",
   "all-to-all": "exchanges of tokens between experts that nothing hides",
   "point-to-point": "transfers of activations between pipeline ranks that nothing hides",
+  "copies for collectives": "copies into and out of the buffers that collectives send",
   "slowed by overlap": "computation that takes longer because collectives run beside it",
   "pipeline bubble": "waits of a pipeline rank for the work of others",
 };

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from byteprophet.simulate.calibrate.sensitivity import Vector, log_slopes, log_time
+from byteprophet.simulate.calibrate.sensitivity import Job, Vector, log_slopes, log_time
 from byteprophet.simulate.clusters.beliefs import Beliefs, Source
 from byteprophet.simulate.clusters.constants import (
     Constant,
@@ -42,6 +42,20 @@ _BEFORE_COUNTING = 2
 """Steps in which all runs count the same."""
 _ENOUGH = 1e-2
 """A step of constants, as a part of their uncertainties, after which there is no other."""
+
+
+class Timed(Protocol):
+    """What ran, and how long it took."""
+
+    @property
+    def program(self) -> Job:
+        """What ran: a program, or a collective alone."""
+        ...
+
+    @property
+    def measured_ns(self) -> float:
+        """The time of an iteration, or of the collective."""
+        ...
 
 
 class Measured(Protocol):
@@ -84,11 +98,11 @@ class Calibrated:
     wider: float
 
 
-def calibrate(runs: Sequence[Measured], cluster: Cluster, source: str) -> Calibrated:
+def calibrate(runs: Sequence[Timed], cluster: Cluster, source: str) -> Calibrated:
     """Fit the constants of a cluster.
 
     Args:
-        runs: measured runs, on this cluster.
+        runs: measured runs on this cluster, and collectives that ran alone on it.
         cluster: its description, with what is known of its constants.
         source: what is stated as the source of constants that the runs say something about.
     """
@@ -143,7 +157,7 @@ class _Linear(NamedTuple):
     slopes: Vector
 
 
-def _linearise(runs: Sequence[Measured], cluster: Cluster, names: Sequence[str]) -> _Linear:
+def _linearise(runs: Sequence[Timed], cluster: Cluster, names: Sequence[str]) -> _Linear:
     predicted = _predicted(runs, cluster)
     slopes = [
         log_slopes(run.program, cluster, base, names)
@@ -152,7 +166,7 @@ def _linearise(runs: Sequence[Measured], cluster: Cluster, names: Sequence[str])
     return _Linear(predicted, np.stack(slopes))
 
 
-def _predicted(runs: Sequence[Measured], cluster: Cluster) -> Vector:
+def _predicted(runs: Sequence[Timed], cluster: Cluster) -> Vector:
     return np.array([log_time(run.program, cluster) for run in runs])
 
 

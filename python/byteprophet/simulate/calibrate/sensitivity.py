@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from byteprophet.simulate.clusters.constants import Constant, constants, with_constants
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.program import Program
+from byteprophet.simulate.costs.collectives import OneCollective
 from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.simulate import simulate_program
 
@@ -19,13 +21,19 @@ _STEP = 0.05
 """Of the logarithm of a constant."""
 
 
-def log_time(program: Program, cluster: Cluster, conditions: Conditions = ALIKE) -> float:
-    """The logarithm of the predicted iteration time."""
-    return float(np.log(simulate_program(program, cluster, conditions).iteration_ns))
+Job: TypeAlias = "Program | OneCollective"
+"""What ran: an iteration of a program, or a collective alone."""
+
+
+def log_time(job: Job, cluster: Cluster, conditions: Conditions = ALIKE) -> float:
+    """The logarithm of the predicted time of an iteration, or of a collective."""
+    if isinstance(job, OneCollective):
+        return float(np.log(job.time_ns(cluster)))
+    return float(np.log(simulate_program(job, cluster, conditions).iteration_ns))
 
 
 def log_slopes(
-    program: Program,
+    job: Job,
     cluster: Cluster,
     base: float,
     some: Sequence[str],
@@ -33,14 +41,14 @@ def log_slopes(
 ) -> Vector:
     """The derivative of the logarithm of the time by that of each constant, shape (some,).
 
-    ``base``: ``log_time`` of the program. Constants change to the side on which they have room.
+    ``base``: ``log_time`` of the job. Constants change to the side on which they have room.
     """
     values = {one.name: one for one in constants(cluster)}
-    return np.array([_slope(program, cluster, base, values[name], conditions) for name in some])
+    return np.array([_slope(job, cluster, base, values[name], conditions) for name in some])
 
 
 def _slope(
-    program: Program, cluster: Cluster, base: float, constant: Constant, conditions: Conditions
+    job: Job, cluster: Cluster, base: float, constant: Constant, conditions: Conditions
 ) -> float:
     up = not constant.is_part or constant.value * np.exp(_STEP) <= 1
     changed = with_constants(
@@ -50,4 +58,4 @@ def _slope(
     if value == constant.value:
         return 0.0  # nanoseconds are whole numbers
     step = np.log(value / constant.value)
-    return float((log_time(program, changed, conditions) - base) / step)
+    return float((log_time(job, changed, conditions) - base) / step)

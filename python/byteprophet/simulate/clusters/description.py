@@ -8,6 +8,7 @@ a leaf switch of its own, which serves the same GPU of other nodes.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there, parse_table, read_text
 from byteprophet.simulate.clusters.beliefs import Beliefs, parse_beliefs
+from byteprophet.simulate.clusters.collective_times import CollectiveTimes
 from byteprophet.simulate.clusters.shapes import Shapes
 
 PARTS = ("gpu", "node", "network")
@@ -93,6 +95,8 @@ class Network:
         ring_only: 1: an all-reduce between nodes is never a tree (``NCCL_ALGO=Ring``).
         all_reduce_only: 1: a reduce-scatter is an all-reduce of which each rank keeps its part, as
             gloo's is.
+        collectives_at_once: all-reduces of buckets that are under way at once, as gloo has two
+            threads for each process group.
         nodes_per_leaf: nodes below a leaf switch (with ``rails``: below a set of them); 0: all.
         uplink_share: the rate of a leaf's links to the spine over that of its links to adapters;
             2:1 oversubscription is 0.5.
@@ -105,6 +109,7 @@ class Network:
     step_ns: int
     ring_only: int = 0
     all_reduce_only: int = 0
+    collectives_at_once: int = 1
     nodes_per_leaf: int = 0
     uplink_share: float = 1.0
     rails: bool = False
@@ -122,6 +127,9 @@ class Cluster:
         beliefs: how well its constants are known, and from where.
         costs: measured costs that it is simulated with, by name or path; empty: none.
         shapes: the measured matrix products among them.
+        collectives: the measured collectives among them.
+        operators: of operators that memory limits: measured time over that of their bytes, by
+            their names among costs, and by phase.
     """
 
     name: str
@@ -131,6 +139,8 @@ class Cluster:
     beliefs: Beliefs = field(default_factory=Beliefs)
     costs: str = ""
     shapes: Shapes | None = field(default=None, compare=False)
+    collectives: CollectiveTimes | None = field(default=None, compare=False)
+    operators: Mapping[tuple[str, str], float] = field(default_factory=dict, compare=False)
 
     @property
     def network_bytes_per_s(self) -> int:

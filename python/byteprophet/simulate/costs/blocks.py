@@ -36,6 +36,7 @@ class Spent(str, Enum):
     REDUCE_SCATTER = "reduce-scatter"
     ALL_TO_ALL = "all-to-all"
     SEND = "point-to-point"
+    COPIES = "copies for collectives"
     SLOWED = "slowed by overlap"
     BUBBLE = "pipeline bubble"
 
@@ -65,6 +66,10 @@ class Waited:
     transfer: Transfer
 
 
+_COPIED = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+"""What DTensor gathers and scatters along the sequence. Its ranks get or give whole tensors, in
+which the parts lie apart."""
+
 Pass: TypeAlias = tuple[PassTime | Waited, ...]
 """A pass in order: work on the GPU, and collectives."""
 Shared: TypeAlias = frozenset[bool]
@@ -84,12 +89,32 @@ class BlockTime:
 class BlockCosts:
     """The times of compiled blocks on a cluster. Equal blocks are worked out once."""
 
-    def __init__(self, cluster: Cluster, mesh: Mesh, *, fp8: bool = False) -> None:
-        """``fp8``: matrix products have 8-bit inputs."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        mesh: Mesh,
+        *,
+        fp8: bool = False,
+        copies: bool = False,
+        adds: float = 0.0,
+    ) -> None:
+        """Begin with nothing worked out.
+
+        Args:
+            cluster: where blocks run.
+            mesh: the ranks.
+            fp8: matrix products have 8-bit inputs.
+            copies: tensors that collectives gather or scatter are copied besides.
+            adds: in how many of all backward passes an operator of its own adds gradients to those
+                of earlier micro-batches, as a part.
+        """
         self.cluster = cluster
         self._mesh = mesh
         self._launch_ns = cluster.gpu.launch_ns
-        self.roofline = Roofline(cluster.gpu, mesh, cluster.shapes, fp8=fp8)
+        self._copies, self._adds = copies, adds
+        self.roofline = Roofline(
+            cluster.gpu, mesh, cluster.shapes, operators=cluster.operators, fp8=fp8
+        )
         self.collectives = CollectiveCosts(cluster, mesh)
         self._done: dict[tuple[int, Shared], tuple[Compiled, BlockTime]] = {}
 
@@ -120,6 +145,10 @@ class BlockCosts:
                     ring_ns += self.collectives.alone_ns(transfer)
                     continue
                 time_ns = self.collectives.alone_ns(transfer)
+                if self._copies and step.kind in _COPIED:
+                    copied_ns = self.copy_ns(step.size_bytes)
+                    busy += copied_ns
+                    last[Spent.COPIES] = last.get(Spent.COPIES, 0.0) + copied_ns
                 if transfer.size_bytes and transfer.links & shared:
                     busy += time_ns
                     parts.append(Waited(step.axes, use, transfer))
@@ -128,6 +157,7 @@ class BlockCosts:
                 use, time_ns = _OF_PHASE[step.phase], self.roofline.time_ns(step)
                 launched += _launches(step)
                 hidden_ns += time_ns * self._beside_ring(step)
+                time_ns += self._adds * self._adding_ns(step)
             busy += time_ns
             last[use] = last.get(use, 0.0) + time_ns
         first = next(part for part in parts if isinstance(part, dict))
@@ -141,6 +171,17 @@ class BlockCosts:
             for part in parts
             if part or len(parts) == 1
         )
+
+    def copy_ns(self, size_bytes: float) -> float:
+        """The time of reading and writing so many bytes once."""
+        return self.roofline.memory_ns(2 * size_bytes)
+
+    def _adding_ns(self, step: Compute) -> float:
+        """The time of adding the gradients of an operator's parameters to those that are there."""
+        last = Phase.WEIGHT if step.operator.kind is Kind.MATMUL else Phase.BACKWARD
+        if step.phase is not last:
+            return 0.0
+        return self.roofline.memory_ns(3 * self.roofline.parameter_bytes(step))
 
     def _beside_ring(self, step: Compute) -> float:
         """The part of an operator's time in which keys and values may be on their way.
@@ -173,7 +214,13 @@ def total(times: Iterable[PassTime]) -> PassTime:
     return PassTime(sum(by_use.values()), by_use)
 
 
-KERNELS = (Spent.FORWARD, Spent.BACKWARD, Spent.RECOMPUTE, Spent.OPTIMIZER)
+KERNELS = (
+    Spent.FORWARD,
+    Spent.BACKWARD,
+    Spent.RECOMPUTE,
+    Spent.OPTIMIZER,
+    Spent.COPIES,
+)
 
 
 def slower(time: PassTime, factor: float) -> PassTime:

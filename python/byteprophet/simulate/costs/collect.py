@@ -1,8 +1,9 @@
 """Measures costs on this machine's CPU or GPU, with PyTorch.
 
-Matrix products of many shapes, in bf16 on a GPU and in fp32 on a CPU; adding large tensors, for the
-memory bandwidth; and very small operators behind each other, for the host's time per launch.
-Each time is the median of several. On a GPU, they are taken between events of its stream.
+Matrix products of many shapes, in bf16 on a GPU and in fp32 on a CPU; fused attention; operators
+that memory limits; adding large tensors, for the memory bandwidth; and very small operators behind
+each other, for the host's time per launch. Each time is the median of several. On a GPU, they are
+taken between events of its stream. On a CPU with one thread, they are its processor time.
 """
 
 from __future__ import annotations
@@ -11,15 +12,21 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from byteprophet.errors import UserError
+from byteprophet.simulate.costs.collect_collectives import in_job, measured_collectives
+from byteprophet.simulate.costs.collect_operators import measured_operators
 from byteprophet.simulate.costs.table import CostTable
 
 DEVICES = ("cpu", "cuda")
-_SIZES = {"cpu": (64, 256, 1024, 2048), "cuda": (128, 512, 1024, 2048, 4096, 8192, 16384)}
+_SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (128, 512, 1024, 2048, 4096, 8192, 16384)}
 _MEMORY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-_REPEATS = 5
+_ATTENTION = {"cpu": (4, 8, 512, 64), "cuda": (4, 32, 4096, 128)}
+"""Samples, heads, tokens, and width of a head."""
+_REPEATS, _MOST_REPEATS, _ENOUGH_NS = 5, 50, 3e7
+"""Short operators run more often: their times differ more."""
 _LAUNCHES = 1_000
 
 
@@ -34,16 +41,45 @@ def collect(device: str, seconds: float, say: Callable[[str], None]) -> CostTabl
     Raises:
         UserError: PyTorch is missing, or the device.
     """
+    torch = _torch()
+    device = _device(torch, device)
+    with torch.no_grad():
+        return _Collector(torch, device).collect(seconds, say)
+
+
+def collect_in_job(device: str, seconds: float, say: Callable[[str], None]) -> CostTable | None:
+    """Measure in a job, which has one rank on each node: rank 0 as ``collect`` does, then all.
+
+    Returns:
+        The table, with collectives between the ranks; None on other ranks than 0.
+
+    Raises:
+        UserError: as ``collect``.
+    """
+    torch = _torch()
+    device = _device(torch, device)
+    with in_job(torch, device) as distributed:
+        first = distributed.get_rank() == 0
+        table = collect(device, seconds, say) if first else None
+        silent = say if first else lambda _: None
+        collectives = tuple(measured_collectives(torch, device, silent))
+    return table and replace(table, collectives=collectives)
+
+
+def _torch() -> Any:
     try:
         import torch
     except ImportError:
         raise UserError("costs collect: needs PyTorch: pip install byteprophet[torch]") from None
+    return torch
+
+
+def _device(torch: Any, device: str) -> str:
     there = torch.cuda.is_available()
     device = device or ("cuda" if there else "cpu")
     if device == "cuda" and not there:
         raise UserError("--device cuda: PyTorch sees no GPU")
-    with torch.no_grad():
-        return _Collector(torch, device).collect(seconds, say)
+    return device
 
 
 class _Collector:
@@ -57,6 +93,8 @@ class _Collector:
         memory = self._memory()
         launch_ns = self._launch()
         began = time.monotonic()
+        attention = self._attention()
+        operators = tuple(measured_operators(torch, self._device, self._dtype, self._median_ns))
         products: list[tuple[int, int, int, float]] = []
         shapes = list(self._shapes())
         for at, (m, n, k) in enumerate(shapes, 1):
@@ -70,7 +108,9 @@ class _Collector:
             products.append((m, n, k, self._median_ns(lambda a=left, b=right: a @ b)))  # type: ignore[misc]
             if at % 20 == 0:
                 say(f"{at} of {len(shapes)} matrix products")
-        return CostTable(self._source(), tuple(products), memory, launch_ns=launch_ns)
+        return CostTable(
+            self._source(), tuple(products), memory, attention, launch_ns, operators=operators
+        )
 
     def _shapes(self) -> Iterator[tuple[int, int, int]]:
         """The smallest products first."""
@@ -85,6 +125,18 @@ class _Collector:
         out = self._torch.empty_like(one)
         time_ns = self._median_ns(lambda: self._torch.add(one, other, out=out))
         return 3 * 4 * count / time_ns * 1e9
+
+    def _attention(self) -> float:
+        """FLOPs per second of fused causal attention, forward."""
+        batch, heads, tokens, width = _ATTENTION[self._device]
+        query, key, value = (
+            self._torch.rand((batch, heads, tokens, width), device=self._device, dtype=self._dtype)
+            for _ in range(3)
+        )
+        fused = self._torch.nn.functional.scaled_dot_product_attention
+        time_ns = self._median_ns(lambda: fused(query, key, value, is_causal=True))
+        # Two products over the lower half of the scores.
+        return 2 * batch * heads * tokens**2 * width / time_ns * 1e9
 
     def _launch(self) -> float:
         """The host's time per operator."""
@@ -101,13 +153,19 @@ class _Collector:
 
     def _median_ns(self, run: Callable[[], object]) -> float:
         run()  # allocates, and chooses a kernel
-        return statistics.median(self._time_ns(run) for _ in range(_REPEATS))
+        times: list[float] = []
+        while len(times) < _REPEATS or (len(times) < _MOST_REPEATS and sum(times) < _ENOUGH_NS):
+            times.append(self._time_ns(run))
+        return statistics.median(times)
 
     def _time_ns(self, run: Callable[[], object]) -> float:
         if self._device == "cpu":
-            began = time.perf_counter_ns()
+            # With one thread, what else runs on the machine does not count.
+            alone = self._torch.get_num_threads() == 1
+            now_ns = time.thread_time_ns if alone else time.perf_counter_ns
+            began = now_ns()
             run()
-            return float(time.perf_counter_ns() - began)
+            return float(now_ns() - began)
         begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         run()

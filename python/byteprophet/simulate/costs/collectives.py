@@ -11,7 +11,7 @@ own part of them. Between many nodes, an all-reduce may be a tree, which takes f
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 
 from byteprophet.simulate.clusters.description import Cluster
@@ -137,6 +137,7 @@ class CollectiveCosts:
         """A collective of a group, whose tensor has ``size_bytes``."""
         node, network = self.cluster.node, self.cluster.network
         ranks, nodes, passes = group.ranks, group.nodes, _PASSES[kind]
+        wanted = kind
         if ranks == 1:
             return Transfer(False, 0.0, 0.0)
         if kind is CollectiveKind.REDUCE_SCATTER and network.all_reduce_only:
@@ -168,7 +169,8 @@ class CollectiveCosts:
             latency_ns = min(ring_ns, tree_ns)
         if crosses:
             other = inside / outside if group.local > 1 else 0.0
-            return Transfer(True, outside, latency_ns, uplink, other)
+            found = Transfer(True, outside, latency_ns, uplink, other)
+            return found if group.local > 1 else self._as_measured(wanted, ranks, size_bytes, found)
         other = outside / inside if inside else 0.0
         return Transfer(False, inside, latency_ns, uplink * other, other)
 
@@ -181,7 +183,24 @@ class CollectiveCosts:
             return Transfer(False, size_bytes, latency_ns + node.step_ns)
         other_rail = network.rails and source % node.gpus != target % node.gpus
         crosses = other_rail or self.cluster.leaf(nodes[0]) != self.cluster.leaf(nodes[1])
-        return Transfer(True, size_bytes, latency_ns + network.step_ns, float(crosses))
+        found = Transfer(True, size_bytes, latency_ns + network.step_ns, float(crosses))
+        return self._as_measured(CollectiveKind.SEND, 2, size_bytes, found)
+
+    def _as_measured(
+        self, kind: CollectiveKind, ranks: int, size_bytes: float, transfer: Transfer
+    ) -> Transfer:
+        """A transfer that takes as long as it was measured to, if it was.
+
+        The bytes cross the links as before. What it takes longer is latency, in which others have
+        the links. If it takes less, fewer bytes count.
+        """
+        times = self.cluster.collectives
+        if times is None:
+            return transfer
+        takes_ns = times.ratio(kind.value, ranks, size_bytes) * self.alone_ns(transfer)
+        rate = self.rate(transfer)
+        size = min(transfer.size_bytes, takes_ns * rate)
+        return replace(transfer, size_bytes=size, latency_ns=max(0.0, takes_ns - size / rate))
 
     def _slowdown(self, group: Group) -> float:
         """How much slower rings over single NVLinks are than a GPU's links together.
@@ -207,3 +226,23 @@ def uplink_part(kind: CollectiveKind, group: Group) -> float:
     if kind is CollectiveKind.ALL_TO_ALL:
         return (group.ranks - group.ranks / group.leaves) / (group.ranks - group.local)
     return group.leaves / group.nodes
+
+
+@dataclass(frozen=True)
+class OneCollective:
+    """A collective of one rank in each of ``ranks`` nodes, which do nothing else meanwhile.
+
+    ``size_bytes``: its whole tensor. A point-to-point one is a message to the next node.
+    """
+
+    kind: CollectiveKind
+    ranks: int
+    size_bytes: float
+
+    def time_ns(self, cluster: Cluster) -> float:
+        """How long it takes."""
+        gpus = cluster.node.gpus
+        costs = CollectiveCosts(cluster, Mesh(dp=self.ranks * gpus))
+        if self.kind is CollectiveKind.SEND:
+            return costs.alone_ns(costs.send(self.size_bytes, 0, gpus))
+        return costs.alone_ns(costs.transfer(self.kind, Group(1, self.ranks), self.size_bytes))

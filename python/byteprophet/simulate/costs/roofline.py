@@ -10,14 +10,15 @@ With 8-bit inputs, products have the rate of these. Before each, its input is co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, prod
 
 from byteprophet.simulate.clusters.description import Gpu
 from byteprophet.simulate.clusters.shapes import Shapes
 from byteprophet.simulate.compile.steps import Compute, Phase
+from byteprophet.simulate.costs.reference_operators import name_of
 from byteprophet.simulate.operation.mesh import Mesh
-from byteprophet.simulate.operation.operator import Access, Kind
+from byteprophet.simulate.operation.operator import Access, Kind, Operator
 
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.97), (128, 64, 0.85), (64, 64, 0.65))
 """Rows and columns of tiles, and how fast they are, relative to the largest."""
@@ -29,27 +30,56 @@ class Roofline:
     """The time of operators on one GPU of a mesh."""
 
     def __init__(
-        self, gpu: Gpu, mesh: Mesh, shapes: Shapes | None = None, *, fp8: bool = False
+        self,
+        gpu: Gpu,
+        mesh: Mesh,
+        shapes: Shapes | None = None,
+        *,
+        operators: Mapping[tuple[str, str], float] | None = None,
+        fp8: bool = False,
     ) -> None:
+        """Begin with nothing worked out.
+
+        Args:
+            gpu: the GPU.
+            mesh: the ranks.
+            shapes: measured matrix products.
+            operators: measured operators that memory limits (``Cluster.operators``).
+            fp8: matrix products have 8-bit inputs.
+        """
         self._gpu = gpu
+        self._operators = operators or {}
         self._shapes = shapes
         self._fp8 = fp8
         self._fp8_speed = gpu.fp8_flops_per_s / gpu.flops_per_s
         self._mesh = mesh
         self._bytes_per_ns = gpu.memory_bytes_per_s * gpu.memory_efficiency / 1e9
         self._flops_per_ns = gpu.flops_per_s * gpu.matmul_efficiency / 1e9
-        self._done: dict[tuple[object, ...], float] = {}
+        self._done: dict[tuple[object, ...], tuple[Operator, float]] = {}
 
     def time_ns(self, step: Compute) -> float:
         """The time of a step on the GPU, without waits for the host."""
         key = (id(step.operator), step.splits, step.phase)
         if key not in self._done:
-            self._done[key] = self._time_ns(step)
-        return self._done[key]
+            # The operator is kept, so that no other one gets its id.
+            time_ns = self._time_ns(step) * self._slower(step)
+            self._done[key] = (step.operator, time_ns)
+        return self._done[key][1]
+
+    def _slower(self, step: Compute) -> float:
+        """How much longer an operator that memory limits was measured to take."""
+        if not self._operators or step.operator.kind not in (Kind.MEMORY, Kind.LOOKUP):
+            return 1.0
+        phase = Phase.FORWARD if step.phase is Phase.RECOMPUTE else step.phase
+        return self._operators.get((name_of(step.operator), phase.value), 1.0)
 
     def memory_ns(self, size_bytes: float) -> float:
         """The time of reading and writing ``size_bytes`` in all."""
         return size_bytes / self._bytes_per_ns
+
+    def parameter_bytes(self, step: Compute) -> float:
+        """The bytes of an operator's parameters on a rank."""
+        return self._bytes(step, step.operator.parameters)
 
     def _time_ns(self, step: Compute) -> float:
         operator = step.operator
@@ -148,14 +178,20 @@ class Roofline:
 
     def product_ns(self, batch: float, rows: float, columns: float, inner: float) -> float:
         """The time of matrix products, without reading and writing."""
+        if self._gpu.multiprocessors == 1:  # one core of a CPU has no tiles
+            best = 2.0 * batch * rows * columns * inner / self._flops_per_ns
+            return best * self._measured(batch * rows, columns, inner)
         best = float("inf")
         for height, width, speed in _TILES:
             tiles = batch * ceil(rows / height) * ceil(columns / width)
             waves = ceil(tiles / self._gpu.multiprocessors) * self._gpu.multiprocessors
             flops = 2.0 * waves * height * width * inner
             best = min(best, flops / (self._flops_per_ns * speed))
-        measured = self._shapes.ratio(batch * rows, columns, inner) if self._shapes else 1.0
-        return best * measured
+        return best * self._measured(batch * rows, columns, inner)
+
+    def _measured(self, rows: float, columns: float, inner: float) -> float:
+        """How much longer a product was measured to take than the model says."""
+        return self._shapes.ratio(rows, columns, inner) if self._shapes else 1.0
 
     def _bytes(self, step: Compute, accesses: Iterable[Access]) -> float:
         splits = dict(step.splits)

@@ -5,6 +5,8 @@ Costs are chosen by name, never by chance: ``--costs``, or ``costs`` in the clus
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -13,11 +15,15 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.beliefs import Source
+from byteprophet.simulate.clusters.collective_times import CollectiveTimes, Ratios
 from byteprophet.simulate.clusters.description import Cluster, Gpu, find_cluster
 from byteprophet.simulate.clusters.shapes import Shapes
+from byteprophet.simulate.compile.steps import CollectiveKind, Compute, Phase
 from byteprophet.simulate.costs import aiconfigurator
+from byteprophet.simulate.costs.collectives import OneCollective
+from byteprophet.simulate.costs.reference_operators import reference
 from byteprophet.simulate.costs.roofline import Roofline
-from byteprophet.simulate.costs.table import CostTable, read_table
+from byteprophet.simulate.costs.table import CostTable, MeasuredCollective, read_table
 from byteprophet.simulate.operation.mesh import Mesh
 
 _LARGE_FLOPS = 1e10
@@ -106,13 +112,52 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
     if table.products:
         shapes = _shapes(table, gpu)
     sources = {name: Source(table.source, _UNCERTAINTIES[name]) for name in values}
-    return replace(
+    found = replace(
         cluster,
         gpu=gpu,
+        operators=_operators(table, gpu),
         node=replace(node, **by_part["node"]),  # type: ignore[arg-type]
         shapes=shapes,
         beliefs=replace(cluster.beliefs, sources={**cluster.beliefs.sources, **sources}),
     )
+    return with_collectives(found, table.collectives)
+
+
+def _operators(table: CostTable, gpu: Gpu) -> dict[tuple[str, str], float]:
+    """Measured over modelled times of operators that memory limits, by name and phase.
+
+    Of several sizes, the largest one counts.
+    """
+    model = Roofline(gpu, Mesh())
+    found = {}
+    for name, phase, rows, columns, measured_ns in sorted(
+        table.operators, key=lambda row: row[2] * row[3]
+    ):
+        step = Compute(reference(name, rows, columns), (), Phase(phase))
+        found[name, phase] = measured_ns / model.time_ns(step)
+    return found
+
+
+def with_collectives(cluster: Cluster, measured: Iterable[MeasuredCollective]) -> Cluster:
+    """The cluster, on which collectives take as long as they were measured to."""
+    model = replace(cluster, collectives=None)
+    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
+    for name, ranks, size_bytes, measured_ns in sorted(measured):
+        modelled_ns = OneCollective(CollectiveKind(name), ranks, size_bytes).time_ns(model)
+        of_ranks = found.setdefault(name, {}).setdefault(ranks, [])
+        of_ranks.append((math.log(size_bytes), measured_ns / modelled_ns))
+    if not found:
+        return cluster
+    ratios = {
+        name: {ranks: _ratios(rows) for ranks, rows in of_ranks.items()}
+        for name, of_ranks in found.items()
+    }
+    return replace(cluster, collectives=CollectiveTimes(ratios))
+
+
+def _ratios(rows: Sequence[tuple[float, float]]) -> Ratios:
+    sizes, ratios = np.array(rows, np.float64).T
+    return sizes, ratios
 
 
 def measured_sources(cluster: Cluster) -> list[str]:

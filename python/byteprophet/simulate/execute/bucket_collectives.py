@@ -47,10 +47,13 @@ class BucketCollectives:
 
     def add(self) -> None:
         """Add all collectives to the graph."""
-        for collective, parts in self._parts.items():
-            self._add(collective, parts)
+        alike = self._tables.strategy.zero == 0
+        streams = self._tables.costs.cluster.network.collectives_at_once if alike else 1
+        for number, (collective, parts) in enumerate(self._parts.items()):
+            stream = f"{collective.stream} {number % streams}" if streams > 1 else collective.stream
+            self._add(collective, parts, stream)
 
-    def _add(self, collective: BucketCollective, parts: Sequence[Part]) -> None:
+    def _add(self, collective: BucketCollective, parts: Sequence[Part], stream: str) -> None:
         """A collective of all ranks of a stage: one flow per rank, after its group has met."""
         operations = self._ranks.operations
         spent = Spent(collective.kind.value)
@@ -59,7 +62,7 @@ class BucketCollectives:
             for group in groups_along(self._mesh, axes, parts, lambda part: part.rank.member):
                 meeting = operations.add(0) if len(group) > 1 else -1
                 for part in group:
-                    flow = self._ranks.flow(part.rank, collective.stream, transfer)
+                    flow = self._ranks.flow(part.rank, stream, transfer)
                     operations.depend(part.after, meeting if meeting >= 0 else flow)
                     operations.depend(meeting, flow)
                     operations.depend(flow, part.before)

@@ -23,7 +23,7 @@ import numpy as np
 
 from byteprophet.graph import Graph
 from byteprophet.simulate.compile.program import Program
-from byteprophet.simulate.compile.schedules import Act, Action
+from byteprophet.simulate.compile.schedules import Act, Action, receives_of
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.blocks import BlockCosts, Spent, slower
 from byteprophet.simulate.execute.bucket_collectives import (
@@ -89,6 +89,8 @@ class _Build:
         for rank in (rank for ranks in self._ranks.of for rank in ranks):
             rank.factor = replicas.factor(rank.member, rank.pp_rank)
         self._collectives = BucketCollectives(self._ranks, tables, mesh)
+        posted = program.strategy.posted_receives and mesh.pp > 1
+        self._receives = receives_of(program.actions) if posted else []
         counts = len(program.stages), len(Act), self._strategy.micro_batches
         self._first = np.full((len(members), *counts), -1)
         self._last = np.full((len(members), *counts), -1)
@@ -172,14 +174,16 @@ class _Build:
         first = -1
         sent: list[tuple[int, int]] = []
         for bucket, passes in self._tables.pieces(stage, act, by_bucket=True):
-            begin = self._passes.add(rank, passes)[0][0]
+            given = self._tables.copied(stage, bucket, CollectiveKind.ALL_GATHER) if gathers else ()
+            made = self._tables.copied(stage, bucket, self._tables.reduction) if reduces else ()
+            parts = [one for one in (given, *passes, made) if one]
+            begin = self._passes.add(rank, parts)[0][0]
             first = begin if first < 0 else first
             if gathers:
-                # FSDP gathers the next unit while one computes.
-                after = rank.ends[-2] if zero == 3 and len(rank.ends) >= 2 else -1
+                earlier = self._gathered_after(rank, act, starts=not sent) if zero == 3 else -1
                 kind, when = CollectiveKind.ALL_GATHER, (int(act), number)
                 collective = BucketCollective(stage, bucket, kind, "gather", when)
-                self._collectives.join(collective, Part(rank, after, begin))
+                self._collectives.join(collective, Part(rank, earlier, begin))
             rank.ends.append(rank.last)
             sent.append((bucket, rank.last))
         for bucket, last in sent if reduces else ():
@@ -190,6 +194,16 @@ class _Build:
             )
             self._collectives.join(collective, Part(rank, after, -1))
         self._done(rank, at, action, first, rank.last)
+
+    def _gathered_after(self, rank: Rank, act: Act, *, starts: bool) -> int:
+        """The operation after which FSDP2 gathers a unit; -1: none.
+
+        It gathers the next unit while one computes. But the first one of a backward pass, which is
+        the last one of the forward pass, was sharded when that ended.
+        """
+        if starts and act is Act.BACKWARD and self._mesh.pp == 1:
+            return rank.ends[-1]
+        return rank.ends[-2] if len(rank.ends) >= 2 else -1
 
     def _reduce_late(self) -> None:
         """Without overlap, gradients travel after the last action."""
@@ -220,14 +234,27 @@ class _Build:
                     waiting = self._first[at, target, act].tolist()
                     self._operations.depend_each(self._last[at, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)
-                    if not self._strategy.overlap_p2p:  # received only when the rank is idle
-                        done = here.record.done
-                        earlier = {now.first: was.last for was, now in pairwise(done)}
-                        before = [earlier.get(operation, -1) for operation in waiting]
-                        for operation, flow in zip(before, flows, strict=True):
-                            self._operations.depend(operation, flow)
+                    for operation, flow in zip(
+                        self._asked_after(here, target, act, waiting), flows, strict=True
+                    ):
+                        self._operations.depend(operation, flow)
                     for operation, flow in zip(waiting, flows, strict=True):
                         here.record.wait(operation, flow, Spent.SEND)
+
+    def _asked_after(self, rank: Rank, stage: int, act: Act, waiting: Sequence[int]) -> list[int]:
+        """For each micro-batch, the operation after which a rank asks for its message; -1: none.
+
+        ``waiting``: the operations that wait for these messages.
+        """
+        done = rank.record.done
+        if self._receives:
+            asked = self._receives[rank.pp_rank]
+            counts = [asked[Action(stage, act, number)] for number in range(len(waiting))]
+            return [done[count - 1].last if count else -1 for count in counts]
+        if self._strategy.overlap_p2p:
+            return [-1] * len(waiting)
+        earlier = {now.first: was.last for was, now in pairwise(done)}  # when the rank is idle
+        return [earlier.get(operation, -1) for operation in waiting]
 
     def _sum_tied(self) -> None:
         """The first and the last pipeline rank add up gradients of parameters that they share."""

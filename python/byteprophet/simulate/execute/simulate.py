@@ -102,7 +102,9 @@ def block_costs(program: Program, cluster: Cluster) -> BlockCosts:
             f"cluster {cluster.name}: precision {strategy.precision} needs gpu.fp8_flops_per_s, "
             "which it does not have"
         )
-    return BlockCosts(cluster, strategy.mesh, fp8=fp8)
+    sums = strategy.copies and (not strategy.zero or strategy.zero == 1 or strategy.mesh.pp > 1)
+    adds = (strategy.micro_batches - 1) / strategy.micro_batches if sums else 0.0
+    return BlockCosts(cluster, strategy.mesh, fp8=fp8, copies=strategy.copies, adds=adds)
 
 
 def least_memory(program: Program, cluster: Cluster) -> int:

@@ -47,6 +47,7 @@ class Tables:
         self.saved_bytes = [stage.saved_bytes for stage in program.stages]
         self._pieces: dict[tuple[int, Act, bool], Pieces] = {}
         self._wanted: dict[tuple[int, int, CollectiveKind], Wanted] = {}
+        self._copied: dict[tuple[int, int, CollectiveKind], Pass] = {}
         self._shared = NOTHING_SHARED
 
     def separate_shared(self, members: int) -> None:
@@ -150,6 +151,32 @@ class Tables:
         if key not in self._wanted:
             self._wanted[key] = self._transfers(kind, self._held[stage][bucket])
         return self._wanted[key]
+
+    def copied(self, stage: int, bucket: int, kind: CollectiveKind) -> Pass:
+        """The copies of a bucket that is gathered or reduced, if the strategy counts them.
+
+        FSDP2 copies a rank's part of the parameters into a flat buffer, and what was gathered out
+        of it; and all gradients into another one.
+        """
+        key = (stage, bucket, kind)
+        if key not in self._copied:
+            time_ns = 0
+            if self.strategy.copies and self.strategy.zero:
+                time_ns = round(self._copied_ns(kind, self._held[stage][bucket]))
+            self._copied[key] = (PassTime(time_ns, {Spent.COPIES: time_ns}),) if time_ns else ()
+        return self._copied[key]
+
+    def _copied_ns(self, kind: CollectiveKind, whose: Held) -> float:
+        costs, mesh = self.costs, self.strategy.mesh
+        if kind is not CollectiveKind.ALL_GATHER:
+            size = self.precision.sent_gradient_bytes
+            return sum(costs.copy_ns(count * size) for axes, count in whose.elements if axes)
+        size = self.precision.sent_parameter_bytes
+        return sum(
+            costs.copy_ns(count * size * (1 + 1 / mesh.parts(axes)))
+            for axes, count in whose.elements
+            if axes
+        )
 
     def gathered_late(self, pp_rank: int) -> Wanted:
         """The collectives of all parameters of a pipeline rank."""

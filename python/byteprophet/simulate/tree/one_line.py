@@ -32,6 +32,8 @@ HELP = {
     "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
     "bucket_mb": "gradients that travel together, in MiB; default 25",
     "overlap_p2p": "0: a stage receives only when it is idle; default 1",
+    "posted_receives": "1: a stage asks for messages where PyTorch's runtime does; default 0",
+    "copies": "1: copies that PyTorch makes around collectives count; default 0",
     "precision": f"{', '.join(PRECISIONS)}; default bf16",
     "reshard": "with zero=3, after the forward pass: always, never, or default (never with pp)",
     "ring": "1: ring attention over cp ranks; default 0",
@@ -79,6 +81,8 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
         "scatter_gather": bool(numbers.pop("scatter_gather", 0)),
         "ring": bool(numbers.pop("ring", 0)),
         "overlap_p2p": bool(numbers.pop("overlap_p2p", 1)),
+        "posted_receives": bool(numbers.pop("posted_receives", 0)),
+        "copies": bool(numbers.pop("copies", 0)),
     }
     return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
 

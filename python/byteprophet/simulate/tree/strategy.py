@@ -105,6 +105,13 @@ class Strategy:
             DistributedDataParallel's ``bucket_cap_mb``.
         overlap_p2p: whether a stage receives activations and gradients while it computes. PyTorch's
             GPipe and 1F1B, and Megatron-LM's 1F1B, ask for them when they need them.
+        posted_receives: whether a stage asks for a message where the runtime of
+            ``torch.distributed.pipelining`` does, which may be long before it needs it, but never
+            in the middle of an action. Only for its schedules ``interleaved`` and ``zb1p``.
+        copies: whether copies around collectives count that PyTorch makes: FSDP2 copies what it
+            gathers out of a flat buffer, and gradients into one; a functional collective along
+            another dimension than the first copies the whole tensor; and gradients of several
+            micro-batches are added up in an operator of their own.
     """
 
     mesh: Mesh
@@ -122,6 +129,8 @@ class Strategy:
     ring: bool = False
     bucket_mb: int = 25
     overlap_p2p: bool = True
+    posted_receives: bool = False
+    copies: bool = False
 
     @property
     def reshards(self) -> bool:
@@ -180,6 +189,11 @@ class Strategy:
         if self.max_ongoing and self.schedule != "1f1b":
             raise UserError(
                 f"strategy: schedule {self.schedule} with max_ongoing: only 1f1b can be limited"
+            )
+        if self.posted_receives and self.schedule not in ("interleaved", "zb1p"):
+            raise UserError(
+                f"strategy: schedule {self.schedule} with posted_receives: only interleaved and "
+                "zb1p have them"
             )
         if self.reshard not in RESHARD:
             raise UserError(

@@ -1,0 +1,88 @@
+"""Measures collectives between the ranks of a job that measures costs, one rank on each node.
+
+All ranks meet before each collective, and then pause, as they compute in a job: threads fall
+asleep and connections become idle. A time is that of the slowest rank, and the median of several.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from byteprophet.simulate.compile.steps import CollectiveKind
+from byteprophet.simulate.costs.table import MeasuredCollective
+
+_SIZES = {"cpu": range(16, 24), "cuda": range(16, 30, 2)}
+"""Logarithms of bytes of the whole tensor."""
+_PAUSE_S = 0.02
+_REPEATS = 5
+_TIMEOUT = timedelta(hours=1)
+"""In which rank 0 has measured its own device."""
+
+
+def ranks_of_job() -> int:
+    """The number of ranks of the job that this process is in, by the variables of torchrun."""
+    return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
+
+
+@contextmanager
+def in_job(torch: Any, device: str) -> Iterator[Any]:
+    """Join the other ranks; gives ``torch.distributed``."""
+    distributed = torch.distributed
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=_TIMEOUT)
+    try:
+        yield distributed
+    finally:
+        distributed.destroy_process_group()
+
+
+def measured_collectives(
+    torch: Any, device: str, say: Callable[[str], None]
+) -> Iterator[MeasuredCollective]:
+    """The time of each kind and size; every rank must call this."""
+    distributed = torch.distributed
+    ranks = distributed.get_world_size()
+    for at in _SIZES[device]:
+        size_bytes = 1 << at
+        say(f"collectives of {size_bytes:,} bytes")
+        for kind, run in _collectives(torch, device, size_bytes // 4 // ranks):
+            run()  # connects
+            times = [_time_ns(torch, device, run) for _ in range(_REPEATS)]
+            taking_part = 2 if kind is CollectiveKind.SEND else ranks
+            yield kind.value, taking_part, size_bytes, statistics.median(times)
+
+
+def _time_ns(torch: Any, device: str, run: Callable[[], Any]) -> float:
+    distributed = torch.distributed
+    distributed.barrier()
+    time.sleep(_PAUSE_S)
+    began_ns = time.perf_counter_ns()
+    run()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    took = torch.tensor(float(time.perf_counter_ns() - began_ns), device=device)
+    distributed.all_reduce(took, distributed.ReduceOp.MAX)
+    return float(took)
+
+
+def _collectives(
+    torch: Any, device: str, elements: int
+) -> Iterator[tuple[CollectiveKind, Callable[[], Any]]]:
+    """All kinds; each rank has ``elements`` elements of the whole tensor."""
+    distributed = torch.distributed
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    part, whole = (torch.zeros(count, device=device) for count in (elements, elements * ranks))
+    gather = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
+    scatter = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
+    yield CollectiveKind.ALL_REDUCE, lambda: distributed.all_reduce(whole)
+    yield CollectiveKind.ALL_GATHER, lambda: gather(whole, part)
+    yield CollectiveKind.REDUCE_SCATTER, lambda: scatter(part, whole)
+    ways = {0: lambda: distributed.send(whole, 1), 1: lambda: distributed.recv(whole, 0)}
+    yield CollectiveKind.SEND, ways.get(rank, lambda: None)
