@@ -25,7 +25,8 @@ from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
-from byteprophet.strategy.explanation import Explanation, explain, explain_routed
+from byteprophet.strategy.compressed import under_compression
+from byteprophet.strategy.explanation import Explanation, explain, explain_compressed, explain_routed
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.ways import differences, facts, ways
 
@@ -120,6 +121,9 @@ def explain_file(
     if used.strategy.runtime == MIXED:
         job = under_routes(run, measured.job, used, str(file))
         found = explain_routed(job)
+    elif used.strategy.compressors:
+        job = under_compression(measured.job, used, str(file))
+        found = explain_compressed(job, str(file))
     else:
         job = under(measured.job, used, str(file))
         found = explain(measured, job)
@@ -182,6 +186,8 @@ def check(
         job = measure_run(run).job
         if used.strategy.runtime == MIXED:
             under_routes(run, job, used, str(file))
+        elif used.strategy.compressors:
+            under_compression(job, used, str(file))
         else:
             under(job, used, str(file))
     table_console().print(f"{file}: {used.digest}, {len(used.model)} parameters", soft_wrap=True)
@@ -217,7 +223,7 @@ def _explained(title: str, found: Explanation) -> Table:
         table.add_row("predicted", ms_text(found.iteration_ns), unsure)
         gap = f"{1 - found.bound_ns / found.iteration_ns:.1%} below what is predicted"
         base_ns, base = found.iteration_ns, "time"
-    table.add_row("bound", ms_text(found.bound_ns), gap or "two transports cannot be replayed yet")
+    table.add_row("bound", ms_text(found.bound_ns), gap or "such jobs cannot be replayed yet")
     table.add_row("computation", ms_text(found.compute_ns), "of the slowest worker")
     for load in found.loads:
         share = f"{load.busy_ns / base_ns:.0%} of the {base}" if load.busy_ns else ""

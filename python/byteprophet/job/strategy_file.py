@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
+from byteprophet.job.compression import Compressed
+from byteprophet.job.compression_file import compressors_as_json, read_compressors
 from byteprophet.job.model import Model, Parameter
 from byteprophet.job.owners import check_weights
 from byteprophet.job.policy import Policy
@@ -45,7 +47,7 @@ _MOST = 1 << 50
 _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
-    "policy", "servers", "routes", "mesh",
+    "policy", "servers", "routes", "mesh", "compressors",
 }  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
 
@@ -104,6 +106,8 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["reduce_fixed"] = strategy.reduce_fixed
     if strategy.accumulation > 1:
         data["accumulation"] = strategy.accumulation
+    if strategy.compressors:
+        data["compressors"] = compressors_as_json(strategy.compressors)
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
     if strategy.routes:
@@ -133,6 +137,8 @@ def read_strategy(run_directory: Path) -> Used | None:
         raise UserError(
             f"{path}: runtime {used.strategy.runtime!r}: a job without servers was expected"
         )
+    if used.strategy.compressors:
+        raise UserError(f"{path}: a job of compressed gradients cannot be replayed yet")
     return used
 
 
@@ -200,6 +206,7 @@ def _used(data: Any) -> Used:
         )
         for row in _rows(data, "parameters")
     )
+    compresses = "compressors" in data
     buckets = tuple(
         Bucket(
             tuple(_texts(row, "buckets", "parameters")),
@@ -207,7 +214,7 @@ def _used(data: Any) -> Used:
             _count(row, "buckets", "gather_place"),
             row.get("sharded") is True,
         )
-        for row in _rows(data, "buckets", least=0 if runtime == BYTEPS else 1)
+        for row in _rows(data, "buckets", least=0 if compresses or runtime == BYTEPS else 1)
     )
     model = Model(parameters)
     if len(set(model.names)) != len(model):
@@ -224,6 +231,8 @@ def _used(data: Any) -> Used:
         raise ValueError(f"buckets: must name {what} at most once, and no others")
     if mixed:
         check_buckets(model, routes, mesh, buckets)
+    compressors = _compressors(data, model, runtime) if compresses else ()
+    buckets = _without(buckets, compressors)
     since = _count(data, "strategy", "since")
     bucket_bytes = _count(data, "strategy", "bucket_bytes")
     regions = tuple(_region(row) for row in _rows(data, "regions", least=0))
@@ -257,6 +266,7 @@ def _used(data: Any) -> Used:
             reduce_dtype=reduce_dtype,
             reduce_fixed=reduce_fixed,
             accumulation=accumulation,
+            compressors=compressors,
         )
         return Used(model, strategy, since)
     if buckets and not mixed:
@@ -310,6 +320,26 @@ def _accumulation(data: dict[str, Any], runtime: str) -> int:
     if steps > 1 and not may_accumulate(runtime):
         raise ValueError(f"accumulation: {runtime!r} has none; {', '.join((BYTEPS, *OURS))} have")
     return steps
+
+
+def _compressors(data: dict[str, Any], model: Model, runtime: str) -> tuple[Compressed, ...]:
+    if runtime not in OURS:
+        raise ValueError(f"compressors: {runtime!r} has none; {', '.join(OURS)} have")
+    if "reduce_dtype" in data:
+        raise ValueError("compressors and reduce_dtype: a strategy has one of them at most")
+    return read_compressors(data["compressors"], model)
+
+
+def _without(
+    buckets: tuple[Bucket, ...], compressors: tuple[Compressed, ...]
+) -> tuple[Bucket, ...]:
+    """``buckets`` without what travels compressed, and so alone."""
+    alone = {name for each in compressors for name in each.parameters}
+    left = (
+        replace(bucket, parameters=tuple(n for n in bucket.parameters if n not in alone))
+        for bucket in buckets
+    )
+    return tuple(bucket for bucket in left if bucket.parameters)
 
 
 def _keys(row: dict[str, Any]) -> Keys:
