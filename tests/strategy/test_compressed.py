@@ -1,4 +1,4 @@
-"""A recorded job under a strategy that compresses gradients: loads of links, and what is refused."""
+"""A recorded job under a strategy that compresses gradients: loads of links, and refusals."""
 
 from __future__ import annotations
 

@@ -26,7 +26,12 @@ from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.compressed import under_compression
-from byteprophet.strategy.explanation import Explanation, explain, explain_compressed, explain_routed
+from byteprophet.strategy.explanation import (
+    Explanation,
+    explain,
+    explain_compressed,
+    explain_routed,
+)
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.ways import differences, facts, ways
 

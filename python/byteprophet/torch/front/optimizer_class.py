@@ -143,8 +143,8 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
     def state_dict(self: Any) -> dict[str, Any]:
         """The whole state after all updates.
 
-        All ranks must call this if it is sharded, or if gradients are compressed. It has no gradients
-        of steps that have updated nothing.
+        All ranks must call this if it is sharded, or if gradients are compressed. It has no
+        gradients of steps that have updated nothing.
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
