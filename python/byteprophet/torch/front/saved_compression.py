@@ -35,10 +35,11 @@ def refuse_unused(front: Front, call: str) -> None:
 
     Such a state would have what was not sent of a gradient, and not what was.
     """
-    if front.synchroniser.compression is None:
+    state = front.synchroniser.compression
+    if state is None:
         return
     for slot in front.gradients.slots.values():
-        if slot.unclaimed or slot.averaged:
+        if slot.name in state.of and (slot.unclaimed or slot.averaged):
             raise RuntimeError(
                 f"byteprophet: {call} between backward() and step(): the gradient of "
                 f"'{slot.name}' is compressed, and no update has used it yet: call it after step()"
