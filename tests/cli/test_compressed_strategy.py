@@ -19,7 +19,7 @@ from ..strategy.jobs import mesh_job
 def save(path: Path, *rules: dict[str, Any]) -> str:
     job = mesh_job([400_000_000] * 2)
     write_strategy(path, used_by(build("dear", job), job))
-    data = json.loads(path.read_text()) | {"compressors": rules}
+    data = json.loads(path.read_text()) | ({"compressors": rules} if rules else {})
     path.write_text(json.dumps(data))
     return str(path)
 
@@ -63,3 +63,53 @@ def test_it_is_checked_shown_and_compared(
     assert run_cli(["strategy", "diff", one, same]) == 0
     assert run_cli(["strategy", "diff", one, other]) == 1
     assert "k=0.02" in capsys.readouterr().out
+
+
+def test_rules_may_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = save(tmp_path / "plain.json")
+    out = str(tmp_path / "out.json")
+    rules = ["out.*=none", "layer.?=dithering,k=3,partition=natural,error_feedback=true", "*=onebit"]
+    assert run_cli(["strategy", "compress", plain, *rules, "--out", out]) == 0
+    assert "4 gradients, 88.1% of the bytes compressed" in capsys.readouterr().out
+    by_hand = save(
+        tmp_path / "by-hand.json",
+        {"parameters": ["in", "large"], "type": "onebit"},
+        {
+            "parameters": ["layer.0", "layer.1"],
+            "type": "dithering",
+            "k": 3,
+            "partition": "natural",
+            "error_feedback": True,
+        },
+    )
+    assert run_cli(["strategy", "diff", out, by_hand]) == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        (["large"], "rule 'large': write PATTERN=TYPE,NAME=VALUE"),
+        (["=topk"], "rule '=topk': write PATTERN=TYPE"),
+        (["large=topk,k"], "rule 'large=topk,k': 'k' is not a setting: write NAME=VALUE once"),
+        (["large=topk,k=1,k=2"], "'k=2' is not a setting: write NAME=VALUE once"),
+        (["large=topk,k=many"], "plain.json: compressors: rule 1: k: must be a fraction"),
+        (["huge=onebit"], "plain.json: compressors: rule 1: parameters: nothing is called 'huge'"),
+    ],
+)
+def test_wrong_rules_are_one_line(
+    tmp_path: Path, rules: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = save(tmp_path / "plain.json")
+    assert run_cli(["strategy", "compress", plain, *rules, "--out", str(tmp_path / "x.json")]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_what_is_compressed_already_is_not_compressed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = save(tmp_path / "large.json", {"parameters": ["large"], "type": "onebit"})
+    assert run_cli(["strategy", "compress", large, "in=onebit"]) == 2
+    assert "it has compressors already" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``byteprophet strategy``: makes, shows, explains, compares, checks and runs strategy files."""
+"""``byteprophet strategy``: makes, shows, explains, compares, compresses, checks, runs strategies."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ from byteprophet.strategy.explanation import (
     explain_routed,
 )
 from byteprophet.strategy.routed import routable, under_routes
+from byteprophet.strategy.rules import with_rules
 from byteprophet.strategy.ways import differences, facts, ways
 
-_HELP = """Make, show, explain, compare, check and run strategies (docs/strategies.md).
+_HELP = """Make, show, explain, compare, compress, check and run strategies (docs/strategies.md).
 
 Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
 _SERVERS_HELP = "How many servers a job that was recorded without is to have, for mixed."
+_RULES_HELP = "PATTERN=TYPE,NAME=VALUE,...: a compressor and its settings for parameters."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -57,7 +59,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     group = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode=None)
     group.command("make", help=_MAKE_HELP)(make)
-    for command in (show, explain_file, diff, check):
+    for command in (show, explain_file, diff, check, compress):
         name = "explain" if command is explain_file else command.__name__
         group.command(name)(command)
     group.command(
@@ -136,6 +138,25 @@ def explain_file(
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
         table_console().print(_explained(job.title, found))
+    return 0
+
+
+def compress(
+    file: Annotated[Path, _FILE],
+    rules: Annotated[list[str], typer.Argument(metavar="RULE...", help=_RULES_HELP)],
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("compressed.json"),
+) -> int:
+    """Let gradients travel compressed (docs/compression.md).
+
+    Of the rules that match a parameter, the first one counts.
+
+    Example: byteprophet strategy compress runs/20261126T014735Z-dear "*.weight=topk,k=0.01"
+    """
+    used = with_rules(replace(_read(file), since=0), rules, str(file))
+    write_strategy(out, used)
+    console = table_console()
+    console.print(f"{facts(used)['compressors']} compressed")
+    console.print(f"saved: {out}", soft_wrap=True)
     return 0
 
 

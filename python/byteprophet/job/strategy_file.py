@@ -121,6 +121,17 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
     return data
 
 
+def with_compressors(used: Used, rules: object) -> Used:
+    """The strategy ``used`` with compressors by ``rules``, which a file has as ``compressors``.
+
+    Raises ``ValueError`` if the runtime has none, or if a rule is wrong.
+    """
+    strategy = used.strategy
+    compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
+    buckets = _without(strategy.buckets, compressors)
+    return replace(used, strategy=replace(strategy, buckets=buckets, compressors=compressors))
+
+
 def read_strategy(run_directory: Path) -> Used | None:
     """What the job of ``run_directory`` used in the end; None if nobody wrote it down.
 
@@ -190,6 +201,11 @@ def check_servers(path: str, strategy: Strategy, servers: int) -> None:
 
 
 def _used(data: Any) -> Used:
+    used = _uncompressed(data)
+    return with_compressors(used, data["compressors"]) if "compressors" in data else used
+
+
+def _uncompressed(data: Any) -> Used:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f"schema: must be {SCHEMA}")
     unknown = min(data.keys() - _MEMBERS, default=None)
@@ -206,7 +222,7 @@ def _used(data: Any) -> Used:
         )
         for row in _rows(data, "parameters")
     )
-    compresses = "compressors" in data
+    least = 0 if runtime == BYTEPS or "compressors" in data else 1
     buckets = tuple(
         Bucket(
             tuple(_texts(row, "buckets", "parameters")),
@@ -214,7 +230,7 @@ def _used(data: Any) -> Used:
             _count(row, "buckets", "gather_place"),
             row.get("sharded") is True,
         )
-        for row in _rows(data, "buckets", least=0 if compresses or runtime == BYTEPS else 1)
+        for row in _rows(data, "buckets", least=least)
     )
     model = Model(parameters)
     if len(set(model.names)) != len(model):
@@ -231,8 +247,6 @@ def _used(data: Any) -> Used:
         raise ValueError(f"buckets: must name {what} at most once, and no others")
     if mixed:
         check_buckets(model, routes, mesh, buckets)
-    compressors = _compressors(data, model, runtime) if compresses else ()
-    buckets = _without(buckets, compressors)
     since = _count(data, "strategy", "since")
     bucket_bytes = _count(data, "strategy", "bucket_bytes")
     regions = tuple(_region(row) for row in _rows(data, "regions", least=0))
@@ -266,7 +280,6 @@ def _used(data: Any) -> Used:
             reduce_dtype=reduce_dtype,
             reduce_fixed=reduce_fixed,
             accumulation=accumulation,
-            compressors=compressors,
         )
         return Used(model, strategy, since)
     if buckets and not mixed:
@@ -322,12 +335,14 @@ def _accumulation(data: dict[str, Any], runtime: str) -> int:
     return steps
 
 
-def _compressors(data: dict[str, Any], model: Model, runtime: str) -> tuple[Compressed, ...]:
+def _compressors(
+    rules: object, model: Model, runtime: str, reduce_dtype: str
+) -> tuple[Compressed, ...]:
     if runtime not in OURS:
         raise ValueError(f"compressors: {runtime!r} has none; {', '.join(OURS)} have")
-    if "reduce_dtype" in data:
+    if reduce_dtype:
         raise ValueError("compressors and reduce_dtype: a strategy has one of them at most")
-    return read_compressors(data["compressors"], model)
+    return read_compressors(rules, model)
 
 
 def _without(
