@@ -1,4 +1,4 @@
-"""``byteprophet strategy``: makes, shows, explains, compares, compresses, checks, runs strategies."""
+"""``byteprophet strategy``: commands that make, show, compare, explain, change and run strategies."""
 
 from __future__ import annotations
 
