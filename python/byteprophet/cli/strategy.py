@@ -1,4 +1,4 @@
-"""``byteprophet strategy``: commands that make, show, compare, explain, change and run strategies."""
+"""``byteprophet strategy``: make, show, compare, explain, change and run strategies."""
 
 from __future__ import annotations
 
