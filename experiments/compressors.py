@@ -81,9 +81,7 @@ def _names(text: str) -> list[str]:
     names = split(text, "--compressors")
     for name in names:
         if name not in COMPRESSORS:
-            raise UserError(
-                f"--compressors: there is no {name!r}; have {', '.join(COMPRESSORS)}"
-            )
+            raise UserError(f"--compressors: there is no {name!r}; have {', '.join(COMPRESSORS)}")
     return names
 
 

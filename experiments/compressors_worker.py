@@ -22,14 +22,14 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent / "digits"))
-from data import batch_indices, load  # noqa: E402
-from model import ResNet  # noqa: E402
-from recipe import evaluate, make_optimizer, make_schedule, set_up  # noqa: E402
+from data import batch_indices, load
+from model import ResNet
+from recipe import evaluate, make_optimizer, make_schedule, set_up
 
-from byteprophet.job import Bucket, Model, Parameter, Strategy  # noqa: E402
-from byteprophet.job.compression_file import read_compressors  # noqa: E402
-from byteprophet.job.strategy import ALL_REDUCE  # noqa: E402
-from byteprophet.job.strategy_file import Used, write_strategy  # noqa: E402
+from byteprophet.job import Bucket, Model, Parameter, Strategy
+from byteprophet.job.compression_file import read_compressors
+from byteprophet.job.strategy import ALL_REDUCE
+from byteprophet.job.strategy_file import Used, write_strategy
 
 COMPRESSORS: Mapping[str, dict[str, Any]] = {
     "none": {},

@@ -91,7 +91,9 @@ def test_a_job_of_two_transports_ends_as_others_do(tmp_path: Path) -> None:
 
 
 def test_paced_gradients_are_not_compressed(tmp_path: Path) -> None:
-    base = all_reduce_case(Case(write(mixed_workload(), tmp_path), "prophet", None), "allreduce", {})
+    base = all_reduce_case(
+        Case(write(mixed_workload(), tmp_path), "prophet", None), "allreduce", {}
+    )
     path = saved(base, "allreduce", tmp_path / "strategy.json")
     data = json.loads(path.read_text())
     name = data["parameters"][0]["name"]

@@ -42,7 +42,9 @@ def test_what_is_wrong_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = save(tmp_path / "wrong.json", {"parameters": ["*"], **rule})
-    arguments = [*command, file] if command != ["run"] else ["run", "--strategy", file, "--", "true"]
+    arguments = (
+        [*command, file] if command != ["run"] else ["run", "--strategy", file, "--", "true"]
+    )
     assert run_cli(arguments) == 2
     error = capsys.readouterr().err
     assert says in error
@@ -68,7 +70,11 @@ def test_it_is_checked_shown_and_compared(
 def test_rules_may_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = save(tmp_path / "plain.json")
     out = str(tmp_path / "out.json")
-    rules = ["out.*=none", "layer.?=dithering,k=3,partition=natural,error_feedback=true", "*=onebit"]
+    rules = [
+        "out.*=none",
+        "layer.?=dithering,k=3,partition=natural,error_feedback=true",
+        "*=onebit",
+    ]
     assert run_cli(["strategy", "compress", plain, *rules, "--out", out]) == 0
     assert "4 gradients, 88.1% of the bytes compressed" in capsys.readouterr().out
     by_hand = save(
@@ -92,6 +98,7 @@ def test_rules_may_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         (["=topk"], "rule '=topk': write PATTERN=TYPE"),
         (["large=topk,k"], "rule 'large=topk,k': 'k' is not a setting: write NAME=VALUE once"),
         (["large=topk,k=1,k=2"], "'k=2' is not a setting: write NAME=VALUE once"),
+        (["large=topk,k=NaN"], "k: must be a fraction between 0 and 1"),
         (["large=topk,k=many"], "plain.json: compressors: rule 1: k: must be a fraction"),
         (["huge=onebit"], "plain.json: compressors: rule 1: parameters: nothing is called 'huge'"),
     ],

@@ -29,7 +29,9 @@ def test_what_is_large_is_compressed(name: str, tmp_path: Path) -> None:
 def test_bytes_are_stated_for_what_travels() -> None:
     small = sum(each.nbytes for name, each in NAMED.items() if name not in LARGE)
     dense = sum(each.nbytes for each in LARGE.values())
-    states = {name: stated_bytes(strategy_of(NAMED, rule), NAMED, 2) for name, rule in COMPRESSORS.items()}
+    states = {
+        name: stated_bytes(strategy_of(NAMED, rule), NAMED, 2) for name, rule in COMPRESSORS.items()
+    }
     assert states["none"] == small + dense
     assert states["onebit"] == pytest.approx(small + dense / 32, rel=0.02)
     assert states["topk"] == pytest.approx(small + dense * 0.02, rel=0.02)

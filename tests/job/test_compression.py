@@ -88,8 +88,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         Compressed(("in.weight",), PowerSgd(2)),
         Compressed(("in.bias",), Dithering(3, "natural", "l2", 7, True)),
         Compressed(("mid.weight",), RandomK(0.5)),
-        Compressed(("out.bias",), OneBit(error_feedback=False)),
         Compressed(("out.weight",), TopK(100)),
+        Compressed(("out.bias",), OneBit(error_feedback=False)),
     )
     used = replace(PLAIN, strategy=Strategy("dear", (), 0, compressors=compressors))
     write_strategy(tmp_path / "strategy.json", used)
@@ -114,7 +114,6 @@ RULE = {"parameters": ["in.weight"], "type": "topk", "k": 3}
         ([{"parameters": ["*"], "type": "powersgd"}], "rank is missing: powersgd needs it"),
         ([{**RULE, "k": 0}], "k: must be a fraction between 0 and 1, or a whole number from 1"),
         ([{**RULE, "k": 2.5}], "k: must be a fraction"),
-        ([{**RULE, "k": float("nan")}], "k: must be a fraction"),
         ([{**RULE, "k": True}], "k: must be a fraction"),
         ([{**RULE, "k": 1001}], "parameter 'in.weight': k is 1001, and it has 1000 element"),
         ([{**RULE, "error_feedback": 1}], "error_feedback: must be true or false"),

@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.optim import SGD, Adam, Optimizer
 
 sys.path.insert(0, str(Path(__file__).parent))
-from compression_reference import Reference  # noqa: E402
+from compression_reference import Reference
 
 ITERATIONS = 8
 KEY = "byteprophet_compression"
@@ -133,7 +133,9 @@ def write_strategy(path: Path, sync: str, case: Case) -> Path:
         "since": 0,
         "bucket_bytes": 0,
         "parameters": [
-            {"name": name, "size_bytes": p.nbytes, "layer": ""} for name, p in named if name in names
+            {"name": name, "size_bytes": p.nbytes, "layer": ""}
+            for name, p in named
+            if name in names
         ],
         "buckets": [bucket],
         "accumulation": case.accumulation,
@@ -182,9 +184,7 @@ def alone(case: Case, ranks: int) -> dict[str, Any]:
     model = made(case)
     optimizer = case.optimizer(model)
     references = {
-        name: Reference(
-            name, rule, ranks, rule.get("error_feedback", rule["type"] != "dithering")
-        )
+        name: Reference(name, rule, ranks, rule.get("error_feedback", rule["type"] != "dithering"))
         for name, rule in compressors_of(case).items()
     }
     steps: list[list[list[Tensor]]] = []  # gradients of each rank, since the last update
@@ -223,7 +223,7 @@ def mean_of(steps: list[list[Tensor]]) -> list[Tensor]:
 
 
 def averaged(gradients: list[Tensor]) -> Tensor:
-    """The mean of all ranks' gradients, added in rank order; of sparse ones, with all their rows."""
+    """The mean of all ranks' gradients, in rank order; of sparse ones, with all their rows."""
     total = torch.zeros(gradients[0].shape)
     for each in gradients:
         total += each.coalesce().to_dense() if each.is_sparse else each
@@ -329,9 +329,7 @@ def refusals(options: Options, rank: int) -> dict[str, str]:
         if change is not None:
             change(model)
         optimizer = sgd(model)
-        return said(
-            lambda: DistributedOptimizer(optimizer, model=model, strategy=path, **more)
-        )
+        return said(lambda: DistributedOptimizer(optimizer, model=model, strategy=path, **more))
 
     def replace_first(model: Net) -> None:
         model.first = nn.Linear(120, 10)
@@ -393,7 +391,7 @@ def main() -> None:
         elif options.loads:
             results = {name: loaded(name, options, rank) for name in SAVED}
         elif options.late:
-            model, optimizer = distribute(CASES["onebit"], "late", options, rank)
+            _, optimizer = distribute(CASES["onebit"], "late", options, rank)
             if rank == 0:
                 optimizer.state_dict()
             results = {}

@@ -97,10 +97,13 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path: Path) -> None:
         assert found["bias"] == (
             f"{compresses}'conv.bias', but it is no matrix: powersgd needs two dimensions or more"
         )
-        assert f"{compresses}'first.weight', but it has 4800 bytes in this model" in (
-            found["other size"]
+        assert (
+            f"{compresses}'first.weight', but it has 4800 bytes in this model"
+            in (found["other size"])
         )
-        assert found["missing"] == f"{compresses}'last.weight', but this model has no such parameter"
+        assert (
+            found["missing"] == f"{compresses}'last.weight', but this model has no such parameter"
+        )
         assert found["sparse"] == f"{compresses}'words.weight', but its gradients are sparse"
         assert "in this model, not" in found["float16"]
         assert f"{path}: it compresses gradients, and the script compresses" in found["fp16"]

@@ -27,12 +27,16 @@ def _parse(rule: str) -> dict[str, Any]:
     pattern, is_rule, rest = rule.partition("=")
     kind, *settings = rest.split(",")
     if not is_rule or not pattern or not kind:
-        raise UserError(f"rule {rule!r:.100}: write PATTERN=TYPE,NAME=VALUE, as *.weight=topk,k=0.01")
+        raise UserError(
+            f"rule {rule!r:.100}: write PATTERN=TYPE,NAME=VALUE, as *.weight=topk,k=0.01"
+        )
     found: dict[str, Any] = {"parameters": [pattern], "type": kind}
     for setting in settings:
         name, is_setting, value = setting.partition("=")
         if not is_setting or name in found:
-            raise UserError(f"rule {rule!r:.100}: {setting!r} is not a setting: write NAME=VALUE once")
+            raise UserError(
+                f"rule {rule!r:.100}: {setting!r} is not a setting: write NAME=VALUE once"
+            )
         found[name] = _value(value)
     return found
 

@@ -31,7 +31,9 @@ def test_the_first_number_has_the_lowest_bits() -> None:
 def test_a_dot_product_is_exact_to_a_double(scale: float) -> None:
     torch.manual_seed(0)
     one, other = torch.randn(3000) * scale, torch.randn(3000)
-    exact = sum(Fraction(a) * Fraction(b) for a, b in zip(one.tolist(), other.tolist(), strict=True))
+    exact = sum(
+        Fraction(a) * Fraction(b) for a, b in zip(one.tolist(), other.tolist(), strict=True)
+    )
     assert dot(one, other) == pytest.approx(float(exact), rel=1e-14)
 
 

@@ -39,10 +39,13 @@ COMPRESSORS: list[tuple[Compressor, dict[str, Any]]] = [
     (OneBit(error_feedback=False), {"type": "onebit"}),
     (Dithering(7, error_feedback=True), {"type": "dithering", "k": 7}),
     (Dithering(127, normalize="l2"), {"type": "dithering", "k": 127, "normalize": "l2"}),
-    (Dithering(4, "natural", seed=3), {"type": "dithering", "k": 4, "partition": "natural", "seed": 3}),
+    (
+        Dithering(4, "natural", seed=3),
+        {"type": "dithering", "k": 4, "partition": "natural", "seed": 3},
+    ),
     (PowerSgd(1), {"type": "powersgd", "rank": 1}),
     (PowerSgd(4, seed=9), {"type": "powersgd", "rank": 4, "seed": 9}),
-]  # fmt: skip
+]
 IDS = [str(compressor) for compressor, _ in COMPRESSORS]
 
 
@@ -201,9 +204,7 @@ def test_what_is_not_finite_is_seen_and_not_kept(
 
 
 @pytest.mark.parametrize(("compressor", "_rule"), COMPRESSORS, ids=IDS)
-def test_zeros_stay_zeros(
-    two: list[Rank], compressor: Compressor, _rule: dict[str, Any]
-) -> None:
+def test_zeros_stay_zeros(two: list[Rank], compressor: Compressor, _rule: dict[str, Any]) -> None:
     """A parameter without a gradient contributes zeros."""
     take(two, compressor, (12, 10))
     for _ in range(2):

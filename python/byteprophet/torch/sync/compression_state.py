@@ -58,7 +58,7 @@ class CompressionState:
         self._gather_errors = gather_errors
 
     def own_error(self, name: str) -> Tensor:
-        """This rank's error of a parameter that has error feedback, in the parameter's shape."""
+        """What this rank has not sent of a parameter, in the parameter's shape."""
         kept = self.of[name]
         if kept.error is None:
             return torch.zeros(kept.shape)
