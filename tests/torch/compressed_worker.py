@@ -117,9 +117,9 @@ CASES = {
 SAVED = ("onebit", "powersgd", "randomk")
 
 
-def write_strategy(path: Path, sync: str, case: Case) -> Path:
+def write_strategy(path: Path, sync: str, case: Case, model: nn.Module) -> Path:
     """A strategy with one bucket of all parameters, which compresses some by the case's rules."""
-    named = list(Net().named_parameters())
+    named = list(model.named_parameters())
     names = [name for name, _ in named if not (case.sparse and name == "words.weight")]
     bucket = {
         "parameters": names,
@@ -244,7 +244,7 @@ def distribute(case: Case, name: str, options: Options, rank: int) -> tuple[Net,
         case.optimizer(model),
         model=model,
         sync=options.sync,
-        strategy=write_strategy(path, options.sync, case),
+        strategy=write_strategy(path, options.sync, case, model),
         backward_passes_per_step=1 if case.held else case.passes,
     )
     return model, optimizer
@@ -272,7 +272,10 @@ def together(name: str, options: Options, rank: int) -> dict[str, Any]:
         optimizer.step()
         if iteration == ITERATIONS // 2:
             if case.resumes:
-                model, optimizer = resumed(case, name, options, rank, model, optimizer)
+                parameters = {key: value.clone() for key, value in model.state_dict().items()}
+                path = save(case, name, options, rank, optimizer)
+                del model, optimizer  # a live tensor keeps its name
+                model, optimizer = resumed(case, name, options, rank, parameters, path)
             if options.saves:
                 saved = {
                     "whole": optimizer.state_dict(),
@@ -282,22 +285,25 @@ def together(name: str, options: Options, rank: int) -> dict[str, Any]:
     return result(model, optimizer)
 
 
-def resumed(
-    case: Case, name: str, options: Options, rank: int, model: Net, optimizer: Any
-) -> tuple[Net, Any]:
-    """A new model and a new optimizer that go on where these have stopped."""
-    whole = case.resumes == "whole"
+def save(case: Case, name: str, options: Options, rank: int, optimizer: Any) -> Path:
     path = Path(options.out) / f"{name}-{rank}.state"
+    whole = case.resumes == "whole"
     torch.save(optimizer.state_dict() if whole else optimizer.sharded_state_dict(), path)
-    parameters = {key: value.clone() for key, value in model.state_dict().items()}
-    fresh, other = distribute(case, name, options, rank)
-    fresh.load_state_dict(parameters)
-    state = torch.load(path)  # weights_only
-    if whole:
-        other.load_state_dict(state)
+    return path
+
+
+def resumed(
+    case: Case, name: str, options: Options, rank: int, parameters: dict[str, Tensor], path: Path
+) -> tuple[Net, Any]:
+    """A new model and a new optimizer that go on where others have stopped."""
+    model, optimizer = distribute(case, name, options, rank)
+    model.load_state_dict(parameters)
+    state = torch.load(path)
+    if case.resumes == "whole":
+        optimizer.load_state_dict(state)
     else:
-        other.load_sharded_state_dict(state)
-    return fresh, other
+        optimizer.load_sharded_state_dict(state)
+    return model, optimizer
 
 
 def loaded(name: str, options: Options, rank: int) -> dict[str, Any]:
@@ -322,36 +328,36 @@ def refusals(options: Options, rank: int) -> dict[str, str]:
     """What is refused, by what was tried. All ranks try the same."""
     from byteprophet.torch import Compression, DistributedOptimizer
 
-    def making(case: Case, change: Callable[[Net], object] | None = None, **more: Any) -> str:
+    def making(
+        rule: dict[str, Any],
+        model: nn.Module,
+        written_for: nn.Module | None = None,
+        **more: Any,
+    ) -> str:
         assert options.sync is not None
-        model = made(case)
-        path = write_strategy(Path(options.out) / f"refused-{rank}.json", options.sync, case)
-        if change is not None:
-            change(model)
-        optimizer = sgd(model)
+        path = Path(options.out) / f"refused-{rank}.json"
+        case = Case(all_(**rule), sgd)
+        write_strategy(path, options.sync, case, written_for or model)
+        optimizer = SGD(model.parameters(), lr=0.1)
         return said(lambda: DistributedOptimizer(optimizer, model=model, strategy=path, **more))
 
-    def replace_first(model: Net) -> None:
-        model.first = nn.Linear(120, 10)
+    def layers(**named: nn.Module) -> nn.Module:
+        return nn.ModuleDict(named)
 
-    def remove_last(model: Net) -> None:
-        model.last = nn.Identity()  # type: ignore[assignment]
-
-    def sparse_words(model: Net) -> None:
-        model.words.sparse = True
-
-    onebit = Case(all_(type="onebit"), sgd)
+    onebit = {"type": "onebit"}
+    large, small = nn.Linear(4, 8), nn.Linear(4, 4)
     found = {
-        "bias": making(Case(all_(type="powersgd", rank=1), sgd)),
-        "other size": making(onebit, replace_first),
-        "missing": making(onebit, remove_last),
-        "sparse": making(onebit, sparse_words),
-        "float16": making(onebit, lambda model: model.half()),
-        "fp16": making(onebit, compression=Compression.fp16),
+        "bias": making({"type": "powersgd", "rank": 1}, layers(vector=nn.Linear(9, 9))),
+        "other size": making(onebit, layers(other=large), layers(other=small)),
+        "missing": making(onebit, layers(here=large), layers(here=large, there=small)),
+        "sparse": making(onebit, layers(table=nn.Embedding(4, 4, sparse=True))),
+        "float64": making(onebit, layers(double=nn.Linear(4, 4).double())),
+        "fp16": making(onebit, layers(cast=small), compression=Compression.fp16),
     }
-    model, optimizer = distribute(onebit, "refused", options, rank)
+    case = Case(all_(**onebit), sgd)
+    model, optimizer = distribute(case, "refused", options, rank)
     scaler = torch.amp.GradScaler("cpu")
-    backward(model, 0, 0, rank, onebit)
+    backward(model, 0, 0, rank, case)
     found["state_dict"] = said(optimizer.state_dict)
     found["sharded_state_dict"] = said(optimizer.sharded_state_dict)
     found["scaler"] = said(lambda: scaler.step(optimizer))
