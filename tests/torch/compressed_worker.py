@@ -351,7 +351,7 @@ def refusals(options: Options, rank: int) -> dict[str, str]:
         "other size": making(onebit, layers(other=large), layers(other=small)),
         "missing": making(onebit, layers(here=large), layers(here=large, there=small)),
         "sparse": making(onebit, layers(table=nn.Embedding(4, 4, sparse=True))),
-        "float64": making(onebit, layers(double=nn.Linear(4, 4).double())),
+        "float64": making(onebit, layers(wide=nn.Linear(4, 4).double())),
         "fp16": making(onebit, layers(cast=small), compression=Compression.fp16),
     }
     case = Case(all_(**onebit), sgd)
