@@ -68,7 +68,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--compressors", default=",".join(COMPRESSORS))
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3, help="jobs per compressor")
-    parser.add_argument("--iterations", type=int, default=110, help="updates of each job")
+    parser.add_argument("--iterations", type=int, default=132, help="updates of each job")
     parser.add_argument("--bandwidth", default="1gbit", help="of each rank's link")
     add_places(parser)
     options = parser.parse_args(arguments)

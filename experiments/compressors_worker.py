@@ -33,8 +33,8 @@ from byteprophet.job.strategy_file import Used, write_strategy
 
 COMPRESSORS: Mapping[str, dict[str, Any]] = {
     "none": {},
-    "topk": {"type": "topk", "k": 0.01},
-    "randomk": {"type": "randomk", "k": 0.1},
+    "topk": {"type": "topk", "k": 0.1},
+    "randomk": {"type": "randomk", "k": 0.5},
     "onebit": {"type": "onebit"},
     "dithering": {"type": "dithering", "k": 7, "error_feedback": True},
     "powersgd": {"type": "powersgd", "rank": 4},
