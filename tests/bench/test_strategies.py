@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,3 +88,16 @@ def test_a_job_of_two_transports_ends_as_others_do(tmp_path: Path) -> None:
     assert mixed["servers"] == 2
     assert mixed["scheduled_partitions"] > 0
     assert read_strategy_file(Path(mixed["run"]) / "strategy.json").strategy == made.strategy
+
+
+def test_paced_gradients_are_not_compressed(tmp_path: Path) -> None:
+    base = all_reduce_case(
+        Case(write(mixed_workload(), tmp_path), "prophet", None), "allreduce", {}
+    )
+    path = saved(base, "allreduce", tmp_path / "strategy.json")
+    data = json.loads(path.read_text())
+    name = data["parameters"][0]["name"]
+    data["compressors"] = [{"parameters": [name], "type": "onebit"}]
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match="the gradients of paced jobs mean nothing"):
+        strategy_case(base, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from byteprophet.job.compression import Compressed, OneBit, PowerSgd, RandomK, TopK
 from byteprophet.job.strategy_file import Used
 from byteprophet.optimize.recorded import used_by
 from byteprophet.strategy.builders import build
@@ -62,3 +63,36 @@ def test_a_bucket_that_is_cut_changes_its_members_only() -> None:
 def test_facts_say_which_runtime_and_policy() -> None:
     assert facts(mesh("dear"))["runtime"] == "dear"
     assert facts(served("ps"))["policy"].startswith("fifo")
+
+
+def compressed(*compressors: Compressed) -> Used:
+    used = mesh("dear")
+    alone = {name for each in compressors for name in each.parameters}
+    buckets = tuple(
+        replace(bucket, parameters=left)
+        for bucket in used.strategy.buckets
+        if (left := tuple(name for name in bucket.parameters if name not in alone))
+    )
+    return replace(used, strategy=replace(used.strategy, buckets=buckets, compressors=compressors))
+
+
+def test_compressors_are_shown_with_what_a_rank_sends() -> None:
+    used = compressed(
+        Compressed(("large",), TopK(0.01)),
+        Compressed(("in", "out.0"), OneBit(error_feedback=False)),
+        Compressed(("out.1",), PowerSgd(4)),
+    )
+    found = ways(used)
+    assert found["large"] == (
+        "topk, k=0.01, error feedback: 120000 bytes all-gathered, updated by all"
+    )
+    assert found["in"].startswith("onebit, no error feedback: 12504 bytes all-gathered")
+    assert "rank=4, seed=1, error feedback: 16 bytes per row and per column" in found["out.1"]
+    assert facts(used)["compressors"] == "4 gradients, 66.1% of the bytes"
+
+
+def test_settings_of_compressors_differ() -> None:
+    one = compressed(Compressed(("large",), RandomK(0.01)))
+    other = compressed(Compressed(("large",), RandomK(0.01, seed=2)))
+    assert [each.what for each in differences(one, other)] == ["large"]
+    assert "large" in [each.what for each in differences(mesh("dear"), one)]

@@ -153,6 +153,8 @@ def strategy_case(case: Case, path: Path) -> Case:
     if strategy.runtime not in (BYTEPS, *OURS, MIXED):
         able = ", ".join((BYTEPS, *OURS, MIXED))
         raise UserError(f"{path}: runtime {strategy.runtime!r}: paced jobs can be given {able}")
+    if strategy.compressors:
+        raise UserError(f"{path}: the gradients of paced jobs mean nothing: compress real ones")
     weights = Owners.of(strategy.owners, case.workers)
     owners = None if weights.are_equal else weights
     if policy is None:

@@ -1,4 +1,4 @@
-"""``byteprophet strategy``: makes, shows, explains, compares, checks and runs strategy files."""
+"""``byteprophet strategy``: make, show, compare, explain, change and run strategies."""
 
 from __future__ import annotations
 
@@ -25,17 +25,25 @@ from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
-from byteprophet.strategy.explanation import Explanation, explain, explain_routed
+from byteprophet.strategy.compressed import under_compression
+from byteprophet.strategy.explanation import (
+    Explanation,
+    explain,
+    explain_compressed,
+    explain_routed,
+)
 from byteprophet.strategy.routed import routable, under_routes
+from byteprophet.strategy.rules import with_rules
 from byteprophet.strategy.ways import differences, facts, ways
 
-_HELP = """Make, show, explain, compare, check and run strategies (docs/strategies.md).
+_HELP = """Make, show, explain, compare, compress, check and run strategies (docs/strategies.md).
 
 Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
 _SERVERS_HELP = "How many servers a job that was recorded without is to have, for mixed."
+_RULES_HELP = "PATTERN=TYPE,NAME=VALUE,...: a compressor and its settings for parameters."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -51,7 +59,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     group = typer.Typer(help=_HELP, no_args_is_help=True, rich_markup_mode=None)
     group.command("make", help=_MAKE_HELP)(make)
-    for command in (show, explain_file, diff, check):
+    for command in (show, explain_file, diff, check, compress):
         name = "explain" if command is explain_file else command.__name__
         group.command(name)(command)
     group.command(
@@ -120,6 +128,9 @@ def explain_file(
     if used.strategy.runtime == MIXED:
         job = under_routes(run, measured.job, used, str(file))
         found = explain_routed(job)
+    elif used.strategy.compressors:
+        job = under_compression(measured.job, used, str(file))
+        found = explain_compressed(job, str(file))
     else:
         job = under(measured.job, used, str(file))
         found = explain(measured, job)
@@ -127,6 +138,25 @@ def explain_file(
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
         table_console().print(_explained(job.title, found))
+    return 0
+
+
+def compress(
+    file: Annotated[Path, _FILE],
+    rules: Annotated[list[str], typer.Argument(metavar="RULE...", help=_RULES_HELP)],
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("compressed.json"),
+) -> int:
+    """Let gradients travel compressed (docs/compression.md).
+
+    Of the rules that match a parameter, the first one counts.
+
+    Example: byteprophet strategy compress runs/20261126T014735Z-dear "*.weight=topk,k=0.01"
+    """
+    used = with_rules(replace(_read(file), since=0), rules, str(file))
+    write_strategy(out, used)
+    console = table_console()
+    console.print(f"{facts(used)['compressors']} compressed")
+    console.print(f"saved: {out}", soft_wrap=True)
     return 0
 
 
@@ -182,6 +212,8 @@ def check(
         job = measure_run(run).job
         if used.strategy.runtime == MIXED:
             under_routes(run, job, used, str(file))
+        elif used.strategy.compressors:
+            under_compression(job, used, str(file))
         else:
             under(job, used, str(file))
     table_console().print(f"{file}: {used.digest}, {len(used.model)} parameters", soft_wrap=True)
@@ -217,7 +249,7 @@ def _explained(title: str, found: Explanation) -> Table:
         table.add_row("predicted", ms_text(found.iteration_ns), unsure)
         gap = f"{1 - found.bound_ns / found.iteration_ns:.1%} below what is predicted"
         base_ns, base = found.iteration_ns, "time"
-    table.add_row("bound", ms_text(found.bound_ns), gap or "two transports cannot be replayed yet")
+    table.add_row("bound", ms_text(found.bound_ns), gap or "such jobs cannot be replayed yet")
     table.add_row("computation", ms_text(found.compute_ns), "of the slowest worker")
     for load in found.loads:
         share = f"{load.busy_ns / base_ns:.0%} of the {base}" if load.busy_ns else ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from byteprophet.job.compression import Compressed, Compressor
 from byteprophet.job.routes import Route
 
 BYTEPS = "byteps"
@@ -100,6 +102,9 @@ class Strategy:
     ``routes``: of each gradient, if ``runtime`` is "mixed". ``mesh`` is then the one of ours that
     ranks use among themselves. ``buckets`` and ``owners`` are for what goes over the mesh, and
     ``partition_bytes`` and ``keys`` for what goes to servers. They name parts of gradients.
+
+    ``compressors``: of the gradients that travel compressed, under one of ours. These are in no
+    bucket, and every worker updates all of their parameters.
     """
 
     runtime: str = BYTEPS
@@ -117,6 +122,12 @@ class Strategy:
     accumulation: int = 1
     routes: tuple[Route, ...] = ()
     mesh: str = ""
+    compressors: tuple[Compressed, ...] = ()
+
+    @property
+    def compressor_of(self) -> Mapping[str, Compressor]:
+        """The compressor of each parameter whose gradient travels compressed, by its name."""
+        return {name: each.compressor for each in self.compressors for name in each.parameters}
 
     @property
     def is_told_to_workers(self) -> bool:
@@ -131,4 +142,4 @@ class Strategy:
     @property
     def changes_gradients(self) -> bool:
         """Whether updates are made by other gradients than those that the script computes."""
-        return bool(self.reduce_dtype) or self.accumulation > 1
+        return bool(self.reduce_dtype or self.compressors) or self.accumulation > 1

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
+from byteprophet.job.compression import Compressed
+from byteprophet.job.compression_file import compressors_as_json, read_compressors
 from byteprophet.job.model import Model, Parameter
 from byteprophet.job.owners import check_weights
 from byteprophet.job.policy import Policy
@@ -45,7 +47,7 @@ _MOST = 1 << 50
 _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
-    "policy", "servers", "routes", "mesh",
+    "policy", "servers", "routes", "mesh", "compressors",
 }  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
 
@@ -104,6 +106,8 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["reduce_fixed"] = strategy.reduce_fixed
     if strategy.accumulation > 1:
         data["accumulation"] = strategy.accumulation
+    if strategy.compressors:
+        data["compressors"] = compressors_as_json(strategy.compressors)
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
     if strategy.routes:
@@ -115,6 +119,17 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
     if used.servers:
         data["servers"] = used.servers
     return data
+
+
+def with_compressors(used: Used, rules: object) -> Used:
+    """The strategy ``used`` with compressors by ``rules``, which a file has as ``compressors``.
+
+    Raises ``ValueError`` if the runtime has none, or if a rule is wrong.
+    """
+    strategy = used.strategy
+    compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
+    buckets = _without(strategy.buckets, compressors)
+    return replace(used, strategy=replace(strategy, buckets=buckets, compressors=compressors))
 
 
 def read_strategy(run_directory: Path) -> Used | None:
@@ -133,6 +148,8 @@ def read_strategy(run_directory: Path) -> Used | None:
         raise UserError(
             f"{path}: runtime {used.strategy.runtime!r}: a job without servers was expected"
         )
+    if used.strategy.compressors:
+        raise UserError(f"{path}: a job of compressed gradients cannot be replayed yet")
     return used
 
 
@@ -192,6 +209,11 @@ def check_servers(path: str, strategy: Strategy, servers: int) -> None:
 
 
 def _used(data: Any) -> Used:
+    used = _uncompressed(data)
+    return with_compressors(used, data["compressors"]) if "compressors" in data else used
+
+
+def _uncompressed(data: Any) -> Used:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f"schema: must be {SCHEMA}")
     unknown = min(data.keys() - _MEMBERS, default=None)
@@ -208,6 +230,7 @@ def _used(data: Any) -> Used:
         )
         for row in _rows(data, "parameters")
     )
+    least = 0 if runtime == BYTEPS or "compressors" in data else 1
     buckets = tuple(
         Bucket(
             tuple(_texts(row, "buckets", "parameters")),
@@ -215,7 +238,7 @@ def _used(data: Any) -> Used:
             _count(row, "buckets", "gather_place"),
             row.get("sharded") is True,
         )
-        for row in _rows(data, "buckets", least=0 if runtime == BYTEPS else 1)
+        for row in _rows(data, "buckets", least=least)
     )
     model = Model(parameters)
     if len(set(model.names)) != len(model):
@@ -318,6 +341,28 @@ def _accumulation(data: dict[str, Any], runtime: str) -> int:
     if steps > 1 and not may_accumulate(runtime):
         raise ValueError(f"accumulation: {runtime!r} has none; {', '.join((BYTEPS, *OURS))} have")
     return steps
+
+
+def _compressors(
+    rules: object, model: Model, runtime: str, reduce_dtype: str
+) -> tuple[Compressed, ...]:
+    if runtime not in OURS:
+        raise ValueError(f"compressors: {runtime!r} has none; {', '.join(OURS)} have")
+    if reduce_dtype:
+        raise ValueError("compressors and reduce_dtype: a strategy has one of them at most")
+    return read_compressors(rules, model)
+
+
+def _without(
+    buckets: tuple[Bucket, ...], compressors: tuple[Compressed, ...]
+) -> tuple[Bucket, ...]:
+    """``buckets`` without what travels compressed, and so alone."""
+    alone = {name for each in compressors for name in each.parameters}
+    left = (
+        replace(bucket, parameters=tuple(n for n in bucket.parameters if n not in alone))
+        for bucket in buckets
+    )
+    return tuple(bucket for bucket in left if bucket.parameters)
 
 
 def _keys(row: dict[str, Any]) -> Keys:

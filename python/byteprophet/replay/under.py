@@ -17,13 +17,15 @@ _MEASURED = ("regions", "autocast", "reduce_dtype", "accumulation")
 def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
-    Raises ``UserError`` if only one of the two has servers, if the strategy has two transports, if
-    it is for another model (the first difference is named), if it names a server that the job has
-    not, or if workers would compute otherwise than in ``job``.
+    Raises ``UserError`` if only one of the two has servers, if the strategy has two transports or
+    compresses gradients, if it is for another model (the first difference is named), if it names a
+    server that the job has not, or if workers would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
     if strategy.runtime == MIXED:
         raise UserError(f"{path}: a job of two transports cannot be replayed yet")
+    if strategy.compressors:
+        raise UserError(f"{path}: a job of compressed gradients cannot be replayed yet")
     if served != (strategy.runtime == BYTEPS):
         there, here = ("no servers", "servers") if served else ("servers", "no servers")
         raise UserError(
@@ -35,7 +37,7 @@ def under(job: Job, used: Used, path: str) -> Job:
         raise UserError(f"{path} is the strategy of another model: {difference}")
     check_computation(path, used, job)
     if not served:
-        _check_owners(path, used, job)
+        check_owners(path, used, job)
         return with_strategy(job, strategy)
     if used.policy is None:
         raise UserError(f"{path}: a job with servers has a policy, and this strategy has none")
@@ -77,7 +79,8 @@ def first_difference(model: Model, recorded: Model) -> str:
     return ""
 
 
-def _check_owners(path: str, used: Used, job: Job) -> None:
+def check_owners(path: str, used: Used, job: Job) -> None:
+    """Raise ``UserError`` if ``used`` has owners for another number of ranks than ``job``."""
     owners = used.strategy.owners
     if owners and len(owners) != job.workers:
         raise UserError(

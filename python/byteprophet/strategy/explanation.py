@@ -2,7 +2,8 @@
 
 The job is replayed under the strategy. The loads are the bytes of the flows of its last iteration,
 link by link, so they are what the replay moved and not a formula of its own. A job of two
-transports cannot be replayed yet: its loads are sums (``routed.py``), and no time is predicted.
+transports, or of compressed gradients, cannot be replayed yet: its loads are sums (``routed.py``,
+``compressed.py``), and no time is predicted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.outcome import replayed
 from byteprophet.replay.predict import kind_of, warmup_of
-from byteprophet.strategy.routed import moved_bytes
+from byteprophet.strategy import compressed, routed
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Explanation:
 
     ``compute_ns``: forward and backward of the worker that computes longest. ``replay_error``: of
     the recorded job, unchanged: a prediction cannot be expected to be better. It is None, as is
-    ``iteration_ns``, of a job of two transports, which cannot be replayed yet.
+    ``iteration_ns``, of a job that cannot be replayed yet.
     """
 
     iteration_ns: int | None
@@ -89,12 +90,26 @@ def explain(measured: Measured, job: Job) -> Explanation:
 
 def explain_routed(job: Job) -> Explanation:
     """Explain ``job``, which has two transports, without a replay."""
+    return _explain_sums(job, routed.moved_bytes(job))
+
+
+def explain_compressed(job: Job, path: str) -> Explanation:
+    """Explain ``job``, which compresses gradients as ``path`` says, without a replay.
+
+    Raises ``UserError`` if it is not known how much travels.
+    """
+    moved = compressed.travelling(job, path)
+    return _explain_sums(moved, compressed.moved_bytes(job))
+
+
+def _explain_sums(job: Job, moved: Mapping[str, int]) -> Explanation:
+    """``moved``: what crosses each host's link in each direction, by the host's name."""
     found = []
     hosts = {
         **{f"worker {rank}": host for rank, host in enumerate(job.cluster.workers)},
         **{f"server {server}": host for server, host in enumerate(job.cluster.servers)},
     }
-    for name, size_bytes in moved_bytes(job).items():
+    for name, size_bytes in moved.items():
         host = hosts[name]
         for way, rate_bps in (("up", host.up_bps), ("down", host.down_bps)):
             busy_ns = round(size_bytes * 8e9 / rate_bps) if rate_bps else 0

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from byteprophet.job import Model, Strategy
+from byteprophet.job.compression import ELEMENT_BYTES, Compressor, PowerSgd
+from byteprophet.job.compression_file import text_of
 from byteprophet.job.routes import MESH, SERVERS, bytes_of, carried, parts_of
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used
@@ -54,6 +56,11 @@ def facts(used: Used) -> dict[str, str]:
         found["reduce_dtype"] = strategy.reduce_dtype
     if strategy.accumulation > 1:
         found["accumulation"] = str(strategy.accumulation)
+    if strategy.compressors:
+        sizes = zip(used.model.names, used.model.sizes_bytes, strict=True)
+        compressed = strategy.compressor_of
+        share = sum(size for name, size in sizes if name in compressed) / used.model.size_bytes
+        found["compressors"] = f"{len(compressed)} gradients, {share:.1%} of the bytes"
     if strategy.fixed:
         found["fixed"] = strategy.fixed
     return found
@@ -66,8 +73,8 @@ def ways(used: Used) -> dict[str, str]:
         return _served(strategy, model.names)
     if strategy.runtime == MIXED:
         return _routed(used)
-    bucketed = _bucketed(strategy, model)
-    return {name: bucketed.get(name, "not exchanged") for name in model.names}
+    how = _bucketed(strategy, model) | _compressed(strategy, model)
+    return {name: how.get(name, "not exchanged") for name in model.names}
 
 
 def _served(strategy: Strategy, names: Iterable[str]) -> dict[str, str]:
@@ -96,6 +103,23 @@ def _bucketed(strategy: Strategy, model: Model) -> dict[str, str]:
         text = f"bucket of {held}, {size_bytes} bytes, {place}, {kind}"
         bucketed.update(dict.fromkeys(bucket.parameters, text))
     return bucketed
+
+
+def _compressed(strategy: Strategy, model: Model) -> dict[str, str]:
+    sizes = dict(zip(model.names, model.sizes_bytes, strict=True))
+    return {
+        name: f"{text_of(own)}: {_form_text(own, sizes[name])}, updated by all"
+        for name, own in strategy.compressor_of.items()
+    }
+
+
+def _form_text(compressor: Compressor, size_bytes: int) -> str:
+    """What a rank sends of a gradient of so many bytes."""
+    if isinstance(compressor, PowerSgd):  # a strategy does not know shapes
+        each = compressor.rank * ELEMENT_BYTES
+        return f"{each} bytes per row and per column all-reduced"
+    form = compressor.form((size_bytes // ELEMENT_BYTES,))
+    return f"{form.size_bytes} bytes {'all-gathered' if form.gathered else 'all-reduced'}"
 
 
 def _routed(used: Used) -> dict[str, str]:

@@ -178,6 +178,11 @@ def _distribute(
             )
         if given.strategy.accumulation > 1:
             raise UserError(f"{settings.strategy}: only DistributedOptimizer accumulates steps")
+        if given.strategy.compressors:
+            raise UserError(
+                f"{settings.strategy}: only DistributedOptimizer compresses gradients, because its "
+                "state has what was not sent of them"
+            )
     synchronised(
         optimizer,
         named,

@@ -194,8 +194,8 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
         strategy: the path of a strategy file (docs/formats.md), which replaces ``sync``, ``fusion``
             and ``owners``; with servers, it also says where gradients go, and in which partitions.
             It may send some to servers, and others over a mesh of the ranks (docs/strategies.md).
-            It may cast gradients while they travel, in place of ``compression``, and accumulate
-            them over several steps (docs/optimizer.md).
+            It may cast gradients while they travel, in place of ``compression``, compress single
+            ones (docs/compression.md), and accumulate them over several steps (docs/optimizer.md).
             The job must have been started with or without servers, as the strategy needs. The
             default is ``BYTEPROPHET_STRATEGY``.
         owners: without servers, how much of each gradient every rank sums and, if sharded, updates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -13,12 +14,18 @@ pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
 FOLDER = Path(__file__).parent
 
 
-def run(folder: Path, lines: list[str], *command: str, sync: str = "") -> JobResult:
+def run(
+    folder: Path, lines: list[str], *command: str, sync: str = "", strategy: str = ""
+) -> JobResult:
     spec = JobSpec(
         command=(sys.executable, *command),
         run_directory=folder / "run",
         servers=0,
-        environment={"BYTEPROPHET_SYNC": sync, "BYTEPROPHET_TIMEOUT_S": "60"},
+        environment={
+            "BYTEPROPHET_SYNC": sync,
+            "BYTEPROPHET_STRATEGY": strategy,
+            "BYTEPROPHET_TIMEOUT_S": "60",
+        },
         timeout_s=200.0,
     )
     return run_job(spec, lambda role, line: lines.append(line))
@@ -42,4 +49,27 @@ def test_a_runtime_that_cannot_be_is_refused_in_one_line(
     assert result.failed is not None
     assert "ended with status 2" in result.failed
     assert f"byteprophet: error: BYTEPROPHET_SYNC={sync}: {says}" in "".join(lines)
+    assert "Traceback" not in "".join(lines)
+
+
+def test_a_strategy_that_compresses_is_refused_in_one_line(tmp_path: Path) -> None:
+    """What is not sent would be in no state, because the optimizer is the script's own."""
+    strategy = {
+        "schema": 1,
+        "runtime": "dear",
+        "since": 0,
+        "bucket_bytes": 0,
+        "parameters": [{"name": "weight", "size_bytes": 400, "layer": ""}],
+        "buckets": [],
+        "compressors": [{"parameters": ["weight"], "type": "onebit"}],
+    }
+    path = tmp_path / "strategy.json"
+    path.write_text(json.dumps(strategy))
+    lines: list[str] = []
+    files = [str(tmp_path / name) for name in ("saved", "result")]
+    script = str(FOLDER / "checkpoint_script.py")
+    result = run(tmp_path, lines, script, *files, sync="dear", strategy=str(path))
+    assert result.failed is not None
+    assert "ended with status 2" in result.failed
+    assert "only DistributedOptimizer compresses gradients" in "".join(lines)
     assert "Traceback" not in "".join(lines)

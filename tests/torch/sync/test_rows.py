@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import queue
 import random
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,6 +24,8 @@ from byteprophet.torch.sync.mesh_exchange import MeshExchange
 from byteprophet.torch.sync.operations import Operations
 from byteprophet.torch.sync.rows import Rows
 from byteprophet.torch.sync.worker import Worker
+
+from .meshes import connected
 
 TABLE = 2000
 LIMIT_S = 60.0
@@ -57,14 +58,7 @@ class Rank:
 @contextmanager
 def ranks_of(owners: Owners) -> Iterator[list[Rank]]:
     size = len(owners.weights)
-    sockets = [[-1] * size for _ in range(size)]
-    for one in range(size):
-        for other in range(one):
-            for rank, peer, end in zip(
-                (one, other), (other, one), socket.socketpair(), strict=True
-            ):
-                end.setblocking(False)
-                sockets[rank][peer] = end.detach()
+    sockets = connected(size)
     ranks = [Rank(number, sockets[number], owners) for number in range(size)]
     try:
         yield ranks

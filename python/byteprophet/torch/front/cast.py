@@ -53,9 +53,17 @@ class Cast:
 def compression_of(given: Used | None, own: Any, path: str) -> Any:
     """The compressor under the strategy ``given`` in the file ``path``; ``own``: the script's.
 
-    Raises ``UserError`` if the strategy casts gradients and the script compresses them otherwise.
+    Raises ``UserError`` if the strategy casts or compresses gradients, and the script compresses
+    them otherwise.
     """
-    if given is None or not given.strategy.reduce_dtype:
+    if given is None:
+        return own
+    if given.strategy.compressors and _name(own) not in _OWN_NONE:
+        raise UserError(
+            f"{path}: it compresses gradients, and the script compresses them itself, with "
+            f"{_name(own)}"
+        )
+    if not given.strategy.reduce_dtype:
         return own
     cast = Cast(given.strategy.reduce_dtype, path)
     name = _name(own)
@@ -75,8 +83,12 @@ def changes_of(given: Used | None, own: Any, parameters: Iterable[Tensor]) -> St
         reduce_dtype, fixed = given.strategy.reduce_dtype, ""
     else:
         reduce_dtype, fixed = _recorded(own, parameters)
-    accumulation = 1 if given is None else given.strategy.accumulation
-    return Strategy(reduce_dtype=reduce_dtype, reduce_fixed=fixed, accumulation=accumulation)
+    return Strategy(
+        reduce_dtype=reduce_dtype,
+        reduce_fixed=fixed,
+        accumulation=1 if given is None else given.strategy.accumulation,
+        compressors=() if given is None else given.strategy.compressors,
+    )
 
 
 def _recorded(own: Any, parameters: Iterable[Tensor]) -> tuple[str, str]:

@@ -153,6 +153,12 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
                     "byteprophet: GradScaler cannot be used with a strategy that accumulates "
                     "gradients: kept gradients have the scales of their own steps"
                 )
+            if any(front.compresses and front.manages(parameters) for front in live_fronts()):
+                raise RuntimeError(
+                    "byteprophet: GradScaler cannot be used with a strategy that compresses "
+                    "gradients: what was not sent of them has the scale of its own step, and "
+                    "infinite values may be a part of it"
+                )
             average_gradients(parameters, function)
         return function(scaler, optimizer, *args, **kwargs)
 

@@ -215,6 +215,11 @@ class Front:
         return self._kept.steps > 1
 
     @property
+    def compresses(self) -> bool:
+        """Whether some gradients travel compressed."""
+        return self.synchroniser.compression is not None
+
+    @property
     def keeps(self) -> bool:
         """Whether the next step keeps gradients."""
         return self._kept.keeps

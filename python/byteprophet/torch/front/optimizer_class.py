@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from byteprophet.torch.front import sharded_state
+from byteprophet.torch.front import saved_compression, sharded_state
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.sync.completion import Call
@@ -141,21 +141,28 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         )
 
     def state_dict(self: Any) -> dict[str, Any]:
-        """The whole state after all updates. If it is sharded, all ranks must call this.
+        """The whole state after all updates.
 
-        It has no gradients of steps that have updated nothing.
+        All ranks must call this if it is sharded, or if gradients are compressed. It has no
+        gradients of steps that have updated nothing.
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
+        saved_compression.refuse_unused(self._front, "state_dict()")
         with sharded_state.whole(self, self._front.gradients):
-            return base.state_dict(self)
+            state: dict[str, Any] = base.state_dict(self)
+        saved_compression.add_whole(state, self._front)
+        return state
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that ``state_dict()`` returned, after all updates are finished."""
         self._front.gradients.kept.refuse("load_state_dict() was called")
         self._front.settle_state(self)
+        saved_compression.refuse_unused(self._front, "load_state_dict()")
+        adopt = saved_compression.read_whole(state_dict, self._front)
         base.load_state_dict(self, state_dict)
         sharded_state.narrow(self, self._front.gradients)
+        adopt()
 
     def sharded_state_dict(self: Any) -> dict[str, Any]:
         """The state with this rank's shards only, after all updates. Involves no other rank.
@@ -164,10 +171,12 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
+        saved_compression.refuse_unused(self._front, "sharded_state_dict()")
         state: dict[str, Any] = base.state_dict(self)
         owners = self._front.gradients.owners
         if owners is not None and owners.unequal:
             state[sharded_state.OWNERS] = list(owners.unequal)
+        saved_compression.add_own(state, self._front)
         return state
 
     def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
@@ -177,6 +186,8 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         """
         self._front.gradients.kept.refuse("load_sharded_state_dict() was called")
         self._front.settle_state(self)
+        saved_compression.refuse_unused(self._front, "load_sharded_state_dict()")
+        adopt = saved_compression.read_own(state_dict, self._front)
         weights = state_dict.get(sharded_state.OWNERS, ())
         before = self.state, self.param_groups
         base.load_state_dict(self, state_dict)
@@ -185,6 +196,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         except ValueError:
             self.state, self.param_groups = before
             raise
+        adopt()
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add a parameter group. Every rank must add the same parameters."""

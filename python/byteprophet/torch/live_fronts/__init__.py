@@ -42,6 +42,11 @@ class LiveFront(Protocol):
         ...
 
     @property
+    def compresses(self) -> bool:
+        """Whether some gradients travel compressed."""
+        ...
+
+    @property
     def keeps(self) -> bool:
         """Whether the next step keeps gradients."""
         ...

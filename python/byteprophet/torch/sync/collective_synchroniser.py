@@ -35,6 +35,7 @@ from byteprophet.torch.sync.bucket import Bucket
 from byteprophet.torch.sync.bucket_layout import Size
 from byteprophet.torch.sync.bucketing import PLANNED, Bucketing
 from byteprophet.torch.sync.completion import Call
+from byteprophet.torch.sync.compression_state import CompressionState
 from byteprophet.torch.sync.exchange import Exchange, Sent
 from byteprophet.torch.sync.fitness import refuse_unfit
 from byteprophet.torch.sync.messages import Messages
@@ -56,6 +57,7 @@ class CollectiveSynchroniser:
 
     bucketed = True
     takes_rows = False
+    compression: CompressionState | None = None
 
     def __init__(
         self,
@@ -341,7 +343,8 @@ class CollectiveSynchroniser:
 
     def _record_buckets(self) -> None:
         """On rank 0, record the buckets that are used from the next iteration on."""
-        if self._records and self.rank == 0 and self.bucketing.layouts:
+        sizes_bytes = self._recorded_sizes()
+        if self._records and self.rank == 0 and sizes_bytes:
             buckets = (
                 job.Bucket(each.parameters, each.reduce_place, each.gather_place, not each.whole)
                 for each in self.bucketing.layouts
@@ -355,10 +358,14 @@ class CollectiveSynchroniser:
                     bucket_bytes=fixed_bytes,
                     owners=self.owners.unequal,
                 ),
-                {name: self.bucketing.sizes[name].size_bytes for name in self.bucketing.needed},
+                sizes_bytes,
                 since=self._operations.iteration + 1,
                 optimizer=self._number,
             )
+
+    def _recorded_sizes(self) -> dict[str, int]:
+        """The bytes of the gradients that are exchanged, by parameter, in forward order."""
+        return {name: self.bucketing.sizes[name].size_bytes for name in self.bucketing.needed}
 
     def _reduce_incomplete(self) -> None:
         """Start the reduce-scatters of incomplete buckets. REQUIRES: ``_lock`` is held."""

@@ -41,7 +41,7 @@ def make_synchroniser(
         options: further options that must be equal on all ranks.
         device_type: the device type of the parameters.
         fusion_bytes: with servers, the size of buffers that small gradients share (0: none).
-        given: with servers, the optimizer's strategy.
+        given: the optimizer's strategy, if it has servers or compresses gradients.
         path: the file of that strategy.
         owners: without servers, how much each rank owns, as weights; none: equally much.
         changes: without servers, how the front changes gradients; it is recorded.
@@ -63,7 +63,17 @@ def make_synchroniser(
         )
     if name in SYNCHRONISERS:
         return _make_collective(
-            name, elementwise, fusion, timeout_s, options, device_type, owners, changes, sparse
+            name,
+            elementwise,
+            fusion,
+            timeout_s,
+            options,
+            device_type,
+            owners,
+            changes,
+            sparse,
+            given,
+            path,
         )
     raise ValueError(
         f"sync={name!r}: there is no such synchroniser; have {', '.join(SYNCHRONISERS)}"
@@ -94,6 +104,8 @@ def _make_collective(
     weights: tuple[int, ...],
     changes: Strategy,
     sparse: Container[Tensor],
+    given: Used | None,
+    path: str,
 ) -> Synchroniser:
     """Make a synchroniser of the ranks of torch.distributed's default group.
 
@@ -116,6 +128,22 @@ def _make_collective(
     from byteprophet.torch.sync.process_exchange import process_exchange
 
     exchange = process_exchange(device_type, timeout_s)
+    if given is not None and given.strategy.compressors:
+        from byteprophet.torch.sync.compressing_synchroniser import CompressingSynchroniser
+
+        return CompressingSynchroniser(
+            exchange,
+            mode,
+            shardable,
+            fusion,
+            timeout_s,
+            options,
+            owners,
+            changes,
+            sparse,
+            given,
+            path,
+        )
     if sparse:
         from byteprophet.torch.sync.rows_synchroniser import RowsSynchroniser
 

@@ -39,6 +39,7 @@ from byteprophet.tensor_names import PARAMETER_PREFIX, gradient_name, parameter_
 from byteprophet.torch.sync import compressed
 from byteprophet.torch.sync.bucket_layout import Size
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
+from byteprophet.torch.sync.compression_state import CompressionState
 from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
 from byteprophet.torch.sync.synchroniser import Done, Synchroniser
 from byteprophet.torch.tensors.naming import Names
@@ -53,6 +54,7 @@ class RoutingSynchroniser:
     bucketed = True
     in_order = False
     takes_rows = False
+    compression: CompressionState | None = None
 
     def __init__(
         self, servers: FusedSynchroniser, mesh: CollectiveSynchroniser, used: Used, path: str

@@ -22,6 +22,7 @@ from typing import Protocol
 from torch import Tensor
 
 from byteprophet.job.owners import Owners
+from byteprophet.torch.sync.compression_state import CompressionState
 from byteprophet.torch.tensors.naming import Names
 
 Done = Callable[[BaseException | None], None]
@@ -62,6 +63,11 @@ class Synchroniser(Protocol):
     @property
     def takes_rows(self) -> bool:
         """Whether gradients of declared parameters may be sparse (``tensors/sparse.py``)."""
+        ...
+
+    @property
+    def compression(self) -> CompressionState | None:
+        """What is kept of compressed gradients; None: none is compressed."""
         ...
 
     @property
@@ -211,6 +217,7 @@ class Unsharded:
 
     in_order = False
     takes_rows = False
+    compression: CompressionState | None = None
     shards = False
     layout_version = 0
 
