@@ -24,8 +24,8 @@ from byteprophet.measure.servers import measure_run
 from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
-from byteprophet.strategy.builders import BUILDERS, build
-from byteprophet.strategy.explanation import Explanation, explain, explain_routed
+from byteprophet.strategy.builders import BUILDERS, ROUTED, build
+from byteprophet.strategy.explanation import Explanation, explain
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.ways import differences, facts, ways
 
@@ -35,7 +35,7 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
-_SERVERS_HELP = "How many servers a job that was recorded without is to have, for mixed."
+_SERVERS_HELP = "How many servers a job that was recorded without is to have."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -69,15 +69,16 @@ def make(
     """See _MAKE_HELP."""
     run = Run(recorded)
     measured = measure_run(run)
-    if builder == MIXED:
+    if builder in ROUTED:
         job = build(builder, routable(run, measured.job, servers))
-        used, found = replace(used_by(job, measured.job), servers=job.servers), explain_routed(job)
+        used = replace(used_by(job, measured.job), servers=job.servers)
     elif servers is not None:
-        raise UserError(f"--servers {servers}: only {MIXED} adds servers to a recorded job")
+        raise UserError(f"--servers {servers}: only {' and '.join(ROUTED)} add servers")
     else:
         job = build(builder, measured.job)
-        used, found = used_by(job, measured.job), explain(measured, job)
-    write_strategy(out, used)
+        used = used_by(job, measured.job)
+    found = explain(measured, job)
+    write_strategy(out, replace(used, predicted=found.predicted))
     console = table_console()
     console.print(_explained(job.title, found))
     console.print(f"saved: {out}", soft_wrap=True)
@@ -119,10 +120,9 @@ def explain_file(
     measured = measure_run(run)
     if used.strategy.runtime == MIXED:
         job = under_routes(run, measured.job, used, str(file))
-        found = explain_routed(job)
     else:
         job = under(measured.job, used, str(file))
-        found = explain(measured, job)
+    found = explain(measured, job)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
@@ -211,16 +211,17 @@ def _read(path: Path) -> Used:
 
 def _explained(title: str, found: Explanation) -> Table:
     table = facts_table(f"{title}: an iteration")
-    base_ns, base, gap = found.bound_ns, "bound", ""
-    if found.iteration_ns is not None:
-        unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
-        table.add_row("predicted", ms_text(found.iteration_ns), unsure)
-        gap = f"{1 - found.bound_ns / found.iteration_ns:.1%} below what is predicted"
-        base_ns, base = found.iteration_ns, "time"
-    table.add_row("bound", ms_text(found.bound_ns), gap or "two transports cannot be replayed yet")
+    low_ns, high_ns = found.interval_ns
+    interval = f"{ms_text(low_ns)} to {ms_text(high_ns)}"
+    unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
+    if found.assumed:
+        unsure += f"; what messages cost over {found.assumed} was not recorded"
+    table.add_row("predicted", ms_text(found.iteration_ns), f"{interval}; {unsure}")
+    gap = f"{found.predicted.gap:.1%} below what is predicted"
+    table.add_row("bound", ms_text(found.bound_ns), gap)
     table.add_row("computation", ms_text(found.compute_ns), "of the slowest worker")
     for load in found.loads:
-        share = f"{load.busy_ns / base_ns:.0%} of the {base}" if load.busy_ns else ""
+        share = f"{load.busy_ns / found.iteration_ns:.0%} of the time" if load.busy_ns else ""
         busy = ms_text(load.busy_ns) if load.busy_ns else "no limit"
         table.add_row(load.link, busy, f"{load.size_bytes / 1e6:.1f} MB  {share}")
     table.add_row("limit", "", found.limit)

@@ -1,13 +1,15 @@
 """What a strategy makes of a recorded job: iteration time, distance to the bound, load per link.
 
 The job is replayed under the strategy. The loads are the bytes of the flows of its last iteration,
-link by link, so they are what the replay moved and not a formula of its own. A job of two
-transports cannot be replayed yet: its loads are sums (``routed.py``), and no time is predicted.
+link by link, so they are what the replay moved and not a formula of its own.
+
+The interval holds nine in ten of the replayed iterations. The error of the recorded job's replay
+widens it, and so does a transport whose costs were not recorded (``job/assumed_costs.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +17,17 @@ import numpy as np
 
 from byteprophet.bound import bound_ns
 from byteprophet.graph import Connection, Graph
+from byteprophet.graph.mesh_transfers import OF_THE_MESH
 from byteprophet.job import Job
+from byteprophet.job.assumed_costs import UNSURE
+from byteprophet.job.strategy import MIXED
+from byteprophet.job.predicted import Predicted
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.outcome import replayed
-from byteprophet.replay.predict import kind_of, warmup_of
-from byteprophet.strategy.routed import moved_bytes
+from byteprophet.order_statistics import median, quantile
+from byteprophet.replay.predict import HIGH, LOW, kind_of, warmup_in
+from byteprophet.strategy.routed import on_its_share
 
 
 @dataclass(frozen=True)
@@ -37,16 +44,18 @@ class Explanation:
     """``loads``: the busiest link first. ``path``: the critical path's parts, as shares of it.
 
     ``compute_ns``: forward and backward of the worker that computes longest. ``replay_error``: of
-    the recorded job, unchanged: a prediction cannot be expected to be better. It is None, as is
-    ``iteration_ns``, of a job of two transports, which cannot be replayed yet.
+    the recorded job, unchanged: a prediction cannot be expected to be better. ``assumed``: the
+    transport whose costs were not recorded, in words; "": both were, or there is only one.
     """
 
-    iteration_ns: int | None
+    iteration_ns: int
+    interval_ns: tuple[int, int]
     bound_ns: int
     compute_ns: int
     loads: tuple[Load, ...]
     path: Mapping[str, float]
-    replay_error: float | None
+    replay_error: float
+    assumed: str = ""
 
     @property
     def limit(self) -> str:
@@ -56,14 +65,21 @@ class Explanation:
             return "computation"
         return busiest.link
 
+    @property
+    def predicted(self) -> Predicted:
+        """As a strategy's file has it."""
+        return Predicted(self.iteration_ns, self.interval_ns, self.bound_ns)
+
     def as_json(self) -> dict[str, Any]:
         """As ``byteprophet strategy explain --json`` prints it (docs/formats.md)."""
         return {
             "schema": 1,
             "iteration_ns": self.iteration_ns,
+            "interval_ns": list(self.interval_ns),
             "bound_ns": self.bound_ns,
             "compute_ns": self.compute_ns,
             "replay_error": self.replay_error,
+            "assumed": self.assumed or None,
             "limit": self.limit,
             "links": [
                 {"link": load.link, "size_bytes": load.size_bytes, "busy_ns": load.busy_ns}
@@ -76,37 +92,27 @@ class Explanation:
 def explain(measured: Measured, job: Job) -> Explanation:
     """Explain ``job``: the ``measured`` one, or the same one under another strategy."""
     _, _, replay_error = replayed(measured)
-    played = kind_of(job).replay(job)
+    assumed = _assumed(measured.job, job)
+    played = kind_of(job).replay(on_its_share(job) if assumed else job)
+    times_ns = played.iterations_ns[warmup_in(job, measured) :]
+    unsure = abs(replay_error) + (UNSURE if assumed else 0.0)
+    low_ns, high_ns = quantile(times_ns, LOW), quantile(times_ns, HIGH)
     return Explanation(
-        iteration_ns=int(np.median(played.iterations_ns[warmup_of(measured) :])),
+        iteration_ns=int(median(times_ns)),
+        interval_ns=(max(0, int(low_ns * (1 - unsure))), int(high_ns * (1 + unsure))),
         bound_ns=bound_ns(job),
         compute_ns=_compute_ns(job),
         loads=loads(played.replayed.graph),
         path=shares(played.replayed),
         replay_error=replay_error,
+        assumed=assumed,
     )
 
 
-def explain_routed(job: Job) -> Explanation:
-    """Explain ``job``, which has two transports, without a replay."""
-    found = []
-    hosts = {
-        **{f"worker {rank}": host for rank, host in enumerate(job.cluster.workers)},
-        **{f"server {server}": host for server, host in enumerate(job.cluster.servers)},
-    }
-    for name, size_bytes in moved_bytes(job).items():
-        host = hosts[name]
-        for way, rate_bps in (("up", host.up_bps), ("down", host.down_bps)):
-            busy_ns = round(size_bytes * 8e9 / rate_bps) if rate_bps else 0
-            found.append(Load(f"{name} {way}", size_bytes, busy_ns))
-    return Explanation(
-        iteration_ns=None,
-        bound_ns=bound_ns(job),
-        compute_ns=_compute_ns(job),
-        loads=_busiest_first(found),
-        path={},
-        replay_error=None,
-    )
+def _assumed(recorded: Job, job: Job) -> str:
+    if job.strategy.runtime != MIXED or recorded.strategy.runtime == MIXED:
+        return ""
+    return "the mesh" if recorded.servers else "servers"
 
 
 def _compute_ns(job: Job) -> int:
@@ -114,10 +120,6 @@ def _compute_ns(job: Job) -> int:
         int(forward_ns.sum()) + backward_ns
         for forward_ns, _, backward_ns, _ in map(job.times.medians, range(job.workers))
     )
-
-
-def _busiest_first(found: Iterable[Load]) -> tuple[Load, ...]:
-    return tuple(sorted(found, key=lambda load: (-load.busy_ns, -load.size_bytes)))
 
 
 def loads(graph: Graph) -> tuple[Load, ...]:
@@ -138,6 +140,6 @@ def loads(graph: Graph) -> tuple[Load, ...]:
         if link.capacity_bps
         else Load(link.name, int(size), 0)
         for link, size in zip(graph.links, moved, strict=True)
-        if size
+        if size and not link.name.endswith(OF_THE_MESH)
     ]
-    return _busiest_first(found)
+    return tuple(sorted(found, key=lambda load: (-load.busy_ns, -load.size_bytes)))
