@@ -6,7 +6,8 @@ Workers and servers, all on links of one rate, train a paced model. In every rou
 the other, the uniform strategies: ``prophet`` on the servers, with BytePS' placement of gradients
 and with one that loads servers evenly, DistributedDataParallel, ``allreduce`` and ``dear-planned``;
 and mixed ones, in which a fraction of all bytes goes to servers and the rest over a mesh of the
-workers. The fractions are the builder's own (``byteprophet strategy make mixed``) and those of
+workers. The fractions are the builders' own (``byteprophet strategy make mixed``, and the same with
+a paced mesh, ``mixed-paced``), and those of
 ``--fractions``. The ratio r is the time of an all-reduce over the compute.
 
 Printed per cell: every strategy's iteration, also over the bound of what it moves; and how many
@@ -20,7 +21,7 @@ and from this record alone each mixed strategy is predicted, as by ``byteprophet
 The last line has the mean and the worst error of all predictions.
 
 Writes ``mixed.json`` and the strategies to ``--out``, and goes on where it stopped. A cell takes
-rounds times eight jobs of 25 iterations or so, and one more: half an hour with the defaults.
+rounds times nine jobs of 25 iterations or so, and one more: half an hour with the defaults.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from byteprophet.whole_files import make_directory
 from byteprophet.workload import load
 
 ALONE = ("ddp", "allreduce", "dear-planned")
-BALANCED, MIXED = "partitioned-ps", "mixed"
+BALANCED, MIXED, PACED = "partitioned-ps", "mixed", "mixed paced"
 MEAN, WORST = 0.05, 0.10
 """What errors of predictions should be at most."""
 _RECORDED = 10  # measured iterations of the job that is recorded
@@ -140,7 +141,11 @@ def cases_of(
         server_bandwidth_bps=dict.fromkeys(range(servers), rate_bps),
     )
     job = _complete(job_of(served, workload.scaled(compute_ns)))
-    builders: dict[str, Callable[[Job], Job]] = {BALANCED: partial(build, BALANCED), MIXED: mixed}
+    builders: dict[str, Callable[[Job], Job]] = {
+        BALANCED: partial(build, BALANCED),
+        MIXED: mixed,
+        PACED: partial(mixed, paced=True),
+    }
     builders |= {f"{MIXED} {each:g}": partial(mixed, fraction=each) for each in fractions}
     make_directory(folder)
     files = {}

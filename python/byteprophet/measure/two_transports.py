@@ -1,13 +1,13 @@
 """Measures a recorded job that has servers and a mesh of its ranks.
 
-The times come from spans, parameter by parameter, and the strategy from ``strategy.json``, as it was
-given. The measurement covers the last consecutive iterations in which small gradients shared the
-last buffers, and the mesh used the strategy's buckets: until ranks agree on the forward order, both
-have others. Spans of collectives say which buckets they belong to.
+The times come from spans, parameter by parameter, and the strategy from ``strategy.json``, as it
+was given. The measurement covers the last consecutive iterations in which small gradients shared
+the last buffers, and the mesh used the strategy's buckets: until ranks agree on the forward order,
+both have others. Spans of collectives say which buckets they belong to.
 
-The links are as they were configured: neither transport tells how fast a link is that two share. For
-the same reason, what a message costs beside its bytes is assumed (``job/assumed_costs.py``). Threads'
-lags and the servers' sums are measured as in jobs of one transport.
+The links are as they were configured: neither transport tells how fast a link is that both use. For
+the same reason, the cost of a message beside its bytes is assumed (``job/assumed_costs.py``). Lags
+of threads and the servers' sums are measured as in jobs of one transport.
 """
 
 from __future__ import annotations
