@@ -103,3 +103,8 @@ def test_what_a_run_directory_says(damaged: bool, tmp_path: Path) -> None:
     if damaged:
         path.write_text(path.read_text()[:-20])
     assert read_routed(tmp_path) == (NOT_ROUTED if damaged else ROUTED)
+
+
+def test_a_reader_is_told_whose_rates_are_shown() -> None:
+    assert NOT_ROUTED.notes == []
+    assert "those of pushes and pulls alone" in ROUTED.notes[0]

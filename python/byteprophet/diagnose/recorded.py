@@ -111,7 +111,8 @@ def load_recorded(run: Run) -> Recorded:
     config = run.config if run.has_config else {}
     try:
         found = recorded(run.events, run.aligned, config, run.fused)
-        return replace(found, routed=read_routed(run.directory))
+        routed = read_routed(run.directory)
+        return replace(found, routed=routed, notes=[*found.notes, *routed.notes])
     except UserError as error:
         raise run.refusal(error) from None
 

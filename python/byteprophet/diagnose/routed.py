@@ -26,6 +26,16 @@ class Routed:
     served: Mapping[str, str] = field(default_factory=dict)
     meshed: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the diagnosis has to know."""
+        if not self.meshed:
+            return []
+        return [
+            "two transports: rates of links are those of pushes and pulls alone, because collectives "
+            "do not tell when their bytes passed"
+        ]
+
     def of_transfer(self, name: str) -> str:
         """The parameter whose gradient, or a piece of it, travels under ``name``."""
         return self.served.get(name, name)
