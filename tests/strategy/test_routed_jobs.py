@@ -17,6 +17,7 @@ from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.network import why_not_permitted
 from byteprophet.strategy.explanation import explain
+from byteprophet.strategy.routed import routable
 
 from ..bench.test_execute import mixed_workload, write
 
@@ -52,11 +53,26 @@ def explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("routed")
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Path:
+    """Recorded with a server."""
+    return run_recorded(case_of(folder), folder)
+
+
+@pytest.fixture(scope="module")
+def meshed(folder: Path) -> Path:
+    """The same job, recorded without servers."""
+    return run_recorded(all_reduce_case(case_of(folder), "dear-planned", {}), folder)
+
+
 def test_from_a_record_of_servers_to_a_mixed_job_and_its_replay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, served: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    case = case_of(tmp_path)
-    served = run_recorded(case, tmp_path)
     path = tmp_path / "mixed.json"
     capsys.readouterr()
     assert run_cli(["strategy", "make", "mixed", str(served), "--out", str(path)]) == 0
@@ -71,7 +87,7 @@ def test_from_a_record_of_servers_to_a_mixed_job_and_its_replay(
     assert found["iteration_ns"] == predicted.iteration_ns
     assert found["assumed"] == "the mesh"
 
-    run = run_recorded(strategy_case(case, path), tmp_path)
+    run = run_recorded(strategy_case(case_of(folder), path), tmp_path)
     measured = measure_run(Run(run))
     strategy = measured.job.strategy
     assert (strategy.routes, strategy.buckets) == (used.strategy.routes, used.strategy.buckets)
@@ -96,18 +112,36 @@ def test_from_a_record_of_servers_to_a_mixed_job_and_its_replay(
     assert "a search cannot change routes" in capsys.readouterr().err
 
 
-def test_from_a_record_of_the_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    case = all_reduce_case(case_of(tmp_path), "dear-planned", {})
-    run = run_recorded(case, tmp_path)
+def test_from_a_record_of_the_mesh(
+    meshed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "mixed.json"
-    make = ["strategy", "make", "mixed-paced", str(run), "--out", str(path)]
+    make = ["strategy", "make", "mixed-paced", str(meshed), "--out", str(path)]
     assert run_cli(make) == 2
     assert "--servers" in capsys.readouterr().err
     assert run_cli([*make, "--servers", "1"]) == 0
     used = read_strategy_file(path)
     assert used.servers == 1
     assert used.strategy.mesh_bps > 0
-    found = explained([str(path), str(run)], capsys)
+    found = explained([str(path), str(meshed)], capsys)
     assert found["assumed"] == "servers"
     assert used.predicted is not None
     assert found["iteration_ns"] == used.predicted.iteration_ns
+
+
+def test_records_of_both_transports_leave_nothing_to_assume(
+    served: Path, meshed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mixed.json"
+    make = ["strategy", "make", "mixed", "--out", str(path)]
+    assert run_cli([*make, str(served), "--other", str(meshed)]) == 0
+    there = explained([str(path), str(served), "--other", str(meshed)], capsys)
+    assert there["assumed"] is None
+    other = measure_run(Run(meshed)).job
+    job = routable(Run(served), measure_run(Run(served)).job, None, other)
+    assert job.cluster.mesh_costs == other.cluster.costs
+    assert run_cli([*make, str(served), "--other", str(served)]) == 2
+    assert "both runs were recorded with servers" in capsys.readouterr().err
+    alone = ["strategy", "make", "ps", str(served), "--other", str(meshed)]
+    assert run_cli([*alone, "--out", str(path)]) == 2
+    assert "only a strategy of two transports needs it" in capsys.readouterr().err

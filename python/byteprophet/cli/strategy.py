@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from byteprophet.errors import UserError
+from byteprophet.job import Job
 from byteprophet.job.strategy import MIXED
 from byteprophet.job.strategy_file import (
     Used,
@@ -20,7 +21,7 @@ from byteprophet.job.strategy_file import (
     write_strategy,
 )
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import measure_run
+from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
@@ -36,6 +37,7 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
 _SERVERS_HELP = "How many servers a job that was recorded without is to have."
+_OTHER_HELP = "A run of the same job under the other transport, which tells what its messages cost."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -65,19 +67,20 @@ def make(
     recorded: Annotated[Path, _RUN],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("strategy.json"),
     servers: Annotated[int | None, typer.Option(help=_SERVERS_HELP)] = None,
+    other: Annotated[Path | None, typer.Option(metavar="RUN", help=_OTHER_HELP)] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
-    measured = measure_run(run)
+    measured, told = measure_run(run), _told(other, builder in ROUTED)
     if builder in ROUTED:
-        job = build(builder, routable(run, measured.job, servers))
+        job = build(builder, routable(run, measured.job, servers, _job_of(told)))
         used = replace(used_by(job, measured.job), servers=job.servers)
     elif servers is not None:
         raise UserError(f"--servers {servers}: only {' and '.join(ROUTED)} add servers")
     else:
         job = build(builder, measured.job)
         used = used_by(job, measured.job)
-    found = explain(measured, job)
+    found = explain(measured, job, told)
     write_strategy(out, replace(used, predicted=found.predicted))
     console = table_console()
     console.print(_explained(job.title, found))
@@ -111,18 +114,19 @@ def explain_file(
     file: Annotated[Path, _FILE],
     recorded: Annotated[Path, _RUN],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    other: Annotated[Path | None, typer.Option(metavar="RUN", help=_OTHER_HELP)] = None,
 ) -> int:
     """Predict a recorded job under a strategy: its time, its bound, each link's load, what limits.
 
     Example: byteprophet strategy explain even.json runs/20261126T014735Z-prophet
     """
     used, run = _read(file), Run(recorded)
-    measured = measure_run(run)
+    measured, told = measure_run(run), _told(other, used.strategy.runtime == MIXED)
     if used.strategy.runtime == MIXED:
-        job = under_routes(run, measured.job, used, str(file))
+        job = under_routes(run, measured.job, used, str(file), _job_of(told))
     else:
         job = under(measured.job, used, str(file))
-    found = explain(measured, job)
+    found = explain(measured, job, told)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
@@ -196,6 +200,19 @@ def run(context: typer.Context, file: Annotated[Path, _FILE]) -> int:
     from byteprophet.cli.main import run_cli
 
     return run_cli(["run", "--strategy", str(_file(file)), *context.args])
+
+
+def _told(other: Path | None, routed: bool) -> Measured | None:
+    """What ``--other`` measured."""
+    if other is None:
+        return None
+    if not routed:
+        raise UserError(f"--other {other}: only a strategy of two transports needs it")
+    return measure_run(Run(other))
+
+
+def _job_of(told: Measured | None) -> Job | None:
+    return None if told is None else told.job
 
 
 def _file(path: Path) -> Path:

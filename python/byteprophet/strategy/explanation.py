@@ -4,7 +4,8 @@ The job is replayed under the strategy. The loads are the bytes of the flows of 
 link by link, so they are what the replay moved and not a formula of its own.
 
 The interval holds nine in ten of the replayed iterations. The error of the recorded job's replay
-widens it, and so does a transport whose costs were not recorded (``job/assumed_costs.py``).
+widens it, and so does a transport whose costs were not recorded (``job/assumed_costs.py``), or that
+of the replay of the run that tells them.
 """
 
 from __future__ import annotations
@@ -89,13 +90,20 @@ class Explanation:
         }
 
 
-def explain(measured: Measured, job: Job) -> Explanation:
-    """Explain ``job``: the ``measured`` one, or the same one under another strategy."""
+def explain(measured: Measured, job: Job, other: Measured | None = None) -> Explanation:
+    """Explain ``job``: the ``measured`` one, or the same one under another strategy.
+
+    ``other``: where ``job`` has two transports, what tells the costs of the one that was not
+    recorded.
+    """
     _, _, replay_error = replayed(measured)
-    assumed = _assumed(measured.job, job)
-    played = kind_of(job).replay(on_its_share(job) if assumed else job)
-    times_ns = played.iterations_ns[warmup_in(job, measured) :]
+    missing = _missing(measured.job, job)
+    assumed = missing if other is None else ""
     unsure = abs(replay_error) + (UNSURE if assumed else 0.0)
+    if missing and other is not None:
+        unsure += abs(replayed(other)[2])
+    played = kind_of(job).replay(on_its_share(job) if missing else job)
+    times_ns = played.iterations_ns[warmup_in(job, measured) :]
     low_ns, high_ns = quantile(times_ns, LOW), quantile(times_ns, HIGH)
     return Explanation(
         iteration_ns=int(median(times_ns)),
@@ -109,7 +117,8 @@ def explain(measured: Measured, job: Job) -> Explanation:
     )
 
 
-def _assumed(recorded: Job, job: Job) -> str:
+def _missing(recorded: Job, job: Job) -> str:
+    """The transport of ``job`` that was not ``recorded``; "": none."""
     if job.strategy.runtime != MIXED or recorded.strategy.runtime == MIXED:
         return ""
     return "the mesh" if recorded.servers else "servers"

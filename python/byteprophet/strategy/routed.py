@@ -1,8 +1,8 @@
 """A recorded job under a strategy of two transports: what the run tells, and what is assumed.
 
 The run may have been recorded under either transport, or under both. It tells how workers compute,
-how fast the links are, and what messages of its own transport cost. Those of a transport that was
-not recorded have the costs of ``job/assumed_costs.py``.
+how fast the links are, and what messages of its own transport cost. Another run of the same job may
+tell those of the other transport; else they have the costs of ``job/assumed_costs.py``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from byteprophet.errors import UserError
-from byteprophet.job import Cluster, Host, Job
+from byteprophet.job import Cluster, Costs, Host, Job
 from byteprophet.job.assumed_costs import mesh_costs, served_costs
-from byteprophet.job.strategy import MIXED
+from byteprophet.job.strategy import BYTEPS, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.job.transports import share_of_servers
 from byteprophet.measure.parameters import measure_parameters
@@ -22,11 +22,13 @@ from byteprophet.replay.ps import on_link
 from byteprophet.replay.under import check_computation, first_difference
 
 
-def routable(run: Run, job: Job, servers: int | None) -> Job:
+def routable(run: Run, job: Job, servers: int | None, other: Job | None = None) -> Job:
     """``job``, which ``run`` recorded, gradient by gradient and with both transports' costs.
 
     ``servers``: how many a job that was recorded without is to have; their links are like the
-    fastest worker's. Raises ``UserError`` if it is missing then, or differs from what was recorded.
+    fastest worker's. ``other``: the same job as it was recorded under the other transport, whose
+    messages cost what that record says. Raises ``UserError`` if ``servers`` is missing then, or
+    differs from what was recorded, or if ``other`` has the same transport.
     """
     if job.servers:
         if servers not in (None, job.servers):
@@ -35,10 +37,13 @@ def routable(run: Run, job: Job, servers: int | None) -> Job:
                 "whose links it has measured"
             )
         if job.strategy.runtime == MIXED:
+            if other is not None:
+                raise UserError(f"--other: {run.directory} was recorded with both transports")
             return job
         model, times = measure_parameters(run, job)
         strategy = replace(job.strategy, keys=(), numbers=())
-        cluster = replace(job.cluster, mesh_costs=mesh_costs(job.cluster.costs.delay_ns))
+        there = _other_costs(job, other) or mesh_costs(job.cluster.costs.delay_ns)
+        cluster = replace(job.cluster, mesh_costs=there)
         return Job(model, times, cluster, strategy, job.policy)
     if servers is None or servers < 1:
         raise UserError(f"{run.directory} has no servers: say how many there are to be: --servers")
@@ -47,17 +52,29 @@ def routable(run: Run, job: Job, servers: int | None) -> Job:
         rate_bps = 0
     costs = job.cluster.costs
     hosts = (Host(rate_bps, rate_bps),) * servers
-    cluster = Cluster(job.cluster.workers, hosts, served_costs(costs.delay_ns), costs)
+    there = _other_costs(job, other) or served_costs(costs.delay_ns)
+    cluster = Cluster(job.cluster.workers, hosts, there, costs)
     return replace(job, cluster=cluster)
 
 
-def under_routes(run: Run, job: Job, used: Used, path: str) -> Job:
+def _other_costs(job: Job, other: Job | None) -> Costs | None:
+    if other is None:
+        return None
+    if other.strategy.runtime not in (BYTEPS, *OURS):
+        raise UserError(f"--other: recorded under {other.strategy.runtime}, which takes no part")
+    if (other.servers > 0) == (job.servers > 0):
+        how = "with servers" if job.servers else "without servers"
+        raise UserError(f"--other: both runs were recorded {how}")
+    return other.cluster.costs
+
+
+def under_routes(run: Run, job: Job, used: Used, path: str, other: Job | None = None) -> Job:
     """``job``, which ``run`` recorded, under the strategy ``used``; ``path`` names it in messages.
 
-    Raises ``UserError`` if the strategy is for another model or other servers, or if workers would
-    compute otherwise than in ``job``.
+    ``other``: as in ``routable``. Raises ``UserError`` if the strategy is for another model or
+    other servers, or if workers would compute otherwise than in ``job``.
     """
-    job = routable(run, job, None if job.servers else used.servers)
+    job = routable(run, job, None if job.servers else used.servers, other)
     difference = first_difference(used.model, job.model)
     if difference:
         raise UserError(f"{path} is the strategy of another model: {difference}")
