@@ -215,7 +215,6 @@ def _as_row(found: Explanation) -> Row:
     return {"predicted_ns": found.iteration_ns, "interval_ns": list(found.interval_ns)}
 
 
-
 def gains(row: Row) -> list[float]:
     """Per round: the time of the best uniform strategy over that of the best mixed one."""
     sides: Mapping[bool, list[Any]] = {True: [], False: []}
@@ -264,7 +263,6 @@ def errors_line(rows: Sequence[Row]) -> str:
         f"(at most {MEAN:.0%} and {WORST:.0%}: {held}); "
         f"{inside} within their intervals"
     )
-
 
 
 def _label(row: Row) -> str:

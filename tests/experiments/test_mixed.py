@@ -88,7 +88,6 @@ def test_predictions_stand_beside_what_was_measured() -> None:
     assert "mean 7.5%, worst 10.0% (at most 5% and 10%: does not hold); 1 within" in said
 
 
-
 @pytest.mark.parametrize("arguments", [["--fractions", "1"], ["--ratios", "0"], ["--ratios", "x"]])
 def test_what_is_out_of_range_is_refused(arguments: list[str]) -> None:
     with pytest.raises(UserError, match=arguments[0]):

@@ -116,7 +116,11 @@ def test_with_all_over_the_mesh_it_is_its_graph(runtime: str, seed: int) -> None
     expected, found = replay(alone.graph), replay(both.graph)
     if not job.cluster.costs.host_ns_per_byte:
         assert_same(both.graph, alone.graph)
-    assert found.end_ns == pytest.approx(expected.end_ns, rel=1e-6)
+        assert np.array_equal(found.end_ns, expected.end_ns)
+    # A bit per second more or less may let another frame go first.
+    frame_ns = 2 * FRAME_BYTES * NS_PER_BYTE
+    assert found.end_ns == pytest.approx(expected.end_ns, abs=frame_ns)
+    assert found.makespan_ns == pytest.approx(expected.makespan_ns, rel=1e-3)
 
 
 def even(
@@ -213,7 +217,9 @@ def test_small_gradients_share_buffers_on_their_way_to_servers() -> None:
     """Each waits for its buffer, which leaves when the last of them is ready."""
     job = even("s" * 40 + "m", 64 << 10)
     ready_ns = job.times.ready_ns + np.arange(41) * MS
-    job = replace(job, times=replace(job.times, ready_ns=ready_ns, backward_ns=ready_ns.max(axis=2)))
+    job = replace(
+        job, times=replace(job.times, ready_ns=ready_ns, backward_ns=ready_ns.max(axis=2))
+    )
     built, found = replayed(job)
     names = built.graph.labels.names
     pushes = np.flatnonzero(built.graph.labels.kind == Kind.PUSH)

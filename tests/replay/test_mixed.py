@@ -65,9 +65,7 @@ def test_times_follow_links_and_computation(job: Job) -> None:
         (Changes(bucket_bytes=65536), "--bucket-bytes"),
     ],
 )
-def test_what_the_strategy_decides_is_not_changed(
-    job: Job, changes: Changes, option: str
-) -> None:
+def test_what_the_strategy_decides_is_not_changed(job: Job, changes: Changes, option: str) -> None:
     with pytest.raises(UserError, match=f"{option}: the strategy of a job of two transports"):
         change(job, changes)
 

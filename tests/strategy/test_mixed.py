@@ -15,8 +15,8 @@ from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter, Policy,
 from byteprophet.job.partitions import PAGE_BYTES
 from byteprophet.job.routes import MESH, SERVERS, Piece, Route, bytes_of, carried
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
-from byteprophet.strategy.builders import build
 from byteprophet.replay.predict import kind_of
+from byteprophet.strategy.builders import build
 from byteprophet.strategy.explanation import loads
 from byteprophet.strategy.mixed import busiest, fraction_of, routes_for
 from byteprophet.strategy.ways import differences, facts, ways

@@ -76,7 +76,9 @@ def test_from_a_record_of_servers_to_a_mixed_job_and_its_replay(
     path = tmp_path / "mixed.json"
     capsys.readouterr()
     assert run_cli(["strategy", "make", "mixed", str(served), "--out", str(path)]) == 0
-    assert "messages cost over the mesh was not recorded" in " ".join(capsys.readouterr().out.split())
+    assert "messages cost over the mesh was not recorded" in " ".join(
+        capsys.readouterr().out.split()
+    )
     used = read_strategy_file(path)
     predicted = used.predicted
     assert predicted is not None
@@ -92,7 +94,7 @@ def test_from_a_record_of_servers_to_a_mixed_job_and_its_replay(
     strategy = measured.job.strategy
     assert (strategy.routes, strategy.buckets) == (used.strategy.routes, used.strategy.buckets)
     assert measured.job.model.names == used.model.names
-    assert 3 <= measured.job.iterations
+    assert measured.job.iterations >= 3
     again = explain(measured, measured.job)
     to_servers, over_mesh = (
         sum(bytes_of(measured.job.model, strategy.routes, way)) for way in (SERVERS, MESH)

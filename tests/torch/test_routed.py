@@ -102,7 +102,9 @@ def test_two_parameters_that_go_two_ways(
     assert first["equal"]
     assert second["weight"] == first["weight"]
     for found in (first, second):  # once nothing is on its way, there is no limit
-        assert set(found["paced"]) == ({PACED.strategy.mesh_bps // 8, UNLIMITED} if given is PACED else set())
+        assert set(found["paced"]) == (
+            {PACED.strategy.mesh_bps // 8, UNLIMITED} if given is PACED else set()
+        )
         assert found["limits"] == [UNLIMITED]
     own = _mesh_bytes(given)
     # An all-reduce of two ranks sends each byte once. Messages (orders, wishes) are small.

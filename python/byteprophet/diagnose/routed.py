@@ -32,8 +32,8 @@ class Routed:
         if not self.meshed:
             return []
         return [
-            "two transports: rates of links are those of pushes and pulls alone, because collectives "
-            "do not tell when their bytes passed"
+            "two transports: rates of links are those of pushes and pulls alone, because "
+            "collectives do not tell when their bytes passed"
         ]
 
     def of_transfer(self, name: str) -> str:

@@ -90,8 +90,7 @@ class _Build:
         self.blocks = {
             **{name: np.zeros(shape, np.int64) for name in ("begin", "end")},
             **{
-                name: np.zeros((*shape, len(job.model)), np.int64)
-                for name in ("forward", "update")
+                name: np.zeros((*shape, len(job.model)), np.int64) for name in ("forward", "update")
             },
         }
 

@@ -103,7 +103,5 @@ class Workers:
             len(self._parameters),
             self._job.times.update_ns[worker, iteration],
             device=self.updates[worker],
-            label=Label(
-                Kind.UPDATE, rank=worker, iteration=iteration, tensor=self._parameters
-            ),
+            label=Label(Kind.UPDATE, rank=worker, iteration=iteration, tensor=self._parameters),
         )

@@ -54,7 +54,9 @@ def served(job: Job, buffer_bytes: int = DEFAULT_FUSION_BYTES) -> Carried:
     small = {name: _Small(size) for name, size in sizes.items() if size <= buffer_bytes}
     held = messages(list(sizes), sizes, small, buffer_bytes)
     declared = {part.name: number for number, part in enumerate(_as_declared(parts))}
-    parameters, numbers, places = [], [], []
+    parameters: list[Parameter] = []
+    numbers: list[int] = []
+    places: list[tuple[int, ...]] = []
     buffers = 0
     for members in held:
         name, number = members[0], declared[members[0]]

@@ -21,8 +21,8 @@ from byteprophet.graph import Connection, Graph
 from byteprophet.graph.mesh_transfers import OF_THE_MESH
 from byteprophet.job import Job
 from byteprophet.job.assumed_costs import UNSURE
-from byteprophet.job.strategy import MIXED
 from byteprophet.job.predicted import Predicted
+from byteprophet.job.strategy import MIXED
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.outcome import replayed

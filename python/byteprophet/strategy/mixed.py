@@ -139,7 +139,6 @@ def _slowest_bps(job: Job) -> int:
     return min((host.slower_bps for host in job.cluster.workers if host.slower_bps), default=0)
 
 
-
 def _rates(job: Job) -> float:
     """The mean rate of servers' links over that of the slowest worker's.
 
