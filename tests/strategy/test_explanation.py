@@ -88,7 +88,7 @@ def test_a_mix_is_predicted_from_either_transport_with_a_wider_interval(served: 
     assert found.bound_ns <= found.iteration_ns
     low_ns, high_ns = found.interval_ns
     assert low_ns <= found.iteration_ns * (1 - UNSURE)
-    assert high_ns >= found.iteration_ns * (1 + UNSURE)
+    assert high_ns >= int(found.iteration_ns * (1 + UNSURE))
     assert found.as_json()["interval_ns"] == [low_ns, high_ns]
     alone = explain(measured, recorded)
     assert not alone.assumed
