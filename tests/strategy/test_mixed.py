@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byteprophet import schedulers
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter, Policy, Strategy, Times
@@ -174,6 +175,27 @@ def test_a_mesh_is_not_paced_on_links_without_a_limit() -> None:
 
 def test_a_link_that_is_unlimited_counts_like_a_worker_s() -> None:
     assert built(four_and_two(True, 0)).strategy.routes == built(four_and_two(True)).strategy.routes
+
+
+@pytest.mark.parametrize("partition_bytes", [65536, 1 << 20])
+def test_partitions_do_not_adapt_to_the_share_of_a_link(partition_bytes: int) -> None:
+    """Where a policy has done so in the recorded job, it is given its usual size."""
+    settings, usual_bytes = schedulers.resolve("prophet", {})
+    job = four_and_two(True)
+    recorded = replace(
+        job,
+        policy=Policy("prophet", {**settings, "partition_bytes": partition_bytes}),
+        strategy=replace(job.strategy, partition_bytes=partition_bytes),
+    )
+    made = built(recorded)
+    assert made.push_policy.settings == {**settings, "partition_max_bytes": 0}
+    assert made.strategy.partition_bytes == usual_bytes
+    # A size that was given stays.
+    fixed = {**settings, "partition_bytes": partition_bytes, "partition_max_bytes": 0}
+    kept = built(replace(recorded, policy=Policy("prophet", fixed)))
+    assert kept.push_policy.settings == fixed
+    assert kept.strategy.partition_bytes == partition_bytes
+    assert built(job).strategy.partition_bytes == job.strategy.partition_bytes
 
 
 def test_a_mix_of_two_workers_is_made_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

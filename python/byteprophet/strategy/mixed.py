@@ -167,12 +167,19 @@ def _warn_if_useless(job: Job, fraction: float, rates: float) -> None:
 
 
 def _policy(job: Job) -> tuple[Policy, int]:
-    """The policy of what goes to servers, and its partition size."""
-    if job.policy is not None and job.strategy.partition_bytes:
-        return job.policy, job.strategy.partition_bytes
-    known = job.policy or Policy(schedulers.DEFAULT)
-    settings, partition_bytes = schedulers.resolve(known.name, known.settings)
-    settings = {**settings, schedulers.PARTITION: partition_bytes}
+    """The policy of what goes to servers, and its partition size, which does not adapt to the link.
+
+    A policy that adapts it takes the servers' share of a link for a slow link, and makes partitions
+    and its window small. Connections with so little in flight lose against those of the mesh.
+    """
+    known, partition_bytes = job.policy or Policy(schedulers.DEFAULT), job.strategy.partition_bytes
+    given, largest = dict(known.settings), schedulers.LARGEST_PARTITION
+    if given.get(largest, schedulers.resolve(known.name, {})[0].get(largest, 0)):
+        given = {**given, largest: 0}
+        given.pop(schedulers.PARTITION, None)
+    elif partition_bytes:
+        given[schedulers.PARTITION] = partition_bytes
+    settings, partition_bytes = schedulers.resolve(known.name, given)
     return Policy(known.name, settings), partition_bytes
 
 
