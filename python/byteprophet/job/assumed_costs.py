@@ -23,7 +23,7 @@ _SERVED = Costs(
     sum_ns_per_byte=0.3,
     answers_bytes=_core.ANSWERS_BYTES,
 )
-_MESH = Costs(start_lag_ns=500_000, update_lag_ns=300_000)
+_MESH = Costs(start_lag_ns=500_000, update_lag_ns=200_000)
 
 
 def served_costs(delay_ns: int) -> Costs:
