@@ -6,7 +6,8 @@ Workers and servers, all on links of one rate, train a paced model. In every rou
 the other, the uniform strategies: ``prophet`` on the servers, with BytePS' placement of gradients
 and with one that loads servers evenly, DistributedDataParallel, ``allreduce`` and ``dear-planned``;
 and mixed ones, in which a fraction of all bytes goes to servers and the rest over a mesh of the
-workers. The fractions are the builder's own (``byteprophet strategy make mixed``) and those of
+workers. The fractions are the builders' own (``byteprophet strategy make mixed``, and the same with
+a paced mesh, ``mixed-paced``), and those of
 ``--fractions``. The ratio r is the time of an all-reduce over the compute.
 
 Printed per cell: every strategy's iteration, also over the bound of what it moves; and how many
@@ -15,8 +16,12 @@ lowest and highest. Where links alone are the limit, 1.25 is the most that four 
 servers can gain, and 1.20 if both transports share a link by their connections. ``--slowed``
 slows compute and links, so that the cores of this machine are not the limit.
 
+Beside them, what replays say: one uniform strategy (``--recorded``) runs once more and is recorded,
+and from this record alone each mixed strategy is predicted, as by ``byteprophet strategy explain``.
+The last line has the mean and the worst error of all predictions.
+
 Writes ``mixed.json`` and the strategies to ``--out``, and goes on where it stopped. A cell takes
-rounds times eight jobs of 25 iterations or so: half an hour with the defaults.
+rounds times nine jobs of 25 iterations or so, and one more: half an hour with the defaults.
 """
 
 from __future__ import annotations
@@ -38,18 +43,27 @@ from two_sides import gains_of, slowest_median_ns
 from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import all_reduce_case, job_of, strategy_case, warmup_of
+from byteprophet.bench.execute import check_case, run_case
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.job import Job
-from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
 from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.strategy.builders import build
+from byteprophet.strategy.explanation import Explanation, explain
 from byteprophet.strategy.mixed import mixed
+from byteprophet.strategy.routed import under_routes
+from byteprophet.validate.validation import Errors
 from byteprophet.whole_files import make_directory
 from byteprophet.workload import load
 
 ALONE = ("ddp", "allreduce", "dear-planned")
-BALANCED, MIXED = "partitioned-ps", "mixed"
+BALANCED, MIXED, PACED = "partitioned-ps", "mixed", "mixed paced"
+MEAN, WORST = 0.05, 0.10
+"""What errors of predictions should be at most."""
+_RECORDED = 10  # measured iterations of the job that is recorded
 _progress = progress_of("mixed")
 
 
@@ -62,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
         for ratio in numbers(options.ratios, "--ratios")
     ]
     fractions = numbers(options.fractions, "--fractions", 1.0) if options.fractions else []
-    names = ("workers", "servers", "slowed", "iterations", "rounds")
+    names = ("workers", "servers", "slowed", "iterations", "rounds", "recorded")
     settings = {**{name: getattr(options, name) for name in names}, "fractions": fractions}
     rows = Rows(options.out / "mixed.json", settings)
 
@@ -76,6 +90,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     for row in found:
         print(line(row))
+    print(errors_line(found))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -91,6 +106,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--slowed", type=int, default=4, help="compute and links, so many times")
     parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
     parser.add_argument("--rounds", type=int, default=3)
+    uniform = (schedulers.DEFAULT, *ALONE[1:])
+    parser.add_argument("--recorded", choices=uniform, default=uniform[0], help="for predictions")
     add_places(parser)
     return parser.parse_args(arguments)
 
@@ -124,7 +141,11 @@ def cases_of(
         server_bandwidth_bps=dict.fromkeys(range(servers), rate_bps),
     )
     job = _complete(job_of(served, workload.scaled(compute_ns)))
-    builders: dict[str, Callable[[Job], Job]] = {BALANCED: partial(build, BALANCED), MIXED: mixed}
+    builders: dict[str, Callable[[Job], Job]] = {
+        BALANCED: partial(build, BALANCED),
+        MIXED: mixed,
+        PACED: partial(mixed, paced=True),
+    }
     builders |= {f"{MIXED} {each:g}": partial(mixed, fraction=each) for each in fractions}
     make_directory(folder)
     files = {}
@@ -153,6 +174,7 @@ def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) 
     """Run all strategies in turn; the medians of the rounds, of the slowest worker's iterations."""
     folder = options.out / "mixed-strategies"
     cases = cases_of(cell, options.workers, options.servers, options.slowed, fractions, folder)
+    predicted = predictions(cases, options)
     iterations = options.iterations * options.rounds
     plan = Plan(tuple(cases.values()), iterations, options.rounds, warmup_of(cases.values()))
     results = run_bench(plan, options.runs, True, _progress)
@@ -163,6 +185,7 @@ def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) 
                 "name": name,
                 "mixed": name.startswith(MIXED),
                 "bound_ns": result["bound_ns"],
+                **predicted.get(name, {}),
                 "rounds_ns": [
                     slowest_median_ns(Path(run), options.workers) for run in result["runs"]
                 ],
@@ -170,6 +193,26 @@ def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) 
             for name, result in zip(cases, results, strict=True)
         ],
     }
+
+
+def predictions(cases: Mapping[str, Case], options: argparse.Namespace) -> dict[str, Row]:
+    """What the record of one uniform strategy says of the mixed ones, by their names."""
+    case = cases[options.recorded]
+    plan = Plan((case,), _RECORDED, 1, warmup_of([case]), record=True, idle_s=0.0)
+    workload = check_case(case, plan, options.runs, namespaces=True)
+    run = Run(run_case(case, plan, workload, options.runs, namespaces=True).directory)
+    measured = measure_run(run)
+    found: dict[str, Row] = {}
+    for name, each in cases.items():
+        if name.startswith(MIXED) and each.strategy is not None:
+            used = read_strategy_file(each.strategy)
+            job = under_routes(run, measured.job, used, str(each.strategy))
+            found[name] = _as_row(explain(measured, job))
+    return found
+
+
+def _as_row(found: Explanation) -> Row:
+    return {"predicted_ns": found.iteration_ns, "interval_ns": list(found.interval_ns)}
 
 
 def gains(row: Row) -> list[float]:
@@ -184,15 +227,42 @@ def line(row: Row) -> str:
     """A cell for people."""
     ratios = [
         f"{each['name']} {median(each['rounds_ns']) / 1e6:.0f} ms "
-        f"({median(each['rounds_ns']) / each['bound_ns']:.3f})"
+        f"({median(each['rounds_ns']) / each['bound_ns']:.3f}{_prediction(each)})"
         for each in row["strategies"]
     ]
     of_rounds = gains(row)
     text = (
-        f"{_label(row)}: iteration (x its bound): {', '.join(ratios)}; mixed "
+        f"{_label(row)}: iteration (x its bound; predicted): {', '.join(ratios)}; mixed "
         f"{median(of_rounds):.3f} times as fast ({min(of_rounds):.3f} to {max(of_rounds):.3f})"
     )
     return text if row["equal_results"] else f"{text}; PARAMETERS DIFFER"
+
+
+def _prediction(strategy: Row) -> str:
+    if "predicted_ns" not in strategy:
+        return ""
+    return f"; predicted {strategy['predicted_ns'] / 1e6:.0f} ms, {_error(strategy):+.1%}"
+
+
+def _error(strategy: Row) -> float:
+    return float(strategy["predicted_ns"] / median(strategy["rounds_ns"]) - 1)
+
+
+def errors_line(rows: Sequence[Row]) -> str:
+    """How wrong the predictions of all rows are, for people."""
+    predicted = [each for row in rows for each in row["strategies"] if "predicted_ns" in each]
+    errors = Errors.of([_error(each) for each in predicted])
+    held = "holds" if errors.mean <= MEAN and errors.worst <= WORST else "does not hold"
+    inside = sum(
+        each["interval_ns"][0] <= median(each["rounds_ns"]) <= each["interval_ns"][1]
+        for each in predicted
+    )
+    return (
+        f"predictions of {len(predicted)} mixed jobs from a uniform job's record: error mean "
+        f"{errors.mean:.1%}, worst {errors.worst:.1%} "
+        f"(at most {MEAN:.0%} and {WORST:.0%}: {held}); "
+        f"{inside} within their intervals"
+    )
 
 
 def _label(row: Row) -> str:

@@ -14,7 +14,8 @@ from byteprophet.allreduce.order import RUNTIMES
 from byteprophet.allreduce.strategies import strategy_for, timing_of
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
-from byteprophet.graph.mesh_graph import FRAME_BYTES, build
+from byteprophet.graph.mesh_graph import build
+from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
 from byteprophet.job.strategy import ALL_REDUCE, DEAR, OURS
 from byteprophet.replay import replay

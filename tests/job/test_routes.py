@@ -11,6 +11,7 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
+from byteprophet.job.predicted import Predicted
 from byteprophet.job.routes import MESH, SERVERS, Piece, Route, bytes_of, carried, parts_of
 from byteprophet.job.strategy import Keys
 from byteprophet.job.strategy_file import (
@@ -50,9 +51,11 @@ WHOLE = replace(
         keys=(),
         owners=(1, 0, 2),
         mesh="dear",
+        mesh_bps=100_000_000,
         accumulation=2,
         reduce_dtype="fp16",
     ),
+    predicted=Predicted(1000, (900, 1200), 800),
 )
 
 
@@ -80,8 +83,7 @@ def test_what_is_written_is_read(used: Used, tmp_path: Path) -> None:
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "routes": data["routes"][::-1]}))
     assert read_strategy_file(path).digest == used.digest
-    with pytest.raises(UserError, match="a job of two transports cannot be replayed yet"):
-        read_given(tmp_path)
+    assert read_given(tmp_path) == used
     with pytest.raises(UserError, match="'mixed': a job without servers was expected"):
         read_strategy(tmp_path)
 
@@ -92,9 +94,12 @@ def test_digests_tell_routes_apart() -> None:
         WHOLE,
         replace(CUT, strategy=replace(CUT.strategy, routes=moved)),
         replace(CUT, strategy=replace(CUT.strategy, mesh="allreduce")),
+        replace(CUT, strategy=replace(CUT.strategy, mesh_bps=1)),
         replace(CUT, servers=1),
     ]
-    assert len({CUT.digest, *(other.digest for other in others)}) == 5
+    assert len({CUT.digest, *(other.digest for other in others)}) == 6
+    # What was expected of a strategy does not change it.
+    assert replace(CUT, predicted=WHOLE.predicted).digest == CUT.digest
 
 
 def _route(tensor: str, *pieces: tuple[Any, Any]) -> dict[str, Any]:
@@ -128,6 +133,9 @@ BUCKETS = [{"parameters": ["b", "c"], "reduce_place": 0, "gather_place": 1, "sha
         ({"keys": [{"tensor": "b", "partition_bytes": 0, "servers": [0]}]}, "what goes to servers"),
         ({"reduce_dtype": "bf16"}, "reduce_dtype 'bf16': under 'mixed' it must be one of fp16"),
         ({"policy": None}, "policy: must be a table"),
+        ({"mesh_bps": -1}, "strategy: mesh_bps must be an integer from 0"),
+        ({"predicted": {"iteration_ns": 5}}, "predicted: must have iteration_ns, interval_ns"),
+        ({"predicted": []}, "predicted: must have iteration_ns, interval_ns"),
     ],
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -172,5 +180,5 @@ def test_other_runtimes_have_no_routes(tmp_path: Path) -> None:
     path = tmp_path / "strategy.json"
     served = Strategy(partition_bytes=4096, routes=ROUTES, mesh="dear")
     write_strategy(path, Used(MODEL, served, 0, Policy("p3", {})))
-    with pytest.raises(UserError, match="routes and mesh: only 'mixed' has any"):
+    with pytest.raises(UserError, match="routes, mesh and mesh_bps: only 'mixed' has any"):
         read_strategy_file(path)

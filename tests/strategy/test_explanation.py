@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
+from byteprophet.job import Host, Job
+from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.owners import Owners
+from byteprophet.job.routes import SERVERS, bytes_of
+from byteprophet.measure.servers import Measured
 from byteprophet.replay.predict import kind_of
 from byteprophet.strategy.builders import build
-from byteprophet.strategy.explanation import Explanation, Load, loads
+from byteprophet.strategy.explanation import Explanation, Load, explain, loads
 
 from .jobs import SIZES, mesh_job, served_job
 
@@ -53,8 +59,60 @@ def test_what_limits() -> None:
     busy = (Load("worker 0 up", 1000, 80), Load("worker 1 up", 500, 40))
 
     def limit(loads: tuple[Load, ...], compute_ns: int) -> str:
-        return Explanation(100, 90, compute_ns, loads, {}, 0.0).limit
+        return Explanation(100, (95, 105), 90, compute_ns, loads, {}, 0.0).limit
 
     assert limit(busy, 60) == "worker 0 up"
     assert limit(busy, 90) == "computation"
     assert limit((), 90) == "computation"
+
+
+def measured_of(job: Job) -> Measured:
+    """As if ``job`` had been recorded, exactly as it is replayed."""
+    played = kind_of(job).replay(job)
+    begin_ns = played.replayed.start_ns[played.begin]
+    end_ns = played.replayed.end_ns[played.end]
+    return Measured(job, np.concatenate([begin_ns, end_ns[:, -1:]], axis=1))
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_mix_is_predicted_from_either_transport_with_a_wider_interval(served: bool) -> None:
+    rates_bps, servers_bps = [RATE_BPS] * 4, [RATE_BPS] * 2
+    recorded = served_job(rates_bps, servers_bps) if served else mesh_job(rates_bps)
+    measured = measured_of(recorded)
+    servers = tuple(Host(rate_bps, rate_bps) for rate_bps in servers_bps)
+    cluster = replace(recorded.cluster, servers=servers, mesh_costs=recorded.cluster.costs)
+    job = build("mixed", replace(recorded, cluster=cluster))
+    found = explain(measured, job)
+    assert found.assumed == ("the mesh" if served else "servers")
+    assert abs(found.replay_error) < 0.02
+    assert found.bound_ns <= found.iteration_ns
+    low_ns, high_ns = found.interval_ns
+    assert low_ns <= found.iteration_ns * (1 - UNSURE)
+    assert high_ns >= int(found.iteration_ns * (1 + UNSURE))
+    assert found.as_json()["interval_ns"] == [low_ns, high_ns]
+    alone = explain(measured, recorded)
+    assert not alone.assumed
+    # The same job, recorded with both transports, needs no assumption.
+    both = explain(measured_of(job), job)
+    assert not both.assumed
+    assert both.interval_ns[1] - both.interval_ns[0] < high_ns - low_ns
+
+
+def test_what_links_carry_is_listed_the_busiest_first() -> None:
+    """Four workers and two servers: by hand, from the routes of a strategy (MB)."""
+    job = build("mixed", served_job([RATE_BPS] * 4, [RATE_BPS // 4] * 2))
+    found = loads(kind_of(job).replay(job).replayed.graph)
+    to_servers = sum(bytes_of(job.model, job.strategy.routes, SERVERS))
+    of_worker = to_servers + 1.5 * (sum(SIZES) - to_servers)
+    table = {load.link: load.size_bytes for load in found}
+    expected = {
+        "server": 4 * to_servers / 2,  # each of two servers, four workers' pushes
+        "worker": of_worker,
+    }
+    for link, size_bytes in table.items():
+        what = expected[link.partition(" ")[0]]
+        # Placement is by partitions, and shards are rounded.
+        assert size_bytes == pytest.approx(what, abs=2 * 4 * 1_000_000), link
+    assert len(table) == 2 * (4 + 2)
+    assert [load.busy_ns for load in found] == sorted((e.busy_ns for e in found), reverse=True)
+    assert found[0].link.startswith("server")  # at a quarter of the rate

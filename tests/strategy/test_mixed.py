@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from byteprophet import schedulers
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.partitions import PAGE_BYTES
 from byteprophet.job.routes import MESH, SERVERS, Piece, Route, bytes_of, carried
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
+from byteprophet.replay.predict import kind_of
 from byteprophet.strategy.builders import build
-from byteprophet.strategy.explanation import explain_routed
+from byteprophet.strategy.explanation import loads
 from byteprophet.strategy.mixed import busiest, fraction_of, routes_for
-from byteprophet.strategy.routed import moved_bytes
 from byteprophet.strategy.ways import differences, facts, ways
 
 from .jobs import COSTS, NAMES, SIZES, mesh_job, served_job
@@ -129,29 +130,72 @@ def _rebucketed(used: Used) -> Used:
     return replace(used, strategy=replace(used.strategy, buckets=(bucket,)))
 
 
+def moved_bytes(job: Job) -> dict[str, int]:
+    found = loads(kind_of(job).replay(job).replayed.graph)
+    assert all(load.busy_ns == round(load.size_bytes * 8e9 / RATE_BPS) for load in found)
+    return {load.link: load.size_bytes for load in found}
+
+
 def test_links_are_loaded_as_the_formula_says() -> None:
     made = built(four_and_two(True))
     served = sum(bytes_of(made.model, made.strategy.routes, SERVERS))
     meshed = sum(SIZES) - served
     moved = moved_bytes(made)
-    for rank in range(4):
-        assert moved[f"worker {rank}"] == pytest.approx(served + 1.5 * meshed, abs=8 * len(SIZES))
-    of_servers = [moved["server 0"], moved["server 1"]]
-    assert sum(of_servers) == 4 * served
-    assert max(of_servers) - min(of_servers) <= 4 * 1_000_000  # a partition
-    found = explain_routed(made)
-    assert found.iteration_ns is None
-    assert found.loads[0].busy_ns == round(found.loads[0].size_bytes * 8e9 / RATE_BPS)
-    assert found.as_json()["replay_error"] is None
+    for way in ("up", "down"):
+        for rank in range(4):
+            expected = served + 1.5 * meshed
+            assert moved[f"worker {rank} {way}"] == pytest.approx(expected, abs=8 * len(SIZES))
+        of_servers = [moved[f"server 0 {way}"], moved[f"server 1 {way}"]]
+        assert sum(of_servers) == 4 * served
+        assert max(of_servers) - min(of_servers) <= 4 * 1_000_000  # a partition
     # With owners, one rank sums all that goes over the mesh.
     alone = replace(made, strategy=replace(made.strategy, owners=(1, 0, 0, 0)))
     slow = moved_bytes(alone)
-    assert slow["worker 1"] == served + meshed
-    assert slow["worker 0"] == served + 3 * meshed
+    assert slow["worker 1 up"] == served + meshed
+    assert slow["worker 0 up"] == served + 3 * meshed
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(3, 1), (3, 2), (4, 2), (8, 4)])
+def test_a_paced_mix_loads_links_evenly(workers: int, servers: int) -> None:
+    """Servers get x*, at which their links are busy for as long as the workers'."""
+    job = build("mixed-paced", served_job([RATE_BPS] * workers, [RATE_BPS] * servers))
+    served = sum(bytes_of(job.model, job.strategy.routes, SERVERS)) / sum(SIZES)
+    level = 2 * servers * (workers - 1) / (workers**2 + servers * (workers - 2))
+    assert served == pytest.approx(level, abs=1 / 64)
+    assert served >= fraction_of(workers, servers) - 1 / 64
+    # What a rank sends over the mesh takes as long at its pace as all takes on the link.
+    moved = (1 - level) * 2 * (workers - 1) / workers
+    assert job.strategy.mesh_bps / RATE_BPS == pytest.approx(moved / (level + moved), rel=1e-6)
+
+
+def test_a_mesh_is_not_paced_on_links_without_a_limit() -> None:
+    with pytest.raises(UserError, match="mixed-paced: no worker's link has a known rate"):
+        build("mixed-paced", served_job([0] * 4, [0] * 2))
 
 
 def test_a_link_that_is_unlimited_counts_like_a_worker_s() -> None:
     assert built(four_and_two(True, 0)).strategy.routes == built(four_and_two(True)).strategy.routes
+
+
+@pytest.mark.parametrize("partition_bytes", [65536, 1 << 20])
+def test_partitions_do_not_adapt_to_the_share_of_a_link(partition_bytes: int) -> None:
+    """Where a policy has done so in the recorded job, it is given its usual size."""
+    settings, usual_bytes = schedulers.resolve("prophet", {})
+    job = four_and_two(True)
+    recorded = replace(
+        job,
+        policy=Policy("prophet", {**settings, "partition_bytes": partition_bytes}),
+        strategy=replace(job.strategy, partition_bytes=partition_bytes),
+    )
+    made = built(recorded)
+    assert made.push_policy.settings == {**settings, "partition_max_bytes": 0}
+    assert made.strategy.partition_bytes == usual_bytes
+    # A size that was given stays.
+    fixed = {**settings, "partition_bytes": partition_bytes, "partition_max_bytes": 0}
+    kept = built(replace(recorded, policy=Policy("prophet", fixed)))
+    assert kept.push_policy.settings == fixed
+    assert kept.strategy.partition_bytes == partition_bytes
+    assert built(job).strategy.partition_bytes == job.strategy.partition_bytes
 
 
 def test_a_mix_of_two_workers_is_made_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,8 @@ import gc
 import json
 import os
 import random
+import socket
+import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -255,6 +257,16 @@ def compare(options: Options, seed: int) -> dict[str, Any]:
     }
 
 
+def rates(descriptors: Sequence[int]) -> list[int]:
+    """The limits of sockets in bytes per second, read back from the kernel."""
+    found = []
+    for number in descriptors:
+        known = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=number)
+        found.append(struct.unpack("@L", known.getsockopt(socket.SOL_SOCKET, 47, 8))[0])
+        known.detach()
+    return found
+
+
 def linear(options: Options) -> dict[str, Any]:
     """A layer of two parameters, each of which goes another way, and one that sees all batches."""
     rank, size = bps.rank(), bps.size()
@@ -267,7 +279,17 @@ def linear(options: Options) -> dict[str, Any]:
     optimizer: Any = bps.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model=model
     )
-    mesh = optimizer._front.synchroniser.mesh
+    synchroniser = optimizer._front.synchroniser
+    mesh = synchroniser.mesh
+    paced: list[int] = []  # the limits of the mesh's sockets after each change
+    if synchroniser._pacing is not None:
+        limit = synchroniser._pacing._limit
+
+        def change(rate_bps: int) -> None:
+            limit(rate_bps)
+            paced.extend(rates(mesh._exchange._pace._sockets))
+
+        synchroniser._pacing._limit = change
     torch.manual_seed(0)
     other = nn.Linear(64, 10)
     plain = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
@@ -295,6 +317,8 @@ def linear(options: Options) -> dict[str, Any]:
         "equal": all(map(torch.equal, model.parameters(), other.parameters())),
         "weight": model.weight.flatten().tolist(),
         "sent_bytes": sent_bytes,
+        "paced": paced,
+        "limits": rates(mesh._exchange._pace._sockets),
     }
 
 

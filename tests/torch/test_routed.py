@@ -59,6 +59,10 @@ CUT = replace(
 )
 
 
+PACED = replace(CUT, strategy=replace(CUT.strategy, mesh_bps=80_000_000))
+UNLIMITED = (1 << 64) - 1  # bytes per second, of a socket
+
+
 def spec_of(
     folder: Path, workers: int, servers: int, given: Used | None, **options: Any
 ) -> JobSpec:
@@ -84,7 +88,7 @@ def results(folder: Path, workers: int) -> list[Any]:
     return [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(workers)]
 
 
-@pytest.mark.parametrize("given", [LINEAR, CUT], ids=["whole", "cut"])
+@pytest.mark.parametrize("given", [LINEAR, CUT, PACED], ids=["whole", "cut", "paced"])
 def test_two_parameters_that_go_two_ways(
     given: Used, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +101,11 @@ def test_two_parameters_that_go_two_ways(
     first, second = results(tmp_path, 2)
     assert first["equal"]
     assert second["weight"] == first["weight"]
+    for found in (first, second):  # once nothing is on its way, there is no limit
+        assert set(found["paced"]) == (
+            {PACED.strategy.mesh_bps // 8, UNLIMITED} if given is PACED else set()
+        )
+        assert found["limits"] == [UNLIMITED]
     own = _mesh_bytes(given)
     # An all-reduce of two ranks sends each byte once. Messages (orders, wishes) are small.
     for found in (first, second):

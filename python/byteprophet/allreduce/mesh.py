@@ -49,14 +49,24 @@ _NOBODY_S = 20.0
 def connect(
     meeting: Meeting, rank: int, size: int, *, address: str, frame_bytes: int = 1 << 18
 ) -> Mesh:
+    """Connect ``rank`` to all others by ``connected_sockets``, and make a mesh of the sockets.
+
+    ``frame_bytes``: the size of a frame. More urgent data may overtake after each frame.
+    """
+    return Mesh(rank, connected_sockets(meeting, rank, size, address=address), frame_bytes)
+
+
+def connected_sockets(meeting: Meeting, rank: int, size: int, *, address: str) -> list[int]:
     """Connect ``rank`` to all others. All ranks of the job must call this at about the same time.
+
+    Returns the descriptors of the sockets, by rank; -1 in this rank's own place. A mesh takes
+    ownership of them, and closes them even if it raises an error.
 
     Args:
         meeting: the messages between all ranks.
         rank: this rank, 0 to ``size - 1``.
         size: the number of ranks.
         address: the address at which the others reach this rank (``address.py``).
-        frame_bytes: the size of a frame. More urgent data may overtake after each frame.
 
     Raises:
         JobFailed: a rank did not arrive in time, has failed, or cannot be reached.
@@ -76,9 +86,7 @@ def connect(
             peers[lower] = _join(place, key, rank, lower, meeting)
         awaited = set(range(rank + 1, size))
         stack.enter_context(_Door(listener, key, rank, awaited, peers)).admit(meeting)
-        # The mesh takes ownership of the sockets, and closes them even if it raises an error.
-        sockets = [peers.pop(r).detach() if r != rank else -1 for r in range(size)]
-        return Mesh(rank, sockets, frame_bytes)
+        return [peers.pop(r).detach() if r != rank else -1 for r in range(size)]
 
 
 def _close(peers: dict[int, socket.socket]) -> None:

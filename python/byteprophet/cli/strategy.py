@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from byteprophet.errors import UserError
+from byteprophet.job import Job
 from byteprophet.job.strategy import MIXED
 from byteprophet.job.strategy_file import (
     Used,
@@ -20,18 +21,13 @@ from byteprophet.job.strategy_file import (
     write_strategy,
 )
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import measure_run
+from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
-from byteprophet.strategy.builders import BUILDERS, build
+from byteprophet.strategy.builders import BUILDERS, ROUTED, build
 from byteprophet.strategy.compressed import under_compression
-from byteprophet.strategy.explanation import (
-    Explanation,
-    explain,
-    explain_compressed,
-    explain_routed,
-)
+from byteprophet.strategy.explanation import Explanation, explain, explain_compressed
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.rules import with_rules
 from byteprophet.strategy.ways import differences, facts, ways
@@ -42,7 +38,8 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
-_SERVERS_HELP = "How many servers a job that was recorded without is to have, for mixed."
+_SERVERS_HELP = "How many servers a job that was recorded without is to have."
+_OTHER_HELP = "A run of the same job under the other transport, which tells what its messages cost."
 _RULES_HELP = "PATTERN=TYPE,NAME=VALUE,...: a compressor and its settings for parameters."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
@@ -73,19 +70,21 @@ def make(
     recorded: Annotated[Path, _RUN],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("strategy.json"),
     servers: Annotated[int | None, typer.Option(help=_SERVERS_HELP)] = None,
+    other: Annotated[Path | None, typer.Option(metavar="RUN", help=_OTHER_HELP)] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
-    measured = measure_run(run)
-    if builder == MIXED:
-        job = build(builder, routable(run, measured.job, servers))
-        used, found = replace(used_by(job, measured.job), servers=job.servers), explain_routed(job)
+    measured, told = measure_run(run), _told(other, builder in ROUTED)
+    if builder in ROUTED:
+        job = build(builder, routable(run, measured.job, servers, _job_of(told)))
+        used = replace(used_by(job, measured.job), servers=job.servers)
     elif servers is not None:
-        raise UserError(f"--servers {servers}: only {MIXED} adds servers to a recorded job")
+        raise UserError(f"--servers {servers}: only {' and '.join(ROUTED)} add servers")
     else:
         job = build(builder, measured.job)
-        used, found = used_by(job, measured.job), explain(measured, job)
-    write_strategy(out, used)
+        used = used_by(job, measured.job)
+    found = explain(measured, job, told)
+    write_strategy(out, replace(used, predicted=found.predicted))
     console = table_console()
     console.print(_explained(job.title, found))
     console.print(f"saved: {out}", soft_wrap=True)
@@ -118,22 +117,23 @@ def explain_file(
     file: Annotated[Path, _FILE],
     recorded: Annotated[Path, _RUN],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    other: Annotated[Path | None, typer.Option(metavar="RUN", help=_OTHER_HELP)] = None,
 ) -> int:
     """Predict a recorded job under a strategy: its time, its bound, each link's load, what limits.
 
     Example: byteprophet strategy explain even.json runs/20261126T014735Z-prophet
     """
     used, run = _read(file), Run(recorded)
-    measured = measure_run(run)
+    measured, told = measure_run(run), _told(other, used.strategy.runtime == MIXED)
     if used.strategy.runtime == MIXED:
-        job = under_routes(run, measured.job, used, str(file))
-        found = explain_routed(job)
+        job = under_routes(run, measured.job, used, str(file), _job_of(told))
+        found = explain(measured, job, told)
     elif used.strategy.compressors:
         job = under_compression(measured.job, used, str(file))
         found = explain_compressed(job, str(file))
     else:
         job = under(measured.job, used, str(file))
-        found = explain(measured, job)
+        found = explain(measured, job, told)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
     else:
@@ -230,6 +230,19 @@ def run(context: typer.Context, file: Annotated[Path, _FILE]) -> int:
     return run_cli(["run", "--strategy", str(_file(file)), *context.args])
 
 
+def _told(other: Path | None, routed: bool) -> Measured | None:
+    """What ``--other`` measured."""
+    if other is None:
+        return None
+    if not routed:
+        raise UserError(f"--other {other}: only a strategy of two transports needs it")
+    return measure_run(Run(other))
+
+
+def _job_of(told: Measured | None) -> Job | None:
+    return None if told is None else told.job
+
+
 def _file(path: Path) -> Path:
     return strategy_path(path) if path.is_dir() else path
 
@@ -243,13 +256,17 @@ def _read(path: Path) -> Used:
 
 def _explained(title: str, found: Explanation) -> Table:
     table = facts_table(f"{title}: an iteration")
-    base_ns, base, gap = found.bound_ns, "bound", ""
-    if found.iteration_ns is not None:
+    base_ns, base, gap = found.bound_ns, "bound", "such jobs cannot be replayed yet"
+    if found.predicted is not None:
+        low_ns, high_ns = found.predicted.interval_ns
+        interval = f"{ms_text(low_ns)} to {ms_text(high_ns)}"
         unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
-        table.add_row("predicted", ms_text(found.iteration_ns), unsure)
-        gap = f"{1 - found.bound_ns / found.iteration_ns:.1%} below what is predicted"
-        base_ns, base = found.iteration_ns, "time"
-    table.add_row("bound", ms_text(found.bound_ns), gap or "such jobs cannot be replayed yet")
+        if found.assumed:
+            unsure += f"; what messages cost over {found.assumed} was not recorded"
+        base_ns, base = found.predicted.iteration_ns, "time"
+        table.add_row("predicted", ms_text(base_ns), f"{interval}; {unsure}")
+        gap = f"{found.predicted.gap:.1%} below what is predicted"
+    table.add_row("bound", ms_text(found.bound_ns), gap)
     table.add_row("computation", ms_text(found.compute_ns), "of the slowest worker")
     for load in found.loads:
         share = f"{load.busy_ns / base_ns:.0%} of the {base}" if load.busy_ns else ""

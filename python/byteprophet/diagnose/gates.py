@@ -12,7 +12,8 @@ The times of a collective are similar: this rank began it, the last rank began i
 it.
 
 A wait is for the tensor in its name, or else for all tensors. It was ended by what came back last
-before its end, whatever iteration that tensor belonged to.
+before its end, whatever iteration that tensor belonged to. If the job had two transports, that is
+the later one of a partition and of a collective, as far as the tensor has either.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from byteprophet.diagnose.recorded import Ints, Recorded, Worker
+from byteprophet.diagnose.routed import Routed
 from byteprophet.order_statistics import distinct
 from byteprophet.timeline.tables import Kind, Rows, tensor_of
 
@@ -57,6 +59,8 @@ class Gates:
 
     def of_wait(self, worker: int, name: str, end_ns: int) -> Gate | None:
         """What ended the wait of ``worker`` for ``name`` at ``end_ns``; None: nothing recorded."""
+        if self._run.routed.meshed:
+            return self._of_routed(worker, name, end_ns)
         returns = self._by_worker[worker]
         transfer = returns.transfer(name, end_ns)
         if transfer >= 0:
@@ -65,6 +69,20 @@ class Gates:
             return self.of_collective(worker, span)
         served = returns.served(end_ns)
         return self._with_round(served, end_ns, -1) if served >= 0 else None
+
+    def _of_routed(self, worker: int, name: str, end_ns: int) -> Gate | None:
+        """The later one of what servers and the mesh had of ``name``; of all, if it is unknown."""
+        returns, routed = self._by_worker[worker], self._run.routed
+        over_mesh, to_servers = name in routed.meshed, name in returns
+        found = []
+        if to_servers or not over_mesh:
+            transfer = returns.transfer(name, end_ns)
+            found += [self._of_transfer(worker, transfer)] if transfer >= 0 else []
+        if over_mesh or not to_servers:
+            known = name if over_mesh else ""
+            span = self._collectives.last_ended_of(worker, routed, known, end_ns)
+            found += [self.of_collective(worker, span)] if span >= 0 else []
+        return max(found, key=lambda gate: gate.there_ns, default=None)
 
     def of_collective(self, worker: int, span: int) -> Gate:
         """The gate of a collective itself."""
@@ -102,7 +120,7 @@ class _Returns:
         sent: dict[str, list[int]] = {}  # numbers: a parameter travels alone, then in a buffer
         for number in distinct(numbers).tolist():
             if name := run.tensors.get(number):
-                for parameter in run.fused.of(name):
+                for parameter in map(run.routed.of_transfer, run.fused.of(name)):
                     sent.setdefault(parameter, []).append(number)
         found: dict[tuple[int, ...], tuple[Ints, Ints]] = {}
         for parameter, of_parameter in sent.items():
@@ -115,6 +133,10 @@ class _Returns:
         served = np.flatnonzero((run.served["worker"] == worker) & (run.served["answered_ns"] > 0))
         self._served = served[np.argsort(run.served["answered_ns"][served], kind="stable")]
         self._answered_ns = run.served["answered_ns"][self._served]
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a gradient of this name, or a piece of one, was sent."""
+        return name in self._rows
 
     def transfer(self, name: str, end_ns: int) -> int:
         rows, pulled_ns = self._rows.get(name, (self._all, self._all_pulled_ns))
@@ -165,6 +187,18 @@ class Collectives:
         ends_ns = self._workers[worker].spans["end_ns"][rows]
         place = int(np.searchsorted(ends_ns, end_ns, "right")) - 1
         return int(rows[place]) if place >= 0 else -1
+
+    def last_ended_of(self, worker: int, routed: Routed, parameter: str, end_ns: int) -> int:
+        """The same of the collectives that have something of ``parameter``; "": of any."""
+        if not parameter:
+            return self.last_ended(worker, "", end_ns)
+        last, last_ns = -1, 0
+        for name in self._ended[worker]:
+            if routed.of_collective(parameter, name):
+                row = self.last_ended(worker, name, end_ns)
+                ended_ns = int(self._workers[worker].spans["end_ns"][row]) if row >= 0 else 0
+                last, last_ns = (row, ended_ns) if ended_ns > last_ns else (last, last_ns)
+        return last
 
     def meetings(self) -> Mapping[tuple[str, int, int], Sequence[tuple[int, int]]]:
         """Start and worker of each rank, by collective: name, iteration, occurrence from 1."""

@@ -12,12 +12,13 @@ ones, like ``replay/predict.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from byteprophet.diagnose.routed import NOT_ROUTED, Routed, read_routed
 from byteprophet.errors import UserError
 from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.measure.run import Run
@@ -70,7 +71,8 @@ class Recorded:
     ``iterations``: their numbers, (I,). ``served``: the rows of all servers; ``server``: the server
     of each row, (S,). ``tensors``: names by number. ``fused``: the parameters of those that are
     buffers. ``lost``: number of lost rows; ``cut_off``:
-    roles whose files were cut off. ``machines``: of all tables, as in ``Origin``.
+    roles whose files were cut off. ``machines``: of all tables, as in ``Origin``. ``routed``: which
+    transport carried what, if there were two.
     """
 
     config: Mapping[str, Any]
@@ -84,6 +86,7 @@ class Recorded:
     cut_off: Sequence[str] = ()
     machines: Sequence[str] = ()
     notes: Sequence[str] = field(default_factory=tuple)
+    routed: Routed = NOT_ROUTED
 
     def tensor(self, key: int) -> str:
         """The name of a partition's tensor, or its number if the name is not known."""
@@ -107,7 +110,9 @@ def load_recorded(run: Run) -> Recorded:
     """Load a run for analysis; UserError in one line if nothing can be analysed."""
     config = run.config if run.has_config else {}
     try:
-        return recorded(run.events, run.aligned, config, run.fused)
+        found = recorded(run.events, run.aligned, config, run.fused)
+        routed = read_routed(run.directory)
+        return replace(found, routed=routed, notes=[*found.notes, *routed.notes])
     except UserError as error:
         raise run.refusal(error) from None
 

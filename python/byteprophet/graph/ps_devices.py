@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.workers import Workers
 from byteprophet.job import Job
 from byteprophet.schedulers import PARTITION, STOCK
 
@@ -15,11 +16,9 @@ _SLACK_NS = 1_000_000  # from native/byteps/answers/flow.h
 
 
 class PsDevices:
-    """Adds the devices of a job to a graph.
+    """Adds the devices of a job to a graph that has its workers.
 
     Attributes:
-        computes: the device that computes, by worker.
-        updates: the thread that updates, by worker.
         senders: the thread that hands pushes to the transport, by worker.
         gates: the policy, by worker; empty under "stock".
         windows: how many bytes of answers may be in flight, by worker.
@@ -30,20 +29,12 @@ class PsDevices:
         sums: the threads that sum, by server, then thread.
     """
 
-    def __init__(self, job: Job, graph: GraphBuilder) -> None:
+    def __init__(self, job: Job, graph: GraphBuilder, own: Workers) -> None:
         self._graph = graph
         stock = job.push_policy.name == STOCK
         costs, add = job.cluster.costs, graph
         hosts, served = job.cluster.workers, job.cluster.servers
         workers, servers = range(job.workers), range(job.servers)
-        up = [
-            add.link(f"worker {w} up", host.up_bps or None, host.burst_bytes)
-            for w, host in enumerate(hosts)
-        ]
-        down = [
-            add.link(f"worker {w} down", host.down_bps or None, host.burst_bytes)
-            for w, host in enumerate(hosts)
-        ]
         out = [
             add.link(f"server {s} up", host.up_bps or None, host.burst_bytes)
             for s, host in enumerate(served)
@@ -52,19 +43,18 @@ class PsDevices:
             add.link(f"server {s} down", host.down_bps or None, host.burst_bytes)
             for s, host in enumerate(served)
         ]
-        self.computes = [add.serial(f"worker {w} computes") for w in workers]
-        self.updates = [add.serial(f"worker {w} updates") for w in workers]
         self.senders = [add.serial(f"worker {w} hands over") for w in workers]
         # By worker, then server.
         self.pushes = np.array(
-            [[self._connection(up[w], into[s]) for s in servers] for w in workers], np.int32
+            [[self._connection(own.up[w], into[s]) for s in servers] for w in workers], np.int32
         )
         # The most urgent answer goes first, except in BytePS as shipped. Either a gate decides
         # this, or the connection.
         self.windowed = not stock and costs.answers_bytes > 0
         first = not stock and not self.windowed
         self.answers = np.array(
-            [[self._connection(out[s], down[w], first) for s in servers] for w in workers], np.int32
+            [[self._connection(out[s], own.down[w], first) for s in servers] for w in workers],
+            np.int32,
         )
         self.sums = np.array(
             [

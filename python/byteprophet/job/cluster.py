@@ -82,11 +82,16 @@ class Costs:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Workers (ranks) and servers, one host each. Every worker and server has a link of its own."""
+    """Workers (ranks) and servers, one host each. Every worker and server has a link of its own.
+
+    ``mesh_costs``: if the job has two transports, the costs of messages among the ranks; ``costs``
+    are then those of messages to servers. None: both are equal.
+    """
 
     workers: tuple[Host, ...]
     servers: tuple[Host, ...] = ()
     costs: Costs = field(default_factory=Costs)
+    mesh_costs: Costs | None = None
 
     def with_workers(self, workers: int) -> Cluster:
         """The same cluster with so many workers; the links of those recorded repeat."""

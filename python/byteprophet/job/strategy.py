@@ -102,6 +102,8 @@ class Strategy:
     ``routes``: of each gradient, if ``runtime`` is "mixed". ``mesh`` is then the one of ours that
     ranks use among themselves. ``buckets`` and ``owners`` are for what goes over the mesh, and
     ``partition_bytes`` and ``keys`` for what goes to servers. They name parts of gradients.
+    ``mesh_bps``: while servers have gradients of a rank, it sends over the mesh at most so fast,
+    to all other ranks together; 0: as fast as TCP lets it.
 
     ``compressors``: of the gradients that travel compressed, under one of ours. These are in no
     bucket, and every worker updates all of their parameters.
@@ -122,6 +124,7 @@ class Strategy:
     accumulation: int = 1
     routes: tuple[Route, ...] = ()
     mesh: str = ""
+    mesh_bps: int = 0
     compressors: tuple[Compressed, ...] = ()
 
     @property

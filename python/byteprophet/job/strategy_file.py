@@ -21,6 +21,7 @@ from byteprophet.job.compression_file import compressors_as_json, read_compresso
 from byteprophet.job.model import Model, Parameter
 from byteprophet.job.owners import check_weights
 from byteprophet.job.policy import Policy
+from byteprophet.job.predicted import Predicted, read_predicted
 from byteprophet.job.routes import MESH, carried
 from byteprophet.job.routes_file import check_buckets, names_with_keys, read_mesh, read_routes
 from byteprophet.job.strategy import (
@@ -47,7 +48,7 @@ _MOST = 1 << 50
 _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
-    "policy", "servers", "routes", "mesh", "compressors",
+    "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors",
 }  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
 
@@ -57,7 +58,8 @@ class Used:
     """``strategy`` has been in use for ``model`` since iteration ``since``, counted from 1.
 
     0: it has not been used yet. ``policy``: of a job with servers. ``servers``: how many a script
-    that was written for none is to have; 0: those with which it is started.
+    that was written for none is to have; 0: those with which it is started. ``predicted``: what its
+    builder expected of it.
     """
 
     model: Model
@@ -65,11 +67,13 @@ class Used:
     since: int
     policy: Policy | None = None
     servers: int = 0
+    predicted: Predicted | None = None
 
     @property
     def digest(self) -> str:
-        """Equal for equal strategies of equal models; ranks compare it."""
-        return hashlib.sha256(json.dumps(_as_json(self, since=0)).encode()).hexdigest()[:12]
+        """Equal for equal strategies of equal models, whatever was predicted; ranks compare it."""
+        alone = replace(self, predicted=None)
+        return hashlib.sha256(json.dumps(_as_json(alone, since=0)).encode()).hexdigest()[:12]
 
 
 def strategy_path(run_directory: Path, optimizer: int = 0) -> Path:
@@ -113,11 +117,15 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
     if strategy.routes:
         data["mesh"] = strategy.mesh
         data["routes"] = [asdict(route) for route in strategy.routes]
+    if strategy.mesh_bps:
+        data["mesh_bps"] = strategy.mesh_bps
     if policy is not None:
         data["partition_bytes"] = strategy.partition_bytes
         data["policy"] = {"name": policy.name, "settings": dict(sorted(policy.settings.items()))}
     if used.servers:
         data["servers"] = used.servers
+    if used.predicted is not None:
+        data["predicted"] = used.predicted.as_json()
     return data
 
 
@@ -162,17 +170,15 @@ def read_strategy_file(path: Path) -> Used:
 
 
 def read_given(run_directory: Path) -> Used | None:
-    """The strategy that a job with servers was given, if it changes gradients; None: none such.
+    """The strategy that a job with servers was given; None: none.
 
-    ``UserError`` names the file and the field that is wrong.
+    Rank 0 records one that changes gradients or has two transports. ``UserError`` names the file
+    and the field that is wrong.
     """
     path = strategy_path(run_directory)
     if not path.exists():
         return None
-    used = read_strategy_file(path)
-    if used.strategy.runtime == MIXED:
-        raise UserError(f"{path}: a job of two transports cannot be replayed yet")
-    return used
+    return read_strategy_file(path)
 
 
 def able_dtypes(runtime: str) -> tuple[str, ...]:
@@ -244,8 +250,8 @@ def _uncompressed(data: Any) -> Used:
     if len(set(model.names)) != len(model):
         raise ValueError("parameters: a name occurs twice")
     mixed = runtime == MIXED
-    if not mixed and ("routes" in data or "mesh" in data):
-        raise ValueError(f"routes and mesh: only {MIXED!r} has any")
+    if not mixed and data.keys() & {"routes", "mesh", "mesh_bps"}:
+        raise ValueError(f"routes, mesh and mesh_bps: only {MIXED!r} has any")
     routes = read_routes(data.get("routes"), model) if mixed else ()
     mesh = read_mesh(data.get("mesh")) if mixed else ""
     known = set(carried(model, routes, MESH).names if mixed else model.names)
@@ -289,7 +295,7 @@ def _uncompressed(data: Any) -> Used:
             reduce_fixed=reduce_fixed,
             accumulation=accumulation,
         )
-        return Used(model, strategy, since)
+        return Used(model, strategy, since, predicted=read_predicted(data.get("predicted")))
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
@@ -307,9 +313,11 @@ def _uncompressed(data: Any) -> Used:
         accumulation=accumulation,
         routes=routes,
         mesh=mesh,
+        mesh_bps=_count({"mesh_bps": 0, **data}, "strategy", "mesh_bps"),
     )
     servers = _count({"servers": 0, **data}, "strategy", "servers")
-    return Used(model, strategy, since, _policy(data), servers)
+    predicted = read_predicted(data.get("predicted"))
+    return Used(model, strategy, since, _policy(data), servers, predicted)
 
 
 def _owners(data: dict[str, Any], runtime: str) -> tuple[int, ...]:

@@ -31,7 +31,8 @@ from byteprophet.workload.run_config import link_limits_bps
 REDUCE, GATHER, SPREAD = "reduce ", "gather ", "spread "  # torch/sync/operations.py
 _SHORTEST = 0.1
 
-_Operations = dict[tuple[int, str], tuple[int, int, int]]
+Operations = dict[tuple[int, str], tuple[int, int, int]]
+"""A rank's collectives: begin, end and bytes, by iteration and name."""
 
 
 def measure_collectives(
@@ -44,16 +45,16 @@ def measure_collectives(
     """
     ranks = range(config["workers"] * config["local_ranks"])
     spans = by_rank(recorded, SPANS, ranks)
-    numbers = _iterations(spans, used.since)
+    numbers = iterations_since(spans, used.since)
     check_extent(len(numbers), len(used.model))
     computed = [Computation(events, used.model.names, numbers) for events in spans]
-    operations = [_operations(events, numbers) for events in spans]
+    operations = [operations_of(events, numbers) for events in spans]
     limits_bps = link_limits_bps(config)
     if used.strategy.owners:
         cluster = configured_mesh_links(limits_bps)
     else:
         cluster = measure_mesh_links(operations, limits_bps)
-    start_lag_ns, update_lag_ns = _lags_ns(spans, operations, numbers, used)
+    start_lag_ns, update_lag_ns = lags_ns(spans, operations, numbers, used)
     costs = replace(cluster.costs, start_lag_ns=start_lag_ns, update_lag_ns=update_lag_ns)
     cluster = replace(cluster, costs=costs)
     times = times_of(computed, used.strategy.accumulation)
@@ -61,7 +62,7 @@ def measure_collectives(
     return job, stacked(computed, "start_ns")
 
 
-def _iterations(spans: Sequence[Events], since: int) -> list[int]:
+def iterations_since(spans: Sequence[Events], since: int) -> list[int]:
     """The last consecutive numbers, at least ``since``, that all ranks recorded completely."""
     common = set.intersection(*(set(whole_iterations(e.rows).tolist()) for e in spans))
     if not common:
@@ -77,9 +78,9 @@ def _iterations(spans: Sequence[Events], since: int) -> list[int]:
     return [*range(first, last + 1)]
 
 
-def _lags_ns(
+def lags_ns(
     spans: Sequence[Events],
-    operations: Sequence[_Operations],
+    operations: Sequence[Operations],
     numbers: Sequence[int],
     used: Used,
 ) -> tuple[int, int]:
@@ -113,7 +114,7 @@ def _times_of(events: Events, kind: Kind, column: str) -> dict[tuple[int, int], 
     return {(iteration, name): time_ns for iteration, name, time_ns in fields}
 
 
-def _operations(events: Events, numbers: Sequence[int]) -> _Operations:
+def operations_of(events: Events, numbers: Sequence[int]) -> Operations:
     """A rank's collectives in the measured iterations, in the form that ``links.py`` takes."""
     rows = events.rows[events.rows["kind"] == Kind.COLLECTIVE]
     rows = rows[(rows["iteration"] >= numbers[0]) & (rows["iteration"] <= numbers[-1])]
@@ -123,7 +124,7 @@ def _operations(events: Events, numbers: Sequence[int]) -> _Operations:
         raise UserError("some collectives have no sizes: the recording does not contain them")
     fields = rows[["iteration", "name", "begin_ns", "end_ns", "size_bytes"]].tolist()
     kinds = (REDUCE, GATHER, SPREAD)
-    found: _Operations = {}
+    found: Operations = {}
     for number, name, begin_ns, end_ns, size_bytes in fields:
         label = events.names[name]
         if label.startswith(kinds) and label.rpartition(".")[2].isdecimal():

@@ -82,12 +82,19 @@ def measure_run(run: Run) -> Measured:
             used = read_strategy(run.directory)
             measured = Measured(*measure_all_reduce(events, config, used))
         else:
+            from byteprophet.job.strategy import MIXED
             from byteprophet.job.strategy_file import read_given
 
             given = read_given(run.directory)
-            strategy = Strategy() if given is None else given.strategy
             told = read_told(run.directory)
-            measured = measure(events, config, told, run.fused, strategy)
+            if given is not None and given.strategy.runtime == MIXED:
+                from byteprophet.measure.two_transports import measure_two_transports
+
+                found = measure_two_transports(events, config, given, told, run.fused)
+                measured = Measured(*found)
+            else:
+                strategy = Strategy() if given is None else given.strategy
+                measured = measure(events, config, told, run.fused, strategy)
     except UserError as error:
         raise run.refusal(error) from None
     warn_of_clocks(run.aligned)

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byteprophet.graph.mesh_graph import FRAME_BYTES
+from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Cluster, Host, Job
 from byteprophet.job.strategy import BYTEPS
 from byteprophet.job.times import Int64Array, Times

@@ -10,7 +10,7 @@ from typing import Any
 from byteprophet import schedulers
 from byteprophet.errors import UserError
 from byteprophet.job import Job
-from byteprophet.job.strategy import DDP
+from byteprophet.job.strategy import DDP, MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.recorded_spec import spec_of_run
@@ -27,11 +27,17 @@ OF_A_BENCH = "worker.toml"
 def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     """Measure the job of ``run``, which ``passes`` are to change.
 
-    Raises ``UserError`` if a needed recording is missing, if DistributedDataParallel could not be
-    given other buckets, or if a pass changes what only ``DistributedOptimizer`` changes in a model.
+    Raises ``UserError`` if a needed recording is missing, if the job has two transports, if
+    DistributedDataParallel could not be given other buckets, or if a pass changes what only
+    ``DistributedOptimizer`` changes in a model.
     """
     measured = measure_run(run)
     strategy = measured.job.strategy
+    if strategy.runtime == MIXED:
+        raise UserError(
+            f"{run.directory}: a search cannot change routes: give it a job of one transport, and "
+            "make a mix of what it finds by byteprophet strategy make mixed"
+        )
     if strategy.runtime != DDP:
         return measured
     if strategy.fixed:

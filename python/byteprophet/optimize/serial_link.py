@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from byteprophet.graph.mesh_graph import FRAME_BYTES
+from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Job
 from byteprophet.optimize.theorems import tensor_fusion_gain_ns
 

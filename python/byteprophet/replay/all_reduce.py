@@ -52,7 +52,7 @@ def change(job: Job, changes: Changes) -> Job:
     if changes.workers is not None:  # the weights were those of other ranks
         strategy = replace(strategy, owners=())
     changed = replace(job, times=times, cluster=cluster, strategy=strategy)
-    return _with_updates(replace(changed, strategy=_strategy(changed, changes)), job)
+    return with_updates(replace(changed, strategy=_strategy(changed, changes)), job)
 
 
 def with_strategy(job: Job, strategy: Strategy) -> Job:
@@ -60,7 +60,7 @@ def with_strategy(job: Job, strategy: Strategy) -> Job:
 
     The times of updates are scaled by the size of the shard that each rank updates.
     """
-    return _with_updates(replace(job, strategy=_bucketed(job.strategy, strategy)), job)
+    return with_updates(replace(job, strategy=_bucketed(job.strategy, strategy)), job)
 
 
 def _bucketed(was: Strategy, buckets: Strategy) -> Strategy:
@@ -96,7 +96,7 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
     return _bucketed(job.strategy, strategy_for(job, runtime, bucket_bytes))
 
 
-def _with_updates(job: Job, was: Job) -> Job:
+def with_updates(job: Job, was: Job) -> Job:
     """Scale the times of updates by the fraction of each parameter that a worker updates.
 
     Where a worker has updated nothing, the time of a whole update is the mean of the others'.

@@ -35,7 +35,7 @@ class ReplayedJob:
 
 @dataclass(frozen=True)
 class JobKind:
-    """The functions for one kind of jobs: with servers, or without.
+    """The functions for one kind of jobs: with servers, without, or with both transports.
 
     Attributes:
         change: returns the job with changes. Raises ``UserError`` if they do not apply.

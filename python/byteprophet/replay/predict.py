@@ -14,14 +14,15 @@ from typing import Any
 
 from byteprophet.bound import bound_ns
 from byteprophet.job import Job
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.measure.servers import Measured
 from byteprophet.order_statistics import median, quantile
 from byteprophet.replay.kinds import JobKind
 from byteprophet.replay.what_if import Changes
 
 _WARMUP = 5  # iterations to exclude, but at most half of them
-_LOW, _HIGH = 0.05, 0.95
+LOW, HIGH = 0.05, 0.95
+"""The quantiles of iteration times between which an interval lies."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
     replay_error = median(same_ns) / was_ns - 1
     job = kind.change(measured.job, changes)
     times_ns = same_ns if changes == Changes() else kind.iterations_ns(job)[warmup:]
-    low_ns, high_ns = quantile(times_ns, _LOW), quantile(times_ns, _HIGH)
+    low_ns, high_ns = quantile(times_ns, LOW), quantile(times_ns, HIGH)
     unsure = abs(replay_error)
     return Prediction(
         job=job,
@@ -96,12 +97,25 @@ def warmup_of(measured: Measured) -> int:
     return max(min(_WARMUP, measured.job.iterations // 2), measured.settled_from)
 
 
+def warmup_in(job: Job, measured: Measured) -> int:
+    """The same of ``job``, which may have fewer of the iterations that were recorded.
+
+    As many iterations at the end count as of the recorded job, if there are as many.
+    """
+    counted = measured.job.iterations - warmup_of(measured)
+    return max(min(_WARMUP, job.iterations // 2), job.iterations - counted)
+
+
 def kind_of(job: Job) -> JobKind:
-    """The functions for jobs like ``job``. Those for the other kind are not imported."""
+    """The functions for jobs like ``job``. Those for other kinds are not imported."""
     if job.strategy.runtime == BYTEPS:
         from byteprophet.replay.ps import PS
 
         return PS
+    if job.strategy.runtime == MIXED:
+        from byteprophet.replay.mixed import MIXED_KIND
+
+        return MIXED_KIND
     from byteprophet.replay.all_reduce import ALL_REDUCE
 
     return ALL_REDUCE

@@ -51,7 +51,9 @@ def change(job: Job, changes: Changes) -> Job:
     if changes.link_latency_ns is not None:
         cluster = replace(cluster, costs=replace(cluster.costs, delay_ns=changes.link_latency_ns))
     job = _with_policy(replace(job, times=times, cluster=cluster, policy=policy), changes)
-    return job if changes == Changes() else _on_its_link(job)
+    if changes == Changes():
+        return job
+    return on_link(job, min(host.slower_bps for host in job.cluster.workers))
 
 
 def replay_job(job: Job) -> ReplayedJob:
@@ -123,9 +125,11 @@ def _with_policy(job: Job, changes: Changes) -> Job:
     return _with_partitions(replace(job, policy=Policy(name, settings, ready_times)), size)
 
 
-def _on_its_link(job: Job) -> Job:
-    """Use the partition size and the plan that the policy would choose for the job's link."""
-    slowest_bps = min(host.slower_bps for host in job.cluster.workers)
+def on_link(job: Job, slowest_bps: int) -> Job:
+    """``job`` with the partition size and the plan that its policy would choose for such a link.
+
+    0: the link has no limit.
+    """
     policy = job.push_policy
     if policy.settings.get(_PLANNED_FOR) and slowest_bps:
         policy = replace(policy, settings={**policy.settings, _PLANNED_FOR: slowest_bps})

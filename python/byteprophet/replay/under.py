@@ -17,13 +17,18 @@ _MEASURED = ("regions", "autocast", "reduce_dtype", "accumulation")
 def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
-    Raises ``UserError`` if only one of the two has servers, if the strategy has two transports or
+    Raises ``UserError`` if only one of the two has servers, if one of them has two transports or
     compresses gradients, if it is for another model (the first difference is named), if it names a
     server that the job has not, or if workers would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
     if strategy.runtime == MIXED:
-        raise UserError(f"{path}: a job of two transports cannot be replayed yet")
+        raise UserError(f"{path}: it has two transports, and takes part in no search")
+    if job.strategy.runtime == MIXED:
+        raise UserError(
+            f"{path}: it has one transport, and the job was recorded with two, which share links: "
+            "record a job of one transport"
+        )
     if strategy.compressors:
         raise UserError(f"{path}: a job of compressed gradients cannot be replayed yet")
     if served != (strategy.runtime == BYTEPS):

@@ -8,8 +8,8 @@ servers, a builder decides how gradients are cut and which server sums what:
 - ``partitioned-ps``: BytePS' partitions, placed so that the servers' loads are even.
 
 The loads are even in proportion to the rates of the servers' links. ``owners`` is for ranks whose
-links differ: the slow ones own less (``allreduce/levelled.py``). ``mixed`` (``mixed.py``) uses both
-transports in one job, so its job may have been recorded under either one.
+links differ: the slow ones own less (``allreduce/levelled.py``). ``mixed`` and ``mixed-paced``
+(``mixed.py``) use both transports in one job, which may have been recorded under either one.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ def _cut(job: Job) -> Job:
     return _by_load(_hashed(job))
 
 
+PACED = "mixed-paced"
+ROUTED = (MIXED, PACED)
+"""Builders of strategies with two transports."""
+
 BUILDERS: Mapping[str, Builder] = {
     "allreduce": Builder("all-reduces of planned buckets", OURS, partial(_planned, ALL_REDUCE)),
     "dear": Builder("DeAR: sharded updates, two halves", OURS, partial(_planned, DEAR)),
@@ -99,7 +103,12 @@ BUILDERS: Mapping[str, Builder] = {
     "ps": Builder("BytePS' partitions, placed by its hash", (BYTEPS,), _hashed),
     "ps-balanced": Builder("whole gradients, servers' loads even", (BYTEPS,), _whole),
     "partitioned-ps": Builder("BytePS' partitions, servers' loads even", (BYTEPS,), _cut),
-    MIXED: Builder("some to servers, the others over a mesh", (BYTEPS, *OURS), mixed),
+    MIXED: Builder("some to servers, the others over a mesh", (BYTEPS, *OURS, MIXED), mixed),
+    PACED: Builder(
+        "the same, and the mesh leaves servers their share of the link",
+        (BYTEPS, *OURS, MIXED),
+        partial(mixed, paced=True),
+    ),
 }
 
 

@@ -1,9 +1,12 @@
 """What a strategy makes of a recorded job: iteration time, distance to the bound, load per link.
 
 The job is replayed under the strategy. The loads are the bytes of the flows of its last iteration,
-link by link, so they are what the replay moved and not a formula of its own. A job of two
-transports, or of compressed gradients, cannot be replayed yet: its loads are sums (``routed.py``,
-``compressed.py``), and no time is predicted.
+link by link, so they are what the replay moved and not a formula of its own. A job of compressed
+gradients cannot be replayed yet: its loads are sums (``compressed.py``), and no time is predicted.
+
+The interval holds nine in ten of the replayed iterations. The error of the recorded job's replay
+widens it, and so does a transport whose costs were not recorded (``job/assumed_costs.py``), or that
+of the replay of the run that tells them.
 """
 
 from __future__ import annotations
@@ -16,12 +19,18 @@ import numpy as np
 
 from byteprophet.bound import bound_ns
 from byteprophet.graph import Connection, Graph
+from byteprophet.graph.mesh_transfers import OF_THE_MESH
 from byteprophet.job import Job
+from byteprophet.job.assumed_costs import UNSURE
+from byteprophet.job.predicted import Predicted
+from byteprophet.job.strategy import MIXED
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.outcome import replayed
-from byteprophet.replay.predict import kind_of, warmup_of
-from byteprophet.strategy import compressed, routed
+from byteprophet.order_statistics import median, quantile
+from byteprophet.replay.predict import HIGH, LOW, kind_of, warmup_in
+from byteprophet.strategy import compressed
+from byteprophet.strategy.routed import on_its_share
 
 
 @dataclass(frozen=True)
@@ -38,16 +47,20 @@ class Explanation:
     """``loads``: the busiest link first. ``path``: the critical path's parts, as shares of it.
 
     ``compute_ns``: forward and backward of the worker that computes longest. ``replay_error``: of
-    the recorded job, unchanged: a prediction cannot be expected to be better. It is None, as is
-    ``iteration_ns``, of a job that cannot be replayed yet.
+    the recorded job, unchanged: a prediction cannot be expected to be better. ``assumed``: the
+    transport whose costs were not recorded, in words; "": both were, or there is only one.
+
+    ``predicted``, as a strategy's file has it, and ``replay_error`` are None of a job that cannot
+    be replayed yet.
     """
 
-    iteration_ns: int | None
+    predicted: Predicted | None
     bound_ns: int
     compute_ns: int
     loads: tuple[Load, ...]
     path: Mapping[str, float]
     replay_error: float | None
+    assumed: str = ""
 
     @property
     def limit(self) -> str:
@@ -59,12 +72,15 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """As ``byteprophet strategy explain --json`` prints it (docs/formats.md)."""
+        found = self.predicted
         return {
             "schema": 1,
-            "iteration_ns": self.iteration_ns,
+            "iteration_ns": None if found is None else found.iteration_ns,
+            "interval_ns": None if found is None else list(found.interval_ns),
             "bound_ns": self.bound_ns,
             "compute_ns": self.compute_ns,
             "replay_error": self.replay_error,
+            "assumed": self.assumed or None,
             "limit": self.limit,
             "links": [
                 {"link": load.link, "size_bytes": load.size_bytes, "busy_ns": load.busy_ns}
@@ -74,23 +90,32 @@ class Explanation:
         }
 
 
-def explain(measured: Measured, job: Job) -> Explanation:
-    """Explain ``job``: the ``measured`` one, or the same one under another strategy."""
+def explain(measured: Measured, job: Job, other: Measured | None = None) -> Explanation:
+    """Explain ``job``: the ``measured`` one, or the same one under another strategy.
+
+    ``other``: where ``job`` has two transports, what tells the costs of the one that was not
+    recorded.
+    """
     _, _, replay_error = replayed(measured)
-    played = kind_of(job).replay(job)
+    missing = _missing(measured.job, job)
+    assumed = missing if other is None else ""
+    unsure = abs(replay_error) + (UNSURE if assumed else 0.0)
+    if missing and other is not None:
+        unsure += abs(replayed(other)[2])
+    played = kind_of(job).replay(on_its_share(job) if missing else job)
+    times_ns = played.iterations_ns[warmup_in(job, measured) :]
+    low_ns, high_ns = quantile(times_ns, LOW), quantile(times_ns, HIGH)
+    least_ns = bound_ns(job)
+    interval_ns = max(0, int(low_ns * (1 - unsure))), int(high_ns * (1 + unsure))
     return Explanation(
-        iteration_ns=int(np.median(played.iterations_ns[warmup_of(measured) :])),
-        bound_ns=bound_ns(job),
+        predicted=Predicted(int(median(times_ns)), interval_ns, least_ns),
+        bound_ns=least_ns,
         compute_ns=_compute_ns(job),
         loads=loads(played.replayed.graph),
         path=shares(played.replayed),
         replay_error=replay_error,
+        assumed=assumed,
     )
-
-
-def explain_routed(job: Job) -> Explanation:
-    """Explain ``job``, which has two transports, without a replay."""
-    return _explain_sums(job, routed.moved_bytes(job))
 
 
 def explain_compressed(job: Job, path: str) -> Explanation:
@@ -115,7 +140,7 @@ def _explain_sums(job: Job, moved: Mapping[str, int]) -> Explanation:
             busy_ns = round(size_bytes * 8e9 / rate_bps) if rate_bps else 0
             found.append(Load(f"{name} {way}", size_bytes, busy_ns))
     return Explanation(
-        iteration_ns=None,
+        predicted=None,
         bound_ns=bound_ns(job),
         compute_ns=_compute_ns(job),
         loads=_busiest_first(found),
@@ -124,15 +149,18 @@ def _explain_sums(job: Job, moved: Mapping[str, int]) -> Explanation:
     )
 
 
+def _missing(recorded: Job, job: Job) -> str:
+    """The transport of ``job`` that was not ``recorded``; "": none."""
+    if job.strategy.runtime != MIXED or recorded.strategy.runtime == MIXED:
+        return ""
+    return "the mesh" if recorded.servers else "servers"
+
+
 def _compute_ns(job: Job) -> int:
     return max(
         int(forward_ns.sum()) + backward_ns
         for forward_ns, _, backward_ns, _ in map(job.times.medians, range(job.workers))
     )
-
-
-def _busiest_first(found: Iterable[Load]) -> tuple[Load, ...]:
-    return tuple(sorted(found, key=lambda load: (-load.busy_ns, -load.size_bytes)))
 
 
 def loads(graph: Graph) -> tuple[Load, ...]:
@@ -148,11 +176,14 @@ def loads(graph: Graph) -> tuple[Load, ...]:
         if isinstance(device, Connection):
             for link in device.route:
                 moved[link] += int(size_bytes)
-    found = [
+    return _busiest_first(
         Load(link.name, int(size), round(int(size) * 8e9 / link.capacity_bps))
         if link.capacity_bps
         else Load(link.name, int(size), 0)
         for link, size in zip(graph.links, moved, strict=True)
-        if size
-    ]
-    return _busiest_first(found)
+        if size and not link.name.endswith(OF_THE_MESH)
+    )
+
+
+def _busiest_first(found: Iterable[Load]) -> tuple[Load, ...]:
+    return tuple(sorted(found, key=lambda load: (-load.busy_ns, -load.size_bytes)))

@@ -12,7 +12,8 @@ servers': then S is not the number of servers, but that sum over the worker's ra
 TCP divides a worker's link among its connections: S of S + P - 1 lead to servers. If both
 transports always have something to send, servers get S / (S + P - 1) of it. That is enough for
 a fraction x with x / (x + (1 - x) a) = S / (S + P - 1), which is x = 2 S / (P + 2 S). The builder
-takes the smaller one of the two fractions.
+takes the smaller one of the two fractions. ``mixed-paced`` takes x*, and makes the front pace the
+mesh at its share of the link, so that servers get theirs (``torch/sync/pacing.py``).
 
 Gradients alternate in forward order, so that the fraction holds for every beginning of the forward
 pass. Large ones are cut in two, and small ones go where the running sum is short.
@@ -30,11 +31,13 @@ from byteprophet.allreduce.strategies import MESSAGE_NS, strategy_of_groups, tim
 from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.allreduce.timing import Parameter as Timed
 from byteprophet.errors import UserError, warn
-from byteprophet.job import Cluster, Job, Model, Policy, Strategy, Times
+from byteprophet.job import Cluster, Job, Model, Policy
 from byteprophet.job.partitions import PAGE_BYTES, partitions_of_job
 from byteprophet.job.routes import MESH, SERVERS, Part, Piece, Route, carried, parts_of
-from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, FP16, MIXED, Bucket, Keys
+from byteprophet.job.strategy import DEAR_PLANNED, FP16, MIXED, Bucket, Keys
+from byteprophet.job.transports import served
 from byteprophet.optimize.passes.placement import placed_by_load
+from byteprophet.replay.all_reduce import with_updates
 from byteprophet.runtime_settings import DEFAULT_FUSION_BYTES
 
 _WHOLE_OF_ALL = 32
@@ -42,15 +45,16 @@ _WHOLE_OF_ALL = 32
 by 1/64 of all of them at most, wherever the forward pass stands."""
 
 
-def fraction_of(workers: int, servers: int, rates: float = 1.0) -> float:
+def fraction_of(workers: int, servers: int, rates: float = 1.0, paced: bool = False) -> float:
     """The fraction of all bytes that servers sum.
 
     ``rates``: the mean rate of the servers' links, as a multiple of the slowest worker's.
+    ``paced``: connections do not decide what servers get of a worker's link.
     """
     moved = 2 * (workers - 1) / workers
     equal = workers / (servers * rates) + moved - 1
     level = min(1.0, moved / equal) if equal > 0 else 1.0
-    return min(level, 2 * servers / (workers + 2 * servers))
+    return level if paced else min(level, 2 * servers / (workers + 2 * servers))
 
 
 def busiest(workers: int, servers: int, fraction: float, rates: float = 1.0) -> float:
@@ -79,11 +83,12 @@ def routes_for(model: Model, fraction: float) -> tuple[Route, ...]:
     return tuple(found)
 
 
-def mixed(job: Job, fraction: float | None = None) -> Job:
+def mixed(job: Job, fraction: float | None = None, paced: bool = False) -> Job:
     """``job``, which has servers in its cluster, under a strategy of both transports.
 
-    ``fraction``: of all bytes, to servers; None: the one at the top of this file. Raises
-    ``UserError`` if its gradients cannot go both ways.
+    ``fraction``: of all bytes, to servers; None: the one at the top of this file. ``paced``: the
+    mesh leaves servers their share of the link. Raises ``UserError`` if its gradients cannot go
+    both ways, or if links are to be divided whose rate is not known.
     """
     if job.workers < 2:
         raise UserError("mixed: a job of one worker exchanges nothing")
@@ -91,7 +96,7 @@ def mixed(job: Job, fraction: float | None = None) -> Job:
         raise UserError(f"mixed: servers do not sum gradients in {job.strategy.reduce_dtype}")
     rates = _rates(job)
     if fraction is None:
-        fraction = fraction_of(job.workers, job.servers, rates)
+        fraction = fraction_of(job.workers, job.servers, rates, paced)
     _warn_if_useless(job, fraction, rates)
     routes = routes_for(job.model, fraction)
     for way, where in ((SERVERS, "to servers"), (MESH, "over the mesh")):
@@ -109,38 +114,29 @@ def mixed(job: Job, fraction: float | None = None) -> Job:
         numbers=(),
         owners=(),
         fixed="",
+        mesh_bps=_mesh_bps(job, fraction) if paced else 0,
     )
     made = replace(job, strategy=strategy, policy=policy)
-    return replace(made, strategy=replace(strategy, keys=_keys(made)))
+    made = replace(made, strategy=replace(strategy, keys=_keys(made)))
+    return with_updates(made, job)
 
 
-def served_job(job: Job) -> Job:
-    """What servers sum of ``job``, which has two transports, as a job of servers alone.
-
-    Its times are 0.
-    """
-    model = carried(job.model, job.strategy.routes, SERVERS)
-    none = np.zeros((job.workers, 1, len(model)), np.int64)
-    return Job(
-        model,
-        Times(none, none, none[:, :, 0], none),
-        job.cluster,
-        Strategy(
-            BYTEPS,
-            partition_bytes=job.strategy.partition_bytes,
-            keys=job.strategy.keys,
-            numbers=_numbers(job),
-            reduce_dtype=job.strategy.reduce_dtype,
-        ),
-        job.push_policy,
-    )
+def _share_of_mesh(workers: int, fraction: float) -> float:
+    """The part of what crosses a worker's link that goes over the mesh."""
+    moved = (1 - fraction) * 2 * (workers - 1) / workers
+    return moved / (fraction + moved)
 
 
-def _numbers(job: Job) -> tuple[int, ...]:
-    """The numbers that BytePS gives to what servers sum: the front declares it by parameter."""
-    served = [part for part in parts_of(job.strategy.routes) if part.way == SERVERS]
-    order = sorted(range(len(served)), key=lambda place: (served[place].tensor, place))
-    return tuple(np.argsort(order).tolist())
+def _mesh_bps(job: Job, fraction: float) -> int:
+    slowest_bps = _slowest_bps(job)
+    if not slowest_bps:
+        raise UserError("mixed-paced: no worker's link has a known rate, so none can be divided")
+    return round(slowest_bps * _share_of_mesh(job.workers, fraction))
+
+
+def _slowest_bps(job: Job) -> int:
+    """The rate of the slowest worker's link; 0: none is limited."""
+    return min((host.slower_bps for host in job.cluster.workers if host.slower_bps), default=0)
 
 
 def _rates(job: Job) -> float:
@@ -148,8 +144,7 @@ def _rates(job: Job) -> float:
 
     A link that was not limited counts like the slowest worker's.
     """
-    limited_bps = [host.slower_bps for host in job.cluster.workers if host.slower_bps]
-    slowest_bps = min(limited_bps, default=0)
+    slowest_bps = _slowest_bps(job)
     if not slowest_bps:
         return 1.0
     served_bps = [host.slower_bps or slowest_bps for host in job.cluster.servers]
@@ -172,12 +167,19 @@ def _warn_if_useless(job: Job, fraction: float, rates: float) -> None:
 
 
 def _policy(job: Job) -> tuple[Policy, int]:
-    """The policy of what goes to servers, and its partition size."""
-    if job.policy is not None and job.strategy.partition_bytes:
-        return job.policy, job.strategy.partition_bytes
-    known = job.policy or Policy(schedulers.DEFAULT)
-    settings, partition_bytes = schedulers.resolve(known.name, known.settings)
-    settings = {**settings, schedulers.PARTITION: partition_bytes}
+    """The policy of what goes to servers, and its partition size, which does not adapt to the link.
+
+    A policy that adapts it takes the servers' share of a link for a slow link, and makes partitions
+    and its window small. Connections with so little in flight lose against those of the mesh.
+    """
+    known, partition_bytes = job.policy or Policy(schedulers.DEFAULT), job.strategy.partition_bytes
+    given, largest = dict(known.settings), schedulers.LARGEST_PARTITION
+    if given.get(largest, schedulers.resolve(known.name, {})[0].get(largest, 0)):
+        given = {**given, largest: 0}
+        given.pop(schedulers.PARTITION, None)
+    elif partition_bytes:
+        given[schedulers.PARTITION] = partition_bytes
+    settings, partition_bytes = schedulers.resolve(known.name, given)
     return Policy(known.name, settings), partition_bytes
 
 
@@ -189,8 +191,7 @@ def _buckets(job: Job, routes: tuple[Route, ...], fraction: float) -> tuple[Buck
     members = replace(job.strategy, runtime=DEAR_PLANNED, keys=(), owners=())
     cluster = Cluster(job.cluster.workers, costs=job.cluster.costs)
     ranks = Job(job.model, job.times, cluster, members)
-    moved = 2 * (job.workers - 1) / job.workers
-    share = (1 - fraction) * moved / (fraction + (1 - fraction) * moved)
+    share = _share_of_mesh(job.workers, fraction)
     timing = _of_mesh(timing_of(ranks), routes, share, bool(job.strategy.reduce_dtype))
     planned = strategy_of_groups(timing, DEAR_PLANNED, best_groups(DEAR_PLANNED, timing))
     if not any(route.is_cut for route in routes):
@@ -220,11 +221,11 @@ def _of_mesh(timing: Timing, routes: tuple[Route, ...], share: float, is_cast: b
 
 
 def _keys(job: Job) -> tuple[Keys, ...]:
-    """Servers whose loads are even, for gradients that share no buffers."""
+    """Servers whose loads are even, for what shares no buffers."""
     if job.servers == 1:
         return ()
-    served = served_job(job)
-    largest_first = np.argsort(-partitions_of_job(served).size_bytes, kind="stable").tolist()
-    placed = placed_by_load(served, largest_first)
-    sizes = dict(zip(served.model.names, served.model.sizes_bytes, strict=True))
+    alone = served(job).job
+    largest_first = np.argsort(-partitions_of_job(alone).size_bytes, kind="stable").tolist()
+    placed = placed_by_load(alone, largest_first)
+    sizes = dict(zip(alone.model.names, alone.model.sizes_bytes, strict=True))
     return tuple(each for each in placed.strategy.keys if sizes[each.tensor] > DEFAULT_FUSION_BYTES)

@@ -1,33 +1,34 @@
-"""A recorded job under a strategy of two transports: what it needs of the run, and links' loads.
+"""A recorded job under a strategy of two transports: what the run tells, and what is assumed.
 
-Such jobs cannot be replayed yet. So their loads are sums of what each gradient's way moves. Of an
-all-reduce of m bytes, of which a rank owns s, m + (P - 2) s cross its link in each direction.
-What goes to servers crosses each worker's link once, and P times that of its server.
+The run may have been recorded under either transport, or under both. It tells how workers compute,
+how fast the links are, and what messages of its own transport cost. Another run of the same job may
+tell those of the other transport; else they have the costs of ``job/assumed_costs.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from byteprophet.errors import UserError
-from byteprophet.job import Host, Job
-from byteprophet.job.owners import Owners
-from byteprophet.job.partitions import partitions_of_job
-from byteprophet.job.routes import MESH, SERVERS, bytes_of
+from byteprophet.job import Cluster, Costs, Host, Job
+from byteprophet.job.assumed_costs import mesh_costs, served_costs
+from byteprophet.job.strategy import BYTEPS, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers
+from byteprophet.job.transports import share_of_servers
 from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
+from byteprophet.replay.all_reduce import with_updates
+from byteprophet.replay.ps import on_link
 from byteprophet.replay.under import check_computation, first_difference
-from byteprophet.strategy.mixed import served_job
 
 
-def routable(run: Run, job: Job, servers: int | None) -> Job:
-    """``job``, which ``run`` recorded, gradient by gradient and with servers in its cluster.
+def routable(run: Run, job: Job, servers: int | None, other: Job | None = None) -> Job:
+    """``job``, which ``run`` recorded, gradient by gradient and with both transports' costs.
 
     ``servers``: how many a job that was recorded without is to have; their links are like the
-    fastest worker's. Raises ``UserError`` if it is missing then, or differs from what was recorded.
+    fastest worker's. ``other``: the same job as it was recorded under the other transport, whose
+    messages cost what that record says. Raises ``UserError`` if ``servers`` is missing then, or
+    differs from what was recorded, or if ``other`` has the same transport.
     """
     if job.servers:
         if servers not in (None, job.servers):
@@ -35,25 +36,45 @@ def routable(run: Run, job: Job, servers: int | None) -> Job:
                 f"--servers {servers}: {run.directory} was recorded with {job.servers} server(s), "
                 "whose links it has measured"
             )
+        if job.strategy.runtime == MIXED:
+            if other is not None:
+                raise UserError(f"--other: {run.directory} was recorded with both transports")
+            return job
         model, times = measure_parameters(run, job)
         strategy = replace(job.strategy, keys=(), numbers=())
-        return Job(model, times, job.cluster, strategy, job.policy)
+        there = _other_costs(job, other) or mesh_costs(job.cluster.costs.delay_ns)
+        cluster = replace(job.cluster, mesh_costs=there)
+        return Job(model, times, cluster, strategy, job.policy)
     if servers is None or servers < 1:
         raise UserError(f"{run.directory} has no servers: say how many there are to be: --servers")
     rate_bps = max(host.slower_bps for host in job.cluster.workers)
     if not all(host.slower_bps for host in job.cluster.workers):
         rate_bps = 0
+    costs = job.cluster.costs
     hosts = (Host(rate_bps, rate_bps),) * servers
-    return replace(job, cluster=replace(job.cluster, servers=hosts))
+    there = _other_costs(job, other) or served_costs(costs.delay_ns)
+    cluster = Cluster(job.cluster.workers, hosts, there, costs)
+    return replace(job, cluster=cluster)
 
 
-def under_routes(run: Run, job: Job, used: Used, path: str) -> Job:
+def _other_costs(job: Job, other: Job | None) -> Costs | None:
+    if other is None:
+        return None
+    if other.strategy.runtime not in (BYTEPS, *OURS):
+        raise UserError(f"--other: recorded under {other.strategy.runtime}, which takes no part")
+    if (other.servers > 0) == (job.servers > 0):
+        how = "with servers" if job.servers else "without servers"
+        raise UserError(f"--other: both runs were recorded {how}")
+    return other.cluster.costs
+
+
+def under_routes(run: Run, job: Job, used: Used, path: str, other: Job | None = None) -> Job:
     """``job``, which ``run`` recorded, under the strategy ``used``; ``path`` names it in messages.
 
-    Raises ``UserError`` if the strategy is for another model or other servers, or if workers would
-    compute otherwise than in ``job``.
+    ``other``: as in ``routable``. Raises ``UserError`` if the strategy is for another model or
+    other servers, or if workers would compute otherwise than in ``job``.
     """
-    job = routable(run, job, None if job.servers else used.servers)
+    job = routable(run, job, None if job.servers else used.servers, other)
     difference = first_difference(used.model, job.model)
     if difference:
         raise UserError(f"{path} is the strategy of another model: {difference}")
@@ -64,26 +85,13 @@ def under_routes(run: Run, job: Job, used: Used, path: str) -> Job:
             f"{path}: it has owners' weights for {len(used.strategy.owners)} ranks, and the job "
             f"has {job.workers}"
         )
-    return replace(job, strategy=used.strategy, policy=used.policy)
+    return with_updates(replace(job, strategy=used.strategy, policy=used.policy), job)
 
 
-def moved_bytes(job: Job) -> dict[str, int]:
-    """What crosses each link of ``job`` in one iteration, in each direction, by the host's name.
+def on_its_share(job: Job) -> Job:
+    """``job`` with the partition size that its policy would choose for the servers' share of links.
 
-    Small gradients that share buffers are counted as if they did not.
+    A policy that adapts its partitions to the link estimates what its own messages get of it.
     """
-    strategy = job.strategy
-    divisor = 2 if strategy.reduce_dtype else 1
-    served_bytes = sum(bytes_of(job.model, strategy.routes, SERVERS)) // divisor
-    meshed = [size // divisor for size in bytes_of(job.model, strategy.routes, MESH)]
-    owners = Owners.of(strategy.owners, job.workers)
-    owned = [owners.sizes(size_bytes) for size_bytes in meshed]
-    found = {}
-    for rank in range(job.workers):
-        own_bytes = sum(sizes[rank] for sizes in owned)
-        found[f"worker {rank}"] = served_bytes + sum(meshed) + (job.workers - 2) * own_bytes
-    parts = partitions_of_job(served_job(job))
-    summed = np.bincount(parts.server, parts.size_bytes, job.servers)
-    for server in range(job.servers):
-        found[f"server {server}"] = job.workers * int(summed[server])
-    return found
+    slowest_bps = min(host.slower_bps for host in job.cluster.workers)
+    return on_link(job, round(slowest_bps * share_of_servers(job)))

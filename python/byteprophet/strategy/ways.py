@@ -37,6 +37,8 @@ def facts(used: Used) -> dict[str, str]:
         found["partition_bytes"] = str(strategy.partition_bytes)
     if strategy.routes:
         found["mesh"] = strategy.mesh
+        if strategy.mesh_bps:
+            found["mesh_bps"] = f"{strategy.mesh_bps} while servers have gradients"
         served_bytes = sum(bytes_of(used.model, strategy.routes, SERVERS))
         cut = sum(route.is_cut for route in strategy.routes)
         share = served_bytes / used.model.size_bytes

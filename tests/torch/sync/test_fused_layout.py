@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import torch
 
-from byteprophet.torch.sync.fused_layout import Small, messages
+from byteprophet.job.shared_buffers import messages
+from byteprophet.torch.sync.fused_layout import Small
 
 CPU = torch.device("cpu")
 LIMIT = 40_000

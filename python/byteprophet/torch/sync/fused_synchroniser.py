@@ -2,11 +2,11 @@
 
 It stands between the front of one optimizer and the synchroniser of the process (*base*). Until all
 ranks have agreed on the forward order, each gradient travels alone, under its own name. Then all
-ranks adopt the same buffers between two steps (``fused_layout.py``). A gradient waits until its
-buffer is complete. Then the members are copied into the buffer, which is averaged under one name,
-and copied back. ``flush`` completes buffers with zeros, because their other members take no part in
-this iteration. Averages do not depend on what travels together, so results stay the same, bit for
-bit. If ranks do not all want the same buffers, every gradient goes on travelling alone.
+ranks adopt the same buffers between two steps (``job/shared_buffers.py``). A gradient waits until
+its buffer is complete. Then the members are copied into the buffer, which is averaged under one
+name, and copied back. ``flush`` completes buffers with zeros, because their other members take no
+part in this iteration. Averages do not depend on what travels together, so results stay the same,
+bit for bit. If ranks do not all want the same buffers, every gradient goes on travelling alone.
 
 Names: BytePS numbers its keys in the order of declaration, and a rank that joins a resumed job
 declares all names anew. So as many names as any order may need are declared together with the
@@ -26,9 +26,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from byteprophet.job.shared_buffers import messages
 from byteprophet.tensor_names import buffer_name, buffer_text, gradient_name, parameter_of
 from byteprophet.torch.sync import agreement
-from byteprophet.torch.sync.fused_layout import Small, messages
+from byteprophet.torch.sync.fused_layout import Small
 from byteprophet.torch.sync.fusion_buffer import FusionBuffer
 from byteprophet.torch.sync.own_keys import OwnKeys
 from byteprophet.torch.sync.synchroniser import Done, Synchroniser, Unsharded

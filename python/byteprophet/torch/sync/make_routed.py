@@ -22,7 +22,9 @@ from byteprophet.torch.sync.bucketing import PLANNED
 from byteprophet.torch.sync.byteps_synchroniser import BytePSSynchroniser, process_synchroniser
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
 from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
+from byteprophet.torch.sync.mesh_exchange import MeshExchange
 from byteprophet.torch.sync.own_keys import OwnKeys
+from byteprophet.torch.sync.pacing import Pacing
 from byteprophet.torch.sync.process_exchange import SOCKETS, process_exchange, transport_for
 from byteprophet.torch.sync.routing_synchroniser import RoutingSynchroniser
 from byteprophet.torch.sync.synchroniser import Synchroniser
@@ -51,8 +53,10 @@ def make_routed(
     among_ranks.join()
     _check_ranks(path, base)
     is_cut = any(route.is_cut for route in strategy.routes)
+    exchange = process_exchange(device_type, timeout_s)
+    assert isinstance(exchange, MeshExchange)  # _check has refused others
     mesh = CollectiveSynchroniser(
-        process_exchange(device_type, timeout_s),
+        exchange,
         strategy.mesh,
         shardable and not is_cut,
         PLANNED,  # that is, as the strategy says
@@ -66,7 +70,8 @@ def make_routed(
     servers = FusedSynchroniser(
         base, fusion_bytes, timeout_s, compressed.names, base.adopted, keys, messages=mesh
     )
-    return RoutingSynchroniser(servers, mesh, used, path)
+    pacing = Pacing(exchange.limit, strategy.mesh_bps) if strategy.mesh_bps else None
+    return RoutingSynchroniser(servers, mesh, used, path, pacing)
 
 
 def _check(path: str, device_type: str) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
 from byteprophet import _core
+from byteprophet.allreduce.pace import NO_SOCKETS, Pace
 from byteprophet.job.owners import Owners
 from byteprophet.torch.sync import failures
 from byteprophet.torch.sync.exchange import Done, Sent
@@ -42,12 +43,15 @@ class MeshExchange:
     device_type = "cpu"
     in_order = False
 
-    def __init__(self, mesh: _core.Mesh, rank: int, size: int, store: Store) -> None:
+    def __init__(
+        self, mesh: _core.Mesh, rank: int, size: int, store: Store, pace: Pace = NO_SOCKETS
+    ) -> None:
         self.rank, self.size = rank, size
         self.store = store
         self.numbers: Iterator[int] = itertools.count()
         self.names: Names = {}
         self._mesh = mesh
+        self._pace = pace
         os.register_at_fork(after_in_child=mesh.close_in_child)
         self._changed = threading.Condition()
         self._in_flight: dict[int, _InFlight] = {}
@@ -105,6 +109,10 @@ class MeshExchange:
         sent, _ = self._mesh.traffic()
         return Sent(sent.payload_bytes, sent.busy_ns)
 
+    def limit(self, rate_bps: int) -> None:
+        """Send to all ranks together at ``rate_bps`` at most; 0: without a limit."""
+        self._pace.limit(rate_bps)
+
     def let_go(self, timeout_s: float) -> None:
         """See ``Exchange``."""
         with self._changed:
@@ -117,6 +125,7 @@ class MeshExchange:
                 return
             self._closed = True
             self._changed.notify_all()
+        self._pace.close()
         self._mesh.close(_CLOSE_S)
         if self._thread is not None:
             self._thread.join(_CLOSE_S)

@@ -11,9 +11,11 @@ import torch
 from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from byteprophet._core import Mesh
 from byteprophet.allreduce import address
 from byteprophet.allreduce.meeting import Meeting
-from byteprophet.allreduce.mesh import connect
+from byteprophet.allreduce.mesh import connected_sockets
+from byteprophet.allreduce.pace import Pace
 from byteprophet.torch.sync import failures, leaving
 from byteprophet.torch.sync.exchange import Exchange
 
@@ -85,8 +87,9 @@ def _connected(default: Store, device_type: str, timeout_s: float) -> Exchange:
     meeting = Meeting(store, "mesh", timeout_s)
     with meeting.failure_is_said():
         own = _own_address(default, meeting, rank, size)
-        mesh = connect(meeting, rank, size, address=own)
-    return MeshExchange(mesh, rank, size, store)
+        sockets = connected_sockets(meeting, rank, size, address=own)
+        mesh = Mesh(rank, sockets)
+    return MeshExchange(mesh, rank, size, store, Pace(sockets))
 
 
 def _nonce(device_type: str, timeout_s: float) -> str:

@@ -10,6 +10,7 @@ done once, here:
   ranks send them, and it names ranks that are gone.
 - *The start*: the mesh compares all parameters, and the digest of the strategy, and gives all ranks
   rank 0's values, also those of gradients that go to servers.
+- *Pace*: if the strategy says so, the mesh is paced while servers have gradients (``pacing.py``).
 - *Shards*: a gradient that goes to servers is whole on every rank. One that goes over the mesh may
   be sharded, unless some gradient of the optimizer is cut.
 
@@ -41,6 +42,7 @@ from byteprophet.torch.sync.bucket_layout import Size
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
 from byteprophet.torch.sync.compression_state import CompressionState
 from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
+from byteprophet.torch.sync.pacing import Pacing
 from byteprophet.torch.sync.synchroniser import Done, Synchroniser
 from byteprophet.torch.tensors.naming import Names
 
@@ -48,7 +50,8 @@ from byteprophet.torch.tensors.naming import Names
 class RoutingSynchroniser:
     """There is one per optimizer. ``Synchroniser`` describes the methods.
 
-    ``used`` is the strategy in the file ``path``, which messages name.
+    ``used`` is the strategy in the file ``path``, which messages name. ``pacing``: None if the mesh
+    is not paced.
     """
 
     bucketed = True
@@ -57,13 +60,19 @@ class RoutingSynchroniser:
     compression: CompressionState | None = None
 
     def __init__(
-        self, servers: FusedSynchroniser, mesh: CollectiveSynchroniser, used: Used, path: str
+        self,
+        servers: FusedSynchroniser,
+        mesh: CollectiveSynchroniser,
+        used: Used,
+        path: str,
+        pacing: Pacing | None = None,
     ) -> None:
         self.servers = servers
         self.mesh = mesh
         self._ways: Mapping[str, Synchroniser] = {SERVERS: servers, MESH: mesh}
         self._used = used
         self._path = path
+        self._pacing = pacing
         self._parts: dict[str, list[Part]] = {}
         for part in parts_of(used.strategy.routes):
             self._parts.setdefault(part.tensor, []).append(part)
@@ -169,9 +178,7 @@ class RoutingSynchroniser:
         """Pass the gradient, or its pieces, to the transports."""
         parts = self._parts[parameter]
         if len(parts) == 1:
-            self._ways[parts[0].way].submit_gradient(
-                parts[0].name, gradient, priority=priority, done=done
-            )
+            self._pass(parts[0], gradient, priority, done)
             return
         together = _Together(len(parts), done)
         flat, element_bytes = gradient.view(-1), self._element_bytes[parameter]
@@ -181,11 +188,14 @@ class RoutingSynchroniser:
             place = self._places.get(part.name)
             own = priority if place is None else -1 - place
             try:
-                self._ways[part.way].submit_gradient(
-                    part.name, piece, priority=own, done=together.arrived
-                )
+                self._pass(part, piece, own, together.arrived)
             except Exception as error:  # noqa: BLE001 (the waiting thread raises it)
                 together.arrived(error)
+
+    def _pass(self, part: Part, tensor: Tensor, priority: int, done: Done) -> None:
+        if part.way == SERVERS and self._pacing is not None:
+            done = self._pacing.during(done)
+        self._ways[part.way].submit_gradient(part.name, tensor, priority=priority, done=done)
 
     def submit_message(self, name: str, message: Tensor, *, done: Done) -> None:
         """Sum the message over the mesh."""

@@ -1,0 +1,262 @@
+"""What ranks exchange among themselves in a graph: reduce-scatters and all-gathers of buckets.
+
+- This models ``native/exchange``: every rank has a connection to every other rank, and sends
+  frames. Each rank owns of a bucket what the strategy says; where it owns nothing, nothing is sent.
+  Among the operations that it can send to a rank, those of earlier iterations go first, and then
+  the one with the smallest place. Connections share the links at both ends fairly.
+- A sender does not wait for the receiver, which stores early frames. A shard is averaged once the
+  frames of all other ranks have arrived and this rank's own gradients are ready.
+- If a bucket is not sharded, its gradients are all-gathered as soon as its shards are averaged, and
+  every rank updates all its parameters after ``step()``. If it is sharded, its parameters are
+  all-gathered after each rank has updated its shard. Gradients travel in the type that the strategy
+  says, parameters in their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.labels import Kind, Label
+from byteprophet.graph.model import NONE, Int64Array
+from byteprophet.job import Job
+from byteprophet.job.owners import Owners
+
+FRAME_BYTES = 256 << 10  # native/exchange looks for more urgent data after each frame
+
+_MOST_FRAMES = 1 << 22  # such a graph takes several gigabytes of memory
+
+OF_THE_MESH = " of the mesh"
+"""The end of the names of links that are not a host's, but limit what a mesh makes of it."""
+
+
+class _Frames(NamedTuple):
+    """The frames of all reduce-scatters, or of all all-gathers, of an iteration.
+
+    There are F frames and M messages. A message goes from one rank to another. ``bucket``,
+    ``sender``, ``receiver`` and ``size_bytes`` have one value per frame, shape (F,). ``last`` holds
+    the index of the last frame of each message, shape (M,).
+    """
+
+    bucket: Int64Array
+    sender: Int64Array
+    receiver: Int64Array
+    size_bytes: Int64Array
+    last: Int64Array
+
+
+class MeshTransfers:
+    """Adds the exchange of buckets, iteration by iteration. The times of the job are not used.
+
+    In each iteration, call ``start`` for all ranks, then ``average`` and ``begin_updates``, then
+    ``complete`` for all ranks, and then ``end_updates``. W is the number of ranks, I of iterations,
+    P of parameters, B of buckets.
+
+    Attributes:
+        blocks: the numbers of operations, by kind; shape (W, I, B).
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        graph: GraphBuilder,
+        connections: Int64Array,
+        first_name: int,
+        parameters: Sequence[int] = (),
+    ) -> None:
+        """Prepare the frames.
+
+        Args:
+            job: a job without servers.
+            graph: the graph to which everything is added.
+            connections: from each rank to each other one, (W, W).
+            first_name: the place of the first bucket in the graph's names.
+            parameters: the parameter to which each tensor of the job belongs; none: its own.
+        """
+        self.job = job
+        self.graph = graph
+        self.connections = connections
+        buckets = job.strategy.buckets
+        self.names = first_name + np.arange(len(buckets))
+        self.members = [
+            np.array([job.model.places[name] for name in b.parameters]) for b in buckets
+        ]
+        # All tensors, bucket after bucket, and the bucket and the parameter of each.
+        self.member = np.concatenate(self.members)
+        self.bucket = np.repeat(np.arange(len(buckets)), [len(each) for each in self.members])
+        self.parameter = np.array(parameters or range(len(job.model)))[self.member]
+        self.sharded = np.array([bucket.sharded for bucket in buckets], dtype=bool)
+        places = sorted({p for b in buckets for p in (b.reduce_place, b.gather_place)})
+        number = {place: n for n, place in enumerate(places)}
+        self.reduce_place = np.array([number[bucket.reduce_place] for bucket in buckets])
+        self.gather_place = np.array([number[bucket.gather_place] for bucket in buckets])
+        self.places = len(places)
+        gradients, sizes = np.array(job.wire_bytes), np.array(job.model.sizes_bytes)
+        gathered = np.where(self.sharded[self.bucket], sizes[self.member], gradients[self.member])
+        self.scatter = self._frames(self._shard_bytes(gradients[self.member]), by_sender=False)
+        self.gather = self._frames(self._shard_bytes(gathered), by_sender=True)
+        shape = (job.workers, job.iterations, len(buckets))
+        self.blocks = {
+            name: np.zeros(shape, np.int64) for name in ("start", "averaged", "gathered")
+        }
+        self.gathers: Int64Array = np.zeros((job.workers, len(buckets)), np.int64)
+
+    def _shard_bytes(self, size_bytes: Int64Array) -> Int64Array:
+        """The sizes of all ranks' shards (B, W) of buckets with members of ``size_bytes``."""
+        owners = Owners.of(self.job.strategy.owners, self.job.workers)
+        bucket_bytes = np.zeros(len(self.members), np.int64)
+        np.add.at(bucket_bytes, self.bucket, size_bytes)
+        return np.array([owners.sizes(each) for each in bucket_bytes.tolist()])
+
+    def _frames(self, shard_bytes: Int64Array, *, by_sender: bool) -> _Frames:
+        """The frames with which each rank sends shards (B, W) to each other rank.
+
+        With ``by_sender``, these are the sender's own shards (all-gather), otherwise the receiver's
+        (reduce-scatter).
+        """
+        ranks = self.job.workers
+        pairs = [(s, r) for s in range(ranks) for r in range(ranks) if s != r]
+        bucket = np.repeat(np.arange(len(self.members)), len(pairs))
+        sender = np.tile([s for s, _ in pairs], len(self.members)).astype(np.int64)
+        receiver = np.tile([r for _, r in pairs], len(self.members)).astype(np.int64)
+        message_bytes = shard_bytes[bucket, sender if by_sender else receiver]
+        bucket, sender, receiver, message_bytes = (
+            each[message_bytes > 0] for each in (bucket, sender, receiver, message_bytes)
+        )
+        counts = -(-message_bytes // FRAME_BYTES)
+        frames = int(counts.sum()) * self.job.iterations
+        if frames > _MOST_FRAMES:
+            raise UserError(
+                f"{self.job.iterations} iterations of {ranks} ranks have {frames} frames in each "
+                f"half, too many to be replayed (at most {_MOST_FRAMES}): record fewer "
+                "iterations, with --record-steps"
+            )
+        last = np.cumsum(counts) - 1
+        sizes = np.full(int(counts.sum()), FRAME_BYTES, dtype=np.int64)
+        sizes[last] = message_bytes - (counts - 1) * FRAME_BYTES
+        return _Frames(
+            np.repeat(bucket, counts),
+            np.repeat(sender, counts),
+            np.repeat(receiver, counts),
+            sizes,
+            last,
+        )
+
+    def before_forward(self, rank: int, iteration: int, forward: Int64Array) -> None:
+        """Make layers (P,) wait for the all-gathers of the iteration before, if sharded."""
+        sharded = self.sharded[self.bucket]
+        gathered = self.blocks["gathered"][rank, iteration - 1][self.bucket[sharded]]
+        self.graph.depend_each(gathered, forward[self.parameter[sharded]])
+
+    def start(self, rank: int, iteration: int, ready: Int64Array) -> None:
+        """Add the starts of reduce-scatters. ``ready`` (P,): when each gradient is ready."""
+        start = self.graph.add_block(
+            len(self.members),
+            self.job.cluster.costs.start_lag_ns,
+            label=Label(
+                Kind.REDUCE_SCATTER_START, rank=rank, iteration=iteration, tensor=self.names
+            ),
+        )
+        self.graph.depend_each(ready[self.parameter], start[self.bucket])
+        self.blocks["start"][rank, iteration] = start
+
+    def _send(self, kind: Kind, frames: _Frames, starts: Int64Array, iteration: int) -> Int64Array:
+        """Add the operations of ``frames``, and return their numbers.
+
+        ``starts`` (W, B) holds the operations for which a rank waits before it sends a bucket.
+        """
+        places = self.reduce_place if kind is Kind.REDUCE_SCATTER else self.gather_place
+        graph, costs = self.graph, self.job.cluster.costs
+        urgent = iteration * self.places + places[frames.bucket]
+        sent = graph.add_block(
+            len(frames.bucket),
+            costs.message_cost_ns,
+            device=self.connections[frames.sender, frames.receiver],
+            size_bytes=frames.size_bytes,
+            latency_ns=costs.delay_ns,
+            priority=-urgent,
+            label=Label(kind, frames.sender, frames.receiver, iteration, self.names[frames.bucket]),
+        )
+        graph.depend_each(starts[frames.sender, frames.bucket], sent)
+        return sent
+
+    def _arrive(self, frames: _Frames, sent: Int64Array, arrived: Int64Array) -> None:
+        """Make each operation in ``arrived`` (W, B) wait for the last frame of every other rank."""
+        last = frames.last
+        self.graph.depend_each(sent[last], arrived[frames.receiver[last], frames.bucket[last]])
+
+    def _on_all_ranks(self, kind: Kind, iteration: int) -> Int64Array:
+        """Add one operation per rank and bucket (W, B)."""
+        shape = (self.job.workers, len(self.members))
+        ranks = np.arange(shape[0])[:, None]
+        label = Label(kind, ranks, iteration=iteration, tensor=self.names)
+        return self.graph.add_block(shape, label=label)
+
+    def average(self, iteration: int) -> None:
+        """Add the reduce-scatters."""
+        graph, start = self.graph, self.blocks["start"][:, iteration]
+        averaged = self._on_all_ranks(Kind.REDUCE_SCATTER_END, iteration)
+        graph.depend_each(start.ravel(), averaged.ravel())
+        sent = self._send(Kind.REDUCE_SCATTER, self.scatter, start, iteration)
+        self._arrive(self.scatter, sent, averaged)
+        self.blocks["averaged"][:, iteration] = averaged
+
+    def begin_updates(self, iteration: int) -> None:
+        """Add the ends of all-gathers, for which updates may wait."""
+        self.blocks["gathered"][:, iteration] = self._on_all_ranks(Kind.ALL_GATHER_END, iteration)
+        self.gathers = self.blocks["averaged"][:, iteration].copy()
+
+    def complete(self, rank: int, iteration: int, update: Int64Array) -> None:
+        """Make the updates (P,) of a rank wait for the averages, or the all-gathers for them."""
+        graph, at = self.graph, (rank, iteration)
+        where = Label(rank=rank, iteration=iteration)
+        lag = graph.add_block(
+            len(self.members),
+            self.job.cluster.costs.update_lag_ns,
+            label=where._replace(kind=Kind.UPDATE_START, tensor=self.names),
+        )
+        there = np.where(self.sharded, self.blocks["averaged"][at], self.blocks["gathered"][at])
+        graph.depend_each(there, lag)
+        graph.depend_each(lag[self.bucket], update[self.parameter])
+        self.gathers[rank, self.sharded] = graph.add_block(
+            int(self.sharded.sum()),
+            label=where._replace(kind=Kind.ALL_GATHER_START, tensor=self.names[self.sharded]),
+        )
+        sharded = self.sharded[self.bucket]
+        updated = self.gathers[rank, self.bucket[sharded]]
+        graph.depend_each(update[self.parameter[sharded]], updated)
+
+    def end_updates(self, iteration: int) -> None:
+        """Add the all-gathers."""
+        gathered = self.blocks["gathered"][:, iteration]
+        self.graph.depend_each(self.gathers.ravel(), gathered.ravel())
+        sent = self._send(Kind.ALL_GATHER, self.gather, self.gathers, iteration)
+        self._arrive(self.gather, sent, gathered)
+
+
+def connected(
+    graph: GraphBuilder,
+    sends: Sequence[tuple[int, ...]],
+    receives: Sequence[tuple[int, ...]],
+    pace_bps: int = 0,
+) -> Int64Array:
+    """Add a connection from each rank to each other one, and return them, shape (W, W).
+
+    ``sends`` and ``receives``: the links that a rank's messages cross on its own side, by rank.
+    ``pace_bps``: no connection is faster than that; 0: they are as fast as their links.
+    """
+    ranks = range(len(sends))
+    found = np.full((len(sends), len(sends)), NONE, np.int64)
+    for s in ranks:
+        for r in ranks:
+            if r == s:
+                continue
+            name, route = f"worker {s} to {r}", (*sends[s], *receives[r])
+            if pace_bps:
+                route = (graph.link(f"{name}{OF_THE_MESH}", pace_bps), *route)
+            found[s, r] = graph.connection(name, route, by_priority=True)
+    return found
