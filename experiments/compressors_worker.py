@@ -27,6 +27,7 @@ from model import ResNet
 from recipe import evaluate, make_optimizer, make_schedule, set_up
 
 from byteprophet.job import Bucket, Model, Parameter, Strategy
+from byteprophet.job.compression import Compressed
 from byteprophet.job.compression_file import read_compressors
 from byteprophet.job.strategy import ALL_REDUCE
 from byteprophet.job.strategy_file import Used, write_strategy
@@ -48,7 +49,7 @@ _SETTLE_S = 0.5
 def strategy_of(named: Mapping[str, Tensor], rule: Mapping[str, Any]) -> Used:
     """A strategy with one bucket; ``rule`` is for what is large."""
     model = Model(tuple(Parameter(name, each.nbytes) for name, each in named.items()))
-    compressors = ()
+    compressors: tuple[Compressed, ...] = ()
     if rule:
         everything = {"parameters": ["*"], "min_bytes": _LEAST_BYTES, **rule}
         compressors = read_compressors([everything], model)
