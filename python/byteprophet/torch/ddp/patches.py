@@ -21,7 +21,6 @@ from torch.nn.parallel.distributed import _find_tensors
 from byteprophet.errors import warn
 from byteprophet.torch.ddp import models, takeover
 from byteprophet.torch.front.patience import Patience
-from byteprophet.torch.live_fronts import finish_all
 from byteprophet.torch.tensors.compiling import stays_eager
 
 _GIVES_BACK = {
@@ -96,7 +95,8 @@ def _watched(plain: Callable[..., None]) -> Callable[..., None]:
         try:
             plain(self)
         except RuntimeError:
-            finish_all()  # says which rank is gone, if one is
+            for front in takeover.fronts():
+                front.finish()  # says which rank is gone, if one is
             raise
         finally:
             timer.cancel()
