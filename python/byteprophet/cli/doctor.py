@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,7 +17,12 @@ _HELP = """Show what is installed, what is missing, and what to do about it.
 
 Ends with status 0 if jobs can be run here, 1 if something that they need is missing.
 
+With --resources FILE, it only writes what this host has into FILE, which may already describe other
+hosts: the link of its default route, cores and accelerators (docs/formats.md).
+
 Example: byteprophet doctor
+
+Example: byteprophet doctor --resources cluster.toml
 """
 
 
@@ -29,8 +35,13 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Findings as JSON on standard output.")
     ] = False,
+    resources: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write this host's resources to FILE.")
+    ] = None,
 ) -> int:
     """See _HELP."""
+    if resources is not None:
+        return _write_resources(resources)
     findings = check_up()
     able = all(finding.ok for finding in findings if finding.required)
     if as_json:
@@ -45,6 +56,22 @@ def doctor(
             print(_line(finding))
         print("able to run jobs" if able else "not able to run jobs: see what is marked MISSING")
     return 0 if able else 1
+
+
+def _write_resources(path: Path) -> int:
+    # Imported here, because the command must work where something is missing.
+    from byteprophet.strategy.resources import (
+        read_resources,
+        this_host,
+        with_host,
+        write_resources,
+    )
+
+    known = read_resources(path) if path.exists() else None
+    host = this_host()
+    write_resources(path, with_host(known, host))
+    print(f"saved: {path}: {host.name}")
+    return 0
 
 
 def _line(finding: Finding) -> str:

@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from byteprophet.cli import strategy_search
 from byteprophet.errors import UserError
+from byteprophet.job import Job
 from byteprophet.job.strategy import MIXED
 from byteprophet.job.strategy_file import (
     Used,
@@ -26,6 +28,7 @@ from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.explanation import Explanation, explain, explain_routed
+from byteprophet.strategy.resources import Resources, check_roles, on_resources, read_resources
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.ways import differences, facts, ways
 
@@ -35,7 +38,7 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
-_SERVERS_HELP = "How many servers a job that was recorded without is to have, for mixed."
+_SERVERS_HELP = "How many servers a job that was recorded without is to have, for two transports."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -44,6 +47,8 @@ _MAKE_HELP = f"""Make a known strategy for a recorded job.
 Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
 
 Example: byteprophet strategy make mixed runs/20261126T014735Z-dear --servers 2 --out mixed.json
+
+Example: byteprophet strategy make shares runs/20261126T014735Z-dear --resources cluster.toml
 """
 
 
@@ -57,6 +62,7 @@ def register(app: typer.Typer) -> None:
     group.command(
         "run", context_settings={"allow_extra_args": True, "allow_interspersed_args": False}
     )(run)
+    strategy_search.register(group)
     app.add_typer(group, name="strategy")
 
 
@@ -65,23 +71,44 @@ def make(
     recorded: Annotated[Path, _RUN],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("strategy.json"),
     servers: Annotated[int | None, typer.Option(help=_SERVERS_HELP)] = None,
+    resources: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hosts and links to make it for: a file, or a run."),
+    ] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
     measured = measure_run(run)
-    if builder == MIXED:
-        job = build(builder, routable(run, measured.job, servers))
+    base, given = measured.job, None
+    if resources is not None:
+        given = read_resources(resources)
+        check_roles(given)
+        if servers not in (None, len(given.servers)):
+            raise UserError(f"--servers {servers}: {resources} has {len(given.servers)}")
+        base = on_resources(base, given)
+    if builder in BUILDERS and BUILDERS[builder].adds_servers:
+        base = _with_servers(run, base, servers, given)
+        job = build(builder, base)
         used, found = replace(used_by(job, measured.job), servers=job.servers), explain_routed(job)
-    elif servers is not None:
-        raise UserError(f"--servers {servers}: only {MIXED} adds servers to a recorded job")
+    elif servers is not None and given is None:
+        raise UserError(f"--servers {servers}: only a builder of two transports adds servers")
     else:
-        job = build(builder, measured.job)
+        job = build(builder, base)
         used, found = used_by(job, measured.job), explain(measured, job)
     write_strategy(out, used)
     console = table_console()
     console.print(_explained(job.title, found))
     console.print(f"saved: {out}", soft_wrap=True)
     return 0
+
+
+def _with_servers(run: Run, job: Job, servers: int | None, given: Resources | None) -> Job:
+    """``job`` of ``run``, gradient by gradient, with the servers of ``given``, or ``servers``."""
+    if given is None:
+        return routable(run, job, servers)
+    routed = routable(run, job, len(given.servers))
+    links = tuple(host.link for host in given.servers)
+    return replace(routed, cluster=replace(routed.cluster, servers=links))
 
 
 def show(file: Annotated[Path, _FILE]) -> int:

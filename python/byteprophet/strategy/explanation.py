@@ -80,7 +80,7 @@ def explain(measured: Measured, job: Job) -> Explanation:
     return Explanation(
         iteration_ns=int(np.median(played.iterations_ns[warmup_of(measured) :])),
         bound_ns=bound_ns(job),
-        compute_ns=_compute_ns(job),
+        compute_ns=compute_ns(job),
         loads=loads(played.replayed.graph),
         path=shares(played.replayed),
         replay_error=replay_error,
@@ -102,14 +102,15 @@ def explain_routed(job: Job) -> Explanation:
     return Explanation(
         iteration_ns=None,
         bound_ns=bound_ns(job),
-        compute_ns=_compute_ns(job),
+        compute_ns=compute_ns(job),
         loads=_busiest_first(found),
         path={},
         replay_error=None,
     )
 
 
-def _compute_ns(job: Job) -> int:
+def compute_ns(job: Job) -> int:
+    """Forward and backward of the worker of ``job`` that computes longest, in ns."""
     return max(
         int(forward_ns.sum()) + backward_ns
         for forward_ns, _, backward_ns, _ in map(job.times.medians, range(job.workers))
