@@ -17,8 +17,8 @@ Printed per case: what each side takes, over the bound of all strategies; how ma
 the best builder, and the best hand-made one, the search's strategy is; whether it is a hit (within
 2% of the fastest strategy that ran in the case); the rank correlation (Kendall) of the engine, and
 of the engine with what trials taught, with measurements of the random routings, which the search
-did not see; and how long the search on the engine took. Then: hit rates of all searches, and geometric
-means. ``--slowed`` slows compute and links, so that the cores of this machine are not the limit.
+did not see; and how long the search on the engine took. Then: hit rates of all searches, and
+geometric means. ``--slowed`` slows compute and links, so that the cores of this machine are not the limit.
 
 Writes ``strategy-search.json`` to ``--out``, and goes on where it stopped, in mid-case too. A case
 takes about 60 jobs of 11 iterations with the defaults, most of an hour.
@@ -71,7 +71,7 @@ CASES = (
 
 SEARCHED, ENGINE, SAMPLER, RANDOM = "search", "engine alone", "sampler + trials", "random + limits"
 _HIT = 1.02
-_POOL = 200
+_POOL = 40
 """Random routings among which the ranker without an engine chooses."""
 _progress = progress_of("strategy search")
 

@@ -249,11 +249,11 @@ def test_a_recorded_job_is_searched_and_tried(
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(to_toml(MODEL))
     job = "--workload small.toml --runtime allreduce --set buffer_bytes=100000000"
-    bench = f"bench {job} --bandwidth 100mbit --iterations 4 --rounds 1 --record"
+    bench = f"bench {job} --bandwidth 300mbit --iterations 4 --rounds 1 --record"
     assert run_cli(bench.split()) == 0
     (run,) = Path("runs").iterdir()
     assert run_cli(["strategy", "resources", str(run), "--out", "cluster.toml"]) == 0
-    assert "100mbit" in capsys.readouterr().out
+    assert "300mbit" in capsys.readouterr().out
     options = "--resources cluster.toml --trials 2 --budget-s 0.2 --out found --json found.json"
     assert run_cli(["strategy", "search", str(run), *options.split()]) == 0
     result: dict[str, Any] = json.loads(Path("found.json").read_text())

@@ -40,6 +40,7 @@ class Bases:
             job is started without.
         measured_ns: an iteration as it was recorded; None of a workload.
         replay_error: of the recorded job's replay; 0 of a workload.
+        recorded: the job under the strategy with which it was recorded; None of a workload.
     """
 
     mesh: Job
@@ -48,6 +49,7 @@ class Bases:
     starts_servers: bool
     measured_ns: int | None = None
     replay_error: float = 0.0
+    recorded: Job | None = None
 
     @property
     def server_bps(self) -> list[int]:
@@ -89,7 +91,7 @@ def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
     if job.strategy.runtime != BYTEPS:
         mesh = on_resources(job, resources)
         served = _with_servers(mesh, resources)
-        return Bases(mesh, served, served, True, was_ns, error)
+        return Bases(mesh, served, served, True, was_ns, error, mesh)
     model, times = measure_parameters(run, job)
     served = on_resources(job, resources) if resources.servers else None
     costs = Costs(delay_ns=job.cluster.costs.delay_ns)  # those of messages are servers' here
@@ -104,7 +106,7 @@ def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
         )
     strategy = replace(served.strategy, keys=(), numbers=())
     routed = Job(model, times, served.cluster, strategy, served.policy)
-    return Bases(mesh, served, routed, False, was_ns, error)
+    return Bases(mesh, served, routed, False, was_ns, error, served)
 
 
 def _why_not(config: Mapping[str, Any], job: Job) -> str | None:

@@ -37,7 +37,7 @@ from byteprophet.strategy.shares import bound_of_all_ns
 REPLAYED = (BYTEPS, *OURS)
 """Runtimes whose jobs a replay predicts. For others, the routes' engine does."""
 
-BUILDER, ROUTING = "builder", "routing"
+BUILDER, ROUTING, RECORDED = "builder", "routing", "as recorded"
 
 _ALL_WORKERS = 8
 """So many are replayed one by one; of more, two stand for all."""
@@ -53,7 +53,7 @@ class Candidate:
         digest: that of its strategy file.
         engine_ns: the predicted time of an iteration.
         features: what the ranker looks at (``features_of``).
-        by: ``BUILDER`` or ``ROUTING``.
+        by: ``BUILDER``, ``ROUTING``, or ``RECORDED`` if the job ran under it when it was recorded.
         is_by_hand: whether its builder is one of ``HAND``.
     """
 
@@ -82,7 +82,12 @@ class Predictor:
         self._ends: tuple[float, float] | None = None
 
     def of_builders(self, say: Callable[[str], None]) -> Iterator[Candidate]:
-        """The strategies of all builders that know such a job; ``say`` is told of the others."""
+        """The recorded strategy, and those of all builders that know such a job.
+
+        ``say`` is told of builders that do not.
+        """
+        if self.bases.recorded is not None:
+            yield self.candidate(RECORDED, self.bases.recorded, RECORDED)
         for name, builder in BUILDERS.items():
             base = self._base(name)
             if base is None or base.strategy.runtime not in builder.runtimes:

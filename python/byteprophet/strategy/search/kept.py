@@ -25,7 +25,13 @@ from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.strategy.search.bases import Bases
-from byteprophet.strategy.search.candidates import BUILDER, ROUTING, Candidate, features_of
+from byteprophet.strategy.search.candidates import (
+    BUILDER,
+    RECORDED,
+    ROUTING,
+    Candidate,
+    features_of,
+)
 from byteprophet.whole_files import make_directory, write_whole
 
 SCHEMA = 1
@@ -105,7 +111,7 @@ class Kept:
 
     def _candidate(self, row: dict[str, Any]) -> Candidate:
         name, digest, by = (str(row[each]) for each in ("name", "digest", "by"))
-        if by not in (BUILDER, ROUTING):
+        if by not in (BUILDER, ROUTING, RECORDED):
             raise ValueError("not a candidate")
         known = Candidate(name, self._bases.mesh, digest, int(row["engine_ns"]), (), by)
         used = read_strategy_file(self.file_of(known))

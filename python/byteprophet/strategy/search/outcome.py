@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byteprophet.strategy.explanation import Explanation
-from byteprophet.strategy.search.candidates import Candidate
+from byteprophet.strategy.search.candidates import RECORDED, Candidate
 from byteprophet.strategy.search.trials import Trial
 
 NEAR_BOUND, NOTHING_BETTER, BUDGET, NO_TRIALS = (
@@ -52,6 +52,8 @@ class Outcome:
     @property
     def is_measured(self) -> bool:
         """Whether the best one ran."""
+        if self.best.by == RECORDED:
+            return self.baseline_ns is not None
         return any(trial.candidate.digest == self.best.digest for trial in self.trials)
 
     @property

@@ -27,6 +27,7 @@ from byteprophet.replay.predict import kind_of
 from byteprophet.strategy.explanation import Explanation, compute_ns, explain_routed, loads
 from byteprophet.strategy.search.bases import Bases
 from byteprophet.strategy.search.candidates import (
+    RECORDED,
     REPLAYED,
     Candidate,
     Predictor,
@@ -160,6 +161,7 @@ def _tried(
     say: Callable[[str], None],
 ) -> tuple[str, Ranker]:
     """Run up to ``trials`` candidates. Returns why it ended, and what was learned."""
+    candidates = [each for each in candidates if each.by != RECORDED]  # it is the baseline
     ranker = learned(candidates, ran.all, ran.baseline_ns)
     if not trials:
         return NO_TRIALS, ranker
@@ -219,13 +221,19 @@ def _nothing_better(candidates: Sequence[Candidate], ran: Trials, ranker: Ranker
 
 
 def _chosen(candidates: Sequence[Candidate], ran: Trials) -> tuple[Candidate, int]:
-    """The result, and its time: the best median of those that ran most often, if any did."""
+    """The result, and its time: the best median of those that ran most often, if any did.
+
+    It is the recorded strategy if none was faster than that.
+    """
     if not ran.count:
         return candidates[0], candidates[0].engine_ns
     most = max(len(trial.ratios) for trial in ran.all)
     best = min(
         (trial for trial in ran.all if len(trial.ratios) == most), key=lambda trial: trial.ratio
     )
+    recorded = next((each for each in candidates if each.by == RECORDED), None)
+    if best.ratio >= 1 and recorded is not None and ran.baseline_ns is not None:
+        return recorded, ran.baseline_ns
     return best.candidate, best.iteration_ns
 
 
