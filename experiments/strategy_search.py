@@ -18,7 +18,8 @@ the best builder, and the best hand-made one, the search's strategy is; whether 
 2% of the fastest strategy that ran in the case); the rank correlation (Kendall) of the engine, and
 of the engine with what trials taught, with measurements of the random routings, which the search
 did not see; and how long the search on the engine took. Then: hit rates of all searches, and
-geometric means. ``--slowed`` slows compute and links, so that the cores of this machine are not the limit.
+geometric means. ``--slowed`` slows compute and links, so that the cores of this machine are not the
+limit.
 
 Writes ``strategy-search.json`` to ``--out``, and goes on where it stopped, in mid-case too. A case
 takes about 60 jobs of 11 iterations with the defaults, most of an hour.
@@ -30,7 +31,6 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 

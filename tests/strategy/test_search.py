@@ -19,7 +19,7 @@ from byteprophet.strategy.resources import HostResources, Resources, write_resou
 from byteprophet.strategy.search.bases import Bases, bases_of_workload
 from byteprophet.strategy.search.candidates import Predictor, distinct
 from byteprophet.strategy.search.choosing import first_batch, kind_of_candidate
-from byteprophet.strategy.search.engine import Routing, RouteEngine
+from byteprophet.strategy.search.engine import RouteEngine, Routing
 from byteprophet.strategy.search.kept import job_under
 from byteprophet.strategy.search.local import best_routings, formula_routings
 from byteprophet.strategy.search.outcome import (
@@ -115,7 +115,8 @@ def test_unequal_links_are_given_owners(tmp_path: Path) -> None:
     result = found(bases((1, 1, 1, 0.5)), tmp_path)
     equal = next(each for each in result.candidates if each.name == "dear-planned")
     assert result.best.job.strategy.owners
-    assert equal.engine_ns / result.best.engine_ns > 1.2
+    # Half of an iteration's exchange is saved at most, and less with so few and large gradients.
+    assert equal.engine_ns / result.best.engine_ns > 1.1
 
 
 @pytest.mark.parametrize("slower", [1.0, 2.0])
@@ -254,11 +255,11 @@ def test_a_recorded_job_is_searched_and_tried(
     (run,) = Path("runs").iterdir()
     assert run_cli(["strategy", "resources", str(run), "--out", "cluster.toml"]) == 0
     assert "300mbit" in capsys.readouterr().out
-    options = "--resources cluster.toml --trials 2 --budget-s 0.2 --out found --json found.json"
+    options = "--resources cluster.toml --trials 1 --budget-s 0.2 --out found --json found.json"
     assert run_cli(["strategy", "search", str(run), *options.split()]) == 0
     result: dict[str, Any] = json.loads(Path("found.json").read_text())
     assert result["measured"]
-    assert len(result["trials"]) == 2
+    assert len(result["trials"]) == 1
     # All gradients were in one bucket: nothing overlapped.
     assert result["iteration_ns"] < result["baseline_ns"]
     assert result["iteration_ns"] > 0.8 * result["bound_ns"]

@@ -155,10 +155,10 @@ def _result(found: Outcome) -> Table:
     table.add_row("bound", ms_text(found.bound_ns), gap)
     explanation = found.explanation
     table.add_row("computation", ms_text(explanation.compute_ns), "of the slowest worker")
-    for load in explanation.loads:
-        share = f"{load.busy_ns / found.iteration_ns:.0%} of the time" if load.busy_ns else ""
-        busy = ms_text(load.busy_ns) if load.busy_ns else "no limit"
-        table.add_row(load.link, busy, f"{load.size_bytes / 1e6:.1f} MB  {share}")
+    for each in explanation.loads:
+        share = f"{each.busy_ns / found.iteration_ns:.0%} of the time" if each.busy_ns else ""
+        busy = ms_text(each.busy_ns) if each.busy_ns else "no limit"
+        table.add_row(each.link, busy, f"{each.size_bytes / 1e6:.1f} MB  {share}")
     table.add_row("limit", "", explanation.limit)
     table.add_row("searched", f"{found.search_s:.1f} s", f"{found.replays} routings replayed")
     return table

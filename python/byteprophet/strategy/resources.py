@@ -369,7 +369,7 @@ def _refuse_unknown(table: Mapping[str, Any], known: Sequence[str]) -> None:
 def _rate(row: Mapping[str, Any], name: str) -> int | None:
     text = row.get(name, "unlimited")
     if not isinstance(text, str):
-        raise UserError(f"{name} {text!r}: must be text, such as \"1gbit\"")
+        raise UserError(f'{name} {text!r}: must be text, such as "1gbit"')
     return parse_rate(text, name)
 
 

@@ -141,7 +141,5 @@ def _with_servers(mesh: Job, resources: Resources) -> Job | None:
         regions=mesh.strategy.regions,
         autocast=mesh.strategy.autocast,
     )
-    cluster = replace(
-        mesh.cluster, servers=tuple(host.link for host in resources.servers)
-    )
+    cluster = replace(mesh.cluster, servers=tuple(host.link for host in resources.servers))
     return Job(mesh.model, mesh.times, cluster, strategy, policy)

@@ -29,7 +29,7 @@ from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.hand_builders import HAND
 from byteprophet.strategy.mixed import served_job, with_routes
 from byteprophet.strategy.search.bases import Bases
-from byteprophet.strategy.search.engine import Routing, RouteEngine
+from byteprophet.strategy.search.engine import RouteEngine, Routing
 from byteprophet.strategy.search.ranker import Floats
 from byteprophet.strategy.search.units import Units
 from byteprophet.strategy.shares import bound_of_all_ns

@@ -145,9 +145,7 @@ class RouteEngine:
         """Make the graph of all flows, none of which carries anything yet."""
         graph = GraphBuilder()
         workers, servers = range(job.workers), range(job.servers)
-        mesh_hosts = [
-            host.slowed_by(self._costs.host_ns_per_byte) for host in job.cluster.workers
-        ]
+        mesh_hosts = [host.slowed_by(self._costs.host_ns_per_byte) for host in job.cluster.workers]
         ups = [graph.link(f"worker {w} up", mesh_hosts[w].up_bps or None) for w in workers]
         downs = [graph.link(f"worker {w} down", mesh_hosts[w].down_bps or None) for w in workers]
         server_hosts = job.cluster.servers

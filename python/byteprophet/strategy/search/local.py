@@ -20,7 +20,7 @@ import numpy as np
 
 from byteprophet.job import Job
 from byteprophet.job.owners import Owners
-from byteprophet.strategy.search.engine import Routing, RouteEngine
+from byteprophet.strategy.search.engine import RouteEngine, Routing
 from byteprophet.strategy.search.units import Units
 from byteprophet.strategy.shares import level_shares, owners_beside
 

@@ -57,9 +57,7 @@ class Ranker:
         return scaled
 
 
-def fitted(
-    pool: Floats, features: Floats, engine_ns: Floats, measured_ns: Floats
-) -> Ranker:
+def fitted(pool: Floats, features: Floats, engine_ns: Floats, measured_ns: Floats) -> Ranker:
     """The ranker that ``measured_ns`` of n trials teaches.
 
     Args:

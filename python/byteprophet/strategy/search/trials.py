@@ -108,9 +108,7 @@ class Trials:
         self._rounds += 1
         number = self._rounds
         digests = {each.name: each.digest for each in candidates}
-        kept = Rounds(
-            self._directory / f"round-{number}.json", {BASELINE: self._of, **digests}
-        )
+        kept = Rounds(self._directory / f"round-{number}.json", {BASELINE: self._of, **digests})
         files: dict[str, Path | None] = {BASELINE: None}
         files |= {each.name: self._file_of(each) for each in candidates}
         for name, path in files.items():
@@ -134,9 +132,7 @@ def _median_ns(kept: Rounds, name: str) -> int:
     return int(np.median(times_ns))
 
 
-def recorded_runner(
-    config: Mapping[str, Any], resources: Resources, runs: Path
-) -> Runner:
+def recorded_runner(config: Mapping[str, Any], resources: Resources, runs: Path) -> Runner:
     """Runs the command of a recorded run, whose ``config.toml`` is ``config``.
 
     Its links are limited as ``resources`` say, if it ran on hosts of its own. Raises ``UserError``
@@ -237,9 +233,7 @@ def case_of(paced: Paced, resources: Resources) -> Case:
     )
 
 
-def paced_runner(
-    paced: Paced, workload: Workload, resources: Resources, runs: Path
-) -> Runner:
+def paced_runner(paced: Paced, workload: Workload, resources: Resources, runs: Path) -> Runner:
     """Runs paced jobs of ``workload``. Raises ``UserError`` if they cannot run here."""
     case = case_of(paced, resources)
     plan = Plan((case,), paced.iterations, 1, WARMUP_ITERATIONS, idle_s=0.0)
