@@ -147,7 +147,7 @@ def _print(found: Outcome, console: Console, saved: str) -> None:
 def _result(found: Outcome) -> Table:
     table = facts_table(f"{found.best.name}: {found.best.job.title}")
     how = "measured" if found.is_measured else "predicted"
-    table.add_row(how, ms_text(found.iteration_ns), f"the engine is {found.engine_error:.1%} off")
+    table.add_row(how, ms_text(found.iteration_ns), f"predictions are {found.engine_error:.1%} off")
     if found.baseline_ns is not None:
         gain = found.baseline_ns / found.iteration_ns
         table.add_row("baseline", ms_text(found.baseline_ns), f"{gain:.3f} times as long")

@@ -141,7 +141,7 @@ class Predictor:
         routing = routing_of(job, self.engine.units)
         fraction = self.engine.units.fraction(routing.served)
         of_mesh, of_servers = self._corrections()
-        correction = of_mesh ** (1 - fraction) * of_servers**fraction
+        correction = math.pow(of_mesh, 1 - fraction) * math.pow(of_servers, fraction)
         return round(self.engine.iteration_ns(routing) * correction * self._scale)
 
     def _corrections(self) -> tuple[float, float]:

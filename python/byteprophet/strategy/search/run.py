@@ -181,7 +181,7 @@ def _tried(
         kept.keep_best(best.candidate)
         say(
             f"best of {ran.count} trials: {best.candidate.name}, {_ms(best.iteration_ns)}, "
-            f"{best.iteration_ns / bound_of_all_ns - 1:.1%} above the bound; the engine is "
+            f"{best.iteration_ns / bound_of_all_ns - 1:.1%} above the bound; predictions are "
             f"{ranker.error:.1%} off"
         )
         if best.iteration_ns <= bound_of_all_ns * (1 + ranker.error):

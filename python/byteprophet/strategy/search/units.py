@@ -80,7 +80,7 @@ class Units:
 
     def whole(self, served: Booleans) -> Booleans:
         """``served``, with all pieces of a gradient on the side that has most of it, (U,)."""
-        found = served.copy()
+        found: Booleans = served.copy()
         for unit, members in enumerate(self.members):
             if len(members) == 1:
                 same = [other for other, each in enumerate(self.members) if each == members]
