@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Model, Parameter
 from byteprophet.job.partitions import partitions_of_job
 from byteprophet.job.routes import MESH, SERVERS
+from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.replay.predict import kind_of
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.hand_builders import HAND, UNABLE
@@ -50,13 +52,17 @@ def test_all_reduces_hold_one_gradient_or_a_chunk() -> None:
     assert not bucket.sharded
 
 
-def test_embeddings_go_to_servers() -> None:
+def test_embeddings_go_to_servers(tmp_path: Path) -> None:
     job = served_job([RATE_BPS] * 4, [RATE_BPS] * 2)
     named = ("embed.weight", *NAMES[1:])
     model = Model(tuple(map(Parameter, named, SIZES)))
     made = build("parallax", replace(job, model=model))
     ways = {route.tensor: {piece.way for piece in route.pieces} for route in made.strategy.routes}
     assert ways == {name: {SERVERS if "emb" in name else MESH} for name in named}
+    path = tmp_path / "strategy.json"
+    used = Used(made.model, made.strategy, 0, made.policy, 2)
+    write_strategy(path, used)
+    assert read_strategy_file(path) == used
     with pytest.raises(UserError, match="called an embedding"):
         build("parallax", job)
 

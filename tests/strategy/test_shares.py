@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from byteprophet.allreduce.levelled import levelled
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Host
+from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.strategy.builders import build
 from byteprophet.strategy.routed import moved_bytes
 from byteprophet.strategy.shares import (
@@ -118,7 +120,7 @@ def test_the_bound_where_only_links_count() -> None:
     assert bound_of_all_ns(job, [RATE_BPS // 10] * 2) == pytest.approx(expected_ns, rel=1e-6)
 
 
-def test_the_builder_levels_the_links() -> None:
+def test_the_builder_levels_the_links(tmp_path: Path) -> None:
     worker_bps, server_bps = [RATE_BPS] * 4, [RATE_BPS] * 2
     made = shared(served_job(worker_bps, server_bps))
     moved = moved_bytes(made)
@@ -129,6 +131,9 @@ def test_the_builder_levels_the_links() -> None:
     assert made.strategy.owners == ()
     slow = shared(served_job([RATE_BPS] * 3 + [RATE_BPS // 2], server_bps[:1]))
     assert slow.strategy.owners[3] == 0
+    used = Used(slow.model, slow.strategy, 0, slow.policy, 1)
+    write_strategy(tmp_path / "strategy.json", used)
+    assert read_strategy_file(tmp_path / "strategy.json") == used
     moved = moved_bytes(slow)
     assert moved["worker 3"] == pytest.approx(sum(SIZES), rel=0.01)
 
