@@ -31,7 +31,6 @@ from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.measure.run import Run
 from byteprophet.measure.tensors import by_rank, whole_iterations
 from byteprophet.network import why_not_permitted
-from byteprophet.optimize.apply import BASELINE
 from byteprophet.optimize.recorded import recorded_again
 from byteprophet.optimize.rounds import Rounds
 from byteprophet.schedulers import DEFAULT
@@ -39,6 +38,9 @@ from byteprophet.strategy.resources import HostResources, Resources
 from byteprophet.strategy.search.candidates import Candidate
 from byteprophet.timeline.tables import SPANS, Kind
 from byteprophet.workload.model import Workload
+
+BASELINE = "baseline"
+"""What runs beside the candidates of each round."""
 
 Runner = Callable[[str, Path | None], Int64Array]
 """Takes a label, and a strategy file or None (the baseline). Returns the slowest worker's times of
