@@ -212,7 +212,9 @@ def predictions(cases: Mapping[str, Case], options: argparse.Namespace) -> dict[
 
 
 def _as_row(found: Explanation) -> Row:
-    return {"predicted_ns": found.iteration_ns, "interval_ns": list(found.interval_ns)}
+    assert found.predicted is not None  # jobs of two transports are replayed
+    interval_ns = list(found.predicted.interval_ns)
+    return {"predicted_ns": found.predicted.iteration_ns, "interval_ns": interval_ns}
 
 
 def gains(row: Row) -> list[float]:

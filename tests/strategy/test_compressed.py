@@ -50,7 +50,7 @@ def test_links_carry_buckets_and_forms(compressor: Compressor, owners: tuple[int
             (load,) = [each for each in found.loads if each.link == f"worker {rank} {way}"]
             assert abs(load.size_bytes - moved) <= len(SIZES) * ranks
             assert load.busy_ns == round(load.size_bytes * 8e9 / RATE_BPS)
-    assert found.iteration_ns is None
+    assert found.predicted is None
     assert found.bound_ns <= max(load.busy_ns for load in found.loads) + found.compute_ns
 
 

@@ -59,7 +59,7 @@ def test_what_limits() -> None:
     busy = (Load("worker 0 up", 1000, 80), Load("worker 1 up", 500, 40))
 
     def limit(loads: tuple[Load, ...], compute_ns: int) -> str:
-        return Explanation(100, (95, 105), 90, compute_ns, loads, {}, 0.0).limit
+        return Explanation(None, 90, compute_ns, loads, {}, None).limit
 
     assert limit(busy, 60) == "worker 0 up"
     assert limit(busy, 90) == "computation"
@@ -85,17 +85,19 @@ def test_a_mix_is_predicted_from_either_transport_with_a_wider_interval(served: 
     found = explain(measured, job)
     assert found.assumed == ("the mesh" if served else "servers")
     assert abs(found.replay_error) < 0.02
-    assert found.bound_ns <= found.iteration_ns
-    low_ns, high_ns = found.interval_ns
-    assert low_ns <= found.iteration_ns * (1 - UNSURE)
-    assert high_ns >= int(found.iteration_ns * (1 + UNSURE))
+    assert found.predicted is not None
+    iteration_ns, (low_ns, high_ns) = found.predicted.iteration_ns, found.predicted.interval_ns
+    assert found.bound_ns <= iteration_ns
+    assert low_ns <= iteration_ns * (1 - UNSURE)
+    assert high_ns >= int(iteration_ns * (1 + UNSURE))
     assert found.as_json()["interval_ns"] == [low_ns, high_ns]
     alone = explain(measured, recorded)
     assert not alone.assumed
     # The same job, recorded with both transports, needs no assumption.
     both = explain(measured_of(job), job)
     assert not both.assumed
-    assert both.interval_ns[1] - both.interval_ns[0] < high_ns - low_ns
+    assert both.predicted is not None
+    assert both.predicted.interval_ns[1] - both.predicted.interval_ns[0] < high_ns - low_ns
 
 
 def test_what_links_carry_is_listed_the_busiest_first() -> None:

@@ -23,9 +23,14 @@ With --on, look at the hosts of a job instead, from each of them: versions, file
 memory, the ports of all others, clocks, and the bandwidth between every two. Ends with status 2 if
 a job could not run there (docs/clusters.md).
 
+With --resources FILE, it only writes what this host has into FILE, which may already describe other
+hosts: the link of its default route, cores and accelerators (docs/formats.md).
+
 Example: byteprophet doctor
 
 Example: byteprophet doctor --on ssh --hosts hosts.toml
+
+Example: byteprophet doctor --resources cluster.toml
 """
 _UNABLE = 2
 
@@ -54,11 +59,16 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Findings as JSON on standard output.")
     ] = False,
+    resources: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write this host's resources to FILE.")
+    ] = None,
 ) -> int:
     """See _HELP."""
     if on is not None:
         return _preflight(on, hosts, interface, port, as_json)
     refuse_given(context, ("hosts", "interface", "port"), "needs --on")
+    if resources is not None:
+        return _write_resources(resources)
     findings = check_up()
     able = all(finding.ok for finding in findings if finding.required)
     if as_json:
@@ -68,6 +78,22 @@ def doctor(
             print(_line(finding, "MISSING", "without"))
         print("able to run jobs" if able else "not able to run jobs: see what is marked MISSING")
     return 0 if able else 1
+
+
+def _write_resources(path: Path) -> int:
+    # Imported here, because the command must work where something is missing.
+    from byteprophet.strategy.resources import (
+        read_resources,
+        this_host,
+        with_host,
+        write_resources,
+    )
+
+    known = read_resources(path) if path.exists() else None
+    host = this_host()
+    write_resources(path, with_host(known, host))
+    print(f"saved: {path}: {host.name}")
+    return 0
 
 
 def _preflight(

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from byteprophet.cli import strategy_search
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy import MIXED
@@ -25,9 +26,10 @@ from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
-from byteprophet.strategy.builders import BUILDERS, ROUTED, build
+from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.compressed import under_compression
 from byteprophet.strategy.explanation import Explanation, explain, explain_compressed
+from byteprophet.strategy.resources import Resources, check_roles, on_resources, read_resources
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.rules import with_rules
 from byteprophet.strategy.ways import differences, facts, ways
@@ -38,7 +40,7 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
-_SERVERS_HELP = "How many servers a job that was recorded without is to have."
+_SERVERS_HELP = "How many servers a job that was recorded without is to have, for two transports."
 _OTHER_HELP = "A run of the same job under the other transport, which tells what its messages cost."
 _RULES_HELP = "PATTERN=TYPE,NAME=VALUE,...: a compressor and its settings for parameters."
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
@@ -49,6 +51,8 @@ _MAKE_HELP = f"""Make a known strategy for a recorded job.
 Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
 
 Example: byteprophet strategy make mixed runs/20261126T014735Z-dear --servers 2 --out mixed.json
+
+Example: byteprophet strategy make shares runs/20261126T014735Z-dear --resources cluster.toml
 """
 
 
@@ -62,6 +66,7 @@ def register(app: typer.Typer) -> None:
     group.command(
         "run", context_settings={"allow_extra_args": True, "allow_interspersed_args": False}
     )(run)
+    strategy_search.register(group)
     app.add_typer(group, name="strategy")
 
 
@@ -71,17 +76,29 @@ def make(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("strategy.json"),
     servers: Annotated[int | None, typer.Option(help=_SERVERS_HELP)] = None,
     other: Annotated[Path | None, typer.Option(metavar="RUN", help=_OTHER_HELP)] = None,
+    resources: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hosts and links to make it for: a file, or a run."),
+    ] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
-    measured, told = measure_run(run), _told(other, builder in ROUTED)
-    if builder in ROUTED:
-        job = build(builder, routable(run, measured.job, servers, _job_of(told)))
+    routes = builder in BUILDERS and BUILDERS[builder].adds_servers
+    measured, told = measure_run(run), _told(other, routes)
+    base, given = measured.job, None
+    if resources is not None:
+        given = read_resources(resources)
+        check_roles(given)
+        if servers not in (None, len(given.servers)):
+            raise UserError(f"--servers {servers}: {resources} has {len(given.servers)}")
+        base = on_resources(base, given)
+    if routes:
+        job = build(builder, _with_servers(run, base, servers, given, _job_of(told)))
         used = replace(used_by(job, measured.job), servers=job.servers)
-    elif servers is not None:
-        raise UserError(f"--servers {servers}: only {' and '.join(ROUTED)} add servers")
+    elif servers is not None and given is None:
+        raise UserError(f"--servers {servers}: only a builder of two transports adds servers")
     else:
-        job = build(builder, measured.job)
+        job = build(builder, base)
         used = used_by(job, measured.job)
     found = explain(measured, job, told)
     write_strategy(out, replace(used, predicted=found.predicted))
@@ -89,6 +106,20 @@ def make(
     console.print(_explained(job.title, found))
     console.print(f"saved: {out}", soft_wrap=True)
     return 0
+
+
+def _with_servers(
+    run: Run, job: Job, servers: int | None, given: Resources | None, other: Job | None
+) -> Job:
+    """``job`` of ``run``, gradient by gradient, with the servers of ``given``, or ``servers``.
+
+    ``other``: the same job under the other transport, which tells what its messages cost.
+    """
+    if given is None:
+        return routable(run, job, servers, other)
+    routed = routable(run, job, len(given.servers), other)
+    links = tuple(host.link for host in given.servers)
+    return replace(routed, cluster=replace(routed.cluster, servers=links))
 
 
 def show(file: Annotated[Path, _FILE]) -> int:

@@ -39,7 +39,16 @@ from byteprophet.optimize.keys import may_change_keys, with_keys
 from byteprophet.optimize.passes.placement import placed_by_load
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.schedulers import MAX_PARTITION_BYTES
+from byteprophet.strategy.hand_builders import (
+    UNABLE,
+    chunked,
+    one_by_one,
+    one_server,
+    parallax,
+    uneven,
+)
 from byteprophet.strategy.mixed import mixed
+from byteprophet.strategy.shares import shared
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,14 @@ class Builder:
         what: describes it.
         runtimes: those under which the job may have been recorded; others have another transport.
         make: returns the job under the strategy.
+        adds_servers: whether it uses both transports, so that a job that was recorded without
+            servers gets some.
     """
 
     what: str
     runtimes: tuple[str, ...]
     make: Callable[[Job], Job]
+    adds_servers: bool = False
 
 
 def _planned(runtime: str, job: Job) -> Job:
@@ -91,8 +103,7 @@ def _cut(job: Job) -> Job:
 
 
 PACED = "mixed-paced"
-ROUTED = (MIXED, PACED)
-"""Builders of strategies with two transports."""
+_BOTH = (BYTEPS, *OURS)
 
 BUILDERS: Mapping[str, Builder] = {
     "allreduce": Builder("all-reduces of planned buckets", OURS, partial(_planned, ALL_REDUCE)),
@@ -103,11 +114,24 @@ BUILDERS: Mapping[str, Builder] = {
     "ps": Builder("BytePS' partitions, placed by its hash", (BYTEPS,), _hashed),
     "ps-balanced": Builder("whole gradients, servers' loads even", (BYTEPS,), _whole),
     "partitioned-ps": Builder("BytePS' partitions, servers' loads even", (BYTEPS,), _cut),
-    MIXED: Builder("some to servers, the others over a mesh", (BYTEPS, *OURS, MIXED), mixed),
+    "ps-one": Builder("the first server sums everything", (BYTEPS,), one_server),
+    "uneven-partitioned-ps": Builder("parts of unequal sizes, servers in turn", (BYTEPS,), uneven),
+    "allreduce-chunked": Builder("all-reduces of 128 gradients each", OURS, chunked),
+    "partitioned-allreduce": Builder("an all-reduce for every gradient", OURS, one_by_one),
+    MIXED: Builder(
+        "some to servers, the others over a mesh", (*_BOTH, MIXED), mixed, adds_servers=True
+    ),
     PACED: Builder(
         "the same, and the mesh leaves servers their share of the link",
-        (BYTEPS, *OURS, MIXED),
+        (*_BOTH, MIXED),
         partial(mixed, paced=True),
+        adds_servers=True,
+    ),
+    "shares": Builder(
+        "the same, with owners: all links are loaded evenly", _BOTH, shared, adds_servers=True
+    ),
+    "parallax": Builder(
+        "embeddings to servers, all else over a mesh", _BOTH, parallax, adds_servers=True
     ),
 }
 
@@ -117,6 +141,8 @@ def build(name: str, job: Job) -> Job:
 
     Raises ``UserError`` if there is no such builder, or if it is not for such jobs.
     """
+    if name in UNABLE:
+        raise UserError(f"{name}: {UNABLE[name]}")
     builder = BUILDERS.get(name)
     if builder is None:
         raise UserError(f"{name!r}: choose of {', '.join(BUILDERS)}")

@@ -110,7 +110,7 @@ def explain(measured: Measured, job: Job, other: Measured | None = None) -> Expl
     return Explanation(
         predicted=Predicted(int(median(times_ns)), interval_ns, least_ns),
         bound_ns=least_ns,
-        compute_ns=_compute_ns(job),
+        compute_ns=compute_ns(job),
         loads=loads(played.replayed.graph),
         path=shares(played.replayed),
         replay_error=replay_error,
@@ -142,7 +142,7 @@ def _explain_sums(job: Job, moved: Mapping[str, int]) -> Explanation:
     return Explanation(
         predicted=None,
         bound_ns=bound_ns(job),
-        compute_ns=_compute_ns(job),
+        compute_ns=compute_ns(job),
         loads=_busiest_first(found),
         path={},
         replay_error=None,
@@ -156,7 +156,8 @@ def _missing(recorded: Job, job: Job) -> str:
     return "the mesh" if recorded.servers else "servers"
 
 
-def _compute_ns(job: Job) -> int:
+def compute_ns(job: Job) -> int:
+    """Forward and backward of the worker of ``job`` that computes longest, in ns."""
     return max(
         int(forward_ns.sum()) + backward_ns
         for forward_ns, _, backward_ns, _ in map(job.times.medians, range(job.workers))

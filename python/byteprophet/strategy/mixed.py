@@ -98,7 +98,15 @@ def mixed(job: Job, fraction: float | None = None, paced: bool = False) -> Job:
     if fraction is None:
         fraction = fraction_of(job.workers, job.servers, rates, paced)
     _warn_if_useless(job, fraction, rates)
-    routes = routes_for(job.model, fraction)
+    return with_routes(job, routes_for(job.model, fraction), fraction, paced)
+
+
+def with_routes(job: Job, routes: tuple[Route, ...], fraction: float, paced: bool = False) -> Job:
+    """``job``, which has servers in its cluster, under a strategy with these ``routes``.
+
+    ``fraction``: of all bytes, to servers. ``paced``: as in ``mixed``. Raises ``UserError`` unless
+    both transports carry something.
+    """
     for way, where in ((SERVERS, "to servers"), (MESH, "over the mesh")):
         if not len(carried(job.model, routes, way)):
             raise UserError(f"mixed: nothing of this model would go {where}: it is too small")

@@ -1,0 +1,145 @@
+"""The job with servers and without, on given resources: what candidates are made from.
+
+A search compares strategies of one transport, of the other, and of both. So it needs the job under
+each. A recorded run has been under one of them: what messages of the other cost is then not known,
+and taken for nothing. Trials tell (``ranker.py``). A workload has been under none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from byteprophet import schedulers
+from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.errors import UserError
+from byteprophet.job import Cluster, Costs, Job, Policy, Strategy
+from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, OURS
+from byteprophet.job.strategy_file import Used
+from byteprophet.measure.parameters import measure_parameters
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import Measured
+from byteprophet.optimize.outcome import measured_ns, replayed
+from byteprophet.strategy.resources import Resources, check_roles, check_workers, on_resources
+from byteprophet.workload.as_job import model_of, times_of
+from byteprophet.workload.model import Workload
+
+_ITERATIONS = 6
+
+
+@dataclass(frozen=True)
+class Bases:
+    """A job, of which all candidates are variants.
+
+    Attributes:
+        mesh: without servers, under ``dear-planned`` or as it was recorded.
+        served: with servers, under a policy; None if the resources have no servers.
+        routed: the same gradient by gradient, for strategies of two transports; None likewise.
+        starts_servers: whether a strategy with servers must say how many there are, because the
+            job is started without.
+        measured_ns: an iteration as it was recorded; None of a workload.
+        replay_error: of the recorded job's replay; 0 of a workload.
+        recorded: the job under the strategy with which it was recorded; None of a workload.
+    """
+
+    mesh: Job
+    served: Job | None
+    routed: Job | None
+    starts_servers: bool
+    measured_ns: int | None = None
+    replay_error: float = 0.0
+    recorded: Job | None = None
+
+    @property
+    def server_bps(self) -> list[int]:
+        """The payload rates of the servers' links; 0: not limited."""
+        return [] if self.routed is None else [h.slower_bps for h in self.routed.cluster.servers]
+
+    def used(self, job: Job) -> Used:
+        """The strategy of ``job``, one of the variants, as a file has it."""
+        servers = job.servers if self.starts_servers and job.policy is not None else 0
+        return Used(job.model, job.strategy, 0, job.policy, servers)
+
+
+def bases_of_workload(workload: Workload, resources: Resources) -> Bases:
+    """The bases of a workload, which computes as it says on all workers of ``resources``."""
+    check_roles(resources)
+    workers = len(resources.workers)
+    model, times = model_of(workload), times_of(workload, workers, _ITERATIONS)
+    cluster = Cluster(
+        tuple(host.link for host in resources.workers), costs=resources.costs(Costs())
+    )
+    mesh = _under_dear(Job(model, times, cluster, Strategy(DEAR_PLANNED)))
+    served = _with_servers(mesh, resources)
+    return Bases(mesh, served, served, starts_servers=True)
+
+
+def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
+    """The bases of the job that ``run`` recorded.
+
+    Raises ``UserError`` if its script cannot be given other strategies, or if it does not fit
+    ``resources``.
+    """
+    check_roles(resources)
+    job = measured.job
+    why = _why_not(run.config, job)
+    if why:
+        raise UserError(f"{run.directory}: {why}")
+    check_workers(job, resources)
+    was_ns, (_, _, error) = measured_ns(measured), replayed(measured)
+    if job.strategy.runtime != BYTEPS:
+        mesh = on_resources(job, resources)
+        served = _with_servers(mesh, resources)
+        return Bases(mesh, served, served, True, was_ns, error, mesh)
+    model, times = measure_parameters(run, job)
+    served = on_resources(job, resources) if resources.servers else None
+    costs = Costs(delay_ns=job.cluster.costs.delay_ns)  # those of messages are servers' here
+    cluster = Cluster(tuple(host.link for host in resources.workers), costs=resources.costs(costs))
+    mesh = _under_dear(Job(model, times, cluster, Strategy(DEAR_PLANNED)))
+    if served is None:
+        return Bases(mesh, None, None, False, was_ns, error)
+    if served.servers != job.servers:
+        raise UserError(
+            f"{run.directory} was recorded with {job.servers} server(s), and the resources have "
+            f"{served.servers}: what those carry was not measured"
+        )
+    strategy = replace(served.strategy, keys=(), numbers=())
+    routed = Job(model, times, served.cluster, strategy, served.policy)
+    return Bases(mesh, served, routed, False, was_ns, error, served)
+
+
+def _why_not(config: Mapping[str, Any], job: Job) -> str | None:
+    """Why a recorded job cannot be given strategies of all kinds; None if it can."""
+    if job.strategy.runtime not in (BYTEPS, *OURS):
+        return (
+            f"a script under {job.strategy.runtime} takes no strategies of other architectures: "
+            "use byteprophet optimize"
+        )
+    if job.strategy.changes_gradients:
+        return "its gradients are cast or accumulated: record it without that"
+    if config["local_ranks"] > 1:
+        return "its workers have several local ranks, which only servers support"
+    if job.policy is not None and job.policy.name == schedulers.STOCK:
+        return f"{schedulers.STOCK} does not tell when its gradients were ready"
+    return None
+
+
+def _under_dear(job: Job) -> Job:
+    return replace(job, strategy=strategy_for(job, DEAR_PLANNED))
+
+
+def _with_servers(mesh: Job, resources: Resources) -> Job | None:
+    """``mesh`` with the servers of ``resources``, under the default policy; None: it has none."""
+    if not resources.servers:
+        return None
+    settings, partition_bytes = schedulers.resolve(schedulers.DEFAULT, {}, None)
+    policy = Policy(schedulers.DEFAULT, {**settings, schedulers.PARTITION: partition_bytes})
+    strategy = Strategy(
+        BYTEPS,
+        partition_bytes=partition_bytes,
+        regions=mesh.strategy.regions,
+        autocast=mesh.strategy.autocast,
+    )
+    cluster = replace(mesh.cluster, servers=tuple(host.link for host in resources.servers))
+    return Job(mesh.model, mesh.times, cluster, strategy, policy)

@@ -1,0 +1,237 @@
+"""The candidates of a search: strategies of builders and of good routings, with predictions.
+
+A strategy of one transport is replayed as ``byteprophet strategy explain`` replays it. One of two
+transports has the time of the routes' engine (``engine.py``), times what the replays of the pure
+strategies take over it: the engine knows no frames, windows and lags. Of a mix of the fraction x,
+the correction is that of the mesh to the power of 1 - x, times that of servers to the power of x.
+All predictions are scaled by the error of the recorded job's own replay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.errors import UserError
+from byteprophet.graph.mesh_transfers import FRAME_BYTES
+from byteprophet.job import Job
+from byteprophet.job.owners import Owners
+from byteprophet.job.partitions import partitions_of_job
+from byteprophet.job.routes import MESH, SERVERS, bytes_of, parts_of
+from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, MIXED, OURS
+from byteprophet.job.transports import served
+from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.replay.all_reduce import with_strategy
+from byteprophet.strategy.builders import BUILDERS, build
+from byteprophet.strategy.hand_builders import HAND
+from byteprophet.strategy.mixed import with_routes
+from byteprophet.strategy.search.bases import Bases
+from byteprophet.strategy.search.engine import RouteEngine, Routing
+from byteprophet.strategy.search.ranker import Floats
+from byteprophet.strategy.search.units import Units
+from byteprophet.strategy.shares import bound_of_all_ns
+
+REPLAYED = (BYTEPS, *OURS)
+"""Runtimes whose jobs a replay predicts. For others, the routes' engine does."""
+
+BUILDER, ROUTING, RECORDED = "builder", "routing", "as recorded"
+
+_ALL_WORKERS = 8
+"""So many are replayed one by one; of more, two stand for all."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A strategy that may be the result.
+
+    Attributes:
+        name: what tables and files call it.
+        job: the job under it.
+        digest: that of its strategy file.
+        engine_ns: the predicted time of an iteration.
+        features: what the ranker looks at (``features_of``).
+        by: ``BUILDER``, ``ROUTING``, or ``RECORDED`` if the job ran under it when it was recorded.
+        is_by_hand: whether its builder is one of ``HAND``.
+    """
+
+    name: str
+    job: Job
+    digest: str
+    engine_ns: int
+    features: tuple[float, ...]
+    by: str = BUILDER
+    is_by_hand: bool = False
+
+
+class Predictor:
+    """Makes candidates of jobs and routings, and predicts them. Not thread safe.
+
+    ``engine`` is that of routes; its job has the servers, or none if the resources have none.
+    """
+
+    def __init__(self, bases: Bases) -> None:
+        self.bases = bases
+        self.job = bases.mesh if bases.routed is None else bases.routed
+        self.engine = RouteEngine(self.job, Units.of(self.job.model))
+        self.bound_ns = bound_of_all_ns(bases.mesh, bases.server_bps)
+        self._evaluate = Evaluator(folds=self.job.workers > _ALL_WORKERS)
+        self._scale = 1 / (1 + bases.replay_error)
+        self._ends: tuple[float, float] | None = None
+
+    def of_builders(self, say: Callable[[str], None]) -> Iterator[Candidate]:
+        """The recorded strategy, and those of all builders that know such a job.
+
+        ``say`` is told of builders that do not.
+        """
+        if self.bases.recorded is not None:
+            yield self.candidate(RECORDED, self.bases.recorded, RECORDED)
+        for name, builder in BUILDERS.items():
+            base = self._base(name)
+            if base is None or base.strategy.runtime not in builder.runtimes:
+                continue
+            try:
+                job = build(name, base)
+            except UserError as error:
+                say(f"without {name}: {error}")
+                continue
+            yield self.candidate(name, job, is_by_hand=name in HAND)
+
+    def _base(self, name: str) -> Job | None:
+        """The job from which the builder ``name`` starts; None: the resources do not allow it."""
+        if BUILDERS[name].adds_servers:
+            return self.bases.routed
+        return self.bases.served if BYTEPS in BUILDERS[name].runtimes else self.bases.mesh
+
+    def candidate(
+        self, name: str, job: Job, by: str = BUILDER, is_by_hand: bool = False
+    ) -> Candidate:
+        """``job``, predicted."""
+        return Candidate(
+            name,
+            job,
+            self.bases.used(job).digest,
+            self.predicted_ns(job),
+            features_of(job),
+            by,
+            is_by_hand,
+        )
+
+    def of_routing(self, name: str, routing: Routing) -> Candidate:
+        """The strategy of a routing. Raises ``UserError`` if its routes cannot be used."""
+        return self.candidate(name, self.job_of(routing), ROUTING)
+
+    def job_of(self, routing: Routing) -> Job:
+        """The job under ``routing``: of one transport, if all units go one way."""
+        if not routing.served.any():
+            return _with_owners(self.bases.mesh, routing.owners)
+        if routing.served.all():
+            assert self.bases.served is not None
+            return build("partitioned-ps", self.bases.served)
+        units = self.engine.units
+        made = with_routes(self.job, units.routes(routing.served), units.fraction(routing.served))
+        return replace(made, strategy=replace(made.strategy, owners=routing.owners.unequal))
+
+    def predicted_ns(self, job: Job) -> int:
+        """The predicted time of an iteration of ``job``, one of the bases' variants."""
+        if job.strategy.runtime in REPLAYED:
+            return round(self._evaluate(job).iteration_ns * self._scale)
+        routing = routing_of(job, self.engine.units)
+        fraction = self.engine.units.fraction(routing.served)
+        of_mesh, of_servers = self._corrections()
+        correction = math.pow(of_mesh, 1 - fraction) * math.pow(of_servers, fraction)
+        return round(self.engine.iteration_ns(routing) * correction * self._scale)
+
+    def _corrections(self) -> tuple[float, float]:
+        """Replayed over the engine's time of pure strategies: of the mesh, and of servers."""
+        if self._ends is None:
+            units = len(self.engine.units)
+            none, owners = np.zeros(units, np.bool_), Owners.equal(self.job.workers)
+            found = []
+            for served in (none, ~none):
+                routing = Routing(served, owners)
+                replayed_ns = self._evaluate(self.job_of(routing)).iteration_ns
+                found.append(replayed_ns / self.engine.iteration_ns(routing))
+            self._ends = found[0], found[1]
+        return self._ends
+
+
+def routing_of(job: Job, units: Units) -> Routing:
+    """The routing nearest to that of ``job``: each unit goes where at least half of it does."""
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    for part in parts_of(job.strategy.routes):
+        if part.way == SERVERS:
+            last_byte = part.first_byte + part.size_bytes
+            ranges.setdefault(part.tensor, []).append((part.first_byte, last_byte))
+    served = np.zeros(len(units), np.bool_)
+    begun = np.zeros(len(job.model), np.int64)  # how much of each gradient earlier units have
+    for unit, (members, size) in enumerate(
+        zip(units.members, units.size_bytes.tolist(), strict=True)
+    ):
+        there = 0
+        for place in members:
+            own = size if len(members) == 1 else job.model.sizes_bytes[place]
+            first, last = int(begun[place]), int(begun[place]) + own
+            begun[place] = last
+            there += sum(
+                max(0, min(last, end) - max(first, begin))
+                for begin, end in ranges.get(job.model.names[place], ())
+            )
+        served[unit] = 2 * there >= size
+    return Routing(served, Owners.of(job.strategy.owners, job.workers))
+
+
+def _with_owners(mesh: Job, owners: Owners) -> Job:
+    asked = replace(mesh, strategy=replace(mesh.strategy, owners=owners.unequal))
+    return with_strategy(asked, strategy_for(asked, DEAR_PLANNED))
+
+
+FEATURES = ("servers", "mixed", "fraction", "messages", "skew")
+"""What the ranker looks at: whether a strategy has servers only, whether it has both transports,
+the part of all bytes that servers sum, the logarithm of the number of messages, and how much more
+than an equal part the largest owner owns."""
+
+
+def features_of(job: Job) -> tuple[float, ...]:
+    """The features of ``job``, as ``FEATURES`` names them."""
+    strategy = job.strategy
+    fraction = {BYTEPS: 1.0, MIXED: served_fraction(job)}.get(strategy.runtime, 0.0)
+    messages = 0
+    if strategy.runtime == BYTEPS:
+        messages += 2 * len(partitions_of_job(job).size_bytes)
+    elif strategy.runtime == MIXED:
+        messages += 2 * len(partitions_of_job(served(job).job).size_bytes)
+    if strategy.buckets:
+        frames = (1 - fraction) * job.model.size_bytes / FRAME_BYTES
+        messages += 2 * (job.workers - 1) * max(len(strategy.buckets), round(frames / job.workers))
+    shares = Owners.of(strategy.owners, job.workers).shares
+    skew = float(max(shares)) * job.workers - 1 if strategy.runtime != BYTEPS else 0.0
+    return (
+        float(strategy.runtime == BYTEPS),
+        float(strategy.runtime == MIXED),
+        fraction,
+        math.log1p(messages),
+        skew,
+    )
+
+
+def served_fraction(job: Job) -> float:
+    """The part of all bytes that go to servers in a job of two transports."""
+    both = [sum(bytes_of(job.model, job.strategy.routes, way)) for way in (SERVERS, MESH)]
+    return both[0] / max(1, sum(both))
+
+
+def table_of(candidates: Sequence[Candidate]) -> Floats:
+    """The features of candidates, shape (candidates, features)."""
+    return np.array([each.features for each in candidates], np.float64)
+
+
+def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """``candidates`` without those whose strategy was there before, the fastest first."""
+    found: dict[str, Candidate] = {}
+    for each in candidates:
+        found.setdefault(each.digest, each)
+    return sorted(found.values(), key=lambda each: (each.engine_ns, each.name))

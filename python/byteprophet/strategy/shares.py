@@ -1,0 +1,161 @@
+"""Who sums how much if workers and servers have any links, and the bound of all such strategies.
+
+Every byte of the gradients has one place where it is summed: a worker, which owns it, or a server.
+Let P workers have links of rates b, and servers links of rates c. A worker that owns the share s of
+all bytes sends, and receives, 1 + (P - 2) s of them: its own part goes to the owners, and its sums
+to all others. A server that sums the share s sends and receives P s. So with shares that add up to
+1, the busiest link takes at least T for one byte, where T is the least number with
+
+    sum over workers of (b T - 1) / (P - 2)  +  sum over servers of c T / P  >=  1,   b T >= 1
+
+or, of two workers, T = 1 / min b, whatever the shares are. Whatever order transfers have, and
+however shares differ from gradient to gradient: D bytes take T D, because their mean shares are
+shares, too. So the bound of one link (prophet/bound.h) holds for all strategies together, at the
+rate 1 / T.
+
+``level_shares`` has the most even loads that reach T: there is one level t such that all links are
+busy for t, but those of workers whose own part alone takes longer, which own nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from byteprophet import _core
+from byteprophet.errors import UserError
+from byteprophet.job import Job
+from byteprophet.job.as_executed import as_executed
+from byteprophet.job.owners import Owners
+from byteprophet.strategy.mixed import routes_for, with_routes
+
+_FINE = 1 << 16
+"""Weights are rounded to this sum."""
+_HALVINGS = 100
+
+
+def busiest_ns_per_byte(worker_bps: Sequence[int], server_bps: Sequence[int]) -> float:
+    """T: the least time of one byte on the busiest link, in ns, over all shares.
+
+    Rates are in bits per second; 0: not limited.
+    """
+    workers = len(worker_bps)
+    if workers < 2:
+        return 0.0
+    own_part_ns = max(8e9 / rate if rate else 0.0 for rate in worker_bps)
+    if workers == 2 or not all(worker_bps) or not all(server_bps):
+        return own_part_ns  # who is not limited may sum everything
+    carried = sum(worker_bps) / (8e9 * (workers - 2)) + sum(server_bps) / (8e9 * workers)
+    return max(own_part_ns, (1 + workers / (workers - 2)) / carried)
+
+
+def level_shares(
+    worker_bps: Sequence[int], server_bps: Sequence[int]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The shares of the workers and of the servers; together they add up to 1.
+
+    Rates as above. Two workers gain nothing from servers, and own equally much.
+    """
+    workers, servers = len(worker_bps), len(server_bps)
+    unlimited = [int(not rate) for rate in (*worker_bps, *server_bps)]
+    if workers <= 2:
+        return (1 / workers,) * workers, (0.0,) * servers
+    if any(unlimited):
+        found = [each / sum(unlimited) for each in unlimited]
+        return tuple(found[:workers]), tuple(found[workers:])
+
+    def caps(level: float) -> list[float]:
+        of_workers = (max(0.0, (rate * level - 1) / (workers - 2)) for rate in worker_bps)
+        return [*of_workers, *(rate * level / workers for rate in server_bps)]
+
+    # At twice the time of a worker's own part, it may own 1 / (P - 2) or more, all together all.
+    level = _level(caps, 2 / min(worker_bps))
+    whole = sum(caps(level))
+    found = [each / whole for each in caps(level)]
+    return tuple(found[:workers]), tuple(found[workers:])
+
+
+def owners_beside(worker_bps: Sequence[int], fraction: float) -> Owners:
+    """The owners of what goes over the mesh whose links are loaded most evenly.
+
+    ``fraction``: of all bytes, to servers. It crosses each worker's link once, as the worker's own
+    part of the rest does.
+    """
+    ranks = len(worker_bps)
+    if ranks <= 2 or fraction >= 1 or len(set(worker_bps)) == 1:
+        return Owners.equal(ranks)
+    if not all(worker_bps):
+        return Owners.of([int(not rate) for rate in worker_bps], ranks)
+    moved = (ranks - 2) * (1 - fraction)
+
+    def caps(level: float) -> list[float]:
+        return [max(0.0, (rate * level - 1) / moved) for rate in worker_bps]
+
+    level = _level(caps, (1 + moved) / min(worker_bps))
+    return Owners.of([round(_FINE * each) for each in caps(level)], ranks)
+
+
+def _level(caps: Callable[[float], list[float]], most: float) -> float:
+    """The level at which ``caps`` add up to 1; at ``most``, they do or are more."""
+    low, high = 0.0, most
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.fsum(caps(middle)) < 1 else (low, middle)
+    return high
+
+
+def bound_of_all_ns(job: Job, server_bps: Sequence[int]) -> int:
+    """No strategy that sums every byte in one place makes an iteration of ``job`` shorter, in ns.
+
+    ``server_bps``: the rates of the servers that a strategy may use; 0: not limited. The job's own
+    strategy counts only for how it computes. Times are the medians of the recorded iterations.
+    """
+    job = as_executed(job)
+    medians = [job.times.medians(worker) for worker in range(job.workers)]
+    ready_ns = np.array([np.minimum(ready, end) for _, ready, end, _ in medians])
+    forward_ns = np.array([forward for forward, _, _, _ in medians])
+    ends_ns = [end for _, _, end, _ in medians]
+    worker_bps = [host.slower_bps for host in job.cluster.workers]
+
+    def bound(own: slice, rate_bps: int | None) -> int:
+        """Of the workers ``own``, by the earliest of each time."""
+        return _core.iteration_bound_ns(
+            list(job.wire_bytes),
+            ready_ns[own].min(axis=0).tolist(),
+            forward_ns[own].min(axis=0).tolist(),
+            backward_ns=int(min(ends_ns[own])),
+            bandwidth_bps=rate_bps,
+            workers=1,
+            servers=1,
+        )
+
+    exchanged = job.workers > 1
+    bounds_ns = [
+        bound(slice(rank, rank + 1), (rate or None) if exchanged else None)
+        for rank, rate in enumerate(worker_bps)
+    ]
+    together_ns = busiest_ns_per_byte(worker_bps, server_bps)
+    if together_ns:
+        bounds_ns.append(bound(slice(None), math.ceil(8e9 / together_ns)))
+    return max(bounds_ns) // job.strategy.accumulation
+
+
+def shared(job: Job) -> Job:
+    """``job``, which has servers in its cluster, with the shares that load all links evenly.
+
+    Servers sum their part of all bytes, as under ``mixed``, and the workers own the rest in their
+    shares. Raises ``UserError`` if servers, or workers, would have nothing to sum.
+    """
+    worker_bps = [host.slower_bps for host in job.cluster.workers]
+    _, of_servers = level_shares(worker_bps, [host.slower_bps for host in job.cluster.servers])
+    fraction = sum(of_servers)
+    if fraction == 0:
+        raise UserError("shares: these links gain nothing from servers: use owners")
+    if fraction > 1 - 1e-9:
+        raise UserError("shares: servers alone load these links least: use partitioned-ps")
+    made = with_routes(job, routes_for(job.model, fraction), fraction)
+    owners = owners_beside(worker_bps, fraction)
+    return replace(made, strategy=replace(made.strategy, owners=owners.unequal))

@@ -1,0 +1,268 @@
+"""The search: what it finds, what it keeps, and that a real job can be searched and tried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byteprophet.cli.main import run_cli
+from byteprophet.errors import UserError
+from byteprophet.job.owners import Owners
+from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.job.times import Int64Array
+from byteprophet.network import why_not_permitted
+from byteprophet.strategy.resources import HostResources, Resources, write_resources
+from byteprophet.strategy.search.bases import Bases, bases_of_workload
+from byteprophet.strategy.search.candidates import Predictor, distinct
+from byteprophet.strategy.search.choosing import first_batch, kind_of_candidate
+from byteprophet.strategy.search.engine import RouteEngine, Routing
+from byteprophet.strategy.search.kept import job_under
+from byteprophet.strategy.search.local import best_routings, formula_routings
+from byteprophet.strategy.search.outcome import (
+    BUDGET,
+    NEAR_BOUND,
+    NO_TRIALS,
+    NOTHING_BETTER,
+    Outcome,
+)
+from byteprophet.strategy.search.run import search
+from byteprophet.strategy.search.sampler import busiest_ns, sampled_routings
+from byteprophet.strategy.search.units import Units
+from byteprophet.workload import Tensor, Workload, to_toml
+
+RATE_BPS = 100_000_000
+MODEL = Workload(
+    name="small",
+    batch_size=4,
+    tensors=tuple(
+        Tensor(f"layer{number}.weight", size, 4_000_000, 8_000_000)
+        for number, size in enumerate((400_000, 2_000_000, 100_000, 1_000_000, 400_000, 2_000_000))
+    ),
+)
+
+
+def resources(workers: tuple[float, ...], servers: tuple[float, ...] = ()) -> Resources:
+    """Hosts with links of so many times ``RATE_BPS``."""
+    hosts = []
+    for role, parts in (("worker", workers), ("server", servers)):
+        for number, part in enumerate(parts):
+            rate_bps = round(RATE_BPS * part)
+            own = (int(role == "worker"), int(role == "server"))
+            hosts.append(HostResources(f"{role}-{number}", *own, rate_bps, rate_bps))
+    return Resources(tuple(hosts), delay_ns=200_000, message_cost_ns=30_000)
+
+
+def bases(workers: tuple[float, ...], servers: tuple[float, ...] = ()) -> Bases:
+    return bases_of_workload(MODEL, resources(workers, servers))
+
+
+class Engine:
+    """Runs strategies on an engine on which servers' links are slower than resources say."""
+
+    def __init__(self, job_bases: Bases, slower: float) -> None:
+        self.predictor = Predictor(job_bases)
+        self.slower, self.runs = slower, 0
+
+    def __call__(self, label: str, path: Path | None) -> Int64Array:
+        self.runs += 1
+        job = self.predictor.bases.mesh
+        if path is not None:
+            job = job_under(self.predictor.bases, read_strategy_file(path))
+        time_ns = float(self.predictor.predicted_ns(job))
+        if job.policy is not None:
+            time_ns *= self.slower
+        return np.full(8, round(time_ns), np.int64)
+
+
+def found(
+    job_bases: Bases, directory: Path, trials: int = 0, runner: Engine | None = None
+) -> Outcome:
+    return search(
+        job_bases,
+        directory,
+        of="of",
+        trials=trials,
+        budget_s=0.5,
+        seed=1,
+        runner=runner,
+        say=lambda text: None,
+    )
+
+
+def test_without_trials_the_engine_decides(tmp_path: Path) -> None:
+    job_bases = bases((1, 1, 1, 1), (1, 1))
+    result = found(job_bases, tmp_path)
+    assert result.ended == NO_TRIALS
+    assert not result.is_measured
+    assert result.best is result.candidates[0]
+    assert 0 <= result.gap < 0.5
+    names = {each.name for each in result.candidates}
+    assert {"allreduce", "partitioned-ps", "mixed", "uneven-partitioned-ps"} <= names
+    # Links are busy for longer than workers compute here: both transports together are faster.
+    assert result.best.job.strategy.runtime == "mixed"
+    used = read_strategy_file(tmp_path / "strategy.json")
+    assert used.digest == result.best.digest
+    assert used.servers == 2
+    assert result.explanation.limit
+    assert json.dumps(result.as_json())
+
+
+def test_unequal_links_are_given_owners(tmp_path: Path) -> None:
+    result = found(bases((1, 1, 1, 0.5)), tmp_path)
+    equal = next(each for each in result.candidates if each.name == "dear-planned")
+    assert result.best.job.strategy.owners
+    # Half of an iteration's exchange is saved at most, and less with so few and large gradients.
+    assert equal.engine_ns / result.best.engine_ns > 1.1
+
+
+@pytest.mark.parametrize("slower", [1.0, 2.0])
+def test_trials_decide_where_the_engine_is_wrong(slower: float, tmp_path: Path) -> None:
+    """With servers that are half as fast as the resources say, none of them is the result."""
+    job_bases = bases((1, 1, 1, 1), (1, 1))
+    runner = Engine(job_bases, slower)
+    result = found(job_bases, tmp_path, 8, runner)
+    assert result.is_measured
+    assert (result.best.job.policy is None) == (slower == 2.0)
+    assert result.ended in (BUDGET, NEAR_BOUND, NOTHING_BETTER)
+    assert sum(len(trial.ratios) for trial in result.trials) <= 8
+    assert result.baseline_ns is not None
+    # The same command again runs nothing: all of it is kept.
+    again = Engine(job_bases, slower)
+    repeated = found(job_bases, tmp_path, 8, again)
+    assert again.runs == 0
+    assert repeated.as_json() | {"search_s": 0} == result.as_json() | {"search_s": 0}
+
+
+def test_a_search_of_other_resources_begins_anew(tmp_path: Path) -> None:
+    found(bases((1, 1, 1)), tmp_path)
+    kept = (tmp_path / "search.json").read_text()
+    (tmp_path / "search.json").write_text(kept.replace('"of": "of-1"', '"of": "another"'))
+    assert found(bases((1, 1, 1)), tmp_path).replays > 0
+    (tmp_path / "search.json").write_text("{")
+    assert found(bases((1, 1, 1)), tmp_path).replays > 0
+
+
+def test_the_first_trials_look_at_every_architecture() -> None:
+    predictor = Predictor(bases((1, 1, 1, 0.5), (1, 1)))
+    candidates = distinct(list(predictor.of_builders(lambda text: None)))
+    batch = first_batch(candidates, 4)
+    assert len({each.digest for each in batch}) == 4
+    assert {kind_of_candidate(each) for each in batch} == {"byteps", "mixed", "mesh", "owners"}
+    assert len(first_batch(candidates, 100)) == len(candidates)
+
+
+def test_local_search_is_repeatable_and_helps() -> None:
+    job = bases((1, 1, 1, 0.5), (1,)).routed
+    assert job is not None
+    units = Units.of(job.model, 40)
+    results = []
+    for _ in range(2):
+        engine = RouteEngine(job, units)
+        # So long that the search ends because nothing helps any more.
+        results.append(best_routings(engine, job, budget_s=60, seed=5))
+    assert [known.iteration_ns for known in results[0]] == [
+        known.iteration_ns for known in results[1]
+    ]
+    engine = RouteEngine(job, units)
+    formula_ns = min(engine.many([routing for _, routing in formula_routings(job, units)]))
+    assert results[0][0].iteration_ns <= formula_ns
+    none = np.zeros(len(units), np.bool_)
+    pure = [Routing(none, Owners.equal(4)), Routing(~none, Owners.equal(4))]
+    assert results[0][0].iteration_ns < min(engine.many(pure))
+
+
+@pytest.mark.parametrize("constraints", [False, True])
+def test_sampled_routings_are_different_and_of_two_transports(constraints: bool) -> None:
+    job = bases((1, 1, 1, 1), (1, 1)).routed
+    assert job is not None
+    units = Units.of(job.model, 40)
+    routings = sampled_routings(job, units, 10, seed=2, constraints=constraints)
+    assert len({routing.key for routing in routings}) == 10
+    none = np.zeros(len(units), np.bool_)
+    pure_ns = busiest_ns(job, units, Routing(none, Owners.equal(4)))
+    for routing in routings:
+        assert routing.served.any()
+        assert not routing.served.all()
+        assert not constraints or busiest_ns(job, units, routing) <= pure_ns
+        cut = any(route.is_cut for route in units.routes(routing.served))
+        assert constraints or not cut
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="share a link"):
+        bases_of_workload(MODEL, Resources((HostResources("a", 1, 1),)))
+    with pytest.raises(UserError, match="nothing that runs them"):
+        found(bases((1, 1)), tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["small.toml"], "--resources: a workload needs hosts and links"),
+        (["small.toml", "--resources", "none.toml"], "none.toml"),
+        (["small.toml", "--resources", "cluster.toml", "--trials", "-1"], "--trials -1"),
+        (["small.toml", "--resources", "cluster.toml", "--budget-s", "-1"], "--budget-s -1.0"),
+        (["nothing", "--resources", "cluster.toml"], "workload 'nothing' is neither"),
+        ([".", "--resources", "cluster.toml"], "config.toml"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    options: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prepare(tmp_path, monkeypatch)
+    assert run_cli(["strategy", "search", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+
+
+def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    Path("small.toml").write_text(to_toml(MODEL))
+    write_resources(Path("cluster.toml"), resources((1, 1, 1), (1,)))
+
+
+def test_a_workload_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(tmp_path, monkeypatch)
+    options = "--resources cluster.toml --budget-s 0.2 --out found --json found.json"
+    assert run_cli(["strategy", "search", "small.toml", *options.split()]) == 0
+    shown = capsys.readouterr().out
+    assert "no strategy that sums every byte in one place" in shown
+    assert "saved: found/strategy.json" in shown
+    result: dict[str, Any] = json.loads(Path("found.json").read_text())
+    assert read_strategy_file(Path("found/strategy.json")).digest == result["digest"]
+
+
+@pytest.mark.job
+@pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+def test_a_recorded_job_is_searched_and_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(to_toml(MODEL))
+    job = "--workload small.toml --runtime allreduce --set buffer_bytes=100000000"
+    bench = f"bench {job} --bandwidth 300mbit --iterations 4 --rounds 1 --record"
+    assert run_cli(bench.split()) == 0
+    (run,) = Path("runs").iterdir()
+    assert run_cli(["strategy", "resources", str(run), "--out", "cluster.toml"]) == 0
+    assert "300mbit" in capsys.readouterr().out
+    options = "--resources cluster.toml --trials 1 --budget-s 0.2 --out found --json found.json"
+    assert run_cli(["strategy", "search", str(run), *options.split()]) == 0
+    result: dict[str, Any] = json.loads(Path("found.json").read_text())
+    assert result["measured"]
+    assert len(result["trials"]) == 1
+    # All gradients were in one bucket: nothing overlapped.
+    assert result["iteration_ns"] < result["baseline_ns"]
+    assert result["iteration_ns"] > 0.8 * result["bound_ns"]
+    made = "--resources cluster.toml --out made.json"
+    assert run_cli(["strategy", "make", "dear", str(run), *made.split()]) == 0
+    assert read_strategy_file(Path("made.json")).strategy.runtime == "dear"
