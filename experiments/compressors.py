@@ -12,7 +12,8 @@ process counts over that, what the interface of its host counts over it (with th
 and Ethernet), and the accuracy on the test set, as means over ``--seeds``. Ranks that end with
 different parameters are an error.
 
-Writes ``compressors.json`` to ``--out``, and goes on where it stopped. Five minutes on two cores.
+Writes ``compressors.json`` to ``--out``, and goes on where it stopped. A job takes up to
+three minutes on busy cores.
 """
 
 from __future__ import annotations

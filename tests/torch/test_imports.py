@@ -13,7 +13,7 @@ import byteprophet.torch
 
 ROOT = Path(byteprophet.torch.__file__).parent
 # From the lowest on; whoever is in none of them belongs to the public face, on top.
-WINGS = ("tensors", "sync", "live_fronts", "recording", "retuning", "front")
+WINGS = ("tensors", "compressors", "sync", "live_fronts", "recording", "retuning", "front")
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
