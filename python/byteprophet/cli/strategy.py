@@ -25,6 +25,7 @@ from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
+from byteprophet.strategy.delayed import delayed
 from byteprophet.strategy.explanation import Explanation, explain, explain_routed
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.ways import differences, facts, ways
@@ -36,6 +37,10 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
 _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
 _SERVERS_HELP = "How many servers a job that was recorded without is to have, for mixed."
+_STALENESS_HELP = (
+    "Delay the averages of this parameter, or of those that a pattern matches, by 1 or 2 steps "
+    "(docs/staleness.md). May be given several times."
+)
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -44,6 +49,8 @@ _MAKE_HELP = f"""Make a known strategy for a recorded job.
 Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
 
 Example: byteprophet strategy make mixed runs/20261126T014735Z-dear --servers 2 --out mixed.json
+
+Example: byteprophet strategy make dear-planned runs/RUN --staleness "*embedding*=1"
 """
 
 
@@ -65,17 +72,20 @@ def make(
     recorded: Annotated[Path, _RUN],
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("strategy.json"),
     servers: Annotated[int | None, typer.Option(help=_SERVERS_HELP)] = None,
+    staleness: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=STEPS", help=_STALENESS_HELP)
+    ] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
     measured = measure_run(run)
     if builder == MIXED:
-        job = build(builder, routable(run, measured.job, servers))
+        job = delayed(build(builder, routable(run, measured.job, servers)), staleness or ())
         used, found = replace(used_by(job, measured.job), servers=job.servers), explain_routed(job)
     elif servers is not None:
         raise UserError(f"--servers {servers}: only {MIXED} adds servers to a recorded job")
     else:
-        job = build(builder, measured.job)
+        job = delayed(build(builder, measured.job), staleness or ())
         used, found = used_by(job, measured.job), explain(measured, job)
     write_strategy(out, used)
     console = table_console()

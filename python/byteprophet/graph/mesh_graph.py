@@ -16,6 +16,9 @@
   all-gathered after each rank has updated its shard. Gradients travel in the type that the strategy
   says, parameters in their own.
 - A layer of the next forward pass waits only for its own parameters.
+- If a bucket's averages are delayed by k steps (``job/staleness.py``), the update of an iteration
+  waits for the all-gather of k iterations before, and operations have the priority of the iteration
+  in which they are needed. The first k updates wait for nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from byteprophet.graph.model import NONE, Graph, Int64Array
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.owners import Owners
+from byteprophet.job.staleness import steps_by_name
 
 FRAME_BYTES = 256 << 10  # native/exchange looks for more urgent data after each frame
 
@@ -125,6 +129,8 @@ class _Build:
         self.member = np.concatenate(self.members)
         self.bucket = np.repeat(np.arange(len(buckets)), [len(each) for each in self.members])
         self.sharded = np.array([bucket.sharded for bucket in buckets], dtype=bool)
+        steps = steps_by_name(job.strategy.staleness)
+        self.delay = np.array([steps.get(bucket.parameters[0], 0) for bucket in buckets])
         places = sorted({p for b in buckets for p in (b.reduce_place, b.gather_place)})
         number = {place: n for n, place in enumerate(places)}
         self.reduce_place = np.array([number[bucket.reduce_place] for bucket in buckets])
@@ -245,7 +251,7 @@ class _Build:
         """
         places = self.reduce_place if kind is Kind.REDUCE_SCATTER else self.gather_place
         graph, costs = self.graph, self.job.cluster.costs
-        urgent = iteration * self.places + places[frames.bucket]
+        urgent = (iteration + self.delay[frames.bucket]) * self.places + places[frames.bucket]
         sent = graph.add_block(
             len(frames.bucket),
             costs.message_cost_ns,
@@ -301,7 +307,8 @@ class _Build:
                 self.job.cluster.costs.update_lag_ns,
                 label=where._replace(kind=Kind.UPDATE_START, tensor=self.bucket_labels),
             )
-            graph.depend_each(np.where(self.sharded, averaged[rank], gathered[rank]), lag)
+            there = np.where(self.sharded, averaged[rank], gathered[rank])
+            self._wait_for_averages(rank, iteration, there, lag)
             graph.depend_each(lag[self.bucket], update[self.member])
             gathers[rank, self.sharded] = graph.add_block(
                 int(self.sharded.sum()),
@@ -318,3 +325,17 @@ class _Build:
         self._arrive(self.gather, sent, gathered)
         blocks["update"][:, iteration] = updates
         blocks["gathered"][:, iteration] = gathered
+
+    def _wait_for_averages(
+        self, rank: int, iteration: int, there: Int64Array, lag: Int64Array
+    ) -> None:
+        """Let what follows averages, ``lag`` (B,), wait for those that this step uses.
+
+        ``there`` (B,): the operations at whose end the averages of this iteration are there.
+        """
+        known = self.delay <= iteration
+        now = self.delay == 0
+        self.graph.depend_each(there[now], lag[now])
+        late = np.flatnonzero(known & ~now)
+        earlier = self.blocks["gathered"][rank, iteration - self.delay[late], late]
+        self.graph.depend_each(earlier, lag[late])

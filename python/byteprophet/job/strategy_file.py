@@ -21,6 +21,7 @@ from byteprophet.job.owners import check_weights
 from byteprophet.job.policy import Policy
 from byteprophet.job.routes import MESH, carried
 from byteprophet.job.routes_file import check_buckets, names_with_keys, read_mesh, read_routes
+from byteprophet.job.staleness import read_staleness, steps_by_name, with_staleness
 from byteprophet.job.strategy import (
     BF16,
     BYTEPS,
@@ -32,6 +33,7 @@ from byteprophet.job.strategy import (
     REDUCE_DTYPES,
     WFBP,
     Bucket,
+    Delay,
     Keys,
     Region,
     Strategy,
@@ -45,7 +47,7 @@ _MOST = 1 << 50
 _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
-    "policy", "servers", "routes", "mesh",
+    "policy", "servers", "routes", "mesh", "staleness",
 }  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
 
@@ -104,6 +106,8 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["reduce_fixed"] = strategy.reduce_fixed
     if strategy.accumulation > 1:
         data["accumulation"] = strategy.accumulation
+    if strategy.staleness:
+        data["staleness"] = steps_by_name(strategy.staleness)
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
     if strategy.routes:
@@ -235,6 +239,7 @@ def _used(data: Any) -> Used:
     autocast = "autocast" in data
     owners = _owners(data, runtime)
     reduce_dtype, accumulation = _reduce_dtype(data, runtime), _accumulation(data, runtime)
+    delays = _delays(data, runtime, model)
     reduce_fixed = _text({"reduce_fixed": "", **data}, "strategy", "reduce_fixed")
     keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
     named = [each.tensor for each in keys]
@@ -258,7 +263,7 @@ def _used(data: Any) -> Used:
             reduce_fixed=reduce_fixed,
             accumulation=accumulation,
         )
-        return Used(model, strategy, since)
+        return Used(model, with_staleness(strategy, delays), since)
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
@@ -310,6 +315,15 @@ def _accumulation(data: dict[str, Any], runtime: str) -> int:
     if steps > 1 and not may_accumulate(runtime):
         raise ValueError(f"accumulation: {runtime!r} has none; {', '.join((BYTEPS, *OURS))} have")
     return steps
+
+
+def _delays(data: dict[str, Any], runtime: str, model: Model) -> tuple[Delay, ...]:
+    if "staleness" not in data:
+        return ()
+    if runtime not in OURS:
+        able = ", ".join(OURS)
+        raise ValueError(f"staleness: {runtime!r} has none; {able} have")
+    return read_staleness(data["staleness"], model)
 
 
 def _keys(row: dict[str, Any]) -> Keys:

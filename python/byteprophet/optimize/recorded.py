@@ -24,11 +24,17 @@ from byteprophet.runtime_settings import STRATEGY
 def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     """Measure the job of ``run``, which ``passes`` are to change.
 
-    Raises ``UserError`` if a needed recording is missing, if DistributedDataParallel could not be
-    given other buckets, or if a pass changes what only ``DistributedOptimizer`` changes in a model.
+    Raises ``UserError`` if a needed recording is missing, if the job delays averages, if
+    DistributedDataParallel could not be given other buckets, or if a pass changes what only
+    ``DistributedOptimizer`` changes in a model.
     """
     measured = measure_run(run)
     strategy = measured.job.strategy
+    if strategy.staleness:
+        raise UserError(
+            f"{run.directory}: its averages are delayed, and no pass knows what that allows: record "
+            "the job without staleness, and add it to the strategy that is found"
+        )
     if strategy.runtime != DDP:
         return measured
     if strategy.fixed:

@@ -14,6 +14,7 @@ from byteprophet.graph import gloo_graph, mesh_graph
 from byteprophet.job import Job, Strategy
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.owners import Owners
+from byteprophet.job.staleness import steps_by_name, with_staleness
 from byteprophet.job.strategy import DDP, OURS, WFBP
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
@@ -93,7 +94,8 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
     )
     if runtime == was and changes.bucket_bytes is None and not replans:
         return job.strategy
-    return _bucketed(job.strategy, strategy_for(job, runtime, bucket_bytes))
+    made = _bucketed(job.strategy, strategy_for(job, runtime, bucket_bytes))
+    return with_staleness(made, job.strategy.staleness)
 
 
 def _with_updates(job: Job, was: Job) -> Job:
@@ -136,6 +138,7 @@ def daydream_ns(job: Job) -> int:
     job = as_executed(job)
     layerwise = job.strategy.runtime in OURS
     members = [[job.model.places[name] for name in b.parameters] for b in job.strategy.buckets]
+    late = steps_by_name(job.strategy.staleness)
     slowest_ns = 0.0
     shares = Owners.of(job.strategy.owners, job.workers).shares
     for rank, (host, share) in enumerate(zip(job.cluster.workers, shares, strict=True)):
@@ -143,6 +146,8 @@ def daydream_ns(job: Job) -> int:
         rate_bps = host.slowed_by(job.cluster.costs.host_ns_per_byte).slower_bps
         there_ns = np.zeros(len(job.model))
         for places, bucket in zip(members, job.strategy.buckets, strict=True):
+            if bucket.parameters[0] in late:
+                continue  # it is there before this iteration
             reduced = gathered = sum(job.wire_bytes[place] for place in places)
             if bucket.sharded:  # the all-gather carries parameters
                 gathered = sum(job.model.sizes_bytes[place] for place in places)

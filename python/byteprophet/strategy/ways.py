@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from byteprophet.job import Model, Strategy
 from byteprophet.job.routes import MESH, SERVERS, bytes_of, carried, parts_of
-from byteprophet.job.strategy import BYTEPS, MIXED
+from byteprophet.job.strategy import BYTEPS, MIXED, Delay
 from byteprophet.job.strategy_file import Used
 
 _OVER = {SERVERS: "to servers", MESH: "over the mesh"}
@@ -54,6 +54,8 @@ def facts(used: Used) -> dict[str, str]:
         found["reduce_dtype"] = strategy.reduce_dtype
     if strategy.accumulation > 1:
         found["accumulation"] = str(strategy.accumulation)
+    if strategy.staleness:
+        found["staleness"] = f"{len(strategy.staleness)} of {len(used.model)} parameters"
     if strategy.fixed:
         found["fixed"] = strategy.fixed
     return found
@@ -67,6 +69,8 @@ def ways(used: Used) -> dict[str, str]:
     if strategy.runtime == MIXED:
         return _routed(used)
     bucketed = _bucketed(strategy, model)
+    for each in strategy.staleness:
+        bucketed[each.parameter] += _late(each)
     return {name: bucketed.get(name, "not exchanged") for name in model.names}
 
 
@@ -130,6 +134,10 @@ def differences(first: Used, second: Used) -> list[Difference]:
 def _sizes(used: Used) -> dict[str, str]:
     sizes = zip(used.model.names, used.model.sizes_bytes, strict=True)
     return {name: f"{size_bytes} bytes" for name, size_bytes in sizes}
+
+
+def _late(delay: Delay) -> str:
+    return f", averages delayed by {delay.steps} step{'s' if delay.steps > 1 else ''}"
 
 
 def _th(place: int) -> str:

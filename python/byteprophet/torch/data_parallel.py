@@ -163,6 +163,8 @@ def _distribute(
             )
         if given.strategy.accumulation > 1:
             raise UserError(f"{settings.strategy}: only DistributedOptimizer accumulates steps")
+        if given.strategy.staleness:
+            raise UserError(f"{settings.strategy}: only DistributedOptimizer delays averages")
     synchronised(
         optimizer,
         named,

@@ -70,13 +70,22 @@ def fuses(compression: Any) -> bool:
 
 
 def changes_of(given: Used | None, own: Any, parameters: Iterable[Tensor]) -> Strategy:
-    """How gradients are changed, as a strategy without buckets: what is recorded of a job."""
+    """How gradients are changed and delayed, as a strategy without buckets.
+
+    It is recorded of a job.
+    """
     if given is not None and given.strategy.reduce_dtype:
         reduce_dtype, fixed = given.strategy.reduce_dtype, ""
     else:
         reduce_dtype, fixed = _recorded(own, parameters)
     accumulation = 1 if given is None else given.strategy.accumulation
-    return Strategy(reduce_dtype=reduce_dtype, reduce_fixed=fixed, accumulation=accumulation)
+    staleness = () if given is None else given.strategy.staleness
+    return Strategy(
+        reduce_dtype=reduce_dtype,
+        reduce_fixed=fixed,
+        accumulation=accumulation,
+        staleness=staleness,
+    )
 
 
 def _recorded(own: Any, parameters: Iterable[Tensor]) -> tuple[str, str]:

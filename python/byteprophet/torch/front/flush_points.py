@@ -153,6 +153,11 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
                     "byteprophet: GradScaler cannot be used with a strategy that accumulates "
                     "gradients: kept gradients have the scales of their own steps"
                 )
+            if any(front.delays and front.manages(parameters) for front in live_fronts()):
+                raise RuntimeError(
+                    "byteprophet: GradScaler cannot be used with a strategy that delays averages: "
+                    "they have the scale, and may have the overflow, of an earlier iteration"
+                )
             average_gradients(parameters, function)
         return function(scaler, optimizer, *args, **kwargs)
 

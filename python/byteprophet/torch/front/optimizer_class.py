@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
 from byteprophet.torch.front import sharded_state
+from byteprophet.torch.front.delays import DELAYED
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.sync.completion import Call
@@ -23,6 +24,7 @@ from byteprophet.torch.tensors.compiling import stays_eager
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
 _NOT_SAVED = "a state that is saved now is without them"
+_NOT_COPIED = "a copy of the optimizer is without them"
 _SAVED = Call("pickled or copied the optimizer", "state")
 _HOOKED = Call("called step() with a hook before it")
 
@@ -124,6 +126,11 @@ def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
     return step
 
 
+def _with_delayed(front: Front, state: dict[str, Any]) -> dict[str, Any]:
+    delayed = front.gradients.delays.saved()
+    return {**state, DELAYED: delayed} if delayed else state
+
+
 def plain_again(optimizer: Optimizer) -> None:
     """Make a distributed optimizer one of its original class. Nothing of it may be outstanding."""
     optimizer.__class__ = type(optimizer).__bases__[0]
@@ -143,19 +150,23 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
     def state_dict(self: Any) -> dict[str, Any]:
         """The whole state after all updates. If it is sharded, all ranks must call this.
 
-        It has no gradients of steps that have updated nothing.
+        It has no gradients of accumulated steps that have updated nothing. If averages are delayed,
+        it has those that no step has used (``delays.DELAYED``).
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
         with sharded_state.whole(self, self._front.gradients):
-            return base.state_dict(self)
+            return _with_delayed(self._front, base.state_dict(self))
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that ``state_dict()`` returned, after all updates are finished."""
         self._front.gradients.kept.refuse("load_state_dict() was called")
         self._front.settle_state(self)
+        delays = self._front.gradients.delays
+        delayed = delays.checked(state_dict.get(DELAYED, {}), "load_state_dict()")
         base.load_state_dict(self, state_dict)
         sharded_state.narrow(self, self._front.gradients)
+        delays.load(delayed)
 
     def sharded_state_dict(self: Any) -> dict[str, Any]:
         """The state with this rank's shards only, after all updates. Involves no other rank.
@@ -168,7 +179,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         owners = self._front.gradients.owners
         if owners is not None and owners.unequal:
             state[sharded_state.OWNERS] = list(owners.unequal)
-        return state
+        return _with_delayed(self._front, state)
 
     def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that this rank saved in a job of the same size. All ranks must call this.
@@ -178,6 +189,8 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         self._front.gradients.kept.refuse("load_sharded_state_dict() was called")
         self._front.settle_state(self)
         weights = state_dict.get(sharded_state.OWNERS, ())
+        delays = self._front.gradients.delays
+        delayed = delays.checked(state_dict.get(DELAYED, {}), "load_sharded_state_dict()")
         before = self.state, self.param_groups
         base.load_state_dict(self, state_dict)
         try:
@@ -185,6 +198,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         except ValueError:
             self.state, self.param_groups = before
             raise
+        delays.load(delayed)
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add a parameter group. Every rank must add the same parameters."""
@@ -202,6 +216,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         If the state is sharded, all ranks must call this.
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
+        self._front.gradients.delays.warn_unused(_NOT_COPIED)
         self._front.settle_state(self)
         with sharded_state.whole(self, self._front.gradients, _SAVED):
             # This is the constructor of protocol 1. Newer protocols require the object's own class.

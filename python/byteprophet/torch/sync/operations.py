@@ -67,9 +67,9 @@ class Operations:
         """The number of the iteration that began last; 0 before the first one."""
         return self._iteration
 
-    def position(self, place: int) -> int:
-        """The position of ``place`` in this iteration."""
-        return self._iteration * PLACES + place
+    def position(self, place: int, delay: int = 0) -> int:
+        """The position of ``place`` in this iteration, or in the one ``delay`` iterations later."""
+        return (self._iteration + delay) * PLACES + place
 
     def missing(self, name: str) -> list[int]:
         """The ranks whose part of the latest operation of ``name`` has not arrived, if known."""
