@@ -24,7 +24,7 @@ this gradient by its parameter. If it has kept a reference, access waits until `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import torch
@@ -64,10 +64,11 @@ class Delays:
             pending.unmark(oldest.gradient)
             slot.transfer, slot.parameter.grad = oldest, oldest.gradient
 
-    def check(self, participants: Collection[Slot]) -> None:
+    def check(self, participants: Iterable[Slot]) -> None:
         """Raise ``RuntimeError`` unless ``step()`` would use the average whose turn it is."""
+        taking_part = {*participants}
         for slot in self._delayed():
-            if slot.delayed and slot not in participants:
+            if slot.delayed and slot not in taking_part:
                 self._refuse(slot, "is frozen while averages of it are delayed")
             if slot.submitted and not slot.averaged:
                 due = None if slot.transfer is None else slot.transfer.gradient
