@@ -110,7 +110,7 @@ class Delays:
         slots = {slot.name: slot for slot in self._slots.values()}
         for name, averages in saved.items():
             slot = slots.get(name)
-            if slot is None:
+            if slot is None or not isinstance(averages, list):
                 raise ValueError(f"{call}: it has delayed averages of {name!r}, which is not here")
             if len(averages) > slot.delay:
                 raise ValueError(
@@ -118,7 +118,8 @@ class Delays:
                     f"staleness of {slot.delay} here: use the strategy under which it was saved, "
                     f"or drop them: del state[{DELAYED!r}]"
                 )
-            if any(average.shape != slot.parameter.shape for average in averages):
+            shape = slot.parameter.shape
+            if not all(isinstance(each, Tensor) and each.shape == shape for each in averages):
                 raise ValueError(f"{call}: a delayed average of {name!r} has another shape")
         return dict(saved)
 
