@@ -35,7 +35,7 @@ from .case_results import run_single
 Done = Callable[[BaseException | None], None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Round:
     """One name's tensors, one per rank, until they are reduced."""
 
