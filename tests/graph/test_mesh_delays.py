@@ -67,12 +67,13 @@ def test_no_delays_are_faster_than_the_bound(runtime: str, seed: int) -> None:
     sizes = tuple((noise.integers(1, 40, layers) * 100_000).tolist())
     forward = tuple(noise.integers(1, 10 * MS, layers).tolist())
     ready = tuple(np.cumsum(noise.integers(1, 20 * MS, layers))[::-1].tolist())
-    one = job(ranks, sizes, forward, ready, iterations=12)
+    one = job(ranks, sizes, forward, ready, iterations=40)
     one = replace(one, strategy=strategy_for(one, runtime))
     steps = dict(zip(one.model.names, noise.integers(0, 3, layers).tolist(), strict=True))
     late = delayed(one, {name: count for name, count in steps.items() if count})
     all_late = delayed(one, dict.fromkeys(one.model.names, 1))
     for each in (late, all_late):
-        # Of the last iterations, because the first ones wait for nothing that is delayed.
-        assert np.mean(iterations_ns(each)[4:]) >= bound_ns(each) * (1 - 1e-6)
+        # What the last iterations send is not awaited, and the first ones await nothing.
+        times_ns = iterations_ns(each)
+        assert sum(times_ns) >= (len(times_ns) - 3) * bound_ns(each)
     assert bound_ns(all_late) <= bound_ns(late) <= bound_ns(one)

@@ -26,6 +26,9 @@ _OF_BYTEPS = {
     "servers": "--servers",
     "partition_bytes": "--partition-bytes",
 }
+_BEFORE_PER_STEP = 20
+"""Replayed before the iterations of a job, for each step by which averages are delayed. If the link
+needs 5% longer than computing, it takes as many until a rank has to wait."""
 _BARRIERED = (DDP, WFBP)
 """Runtimes with the same transport. A job recorded under one can be replayed under another."""
 
@@ -125,10 +128,20 @@ def _updated_shares(job: Job) -> npt.NDArray[np.float64]:
 
 
 def replay_job(job: Job) -> ReplayedJob:
-    """Build the graph of ``job`` and replay it."""
+    """Build the graph of ``job`` and replay it.
+
+    If averages are delayed, the first iterations of a replay are faster than all later ones,
+    because nothing is in flight at its start. So others come before those that are returned.
+    """
     if job.strategy.runtime in OURS:
+        steps = max((delay.steps for delay in job.strategy.staleness), default=0)
+        before = steps * _BEFORE_PER_STEP
+        if before:
+            numbers = np.arange(-before, job.iterations) % job.iterations
+            job = replace(job, times=job.times.only_iterations(numbers))
         mesh = mesh_graph.build(job)
-        return ReplayedJob(replay(mesh.graph), mesh.begin, mesh.end, job.strategy.accumulation)
+        begin, end = mesh.begin[:, before:], mesh.end[:, before:]
+        return ReplayedJob(replay(mesh.graph), begin, end, job.strategy.accumulation)
     gloo = gloo_graph.build(job)
     return ReplayedJob(replay(gloo.graph), gloo.begin, gloo.update, job.strategy.accumulation)
 

@@ -25,7 +25,6 @@ from byteprophet.job.times import Times
 from byteprophet.replay.all_reduce import replay_job, with_strategy
 
 OPTION = "--staleness"
-_FIRST, _LEAST = 4, 12  # iterations of a replay that do not count, and how many it has at least
 
 
 def delayed(job: Job, wishes: Sequence[str]) -> Job:
@@ -56,10 +55,8 @@ def delayed(job: Job, wishes: Sequence[str]) -> Job:
 
 
 def _iteration_ns(job: Job) -> int:
-    """The time of an iteration, once the first delayed averages are there."""
-    again = np.arange(max(_LEAST, job.iterations)) % job.iterations
-    job = replace(job, times=job.times.only_iterations(again))
-    return int(np.mean(replay_job(job).iterations_ns[_FIRST:]))
+    """The mean time of an iteration."""
+    return int(np.mean(replay_job(job).iterations_ns))
 
 
 def _planned_around(job: Job, delays: Sequence[Delay]) -> Strategy:
