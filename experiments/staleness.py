@@ -85,6 +85,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     add_places(parser)
     options = parser.parse_args(arguments)
+    for runtime in split(options.runtimes, "--runtimes"):
+        if runtime not in OURS:
+            raise UserError(f"--runtimes {runtime!r}: must be one of {', '.join(OURS)}")
     if options.ranks < 2:
         raise UserError(f"--ranks {options.ranks}: must be at least 2")
     return options
@@ -110,8 +113,6 @@ def cases_of(cell: Row, options: argparse.Namespace) -> dict[str, Case]:
     make_directory(folder)
     cases = {}
     for runtime in split(options.runtimes, "--runtimes"):
-        if runtime not in OURS:
-            raise UserError(f"--runtimes {runtime!r}: must be one of {', '.join(OURS)}")
         base = all_reduce_case(
             Case(cell["model"], DEFAULT, rate_bps, workers=options.ranks, compute_ns=compute_ns),
             runtime,

@@ -47,6 +47,4 @@ def test_times_are_over_the_compute_and_the_bound() -> None:
 )
 def test_what_is_no_cell_is_refused(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError, match=arguments[0]):
-        options = staleness._parse([*arguments, "--out", str(tmp_path)])
-        cases_of({"model": "bert-base", "ratio": 1.0}, options)
-        staleness._numbers(options.ratios, "--ratios")
+        staleness.main([*arguments, "--out", str(tmp_path)])

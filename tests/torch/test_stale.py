@@ -73,9 +73,7 @@ def test_two_ranks_have_the_bits_of_plain_code(tmp_path: Path) -> None:
         assert_bits(second[way]["given"], results["given"], way)
         # Under sharded updates, clipping adds up norms of shards (docs/allreduce.md).
         if way == "clipped":
-            torch.testing.assert_close(
-                results["given"], results["by hand"], rtol=1e-5, atol=1e-7
-            )
+            torch.testing.assert_close(results["given"], results["by hand"], rtol=1e-5, atol=1e-7)
         else:
             assert_bits(results["given"], results["by hand"], way)
 

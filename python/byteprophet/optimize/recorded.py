@@ -32,8 +32,8 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     strategy = measured.job.strategy
     if strategy.staleness:
         raise UserError(
-            f"{run.directory}: its averages are delayed, and no pass knows what that allows: record "
-            "the job without staleness, and add it to the strategy that is found"
+            f"{run.directory}: its averages are delayed, and no pass knows what that allows: "
+            "record the job without staleness, and add it to the strategy that is found"
         )
     if strategy.runtime != DDP:
         return measured

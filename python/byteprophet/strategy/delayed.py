@@ -87,9 +87,7 @@ def _planned_around(job: Job, delays: Sequence[Delay]) -> Strategy:
         halves.append((max(reduce_place, gather_place), 0, need, number, True))
     place_of = {half[3:]: place for place, half in enumerate(sorted(halves))}
     buckets = tuple(
-        replace(
-            bucket, reduce_place=place_of[number, False], gather_place=place_of[number, True]
-        )
+        replace(bucket, reduce_place=place_of[number, False], gather_place=place_of[number, True])
         for number, bucket in enumerate([*planned.buckets, *late])
     )
     return replace(job.strategy, buckets=buckets, staleness=tuple(delays))

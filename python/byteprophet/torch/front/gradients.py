@@ -3,8 +3,8 @@
 A hook sees each gradient accumulate (``accumulation.py``). After ``passes`` backward passes, the
 gradient is submitted to the synchroniser (``sender.py``). From then on, until it is averaged or
 ``step()`` has used it, any access to it waits (``averages.py``). A strategy may let a later step
-use it (``delays.py``). If the synchroniser only averages shards, a gradient that ``step()`` has used
-is unsharded on access (``unsharding.py``).
+use it (``delays.py``). If the synchroniser only averages shards, a gradient that ``step()`` has
+used is unsharded on access (``unsharding.py``).
 
 Threads: methods run in the training thread. ``slots.py`` and ``updates.py`` describe the guards.
 """

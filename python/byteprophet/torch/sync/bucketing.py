@@ -87,9 +87,7 @@ class Bucketing:
     def _set_orders(self, ready: Sequence[str], needed: Sequence[str]) -> None:
         self._ready, self.needed = ready, needed
         self._set_layouts(
-            by_rule(
-                self.mode, self.sizes, ready, needed, self._rule, self.shardable, self._delays
-            )
+            by_rule(self.mode, self.sizes, ready, needed, self._rule, self.shardable, self._delays)
         )
 
     def _rule(self, timing: Timing) -> Groups:
