@@ -14,6 +14,7 @@ the cores of this machine are not the limit.
 
 Writes ``staleness.json`` and the strategies to ``--out``, and goes on where it stopped. A cell
 takes rounds times six jobs of 15 iterations or so: a quarter of an hour with the defaults.
+``--predict`` runs nothing: it prints what replays predict, in half a minute.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 from recorded import add_places
 from rows import Row, Rows
 from script import progress_of, run_script
@@ -31,13 +34,15 @@ from two_sides import slowest_median_ns
 
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.case import all_reduce_case, job_of, strategy_case, warmup_of
+from byteprophet.bench.result import bound_ns
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import OURS
-from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.paced.check import expected_parameters, parameters_sha256
+from byteprophet.replay.all_reduce import replay_job, with_strategy
 from byteprophet.schedulers import DEFAULT
 from byteprophet.strategy.builders import build
 from byteprophet.strategy.delayed import delayed
@@ -45,6 +50,7 @@ from byteprophet.whole_files import make_directory
 from byteprophet.workload import load
 
 _progress = progress_of("staleness")
+_REPLAYED = 8  # iterations of a replay, of which the second half counts
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -55,6 +61,10 @@ def main(arguments: Sequence[str]) -> None:
         for model in split(options.models, "--models")
         for ratio in _numbers(options.ratios, "--ratios")
     ]
+    if options.predict:
+        for cell in cells:
+            print("\n".join(predict(cell, options)))
+        return
     names = ("ranks", "runtimes", "late", "slowed", "iterations", "rounds")
     rows = Rows(options.out / "staleness.json", {name: getattr(options, name) for name in names})
 
@@ -83,6 +93,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--slowed", type=int, default=4, help="compute and links, so many times")
     parser.add_argument("--iterations", type=int, default=8, help="measured ones of each job")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--predict", action="store_true", help="run nothing, replay")
     add_places(parser)
     options = parser.parse_args(arguments)
     for runtime in split(options.runtimes, "--runtimes"):
@@ -125,6 +136,27 @@ def cases_of(cell: Row, options: argparse.Namespace) -> dict[str, Case]:
             write_strategy(path, Used(made.model, made.strategy, 0))
             cases[f"{runtime}, {name} delayed"] = strategy_case(base, path)
     return cases
+
+
+def predicted_ns(cell: Row, case: Case) -> int:
+    """The iteration of a variant by replay: messages are free, and updates take no time."""
+    assert case.strategy is not None
+    job = job_of(case, load(cell["model"]).scaled(case.compute_ns or 0))
+    times = job.times.only_iterations(np.zeros(_REPLAYED, np.int64))
+    strategy = read_strategy_file(case.strategy).strategy
+    replayed = replay_job(with_strategy(replace(job, times=times), strategy))
+    return int(np.mean(replayed.iterations_ns[_REPLAYED // 2 :]))
+
+
+def predict(cell: Row, options: argparse.Namespace) -> list[str]:
+    """What is predicted of a cell, for people."""
+    texts = [f"{_label(cell)}: predicted iteration / compute, bound / compute:"]
+    for name, case in cases_of(cell, options).items():
+        workload = load(cell["model"]).scaled(case.compute_ns or 0)
+        least = bound_ns(workload, case) / (case.compute_ns or 1)
+        ratio = predicted_ns(cell, case) / (case.compute_ns or 1)
+        texts.append(f"  {name:28} {ratio:.3f}, {least:.3f}")
+    return texts
 
 
 def measure(cell: Row, options: argparse.Namespace) -> Row:
