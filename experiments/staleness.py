@@ -13,7 +13,7 @@ with those that the stated gradients and delays give. ``--slowed`` slows compute
 the cores of this machine are not the limit.
 
 Writes ``staleness.json`` and the strategies to ``--out``, and goes on where it stopped. A cell
-takes rounds times six jobs of 15 iterations or so: a quarter of an hour with the defaults.
+takes rounds times six jobs of 15 iterations or so: twenty minutes with the defaults.
 ``--predict`` runs nothing: it prints what replays predict, in half a minute.
 """
 
