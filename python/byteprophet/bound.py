@@ -19,6 +19,9 @@ So on links with rates b, an all-reduce of one byte takes at least
 If all links are equal, the second is larger, and is what every rank sends if all ranks own equally
 much. If links differ, owners' shares reach it (``allreduce/levelled.py``), and equal ones do not.
 
+*With delayed averages*, an iteration does not wait for its own gradient of a parameter. So such a
+gradient only counts among all bytes, which must pass the links in every iteration.
+
 *With two transports*, both kinds of bytes share the workers' links. What is here is a bound for the
 routes of the strategy: gradients that go to servers pass each link of a worker once, and the others
 as above; and all workers' pushes pass the servers' links. Other routes may have a lower one.
@@ -34,6 +37,7 @@ from byteprophet import _core
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.routes import MESH, SERVERS, bytes_of
+from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.times import Int64Array
 
@@ -71,6 +75,7 @@ def _among_ranks_ns(
     job: Job, sizes_bytes: Sequence[int], served_bytes: Sequence[int] | None = None
 ) -> int:
     medians = [job.times.medians(worker) for worker in range(job.workers)]
+    late = steps_by_name(job.strategy.staleness)
     return all_reduce_bound_ns(
         sizes_bytes,
         np.array([np.minimum(ready_ns, end_ns) for _, ready_ns, end_ns, _ in medians]),
@@ -79,6 +84,7 @@ def _among_ranks_ns(
         [host.up_bps for host in job.cluster.workers],
         [host.down_bps for host in job.cluster.workers],
         served_bytes,
+        [name in late for name in job.model.names],
     )
 
 
@@ -112,6 +118,7 @@ def all_reduce_bound_ns(
     up_bps: Sequence[int],
     down_bps: Sequence[int],
     served_bytes: Sequence[int] | None = None,
+    late: Sequence[bool] | None = None,
 ) -> int:
     """The bound of an iteration without servers, in ns.
 
@@ -124,14 +131,18 @@ def all_reduce_bound_ns(
         up_bps: the rate at which each rank sends, (ranks,); 0: no limit.
         down_bps: the rate at which each rank receives, likewise.
         served_bytes: what goes to servers beside that, of each gradient: once over each link.
+        late: whether the average of each gradient is for a later step.
     """
     ranks = len(up_bps)
+    is_late = late or [False] * len(sizes_bytes)
 
     def bound(moved_bytes: Sequence[int], rank: int | None, rate_bps: int | None) -> int:
         """Of bytes of one rank, or (None) of all ranks: then by the earliest of each time."""
         own = slice(None) if rank is None else slice(rank, rank + 1)
-        return _core.iteration_bound_ns(
-            list(moved_bytes),
+        all_ns = sum(moved_bytes) * 8 * 10**9 // rate_bps if rate_bps else 0
+        awaited = [0 if later else size for size, later in zip(moved_bytes, is_late, strict=True)]
+        awaited_ns = _core.iteration_bound_ns(
+            awaited,
             ready_ns[own].min(axis=0).tolist(),
             forward_ns[own].min(axis=0).tolist(),
             backward_ns=int(min(backward_ns[own])),
@@ -140,6 +151,7 @@ def all_reduce_bound_ns(
             servers=ranks,
             server_bandwidth_bps=None,
         )
+        return max(awaited_ns, all_ns)
 
     served = served_bytes or [0] * len(sizes_bytes)
     pairs = list(zip(sizes_bytes, served, strict=True))

@@ -20,6 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from byteprophet.job.staleness import NO_DELAYS
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.tensor_names import gradient_name
 from byteprophet.torch import live_fronts
@@ -34,7 +35,7 @@ from .case_results import run_single
 Done = Callable[[BaseException | None], None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Round:
     """One name's tensors, one per rank, until they are reduced."""
 
@@ -213,6 +214,7 @@ def attach(
     fusion_bytes: int = 0,
     compressed: Collection[str] = (),
     accumulation: int = 1,
+    staleness: Mapping[str, int] = NO_DELAYS,
 ) -> Any:
     member: Any = network.rank(rank)
     if fusion_bytes:
@@ -227,6 +229,7 @@ def attach(
         synchroniser=member,
         settings=RuntimeSettings(overlap=overlap, timeout_s=timeout_s),
         accumulation=accumulation,
+        staleness=staleness,
     )
 
 

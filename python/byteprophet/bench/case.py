@@ -12,7 +12,7 @@ from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Host, Job, Policy, Strategy
 from byteprophet.job.owners import Owners
 from byteprophet.job.routes import Route
-from byteprophet.job.strategy import MIXED, OURS
+from byteprophet.job.strategy import MIXED, OURS, Delay
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.network import Step, payload_bps
 from byteprophet.paced.collective_settings import settles_after
@@ -43,6 +43,7 @@ class Case:
     ``settings`` are its own; ``all_reduce_case`` makes such a case.
     ``strategy``: a file that says what workers are told beyond that; ``strategy_case`` makes such a
     case, whose other members agree with the file. ``routes``: of a file of two transports.
+    ``staleness``: the delays of averages that the file asks for.
     """
 
     workload: str
@@ -62,6 +63,7 @@ class Case:
     server_bandwidth_bps: Mapping[int, int] = field(default_factory=dict)
     strategy: Path | None = None
     routes: tuple[Route, ...] = ()
+    staleness: tuple[Delay, ...] = ()
 
     @property
     def name(self) -> str:
@@ -119,7 +121,12 @@ def job_of(case: Case, workload: Workload) -> Job:
             tuple(map(_host, case.rates_bps)),
             () if collective else tuple(map(_host, served_bps)),
         ),
-        Strategy(MIXED if case.routes else case.runtime, owners=case.weights, routes=case.routes),
+        Strategy(
+            MIXED if case.routes else case.runtime,
+            owners=case.weights,
+            routes=case.routes,
+            staleness=case.staleness,
+        ),
         None if collective else Policy(case.scheduler, case.settings),
     )
 
@@ -158,7 +165,12 @@ def strategy_case(case: Case, path: Path) -> Case:
     weights = Owners.of(strategy.owners, case.workers)
     owners = None if weights.are_equal else weights
     if policy is None:
-        return replace(all_reduce_case(case, strategy.runtime, {}), owners=owners, strategy=path)
+        return replace(
+            all_reduce_case(case, strategy.runtime, {}),
+            owners=owners,
+            strategy=path,
+            staleness=strategy.staleness,
+        )
     return replace(
         case,
         scheduler=policy.name,

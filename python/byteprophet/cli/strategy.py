@@ -28,6 +28,7 @@ from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.compressed import under_compression
+from byteprophet.strategy.delayed import delayed
 from byteprophet.strategy.explanation import Explanation, explain, explain_compressed
 from byteprophet.strategy.resources import Resources, check_roles, on_resources, read_resources
 from byteprophet.strategy.routed import routable, under_routes
@@ -43,6 +44,10 @@ _RUN = typer.Argument(metavar="RUN", help="A recorded run.")
 _SERVERS_HELP = "How many servers a job that was recorded without is to have, for two transports."
 _OTHER_HELP = "A run of the same job under the other transport, which tells what its messages cost."
 _RULES_HELP = "PATTERN=TYPE,NAME=VALUE,...: a compressor and its settings for parameters."
+_STALENESS_HELP = (
+    "Delay the averages of this parameter, or of those that a pattern matches, by 1 or 2 steps "
+    "(docs/staleness.md). May be given several times."
+)
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -53,6 +58,8 @@ Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet 
 Example: byteprophet strategy make mixed runs/20261126T014735Z-dear --servers 2 --out mixed.json
 
 Example: byteprophet strategy make shares runs/20261126T014735Z-dear --resources cluster.toml
+
+Example: byteprophet strategy make dear-planned runs/RUN --staleness "*embedding*=1"
 """
 
 
@@ -80,6 +87,9 @@ def make(
         Path | None,
         typer.Option(metavar="FILE", help="Hosts and links to make it for: a file, or a run."),
     ] = None,
+    staleness: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=STEPS", help=_STALENESS_HELP)
+    ] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
@@ -94,11 +104,12 @@ def make(
         base = on_resources(base, given)
     if routes:
         job = build(builder, _with_servers(run, base, servers, given, _job_of(told)))
+        job = delayed(job, staleness or ())
         used = replace(used_by(job, measured.job), servers=job.servers)
     elif servers is not None and given is None:
         raise UserError(f"--servers {servers}: only a builder of two transports adds servers")
     else:
-        job = build(builder, base)
+        job = delayed(build(builder, base), staleness or ())
         used = used_by(job, measured.job)
     found = explain(measured, job, told)
     write_strategy(out, replace(used, predicted=found.predicted))

@@ -7,6 +7,9 @@
 
 - What is exchanged, and in which order, ``mesh_transfers.py`` says.
 - A layer of the next forward pass waits only for its own parameters.
+- If a bucket's averages are delayed by k steps (``job/staleness.py``), the update of an iteration
+  waits for the all-gather of k iterations before, and operations have the priority of the iteration
+  in which they are needed. The first k updates wait for nothing.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, Int64Array
 from byteprophet.job import Job
 from byteprophet.job.owners import Owners
+from byteprophet.job.staleness import steps_by_name
 
 FRAME_BYTES = 256 << 10  # native/exchange looks for more urgent data after each frame
 
@@ -90,6 +91,8 @@ class MeshTransfers:
         self.bucket = np.repeat(np.arange(len(buckets)), [len(each) for each in self.members])
         self.parameter = np.array(parameters or range(len(job.model)))[self.member]
         self.sharded = np.array([bucket.sharded for bucket in buckets], dtype=bool)
+        steps = steps_by_name(job.strategy.staleness)
+        self.delay = np.array([steps.get(bucket.parameters[0], 0) for bucket in buckets])
         places = sorted({p for b in buckets for p in (b.reduce_place, b.gather_place)})
         number = {place: n for n, place in enumerate(places)}
         self.reduce_place = np.array([number[bucket.reduce_place] for bucket in buckets])
@@ -171,7 +174,7 @@ class MeshTransfers:
         """
         places = self.reduce_place if kind is Kind.REDUCE_SCATTER else self.gather_place
         graph, costs = self.graph, self.job.cluster.costs
-        urgent = iteration * self.places + places[frames.bucket]
+        urgent = (iteration + self.delay[frames.bucket]) * self.places + places[frames.bucket]
         sent = graph.add_block(
             len(frames.bucket),
             costs.message_cost_ns,
@@ -220,7 +223,7 @@ class MeshTransfers:
             label=where._replace(kind=Kind.UPDATE_START, tensor=self.names),
         )
         there = np.where(self.sharded, self.blocks["averaged"][at], self.blocks["gathered"][at])
-        graph.depend_each(there, lag)
+        self._wait_for_averages(rank, iteration, there, lag)
         graph.depend_each(lag[self.bucket], update[self.parameter])
         self.gathers[rank, self.sharded] = graph.add_block(
             int(self.sharded.sum()),
@@ -229,6 +232,19 @@ class MeshTransfers:
         sharded = self.sharded[self.bucket]
         updated = self.gathers[rank, self.bucket[sharded]]
         graph.depend_each(update[self.parameter[sharded]], updated)
+
+    def _wait_for_averages(
+        self, rank: int, iteration: int, there: Int64Array, lag: Int64Array
+    ) -> None:
+        """Let what follows averages, ``lag`` (B,), wait for those that this step uses.
+
+        ``there`` (B,): the operations at whose end the averages of this iteration are there.
+        """
+        now = self.delay == 0
+        self.graph.depend_each(there[now], lag[now])
+        late = np.flatnonzero((self.delay <= iteration) & ~now)
+        earlier = self.blocks["gathered"][rank, iteration - self.delay[late], late]
+        self.graph.depend_each(earlier, lag[late])
 
     def end_updates(self, iteration: int) -> None:
         """Add the all-gathers."""

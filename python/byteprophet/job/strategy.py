@@ -71,6 +71,14 @@ class Region:
         return "-".join(words) or EAGER
 
 
+@dataclass(frozen=True)
+class Delay:
+    """``parameter`` is updated by averages that are ``steps`` iterations old (``staleness.py``)."""
+
+    parameter: str
+    steps: int
+
+
 EAGER, COMPILED, RECOMPUTED, BF16 = "eager", "compiled", "recomputed", "bf16"
 
 FP16 = "fp16"
@@ -98,6 +106,7 @@ class Strategy:
     ``reduce_fixed`` says why they could not be given another type; "" if they could.
     ``accumulation``: of so many calls of ``step()``, only the last exchanges gradients and updates,
     by the mean of the gradients of all of them.
+    ``staleness``: the parameters whose averages are delayed, in forward order.
 
     ``routes``: of each gradient, if ``runtime`` is "mixed". ``mesh`` is then the one of ours that
     ranks use among themselves. ``buckets`` and ``owners`` are for what goes over the mesh, and
@@ -125,6 +134,7 @@ class Strategy:
     routes: tuple[Route, ...] = ()
     mesh: str = ""
     mesh_bps: int = 0
+    staleness: tuple[Delay, ...] = ()
     compressors: tuple[Compressed, ...] = ()
 
     @property

@@ -24,6 +24,7 @@ from byteprophet.job.policy import Policy
 from byteprophet.job.predicted import Predicted, read_predicted
 from byteprophet.job.routes import MESH, carried
 from byteprophet.job.routes_file import check_buckets, names_with_keys, read_mesh, read_routes
+from byteprophet.job.staleness import read_staleness, steps_by_name, with_staleness
 from byteprophet.job.strategy import (
     BF16,
     BYTEPS,
@@ -35,6 +36,7 @@ from byteprophet.job.strategy import (
     REDUCE_DTYPES,
     WFBP,
     Bucket,
+    Delay,
     Keys,
     Region,
     Strategy,
@@ -48,7 +50,7 @@ _MOST = 1 << 50
 _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
-    "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors",
+    "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors", "staleness",
 }  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
 
@@ -112,6 +114,8 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["accumulation"] = strategy.accumulation
     if strategy.compressors:
         data["compressors"] = compressors_as_json(strategy.compressors)
+    if strategy.staleness:
+        data["staleness"] = steps_by_name(strategy.staleness)
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
     if strategy.routes:
@@ -272,6 +276,7 @@ def _uncompressed(data: Any) -> Used:
     autocast = "autocast" in data
     owners = _owners(data, runtime)
     reduce_dtype, accumulation = _reduce_dtype(data, runtime), _accumulation(data, runtime)
+    delays = _delays(data, runtime, model)
     reduce_fixed = _text({"reduce_fixed": "", **data}, "strategy", "reduce_fixed")
     keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
     named = [each.tensor for each in keys]
@@ -295,7 +300,8 @@ def _uncompressed(data: Any) -> Used:
             reduce_fixed=reduce_fixed,
             accumulation=accumulation,
         )
-        return Used(model, strategy, since, predicted=read_predicted(data.get("predicted")))
+        predicted = read_predicted(data.get("predicted"))
+        return Used(model, with_staleness(strategy, delays), since, predicted=predicted)
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
@@ -371,6 +377,15 @@ def _without(
         for bucket in buckets
     )
     return tuple(bucket for bucket in left if bucket.parameters)
+
+
+def _delays(data: dict[str, Any], runtime: str, model: Model) -> tuple[Delay, ...]:
+    if "staleness" not in data:
+        return ()
+    if runtime not in OURS:
+        able = ", ".join(OURS)
+        raise ValueError(f"staleness: {runtime!r} has none; {able} have")
+    return read_staleness(data["staleness"], model)
 
 
 def _keys(row: dict[str, Any]) -> Keys:

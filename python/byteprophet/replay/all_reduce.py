@@ -14,6 +14,7 @@ from byteprophet.graph import gloo_graph, mesh_graph
 from byteprophet.job import Job, Strategy
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.owners import Owners
+from byteprophet.job.staleness import steps_by_name, with_staleness
 from byteprophet.job.strategy import DDP, OURS, WFBP
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
@@ -25,6 +26,9 @@ _OF_BYTEPS = {
     "servers": "--servers",
     "partition_bytes": "--partition-bytes",
 }
+_BEFORE_PER_STEP = 20
+"""Replayed before the iterations of a job, for each step by which averages are delayed. If the link
+needs 5% longer than computing, it takes as many until a rank has to wait."""
 _BARRIERED = (DDP, WFBP)
 """Runtimes with the same transport. A job recorded under one can be replayed under another."""
 
@@ -93,7 +97,8 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
     )
     if runtime == was and changes.bucket_bytes is None and not replans:
         return job.strategy
-    return _bucketed(job.strategy, strategy_for(job, runtime, bucket_bytes))
+    made = _bucketed(job.strategy, strategy_for(job, runtime, bucket_bytes))
+    return with_staleness(made, job.strategy.staleness)
 
 
 def with_updates(job: Job, was: Job) -> Job:
@@ -123,10 +128,20 @@ def _updated_shares(job: Job) -> npt.NDArray[np.float64]:
 
 
 def replay_job(job: Job) -> ReplayedJob:
-    """Build the graph of ``job`` and replay it."""
+    """Build the graph of ``job`` and replay it.
+
+    If averages are delayed, the first iterations of a replay are faster than all later ones,
+    because nothing is in flight at its start. So others come before those that are returned.
+    """
     if job.strategy.runtime in OURS:
+        steps = max((delay.steps for delay in job.strategy.staleness), default=0)
+        before = steps * _BEFORE_PER_STEP
+        if before:
+            numbers = np.arange(-before, job.iterations) % job.iterations
+            job = replace(job, times=job.times.only_iterations(numbers))
         mesh = mesh_graph.build(job)
-        return ReplayedJob(replay(mesh.graph), mesh.begin, mesh.end, job.strategy.accumulation)
+        begin, end = mesh.begin[:, before:], mesh.end[:, before:]
+        return ReplayedJob(replay(mesh.graph), begin, end, job.strategy.accumulation)
     gloo = gloo_graph.build(job)
     return ReplayedJob(replay(gloo.graph), gloo.begin, gloo.update, job.strategy.accumulation)
 
@@ -136,6 +151,7 @@ def daydream_ns(job: Job) -> int:
     job = as_executed(job)
     layerwise = job.strategy.runtime in OURS
     members = [[job.model.places[name] for name in b.parameters] for b in job.strategy.buckets]
+    late = steps_by_name(job.strategy.staleness)
     slowest_ns = 0.0
     shares = Owners.of(job.strategy.owners, job.workers).shares
     for rank, (host, share) in enumerate(zip(job.cluster.workers, shares, strict=True)):
@@ -143,6 +159,8 @@ def daydream_ns(job: Job) -> int:
         rate_bps = host.slowed_by(job.cluster.costs.host_ns_per_byte).slower_bps
         there_ns = np.zeros(len(job.model))
         for places, bucket in zip(members, job.strategy.buckets, strict=True):
+            if bucket.parameters[0] in late:
+                continue  # it is there before this iteration
             reduced = gathered = sum(job.wire_bytes[place] for place in places)
             if bucket.sharded:  # the all-gather carries parameters
                 gathered = sum(job.model.sizes_bytes[place] for place in places)

@@ -12,7 +12,7 @@ from byteprophet.job import Model, Strategy
 from byteprophet.job.compression import ELEMENT_BYTES, Compressor, PowerSgd
 from byteprophet.job.compression_file import text_of
 from byteprophet.job.routes import MESH, SERVERS, bytes_of, carried, parts_of
-from byteprophet.job.strategy import BYTEPS, MIXED
+from byteprophet.job.strategy import BYTEPS, MIXED, Delay
 from byteprophet.job.strategy_file import Used
 
 _OVER = {SERVERS: "to servers", MESH: "over the mesh"}
@@ -63,6 +63,8 @@ def facts(used: Used) -> dict[str, str]:
         compressed = strategy.compressor_of
         share = sum(size for name, size in sizes if name in compressed) / used.model.size_bytes
         found["compressors"] = f"{len(compressed)} gradients, {share:.1%} of the bytes"
+    if strategy.staleness:
+        found["staleness"] = f"{len(strategy.staleness)} of {len(used.model)} parameters"
     if strategy.fixed:
         found["fixed"] = strategy.fixed
     return found
@@ -76,6 +78,8 @@ def ways(used: Used) -> dict[str, str]:
     if strategy.runtime == MIXED:
         return _routed(used)
     how = _bucketed(strategy, model) | _compressed(strategy, model)
+    for each in strategy.staleness:
+        how[each.parameter] += _late(each)
     return {name: how.get(name, "not exchanged") for name in model.names}
 
 
@@ -156,6 +160,10 @@ def differences(first: Used, second: Used) -> list[Difference]:
 def _sizes(used: Used) -> dict[str, str]:
     sizes = zip(used.model.names, used.model.sizes_bytes, strict=True)
     return {name: f"{size_bytes} bytes" for name, size_bytes in sizes}
+
+
+def _late(delay: Delay) -> str:
+    return f", averages delayed by {delay.steps} step{'s' if delay.steps > 1 else ''}"
 
 
 def _th(place: int) -> str:

@@ -183,6 +183,8 @@ def _distribute(
                 f"{settings.strategy}: only DistributedOptimizer compresses gradients, because its "
                 "state has what was not sent of them"
             )
+        if given.strategy.staleness:
+            raise UserError(f"{settings.strategy}: only DistributedOptimizer delays averages")
     synchronised(
         optimizer,
         named,

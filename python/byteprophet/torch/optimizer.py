@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from byteprophet.errors import UserError
 from byteprophet.job.owners import parse_weights
+from byteprophet.job.staleness import NO_DELAYS, steps_by_name
 from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.observe.strategy_recording import record_given
@@ -94,11 +95,13 @@ def distribute(
     accumulation: int = 1,
     rules: BackwardRules | None = None,
     sparse: Container[Tensor] = (),
+    staleness: Mapping[str, int] = NO_DELAYS,
 ) -> Optimizer:
     """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``.
 
     ``rules`` decide which gradients are sent (``front/backward_rules.py``). ``sparse`` has the
     parameters whose gradients are sparse.
+    ``staleness`` has the delays of averages, in steps, by parameter.
     """
     base = type(optimizer)
     if issubclass(base, Distributed):
@@ -128,7 +131,9 @@ def distribute(
         accumulation,
         rules,
         sparse,
+        staleness,
     )
+    _check_delayed(staleness, named)
     front.manage(named)
     stopping.register(front)
     if settings.debug:
@@ -143,6 +148,12 @@ def distribute(
     )
     optimizer.__class__ = distributed_class(base)
     return optimizer
+
+
+def _check_delayed(staleness: Mapping[str, int], named: Sequence[tuple[str, Tensor]]) -> None:
+    missing = min(staleness.keys() - {name for name, _ in named}, default=None)
+    if missing is not None:
+        raise UserError(f"staleness: this optimizer has no parameter {missing!r}")
 
 
 def _join_servers(parameters: Sequence[Tensor]) -> None:
@@ -196,6 +207,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             It may send some to servers, and others over a mesh of the ranks (docs/strategies.md).
             It may cast gradients while they travel, in place of ``compression``, compress single
             ones (docs/compression.md), and accumulate them over several steps (docs/optimizer.md).
+            It may delay averages (docs/staleness.md).
             The job must have been started with or without servers, as the strategy needs. The
             default is ``BYTEPROPHET_STRATEGY``.
         owners: without servers, how much of each gradient every rank sums and, if sharded, updates:
@@ -382,6 +394,7 @@ def synchronised(
         accumulation=changes.accumulation,
         rules=rules,
         sparse=sparse,
+        staleness=steps_by_name(changes.staleness),
     )
 
 

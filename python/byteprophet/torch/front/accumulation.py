@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.front.delays import Delays
 from byteprophet.torch.front.kept import Kept
 from byteprophet.torch.front.slots import Slot
 from byteprophet.torch.front.unsharding import Unsharding
@@ -30,6 +31,7 @@ class Accumulation:
         rules: decide which gradients are complete, in place of ``passes``; or None.
         settle: called, under rules, before a backward pass adds to a gradient that may be in
             flight; held weakly.
+        delays: refuses a backward pass that a delay would make wrong.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Accumulation:
         kept: Kept,
         rules: BackwardRules | None,
         settle: weakref.WeakMethod[Callable[[Slot], None]],
+        delays: Delays,
     ) -> None:
         self._slots = slots
         self.passes = passes
@@ -49,6 +52,7 @@ class Accumulation:
         self._kept = kept
         self._rules = rules
         self._settle = settle
+        self._delays = delays
         self.held = False  # while True, backward passes add to gradients but complete none
 
     def set_passes(self, passes: int) -> None:
@@ -114,6 +118,7 @@ class Accumulation:
                 f"{self.passes} time(s) before step(): raise backward_passes_per_step to "
                 "accumulate gradients locally"
             )
+        self._delays.check_complete(slot)
         if self._kept.holds(slot):
             raise RuntimeError(
                 f"byteprophet: the gradient of '{slot.name}' was added to after synchronize(), and "

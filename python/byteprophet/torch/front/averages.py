@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from byteprophet.torch.front.accumulation import Accumulation
+from byteprophet.torch.front.delays import Delays
 from byteprophet.torch.front.sender import Sender
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.unsharding import TOUCHED, Unsharding
@@ -37,6 +38,7 @@ class Averages:
         accumulation: Accumulation,
         sender: Sender,
         unsharding: Unsharding,
+        delays: Delays,
         sends_missing: bool,
     ) -> None:
         self._synchroniser = synchroniser
@@ -44,13 +46,21 @@ class Averages:
         self._accumulation = accumulation
         self._sender = sender
         self._unsharding = unsharding
+        self._delays = delays
         self._sends_missing = sends_missing
 
-    def submit(self, slot: Slot) -> Transfer:
-        """Send the current gradient of ``slot``. Any access to it waits from then on."""
-        transfer = self._sender.submit(slot)
-        self._mark(transfer)
-        return transfer
+    def submit(self, slot: Slot) -> Transfer | None:
+        """Send the current gradient of ``slot``. Returns the transfer that this step uses.
+
+        It is None in the first steps of a parameter whose averages are delayed. Any access to its
+        gradient waits from now on.
+        """
+        self._sender.submit(slot)
+        if slot.delay:
+            self._delays.turn(slot)
+        if slot.transfer is not None:
+            self._mark(slot.transfer)
+        return slot.transfer
 
     def submit_all(self, slots: Iterable[Slot]) -> None:
         """Submit the gradients of ``slots`` that were not submitted yet.
@@ -59,7 +69,7 @@ class Averages:
         """
         if self._sends_missing:
             for slot in slots:
-                if slot.transfer is None and not slot.averaged:
+                if not slot.is_sent:
                     self.submit(slot)
         self._synchroniser.flush(())
 

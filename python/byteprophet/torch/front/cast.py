@@ -78,7 +78,10 @@ def fuses(compression: Any) -> bool:
 
 
 def changes_of(given: Used | None, own: Any, parameters: Iterable[Tensor]) -> Strategy:
-    """How gradients are changed, as a strategy without buckets: what is recorded of a job."""
+    """How gradients are changed and delayed, as a strategy without buckets.
+
+    It is recorded of a job.
+    """
     if given is not None and given.strategy.reduce_dtype:
         reduce_dtype, fixed = given.strategy.reduce_dtype, ""
     else:
@@ -88,6 +91,7 @@ def changes_of(given: Used | None, own: Any, parameters: Iterable[Tensor]) -> St
         reduce_fixed=fixed,
         accumulation=1 if given is None else given.strategy.accumulation,
         compressors=() if given is None else given.strategy.compressors,
+        staleness=() if given is None else given.strategy.staleness,
     )
 
 

@@ -159,6 +159,11 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
                     "gradients: what was not sent of them has the scale of its own step, and "
                     "infinite values may be a part of it"
                 )
+            if any(front.delays and front.manages(parameters) for front in live_fronts()):
+                raise RuntimeError(
+                    "byteprophet: GradScaler cannot be used with a strategy that delays averages: "
+                    "they have the scale, and may have the overflow, of an earlier iteration"
+                )
             average_gradients(parameters, function)
         return function(scaler, optimizer, *args, **kwargs)
 

@@ -15,6 +15,8 @@ If ``step()`` has pre hooks, it calls ``synchronize()`` itself.
 A strategy may let only one in N steps exchange and update. The others only keep gradients
 (``kept.py``): nothing is sent, nothing waits, and ``synchronize()`` does nothing.
 
+A strategy may also let step t update parameters by the averages of iteration t - k (``delays.py``).
+
 Threads: everything here runs in the training thread; ``_before_forward`` also runs where replicas
 of the model run, if there are any.
 """
@@ -31,6 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from byteprophet.job.staleness import NO_DELAYS
 from byteprophet.observe.span_log import process_spans
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.tensor_names import gradient_name
@@ -61,7 +64,8 @@ class Front:
     is the optimizer's original class. ``separable`` means the same as in ``DistributedOptimizer``.
     ``between_steps`` is told of every step that updates: one in ``accumulation``. ``rules`` decide
     which gradients are sent; ``step()`` then uses the others as they are. ``sparse`` has the
-    parameters whose gradients are sparse.
+    parameters whose gradients are sparse. ``staleness`` has the delays of averages, in steps, by
+    parameter.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Front:
         accumulation: int = 1,
         rules: BackwardRules | None = None,
         sparse: Container[Tensor] = (),
+        staleness: Mapping[str, int] = NO_DELAYS,
     ) -> None:
         self._base = base
         self._sends_missing = rules is None
@@ -99,6 +104,7 @@ class Front:
             accumulation,
             rules,
             sparse,
+            staleness,
         )
         self._kept = self.gradients.kept
         self._order = ForwardOrder(self.gradients.slots)
@@ -118,6 +124,7 @@ class Front:
         """Take over more parameters. Every rank must call this with the same names."""
         if self.synchroniser.bucketed and self.gradients.unclaimed:
             self.synchronize()
+        self.gradients.delays.wait()
         self.gradients.manage(named_parameters)
         if self.gradients.slots:
             self._agreement.declare()
@@ -136,6 +143,8 @@ class Front:
         """Release parameters that another optimizer takes over."""
         if self.manages(parameters):
             self.finish()
+            self.gradients.delays.wait()
+            self.gradients.delays.warn_unused("another optimizer takes over their parameters")
             self.synchroniser.separate()
             self.gradients.release(parameters)
             self._order.forget()
@@ -158,6 +167,7 @@ class Front:
         self._order.settle()
         groups = self._groups(optimizer)
         slots = [slot for slot in self.gradients.participants() if slot in groups]
+        self.gradients.delays.check(slots)
         if not send:
             self._kept.merge_unsent(slots)
         barrier = barrier or not send or not self._may_overlap(optimizer, slots)
@@ -218,6 +228,11 @@ class Front:
     def compresses(self) -> bool:
         """Whether some gradients travel compressed."""
         return self.synchroniser.compression is not None
+
+    @property
+    def delays(self) -> bool:
+        """Whether averages of some parameters are used by later steps."""
+        return bool(self.gradients.delays)
 
     @property
     def keeps(self) -> bool:
@@ -364,8 +379,10 @@ class Front:
         self.gradients.respect_replaced(slots, send)
         transfers = []
         for slot in slots:
-            if slot.transfer is not None or (send and not slot.averaged):
-                transfer = slot.transfer or self.gradients.submit(slot)
+            if send and not slot.is_sent:
+                self.gradients.submit(slot)
+            transfer = slot.transfer
+            if transfer is not None:
                 if transfer.shard is not None:
                     self.gradients.unsharding.keep(transfer)
             elif slot.parameter.grad is not None:

@@ -2,8 +2,9 @@
 
 A hook sees each gradient accumulate (``accumulation.py``). After ``passes`` backward passes, the
 gradient is submitted to the synchroniser (``sender.py``). From then on, until it is averaged or
-``step()`` has used it, any access to it waits (``averages.py``). If the synchroniser only averages
-shards, a gradient that ``step()`` has used is unsharded on access (``unsharding.py``).
+``step()`` has used it, any access to it waits (``averages.py``). A strategy may let a later step
+use it (``delays.py``). If the synchroniser only averages shards, a gradient that ``step()`` has
+used is unsharded on access (``unsharding.py``).
 
 Threads: methods run in the training thread. ``slots.py`` and ``updates.py`` describe the guards.
 """
@@ -13,17 +14,19 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor
 
 from byteprophet.job.owners import Owners
+from byteprophet.job.staleness import NO_DELAYS
 from byteprophet.tensor_names import gradient_name, parameter_name
 from byteprophet.torch.front.accumulation import Accumulation
 from byteprophet.torch.front.averages import Averages
 from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.front.delays import Delays
 from byteprophet.torch.front.kept import Kept
 from byteprophet.torch.front.sender import Sender
 from byteprophet.torch.front.slots import Slot, Transfer
@@ -40,7 +43,7 @@ class Gradients:
     """The gradients of an optimizer; ``slots`` holds its parameters, by ``id`` of the parameter.
 
     ``compression`` is described in ``Sender``, ``passes`` and ``rules`` in ``Accumulation``, and
-    ``steps`` in ``Kept``.
+    ``steps`` in ``Kept``. ``staleness`` has the delays of averages, in steps, by parameter.
     """
 
     def __init__(
@@ -53,11 +56,14 @@ class Gradients:
         steps: int = 1,
         rules: BackwardRules | None = None,
         sparse: Container[Tensor] = (),
+        staleness: Mapping[str, int] = NO_DELAYS,
     ) -> None:
         self.slots: dict[int, Slot] = {}
         self.kept = Kept(self.slots, steps)
         self._synchroniser = synchroniser
         self._sparse = sparse
+        self._staleness = staleness
+        self.delays = Delays(self.slots, updater)
         self._updater = updater
         self._indices = itertools.count()
         self.unsharding = Unsharding(self.slots, synchroniser, updater, timeout_s)
@@ -69,6 +75,7 @@ class Gradients:
             self.kept,
             rules,
             weakref.WeakMethod(self.settle),
+            self.delays,
         )
         self._sender = Sender(
             synchroniser,
@@ -84,6 +91,7 @@ class Gradients:
             self.accumulation,
             self._sender,
             self.unsharding,
+            self.delays,
             sends_missing=rules is None,
         )
 
@@ -101,7 +109,13 @@ class Gradients:
         for name, parameter in sorted(named_parameters, key=lambda named: named[0]):
             passes = self.accumulation.passes
             sparse = self._synchroniser.takes_rows and parameter in self._sparse
-            slot = Slot(name, parameter, next(self._indices), passes, sparse)
+            late = self._staleness.get(name, 0)
+            if late and parameter in self._sparse:
+                raise ValueError(
+                    f"the gradients of parameter '{name}' are sparse, and their averages cannot be "
+                    "delayed: give it a staleness of 0 in the strategy"
+                )
+            slot = Slot(name, parameter, next(self._indices), passes, sparse, delay=late)
             self.slots[id(parameter)] = slot
             self.accumulation.hook(slot)
             names.append(name)
@@ -115,6 +129,7 @@ class Gradients:
         for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
             del self.slots[id(slot.parameter)]
             self.unsharding.drop(slot)
+            self.delays.drop(slot)
             if slot.transfer is not None:
                 pending.unmark(slot.transfer.gradient)
             for hook in slot.hooks:
@@ -146,7 +161,7 @@ class Gradients:
         """See ``Accumulation``."""
         return self.accumulation.participants()
 
-    def submit(self, slot: Slot) -> Transfer:
+    def submit(self, slot: Slot) -> Transfer | None:
         """See ``Averages``."""
         return self._averages.submit(slot)
 
@@ -184,7 +199,7 @@ class Gradients:
     def end_iteration(self, slots: Iterable[Slot]) -> None:
         """End the iteration, after ``step()`` has used the gradients of ``slots``."""
         for slot in slots:
-            slot.averaged = False
+            slot.averaged = slot.submitted = False
             self.accumulation.restart(slot)
         self.kept.used()
         self._sender.end_iteration()
@@ -199,6 +214,7 @@ class Gradients:
         """
         fresh: list[Slot] = []
         slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
+        self.delays.check_cleared(slots)
         unclaimed = [slot.name for slot in slots if slot.unclaimed]
         if any(self._synchroniser.holds_back(name) for name in unclaimed):
             self._averages.submit_all(self.participants())
@@ -231,18 +247,20 @@ class Gradients:
         """Remove the marks from all gradients, because the optimizer is gone."""
         for slot in self.slots.values():
             self.unsharding.drop(slot)
+            self.delays.drop(slot)
             if slot.transfer is not None:
                 pending.unmark(slot.transfer.gradient)
 
     def wait_unclaimed(self) -> None:
-        """Wait a limited time for submitted gradients that no ``step()`` used.
+        """Wait a limited time for submitted gradients that no ``step()`` has used.
 
         They never arrive if the other ranks ended before submitting them.
         """
         deadline_s = time.monotonic() + _UNCLAIMED_S
         for slot in self.slots.values():
-            if slot.transfer is not None:
-                slot.transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
+            for transfer in (slot.transfer, *slot.delayed):
+                if transfer is not None:
+                    transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
 
     def _refuse_sparse(self, named: Iterable[tuple[str, Tensor]]) -> None:
         if self._synchroniser.takes_rows:

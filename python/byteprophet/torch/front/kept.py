@@ -71,7 +71,7 @@ class Kept:
     def merge_unsent(self, slots: Iterable[Slot]) -> None:
         """Merge what ``step()`` uses without sending it."""
         for slot in slots:
-            if slot.transfer is not None or slot.averaged:
+            if slot.is_sent:
                 continue
             gradient = slot.parameter.grad
             if gradient is None and slot.kept is not None:

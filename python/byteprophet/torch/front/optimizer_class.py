@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
 from byteprophet.torch.front import saved_compression, sharded_state
+from byteprophet.torch.front.delays import DELAYED
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.sync.completion import Call
@@ -23,6 +24,7 @@ from byteprophet.torch.tensors.compiling import stays_eager
 from byteprophet.torch.tensors.naming import optimizer_parameters
 
 _NOT_SAVED = "a state that is saved now is without them"
+_NOT_COPIED = "a copy of the optimizer is without them"
 _SAVED = Call("pickled or copied the optimizer", "state")
 _HOOKED = Call("called step() with a hook before it")
 
@@ -124,6 +126,11 @@ def _make_step(base: type[Optimizer]) -> Callable[..., Any]:
     return step
 
 
+def _with_delayed(front: Front, state: dict[str, Any]) -> dict[str, Any]:
+    delayed = front.gradients.delays.saved()
+    return {**state, DELAYED: delayed} if delayed else state
+
+
 def plain_again(optimizer: Optimizer) -> None:
     """Make a distributed optimizer one of its original class. Nothing of it may be outstanding."""
     optimizer.__class__ = type(optimizer).__bases__[0]
@@ -144,13 +151,14 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         """The whole state after all updates.
 
         All ranks must call this if it is sharded, or if gradients are compressed. It has no
-        gradients of steps that have updated nothing.
+        gradients of accumulated steps that have updated nothing. If averages are delayed, it has
+        those that no step has used (``delays.DELAYED``).
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
         saved_compression.refuse_unused(self._front, "state_dict()")
         with sharded_state.whole(self, self._front.gradients):
-            state: dict[str, Any] = base.state_dict(self)
+            state: dict[str, Any] = _with_delayed(self._front, base.state_dict(self))
         saved_compression.add_whole(state, self._front)
         return state
 
@@ -160,8 +168,11 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         self._front.settle_state(self)
         saved_compression.refuse_unused(self._front, "load_state_dict()")
         adopt = saved_compression.read_whole(state_dict, self._front)
+        delays = self._front.gradients.delays
+        delayed = delays.checked(state_dict.get(DELAYED, {}), "load_state_dict()")
         base.load_state_dict(self, state_dict)
         sharded_state.narrow(self, self._front.gradients)
+        delays.load(delayed)
         adopt()
 
     def sharded_state_dict(self: Any) -> dict[str, Any]:
@@ -177,7 +188,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         if owners is not None and owners.unequal:
             state[sharded_state.OWNERS] = list(owners.unequal)
         saved_compression.add_own(state, self._front)
-        return state
+        return _with_delayed(self._front, state)
 
     def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that this rank saved in a job of the same size. All ranks must call this.
@@ -189,6 +200,8 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         saved_compression.refuse_unused(self._front, "load_sharded_state_dict()")
         adopt = saved_compression.read_own(state_dict, self._front)
         weights = state_dict.get(sharded_state.OWNERS, ())
+        delays = self._front.gradients.delays
+        delayed = delays.checked(state_dict.get(DELAYED, {}), "load_sharded_state_dict()")
         before = self.state, self.param_groups
         base.load_state_dict(self, state_dict)
         try:
@@ -197,6 +210,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
             self.state, self.param_groups = before
             raise
         adopt()
+        delays.load(delayed)
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add a parameter group. Every rank must add the same parameters."""
@@ -214,6 +228,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         If the state is sharded, all ranks must call this.
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
+        self._front.gradients.delays.warn_unused(_NOT_COPIED)
         self._front.settle_state(self)
         with sharded_state.whole(self, self._front.gradients, _SAVED):
             # This is the constructor of protocol 1. Newer protocols require the object's own class.

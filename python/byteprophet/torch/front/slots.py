@@ -10,6 +10,7 @@ lock, and ``error`` is written before ``arrived`` is set.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,9 +67,12 @@ class Slot:
         position: the place in the agreed forward order; until there is one, ``index``.
         priority: as in BytePS, a larger value is more urgent. Parameters whose gradients travel
             together have the same one.
-        transfer: the gradient submitted last, until its update is finished or ``synchronize()``
-            has taken it over.
+        transfer: the gradient submitted last, or the delayed one that takes its place, until its
+            update is finished or ``synchronize()`` has taken it over.
         averaged: the parameter's ``grad`` already is the average, so ``step()`` sends nothing.
+        delay: the staleness of the averages, in steps (``delays.py``); 0: none.
+        delayed: gradients that were submitted and that later steps use, the oldest first.
+        submitted: for a parameter with a delay: this iteration's gradient was submitted.
         sparse: gradients of this parameter are sparse.
         sent: a gradient of this parameter was sent before.
         partial: a gradient that ``step()`` has used, and that holds the average in this rank's
@@ -89,6 +93,9 @@ class Slot:
     priority: int = 0
     transfer: Transfer | None = None
     averaged: bool = False
+    delay: int = 0
+    delayed: deque[Transfer] = field(default_factory=deque)
+    submitted: bool = False
     sent: bool = False
     partial: Tensor | None = None
     kept: Tensor | None = None
@@ -110,6 +117,11 @@ class Slot:
         if self.sparse:
             return no_rows(self.parameter)
         return torch.zeros_like(self.parameter, requires_grad=False)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether nothing has to be sent any more, so that ``step()`` uses what there is."""
+        return self.transfer is not None or self.averaged or self.submitted
 
     @property
     def unclaimed(self) -> bool:

@@ -102,11 +102,14 @@ class Updater:
 
     def wait_arrived(self, slots: Iterable[Slot]) -> None:
         """Wait until the gradients of ``slots`` are there; raises ``TimedOut`` if one is late."""
+        found = (slot.transfer for slot in slots)
+        self.wait_transfers(transfer for transfer in found if transfer is not None)
+
+    def wait_transfers(self, transfers: Iterable[Transfer]) -> None:
+        """Wait until ``transfers`` have arrived; raises ``TimedOut`` if one is late."""
         deadline_s = time.monotonic() + self._timeout_s
-        for slot in slots:
-            transfer = slot.transfer
-            if transfer is None:
-                continue
+        for transfer in transfers:
+            slot = transfer.slot
             if not self._wait(transfer.arrived, slot, deadline_s):
                 self._raise_late(slot, "gradient")
             if transfer.error is not None:

@@ -52,6 +52,11 @@ class LiveFront(Protocol):
         ...
 
     @property
+    def delays(self) -> bool:
+        """Whether averages of some parameters are used by later steps."""
+        ...
+
+    @property
     def unclaimed(self) -> bool:
         """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated."""
         ...

@@ -49,6 +49,7 @@ def _for_an_optimizer(strategy: Strategy) -> tuple[tuple[str, bool], ...]:
         ("owners", bool(strategy.owners)),
         (f"{strategy.reduce_dtype} gradients", bool(strategy.reduce_dtype)),
         ("accumulated steps", strategy.accumulation > 1),
+        ("delayed averages", bool(strategy.staleness)),
     )
 
 

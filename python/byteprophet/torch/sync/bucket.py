@@ -47,9 +47,9 @@ class Bucket:
         If the bucket is whole, an all-gather of the averages follows.
         """
         operations, layout = self._operations, self._layout
-        position = operations.position(layout.reduce_place)
+        position = operations.position(layout.reduce_place, layout.delay)
         if layout.whole:
-            positions = position, operations.position(layout.gather_place)
+            positions = position, operations.position(layout.gather_place, layout.delay)
             operations.all_reduce(self._label, self._members(), positions, self._iteration)
         else:
             operations.reduce_scatter(self._label, self._members(), position, self._iteration)

@@ -5,6 +5,9 @@ gradients. The bucket is either *whole* or *sharded*. If it is whole, an all-gat
 all averages, and every rank updates all parameters. If it is sharded, every rank updates its shard,
 and the all-gather carries the new parameters. ``reduce_place`` and ``gather_place`` order
 operations within an iteration: of those that can start, the one with the smallest place goes first.
+
+The averages of a bucket may be used by a later step (``job/staleness.py``), ``delay`` iterations
+later. Such a bucket is whole, and has the place that it has among the buckets of that iteration.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.order import allreduce, dear
 from byteprophet.allreduce.timing import Link, Parameter, Timing
+from byteprophet.job.staleness import NO_DELAYS
 
 PLACES = 1 << 20  # places per iteration
 _ANY_LINK = Link(ranks=2, bandwidth_bps=10**9)
@@ -34,12 +38,13 @@ class Size:
 
 @dataclass(frozen=True)
 class BucketLayout:
-    """Parameters of one dtype whose gradients are sent together."""
+    """Parameters of one dtype and one delay whose gradients are sent together."""
 
     parameters: tuple[str, ...]
     reduce_place: int
     gather_place: int
     whole: bool
+    delay: int = 0
 
 
 def by_rule(
@@ -49,6 +54,7 @@ def by_rule(
     needed: Sequence[str],
     rule: Callable[[Timing], Groups],
     shardable: bool,
+    delays: Mapping[str, int] = NO_DELAYS,
 ) -> list[BucketLayout]:
     """Make buckets by ``rule``, from gradients that become ready one after the other.
 
@@ -62,6 +68,7 @@ def by_rule(
         needed: the parameters in the order in which forward needs them.
         rule: makes buckets, each of them a sequence of positions in ``needed``.
         shardable: whether ranks may update shards.
+        delays: of averages, in iterations, by parameter.
     """
     if not needed:
         return []
@@ -73,7 +80,7 @@ def by_rule(
     )
     groups = rule(timing)
     order = (allreduce if mode == "allreduce" else dear)(timing, groups)
-    return arranged(sizes, needed, groups, order, shardable and mode == "dear")
+    return arranged(sizes, needed, groups, order, shardable and mode == "dear", delays)
 
 
 def arranged(
@@ -82,20 +89,28 @@ def arranged(
     groups: Groups,
     order: Order,
     shardable: bool,
+    delays: Mapping[str, int] = NO_DELAYS,
 ) -> list[BucketLayout]:
     """Make layouts of ``groups``, each a bucket of positions in ``needed``, sent in ``order``.
 
-    A bucket with several dtypes is divided.
+    A bucket with several dtypes or ``delays`` is divided.
     """
     layouts: list[BucketLayout] = []
     for number, places in enumerate(groups):
-        members: dict[torch.dtype, list[str]] = {}
+        members: dict[tuple[torch.dtype, int], list[str]] = {}
         for place in places:
             name = needed[place]
-            members.setdefault(sizes[name].dtype, []).append(name)
-        whole = not (shardable and order.after_step[number])
+            kind = sizes[name].dtype, delays.get(name, 0)
+            members.setdefault(kind, []).append(name)
+        sharded = shardable and order.after_step[number]
         layouts.extend(
-            BucketLayout(tuple(names), order.reduce[number], order.gather[number], whole)
-            for names in members.values()
+            BucketLayout(
+                tuple(names),
+                order.reduce[number],
+                order.gather[number],
+                whole=not sharded or delay > 0,
+                delay=delay,
+            )
+            for (_, delay), names in members.items()
         )
     return layouts

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from byteprophet.allreduce.groups import Groups, fixed_size, near_layer
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.timing import Timing
+from byteprophet.job.staleness import NO_DELAYS
 from byteprophet.torch.sync.bucket_layout import BucketLayout, Size, arranged, by_rule
 
 PLANNED, TUNED, NEAR_LAYER = "planned", "tuned", "near-layer"
@@ -25,10 +26,17 @@ class Bucketing:
     """The current buckets.
 
     ``mode`` and ``fusion`` are ``sync`` and ``fusion`` of ``DistributedOptimizer``. ``shardable``
-    says whether a rank may update only a shard of a parameter.
+    says whether a rank may update only a shard of a parameter. ``delays``: of averages, in
+    iterations, by parameter.
     """
 
-    def __init__(self, mode: str, shardable: bool, fusion: int | str) -> None:
+    def __init__(
+        self,
+        mode: str,
+        shardable: bool,
+        fusion: int | str,
+        delays: Mapping[str, int] = NO_DELAYS,
+    ) -> None:
         self.mode = mode
         self.shardable = shardable
         self.buffer_bytes = fusion if isinstance(fusion, int) else _BUFFER_BYTES
@@ -42,6 +50,7 @@ class Bucketing:
         elements."""
         self._ready: Sequence[str] = ()  # in the order in which backward makes gradients ready
         self._fusion = fusion
+        self._delays = delays
         self._bucket_of: dict[str, int] = {}
 
     def bucket_of(self, parameter: str) -> int | None:
@@ -71,11 +80,15 @@ class Bucketing:
 
     def adopt(self, groups: Groups, order: Order) -> None:
         """Adopt a plan: ``groups`` are buckets of positions in ``needed``, sent in ``order``."""
-        self._set_layouts(arranged(self.sizes, self.needed, groups, order, self.shardable))
+        self._set_layouts(
+            arranged(self.sizes, self.needed, groups, order, self.shardable, self._delays)
+        )
 
     def _set_orders(self, ready: Sequence[str], needed: Sequence[str]) -> None:
         self._ready, self.needed = ready, needed
-        self._set_layouts(by_rule(self.mode, self.sizes, ready, needed, self._rule, self.shardable))
+        self._set_layouts(
+            by_rule(self.mode, self.sizes, ready, needed, self._rule, self.shardable, self._delays)
+        )
 
     def _rule(self, timing: Timing) -> Groups:
         if self._fusion == NEAR_LAYER:

@@ -27,6 +27,7 @@ from byteprophet import job
 from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.model import Order
 from byteprophet.job.owners import Owners, text_of
+from byteprophet.job.staleness import steps_by_name
 from byteprophet.observe.span_log import process_spans
 from byteprophet.observe.strategy_recording import record_strategy
 from byteprophet.tensor_names import gradient_name
@@ -52,7 +53,7 @@ class CollectiveSynchroniser:
 
     ``mode`` is the optimizer's ``sync`` option. ``options`` are other options of the optimizer that
     must be equal on all ranks, and so must ``owners``. ``changes`` says how the front changes
-    gradients, and is recorded with the buckets, if this ``records`` them.
+    gradients and delays averages. It is recorded with the buckets, if this ``records`` them.
     """
 
     bucketed = True
@@ -75,7 +76,7 @@ class CollectiveSynchroniser:
         self._records = records
         self.mode = mode
         self.owners = owners
-        self.bucketing = Bucketing(mode, shardable, fusion)
+        self.bucketing = Bucketing(mode, shardable, fusion, steps_by_name(changes.staleness))
         self._planned = fusion == PLANNED
         self._exchange = exchange
         self._timeout_s = timeout_s

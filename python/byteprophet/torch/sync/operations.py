@@ -20,12 +20,15 @@ from hashlib import blake2b
 from torch import Tensor
 
 from byteprophet.job.owners import Owners
+from byteprophet.job.staleness import MOST_STEPS
 from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.sync.bucket_layout import PLACES
 from byteprophet.torch.sync.exchange import Done, Exchange
 
 Error = BaseException | None
+_MOST_IN_FLIGHT = 2 * (MOST_STEPS + 1)
+"""Operations of one gradient: two in each iteration whose average is not used yet."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Operations:
         self._lock = threading.Lock()
         self._iteration = 0
         self._counts: Counter[str] = Counter()  # of operations, by label
-        self._latest: dict[str, int] = {}  # operation number, by name of submission
+        self._latest: dict[str, tuple[int, ...]] = {}  # operation numbers, by name of submission
 
     def begin_iteration(self) -> int:
         """Begin the next iteration, to which positions refer from now on. Returns its number."""
@@ -67,15 +70,19 @@ class Operations:
         """The number of the iteration that began last; 0 before the first one."""
         return self._iteration
 
-    def position(self, place: int) -> int:
-        """The position of ``place`` in this iteration."""
-        return self._iteration * PLACES + place
+    def position(self, place: int, delay: int = 0) -> int:
+        """The position of ``place`` in this iteration, or in the one ``delay`` iterations later."""
+        return (self._iteration + delay) * PLACES + place
 
     def missing(self, name: str) -> list[int]:
-        """The ranks whose part of the latest operation of ``name`` has not arrived, if known."""
+        """The ranks whose part of the oldest operation in flight of ``name`` has not arrived.
+
+        Empty if that is not known.
+        """
         with self._lock:
-            number = self._latest.get(name)
-        return [] if number is None else list(self._exchange.missing(number))
+            numbers = self._latest.get(name, ())
+        late = (list(self._exchange.missing(number)) for number in numbers)
+        return next(filter(None, late), [])
 
     def reduce_scatter(
         self, label: str, submissions: Submissions, position: int, iteration: int
@@ -171,7 +178,8 @@ class Operations:
         self._counts[label] += 1
         text = f"{self._optimizer} {label} {self._counts[label]}"
         number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-        self._latest.update(dict.fromkeys(submissions, number))
+        for name in submissions:
+            self._latest[name] = (*self._latest.get(name, ()), number)[-_MOST_IN_FLIGHT:]
         return number
 
 

@@ -1,0 +1,215 @@
+"""A rank of a job with delayed averages: ``stale_worker.py OPTIONS``, JSON as ``Options`` below.
+
+Trains a small network under each strategy of ``ways``, and then again by plain torch code, which
+computes the gradients of all ranks itself and delays their averages by hand. Writes
+``rank-<rank>.pt`` to ``out``. Rank and peers come from the environment, as torchrun sets it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim.lr_scheduler import StepLR
+
+from byteprophet.job.staleness import steps_by_name
+from byteprophet.job.strategy_file import read_strategy_file
+
+STEPS, BATCH, SAVED_AFTER = 12, 8, 5
+AHEAD_S = 60.0
+
+
+@dataclass
+class Options:
+    out: str
+    ways: list[str] = field(default_factory=list)  # strategies, each in ``<out>/<way>.json``
+    resumes: bool = False  # from a state that was saved in the middle
+    waits_for: int | None = None  # rank 1, in this iteration, until rank 0 is ``ahead`` of it
+    ahead: int = 0
+
+
+class Net(nn.Module):
+    """Has a part that only some steps use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.first = nn.Linear(6, 20)
+        self.second = nn.Linear(20, 20)
+        self.sometimes = nn.Linear(20, 20)
+        self.last = nn.Linear(20, 2)
+
+    def forward(self, batch: Tensor, step: int) -> Tensor:
+        hidden = self.second(self.first(batch).relu()).relu()
+        if step % 3 == 0:
+            hidden = hidden + self.sometimes(hidden)
+        return self.last(hidden)
+
+
+def batches(ranks: int) -> list[Tensor]:
+    """Those of all ranks, by step."""
+    lot = torch.Generator().manual_seed(5)
+    return [torch.randn(ranks, BATCH, 6, generator=lot) for _ in range(STEPS)]
+
+
+def loss(model: nn.Module, batch: Tensor, step: int) -> Tensor:
+    return model(batch, step).square().mean()
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    parameters = [*model.parameters()]
+    groups = [{"params": parameters[:3]}, {"params": parameters[3:], "lr": 0.02}]
+    return torch.optim.Adam(groups, lr=0.01)
+
+
+def distributed_optimizer(model: nn.Module, path: Path) -> Any:
+    from byteprophet.torch import DistributedOptimizer
+
+    return DistributedOptimizer(optimizer_of(model), model=model, sync="allreduce", strategy=path)
+
+
+def clips(path: Path) -> bool:
+    return path.stem.startswith("clip")
+
+
+def given(path: Path, ranks: int, rank: int) -> list[Tensor]:
+    model = Net()
+    optimizer = distributed_optimizer(model, path)
+    schedule = StepLR(optimizer, 3, 0.9)
+    for step, batch in enumerate(batches(ranks)):
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
+        loss(model, batch[rank], step).backward()
+        if clips(path):
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        schedule.step()
+    optimizer.finish()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def by_hand(path: Path, ranks: int) -> list[Tensor]:
+    strategy = read_strategy_file(path).strategy
+    steps, delays = strategy.accumulation, steps_by_name(strategy.staleness)
+    model = Net()
+    named = dict(model.named_parameters())
+    optimizer = optimizer_of(model)
+    schedule = StepLR(optimizer, 3, 0.9)
+    sums = [{name: torch.zeros_like(each) for name, each in named.items()} for _ in range(ranks)]
+    waiting: dict[str, deque[Tensor]] = {name: deque() for name in named}
+    for step, batch in enumerate(batches(ranks)):
+        for rank in range(ranks):
+            model.zero_grad()
+            loss(model, batch[rank], step).backward()
+            for name, parameter in named.items():
+                if parameter.grad is not None:
+                    sums[rank][name].add_(parameter.grad)
+        if step % steps == steps - 1:
+            for name, parameter in named.items():
+                total = sums[0][name] / steps
+                for rank in range(1, ranks):
+                    total = total + sums[rank][name] / steps
+                for rank in range(ranks):
+                    sums[rank][name].zero_()
+                waiting[name].append(total * (1 / ranks))
+                ready = len(waiting[name]) > delays.get(name, 0)
+                parameter.grad = waiting[name].popleft() if ready else None
+            if clips(path):
+                nn.utils.clip_grad_norm_(named.values(), 0.1)
+            optimizer.step()
+        schedule.step()
+    return [parameter.detach() for parameter in named.values()]
+
+
+def resumed(path: Path, ranks: int, rank: int, shards: bool) -> list[Tensor]:
+    """Trains in two parts: each has a model and an optimizer of its own."""
+    saved: Any = None
+    everything = [*enumerate(batches(ranks))]
+    for part in (everything[:SAVED_AFTER], everything[SAVED_AFTER:]):
+        model = Net()
+        optimizer = distributed_optimizer(model, path)
+        schedule = StepLR(optimizer, 3, 0.9)
+        if saved is not None:
+            model.load_state_dict(saved["model"])
+            load = optimizer.load_sharded_state_dict if shards else optimizer.load_state_dict
+            load(saved["optimizer"])
+            schedule.load_state_dict(saved["schedule"])
+        for step, batch in part:
+            optimizer.zero_grad()
+            loss(model, batch[rank], step).backward()
+            if clips(path):
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            schedule.step()
+        state = optimizer.sharded_state_dict() if shards else optimizer.state_dict()
+        file = path.with_name(f"saved-{rank}.pt")
+        parts = {"model": model.state_dict(), "optimizer": state, "schedule": schedule.state_dict()}
+        torch.save(parts, file)
+        saved = torch.load(file)
+        values = [parameter.detach().clone() for parameter in model.parameters()]
+        del model, optimizer, schedule
+        gc.collect()
+    return values
+
+
+def with_a_slow_rank(path: Path, options: Options, rank: int) -> dict[str, list[int]]:
+    """When each iteration's backward pass began, and its forward pass ended, in ns.
+
+    In one iteration, rank 1 waits until rank 0 has ended the forward pass of a later one. Then it
+    stays behind for a while, in which rank 0 would go on if it could.
+    """
+    model = Net()
+    optimizer = distributed_optimizer(model, path)
+    backward_ns, forward_ns = [], []
+    assert options.waits_for is not None
+    reached = Path(options.out) / "reached"
+    for step, batch in enumerate(batches(2)):
+        optimizer.zero_grad()
+        value = loss(model, batch[rank], step)
+        forward_ns.append(time.monotonic_ns())
+        if rank == 0 and step == options.waits_for + options.ahead:
+            reached.touch()
+        if rank == 1 and step == options.waits_for:
+            until_s = time.monotonic() + AHEAD_S
+            while not reached.exists():
+                assert time.monotonic() < until_s, "rank 0 did not come so far"
+                time.sleep(0.001)
+            time.sleep(0.3)
+        backward_ns.append(time.monotonic_ns())
+        value.backward()
+        optimizer.step()
+    optimizer.finish()
+    return {"backward_ns": backward_ns, "forward_ns": forward_ns}
+
+
+def main() -> None:
+    options = Options(**json.loads(sys.argv[1]))
+    torch.set_num_threads(1)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    distributed.init_process_group("gloo")
+    results: dict[str, Any] = {}
+    for way in options.ways:
+        path = Path(options.out) / f"{way}.json"
+        if options.waits_for is not None:
+            results[way] = with_a_slow_rank(path, options, rank)
+            continue
+        results[way] = {"given": given(path, ranks, rank), "by hand": by_hand(path, ranks)}
+        gc.collect()  # the next model's parameters take these names
+        if options.resumes:
+            for name, shards in (("whole", False), ("shards", True)):
+                results[way][name] = resumed(path, ranks, rank, shards)
+    torch.save(results, Path(options.out) / f"rank-{rank}.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
