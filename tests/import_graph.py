@@ -6,6 +6,7 @@ Every import counts: those for type checkers and those inside functions, too.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -33,15 +34,28 @@ def room_of(path: Path, package: Path) -> str:
     return ".".join(folders[:2]) if folders[0] in SPLIT else folders[0]
 
 
+@functools.cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """The parts of a file's source to which an import or an attribute may belong."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    kinds = ast.Import, ast.ImportFrom, ast.Attribute
+    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+def _base_of(name: str, path: Path, node: ast.ImportFrom) -> list[str]:
+    """From where ``node``, in module ``name``, takes names: the parts of a dotted name."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    above = package[: len(package) - node.level + 1] if node.level else []
+    return [*above, node.module] if node.module else above
+
+
 def imported_names(name: str, path: Path) -> Iterator[str]:
     """The dotted names that module ``name`` imports, what is taken from a module included."""
-    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = [*above, node.module] if node.module else above
+            base = _base_of(name, path, node)
             yield from (".".join((*base, alias.name)) for alias in node.names)
 
 
@@ -57,10 +71,52 @@ def import_graph(files: Mapping[str, Path]) -> Graph:
     return graph
 
 
-def foreign_names(files: Mapping[str, Path], package: str) -> set[str]:
-    """What modules import from outside the package, submodules by their full names."""
-    names = {name for module, path in files.items() for name in imported_names(module, path)}
-    return {name for name in names if name.split(".")[0] != package}
+def loading_graph(files: Mapping[str, Path]) -> Graph:
+    """The modules that each module makes Python load: its imports, and their packages.
+
+    A module's own packages are left out: Python has begun with them before it begins with it.
+    """
+    return {
+        name: {
+            each
+            for target in targets
+            for each in (target, *packages_of(target))
+            if each in files and each != name and each not in packages_of(name)
+        }
+        | targets
+        for name, targets in import_graph(files).items()
+    }
+
+
+def packages_of(name: str) -> list[str]:
+    """The packages that a module is in, from the inside."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
+
+
+def reached_names(name: str, path: Path, files: Mapping[str, Path]) -> set[str]:
+    """Modules among ``files`` that module ``name`` has not imported, but takes from their packages.
+
+    That works only after some other module has imported them.
+    """
+    bound: dict[str, str] = {}
+    for node in _nodes(path):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first = alias.name.split(".")[0]
+                bound[alias.asname or first] = alias.name if alias.asname else first
+        elif isinstance(node, ast.ImportFrom):
+            base = _base_of(name, path, node)
+            bound |= {a.asname or a.name: ".".join((*base, a.name)) for a in node.names}
+    reached = {
+        f"{bound[node.value.id]}.{node.attr}"
+        for node in _nodes(path)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in bound
+    }
+    imported = {_module_in(each, files) for each in imported_names(name, path)}
+    return {each for each in reached if each in files} - imported
 
 
 def _module_in(name: str, files: Mapping[str, Path]) -> str | None:

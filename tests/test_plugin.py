@@ -1,4 +1,8 @@
-"""Loading the plug-in, by the import and by itself, in interpreters of their own."""
+"""Loading the plug-in, by the import and by itself, in interpreters of their own.
+
+Where another test starts one afresh that does the same, a fork stands for it
+(``tests/launcher/test_fork_server.py``).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,17 @@ import pytest
 
 from byteprophet import _core
 
+from .python_process import run_python
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+FRESH = "prophet"
+"""The scheduler with which an interpreter is always started afresh."""
+
+
+def run(code: str, fork: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``code`` in a new interpreter, with nothing of BytePS set but ``environment``."""
     base = {k: v for k, v in os.environ.items() if not k.startswith(("BYTEPS_", "BYTEPROPHET_"))}
+    if fork:
+        return run_python("-c", code, env={**base, **environment}, timeout=100)
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**base, **environment},
@@ -48,6 +59,7 @@ def test_loaded_with_the_policys_partition_size(module: str, scheduler: str, giv
         f"import os, {module} as bps; from byteprophet import _plugin; "
         "print(_plugin.load() is not None, bps.DistributedOptimizer.__module__, "
         "os.environ['BYTEPS_PARTITION_BYTES'])",
+        fork=scheduler != FRESH,
         BYTEPS_SCHEDULER=scheduler,
         **({"BYTEPS_PARTITION_BYTES": given} if given else {}),
     )
@@ -133,6 +145,7 @@ def test_plans_are_refused_where_nothing_is_scheduled_yet() -> None:
         "plugin.on_iteration(); print(plugin.iteration(), plugin.lost_transfers())\n"
         "try: plugin.stage_plan(5, {'window_max_bytes': 1})\n"
         "except ValueError as error: print(error)",
+        fork=True,
         BYTEPS_SCHEDULER="prophet",
     )
     assert result.stderr == ""
@@ -153,6 +166,7 @@ def test_wrong_wishes_to_observe_end_the_process(name: str, value: str, message:
     result = run(
         "from byteprophet import _plugin; from byteprophet.session import process; "
         "process.start(_plugin.load(), 0, 2)",
+        fork=True,
         BYTEPS_SCHEDULER="prophet",
         **{name: value},
     )

@@ -12,11 +12,12 @@ from byteprophet import schedulers
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.bench.result import read_results
 from byteprophet.errors import UserError
-from byteprophet.network import why_not_permitted
 from byteprophet.network.namespaces import BURST_BYTES
 from byteprophet.paced.check import expected_parameters, parameters_sha256
 from byteprophet.workload import Tensor, Workload, to_toml
 from byteprophet.workload.run_config import read_run_config
+
+from ..namespaces import why_not_permitted
 
 RATE_BPS = None if why_not_permitted() else 400_000_000
 
@@ -46,7 +47,7 @@ def write(workload: Workload, directory: Path) -> str:
 def test_parameters_are_those_of_the_stated_gradients(scheduler: str, tmp_path: Path) -> None:
     workload = mixed_workload()
     case = Case(write(workload, tmp_path), scheduler, RATE_BPS)
-    plan = Plan((case,), iterations=5, rounds=1)
+    plan = Plan((case,), iterations=5, rounds=1, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
     assert row["settings"]["updates"] == plan.updates
     expected = parameters_sha256(expected_parameters(workload, 2, plan.updates))
@@ -65,7 +66,7 @@ def test_several_servers_and_three_workers_of_which_one_is_slow(tmp_path: Path) 
             worker_bandwidth_bps={1: RATE_BPS // 4},
             server_bandwidth_bps={0: RATE_BPS, 1: RATE_BPS * 2},
         )
-    plan = Plan((case,), iterations=3, rounds=1)
+    plan = Plan((case,), iterations=3, rounds=1, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
     if RATE_BPS is not None:
         config = read_run_config(Path(row["run"]))
@@ -91,7 +92,7 @@ def test_tuned_in_mid_run(tmp_path: Path) -> None:
         settings={"outstanding_messages": 3},
         tune_iterations=100,
     )
-    plan = Plan((case,), iterations=4, rounds=1)
+    plan = Plan((case,), iterations=4, rounds=1, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     updates = plan.updates + 100
     assert row["settings"]["updates"] == updates
@@ -117,7 +118,7 @@ def test_partitions_grow_on_a_fast_link_unless_they_were_given(
     workload = mixed_workload()
     fast = {"bandwidth_bps": 8_000_000_000, **settings}
     case = Case(write(workload, tmp_path), "prophet", None, servers=2, settings=fast)
-    plan = Plan((case,), iterations=4, rounds=1)
+    plan = Plan((case,), iterations=4, rounds=1, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     assert row["partition_bytes"] == expected
     hashed = parameters_sha256(expected_parameters(workload, 2, plan.updates))
@@ -128,7 +129,7 @@ def test_partitions_grow_on_a_fast_link_unless_they_were_given(
 def test_one_worker(tmp_path: Path) -> None:
     workload = mixed_workload()
     case = Case(write(workload, tmp_path), "prophet", None, workers=1)
-    plan = Plan((case,), iterations=2, rounds=1)
+    plan = Plan((case,), iterations=2, rounds=1, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     expected = parameters_sha256(expected_parameters(workload, 1, plan.updates))
     assert row["parameters_sha256"] == expected

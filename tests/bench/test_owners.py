@@ -40,7 +40,7 @@ def test_parameters_are_those_of_a_job_with_equal_owners(tmp_path: Path) -> None
         replace(equal, runtime="dear", owners=owners),
         replace(equal, runtime="dear-planned", owners=Owners.of([0, 3, 1], RANKS)),
     ]
-    plan = Plan(tuple(cases), iterations=ITERATIONS, rounds=1)
+    plan = Plan(tuple(cases), iterations=ITERATIONS, rounds=1, idle_s=0.0)
     rows = run_bench(plan, tmp_path / "runs", RATE_BPS is not None, print)
     assert len({row["parameters_sha256"] for row in rows}) == 1
     assert [row["owners"] for row in rows] == [None, [1, 1, 0], [1, 1, 0], [0, 3, 1]]

@@ -18,7 +18,6 @@ from byteprophet.graph.gloo_graph import build
 from byteprophet.job import Job
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
-from byteprophet.network import why_not_permitted
 from byteprophet.paced.check import expected_parameters, parameters_sha256
 from byteprophet.replay import replay
 from byteprophet.replay.predict import predict
@@ -28,6 +27,7 @@ from byteprophet.timeline.read_events import load_run
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload import Tensor, Workload
 
+from ..namespaces import why_not_permitted
 from .test_execute import RATE_BPS, mixed_workload, write
 
 MS = 1_000_000
@@ -259,7 +259,9 @@ def test_groups_that_change_are_not_measured(tmp_path: Path) -> None:
     small = Workload("small", 4, (Tensor("a.weight", 400_004, 300_000, 300_000),))
     case = all_reduce_case(Case(write(small, tmp_path), "prophet", None), "dear-planned", {})
     with pytest.raises(JobFailed, match=r"worker-[01] ended with status 1"):
-        run_bench(Plan((case,), iterations=12, rounds=1), tmp_path / "runs", False, print)
+        run_bench(
+            Plan((case,), iterations=12, rounds=1, idle_s=0.0), tmp_path / "runs", False, print
+        )
     (log,) = (tmp_path / "runs").glob("*/logs/worker-0.log")
     assert "runtime 'dear-planned': the search for groups did not end during" in log.read_text()
     options = ["--iterations", "2", "--rounds", "1", "--bandwidth", "unlimited"]

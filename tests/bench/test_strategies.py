@@ -15,9 +15,9 @@ from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.job import Policy
 from byteprophet.job.strategy_file import Used, read_strategy, read_strategy_file, write_strategy
-from byteprophet.network import why_not_permitted
 from byteprophet.strategy.builders import build
 
+from ..namespaces import why_not_permitted
 from .test_execute import mixed_workload, write
 
 
@@ -39,7 +39,7 @@ def test_jobs_use_their_strategies_and_end_alike(tmp_path: Path) -> None:
         strategy_case(base, saved(base, builder, tmp_path / f"{builder}.json"))
         for builder in ("dear-planned", "dear")
     ]
-    plan = Plan(tuple(cases), iterations=3, rounds=1)
+    plan = Plan(tuple(cases), iterations=3, rounds=1, idle_s=0.0)
     rows = run_bench(plan, tmp_path / "runs", why_not_permitted() is None, print)
     assert len({row["parameters_sha256"] for row in rows}) == 1
     assert [row["strategy"] for row in rows] == [None, *(str(each.strategy) for each in cases[1:])]
@@ -81,7 +81,7 @@ def test_a_job_of_two_transports_ends_as_others_do(tmp_path: Path) -> None:
     path = tmp_path / "two.json"
     write_strategy(path, Used(made.model, made.strategy, 0, made.policy, 2))
     cases = base, strategy_case(base, path)
-    plan = Plan(cases, iterations=3, rounds=1)
+    plan = Plan(cases, iterations=3, rounds=1, idle_s=0.0)
     served, mixed = run_bench(plan, tmp_path / "runs", why_not_permitted() is None, print)
     assert mixed["parameters_sha256"] == served["parameters_sha256"]
     assert mixed["strategy"] == str(path)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from byteprophet.launcher import JobSpec, run_job
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 WORKER = Path(__file__).with_name("slow_worker.py")
 

@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         partition_bytes=65536,
         environment={monitoring.VARIABLE: "1", PROFILING: "1"},
     )
-    plan = Plan((case,), iterations=6, rounds=1, record=True, controller=True)
+    plan = Plan((case,), iterations=6, rounds=1, record=True, controller=True, idle_s=0.0)
     (row,) = run_bench(plan, directory / "runs", False, lambda _: None)
     told(Path(row["run"]))
     return Path(row["run"])

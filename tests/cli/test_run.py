@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from byteprophet import schedulers
+from byteprophet.cli.main import run_cli
+from byteprophet.launcher.forked_process import VARIABLE
 from byteprophet.launcher.leftovers import marked_processes
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +25,7 @@ else:
     import tomli as tomllib
 
 _RUN = (sys.executable, "-m", "byteprophet", "run")
+_IN_TIME = ("run", "--timeout", "100")
 
 # Each rank adds rank + 1 to 300000 elements (more than one partition); in place, as BytePS'
 # out-of-place call is wrong for tensors in host memory.
@@ -48,33 +53,23 @@ pytestmark = [pytest.mark.job, pytest.mark.usefixtures("default_signals")]
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The script, in the current directory."""
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "sum.py"
     path.write_text(_SUM)
     return path
 
 
-def _run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*_RUN, "--timeout", "100", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        cwd=tmp_path,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("scheduler", schedulers.names)
 def test_two_workers_on_loopback_get_right_sums(
-    tmp_path: Path, script: Path, scheduler: str
+    script: Path, scheduler: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = _run(
-        tmp_path, "--scheduler", scheduler, "--partition-bytes", "262144", "--servers", "2",
-        "--json", "--", sys.executable, script.name,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    options = ["--scheduler", scheduler, "--partition-bytes", "262144", "--servers", "2", "--json"]
+    status = run_cli([*_IN_TIME, *options, "--", sys.executable, script.name])
+    said, errors = capfd.readouterr()
+    assert status == 0, errors
+    report = json.loads(said)
     assert report["schema"] == 1
     assert report["status"] == "done"
     assert report["results"] == [{"rank": 0, "size": 2}, {"rank": 1, "size": 2}]
@@ -87,16 +82,19 @@ def test_two_workers_on_loopback_get_right_sums(
     assert statuses.pop("controller", 0) in (0, -signal.SIGTERM)
     assert set(statuses.values()) == {0}
     assert all(role["cpu_s"] > 0 for role in roles.values())
-    assert "[worker-0] sums are right" in done.stderr
+    assert "[worker-0] sums are right" in errors
     assert Path(report["run"], "summary.json").is_file()
     _assert_nothing_left(Path(report["run"]))
 
 
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
-def test_the_same_on_hosts_with_limited_links(tmp_path: Path, script: Path) -> None:
-    done = _run(tmp_path, "--bandwidth", "200mbit", "--", sys.executable, script.name)
-    assert done.returncode == 0, done.stderr
-    assert sorted(line for line in done.stdout.splitlines() if "sums" in line) == [
+def test_the_same_on_hosts_with_limited_links(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status = run_cli([*_IN_TIME, "--bandwidth", "200mbit", "--", sys.executable, script.name])
+    said, errors = capfd.readouterr()
+    assert status == 0, errors
+    assert sorted(line for line in said.splitlines() if "sums" in line) == [
         "[worker-0] sums are right",
         "[worker-1] sums are right",
     ]
@@ -169,6 +167,7 @@ def test_a_reader_that_goes_away_ends_the_job(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
+        env={**os.environ, VARIABLE: "0"},  # its workers need nothing that takes time to import
     )
     with process:
         assert process.stdout is not None

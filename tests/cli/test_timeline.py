@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tensors = tuple(Tensor(f"layer{n}.weight", 100_000, 3 * MS, 6 * MS, n // 2) for n in range(4))
     (directory / "small.toml").write_text(to_toml(Workload("small", 4, tensors)))
     case = Case(str(directory / "small.toml"), "prophet", None, partition_bytes=65536)
-    plan = Plan((case,), iterations=5, rounds=1, record=True)
+    plan = Plan((case,), iterations=5, rounds=1, record=True, idle_s=0.0)
     (row,) = run_bench(plan, directory / "runs", False, lambda _: None)
     return Path(row["run"])
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from documents import DOCS, TASK_PAGES, Block, blocks
 
-from byteprophet.network import why_not_permitted
+from ..namespaces import why_not_permitted
 
 pytest.importorskip("torch")
 pytest.importorskip("byteps.torch")

@@ -18,8 +18,9 @@ from byteprophet.bench import Case, grid_run
 from byteprophet.bench.execute import Measured
 from byteprophet.bench.grid import Grid
 from byteprophet.errors import UserError
-from byteprophet.network import why_not_permitted
 from byteprophet.workload import load
+
+from ..namespaces import why_not_permitted
 
 pytestmark = pytest.mark.skipif(bool(why_not_permitted()), reason="limited links are checked for")
 

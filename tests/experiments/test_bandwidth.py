@@ -9,7 +9,8 @@ import bandwidth
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 ONE_CELL = ["--quick", "--workloads", "digits", "--schedulers", "p3", "--bandwidth", "2gbit"]
 

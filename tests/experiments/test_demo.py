@@ -12,7 +12,8 @@ import pytest
 from digits_job import WARMUP_ITERATIONS, bound_ns, share_bounds
 
 from byteprophet.errors import JobFailed, UserError
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 
 def run_demo(scheduler: str, tmp_path: Path) -> tuple[dict[str, Any], Path]:

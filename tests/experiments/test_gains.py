@@ -19,7 +19,9 @@ from gains_tables import REGIONS, over_best_opponent, summary
 
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import JobSpec
-from byteprophet.network import payload_bps, why_not_permitted
+from byteprophet.network import payload_bps
+
+from ..namespaces import why_not_permitted
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "models"
 

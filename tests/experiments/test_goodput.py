@@ -15,7 +15,8 @@ import pytest
 from role_cpu import CpuSampler
 
 from byteprophet.errors import UserError
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 _REASON = why_not_permitted() or (None if shutil.which("iperf3") else "iperf3 is not installed")
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from ..python_process import run_python
+
 SCRIPT = Path(__file__).parents[2] / "experiments" / "gpu.py"
 
 
 def compare(device: str, ways: str, cases: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "--device", device, "--ways", ways, "--cases", cases]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    return run_python(SCRIPT, "--device", device, "--ways", ways, "--cases", cases, timeout=280)
 
 
 @pytest.mark.job

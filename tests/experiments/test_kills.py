@@ -9,7 +9,8 @@ import kills
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 _REASON = why_not_permitted()
 

@@ -13,7 +13,8 @@ from stated_jobs import MS, Ran
 
 from byteprophet.bench import Case
 from byteprophet.errors import UserError
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 pytestmark = pytest.mark.skipif(bool(why_not_permitted()), reason="limited links are checked for")
 

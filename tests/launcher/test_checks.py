@@ -8,8 +8,9 @@ import pytest
 from byteprophet.errors import UserError
 from byteprophet.launcher import check_job
 from byteprophet.launcher.checks import interface_address, root_port
-from byteprophet.network import Step, why_not_permitted
+from byteprophet.network import Step
 
+from ..namespaces import why_not_permitted
 from .conftest import MakeSpec
 
 _DISORDERED = (Step(10**9, at_s=20.0), Step(3 * 10**9, at_s=10.0))

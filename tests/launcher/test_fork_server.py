@@ -22,8 +22,8 @@ from byteprophet.launcher.fork_key import LATE, LATE_PREFIXES
 from byteprophet.launcher.forked_process import VARIABLE, ForkPlan, Process, forks_wanted
 from byteprophet.launcher.forking import IMPORTS
 from byteprophet.launcher.leftovers import marked_processes
-from byteprophet.network import why_not_permitted
 
+from ..namespaces import why_not_permitted
 from .conftest import MakeSpec, python
 
 pytestmark = pytest.mark.usefixtures("default_signals")

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from byteprophet.launcher.leftovers import marked_processes
-from byteprophet.network import why_not_permitted
+
+from ..namespaces import why_not_permitted
 
 pytestmark = pytest.mark.usefixtures("default_signals")
 

@@ -9,8 +9,8 @@ import pytest
 
 from byteprophet.launcher import read_worker_results, run_job
 from byteprophet.launcher.plan import resolve_job
-from byteprophet.network import why_not_permitted
 
+from ..namespaces import why_not_permitted
 from .conftest import MakeSpec, python
 
 if sys.version_info >= (3, 11):

@@ -15,18 +15,20 @@ import tomli_w
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher.checks import LOOPBACK, root_port
+from byteprophet.launcher.forked_process import VARIABLE
 from byteprophet.launcher.job_file import job_text, parse_job, read_job_file
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.one_role import resolve_role
 
 WORKER = """
-import os, pathlib, sys, torch
+import os, pathlib, sys, time, torch
 import byteprophet.torch as bps
 bps.init()
 value = torch.full((1000,), float(bps.rank() + 1))
 for step in range(int(sys.argv[1])):
     total = bps.push_pull(value, average=False, name="value")
     pathlib.Path(f"step-{bps.rank()}").touch()
+    time.sleep(0.01)  # it may go on for long, and others need the processors
 print("total", total[0].item(), "of", bps.size())
 bps.shutdown()
 """
@@ -56,6 +58,8 @@ def start(job: Path, kind: str, index: int) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         cwd=job.parent,
+        # What a fork server imports pays only for several workers.
+        env={**os.environ, VARIABLE: "0"},
     )
 
 

@@ -15,8 +15,8 @@ from byteprophet.errors import UserError
 from byteprophet.launcher import check_job, run_job
 from byteprophet.launcher.environment import JobFacts, RoleName
 from byteprophet.launcher.ranks import rank_environment
-from byteprophet.network import why_not_permitted
 
+from ..namespaces import why_not_permitted
 from .conftest import MakeSpec, python
 
 if sys.version_info >= (3, 11):

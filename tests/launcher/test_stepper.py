@@ -11,8 +11,9 @@ import pytest
 from byteprophet.errors import UserError
 from byteprophet.launcher import check_job, run_job
 from byteprophet.launcher.stepper import FILE, read_steps
-from byteprophet.network import Step, why_not_permitted
+from byteprophet.network import Step
 
+from ..namespaces import why_not_permitted
 from .conftest import MakeSpec
 
 _REASON = why_not_permitted()

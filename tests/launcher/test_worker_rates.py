@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from byteprophet.launcher import run_job
-from byteprophet.network import why_not_permitted
 
+from ..namespaces import why_not_permitted
 from .conftest import MakeSpec
 
 if sys.version_info >= (3, 11):

@@ -12,9 +12,11 @@ from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.cli.main import run_cli
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.monitor.samples import read_network
-from byteprophet.network import Step, why_not_permitted
+from byteprophet.network import Step
 from byteprophet.session.monitoring import PROBE_VARIABLE, VARIABLE
 from byteprophet.workload import Tensor, Workload, to_toml
+
+from ..namespaces import why_not_permitted
 
 _REASON = why_not_permitted()
 _BEFORE_BPS, _AFTER_BPS = 200_000_000, 50_000_000
@@ -35,7 +37,8 @@ def test_the_estimate_moves_with_the_link(
         steps=(Step(_AFTER_BPS, at_update=12),),
         environment={VARIABLE: "1", PROBE_VARIABLE: "1"},
     )
-    (row,) = run_bench(Plan((case,), 15, rounds=1), tmp_path / "runs", True, print)
+    plan = Plan((case,), 15, rounds=1, idle_s=0.0)
+    (row,) = run_bench(plan, tmp_path / "runs", True, print)
     assert row["steps"] == ["50mbit@12i"]
     assert row["bound_ns"] is None
     run = Path(row["run"])

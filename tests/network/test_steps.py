@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from byteprophet.errors import UserError
-from byteprophet.network import Cluster, HostSpec, Step, parse_step, why_not_permitted
+from byteprophet.network import Cluster, HostSpec, Step, parse_step
 from byteprophet.network.permission import enter_command
 from byteprophet.network.steps import VARIABLE, announce, announced
+
+from ..namespaces import why_not_permitted
 
 _REASON = why_not_permitted()
 

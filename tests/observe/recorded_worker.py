@@ -1,7 +1,8 @@
 """A worker that trains a small network; recorded_worker.py ITERATIONS [START STOP]...
 
 Recording starts after iteration START (0: before the first) and stops after iteration STOP. The
-last thing said is the hash of the parameters; with RANK_1_FAILS set, rank 1 is killed instead.
+last thing said is the hash of the parameters. With BYTEPROPHET_TEST_RANK_1_FAILS set, rank 1 is
+killed instead.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ for iteration in range(iterations):
     optimizer.zero_grad()
     model(torch.randn(4, 50, generator=generator)).square().mean().backward()
     optimizer.step()
-if os.environ.get("RANK_1_FAILS") and bps.rank() == 1:
+if os.environ.get("BYTEPROPHET_TEST_RANK_1_FAILS") and bps.rank() == 1:
     optimizer.finish()
     os.kill(os.getpid(), signal.SIGKILL)
 values = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 print("parameters", hashlib.sha256(values).hexdigest(), flush=True)
-if os.environ.get("RANK_1_FAILS"):
+if os.environ.get("BYTEPROPHET_TEST_RANK_1_FAILS"):
     signal.pause()
 bps.shutdown()

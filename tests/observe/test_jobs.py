@@ -96,7 +96,7 @@ def test_what_is_recorded_changes_no_result(tmp_path: Path) -> None:
 
 def test_what_was_recorded_survives_both_signals(tmp_path: Path) -> None:
     """Rank 1 is killed; rank 0, which is done, gets the launcher's SIGTERM."""
-    failed = run(tmp_path / "run", (20,), RANK_1_FAILS="1", **{VARIABLE: "1"})
+    failed = run(tmp_path / "run", (20,), BYTEPROPHET_TEST_RANK_1_FAILS="1", **{VARIABLE: "1"})
     assert failed is not None
     assert "worker-1" in failed
     terminated, killed = (load_rank(tmp_path / "run", SPANS, rank) for rank in range(2))

@@ -45,7 +45,7 @@ def paced_run(directory: Path, scheduler: str) -> tuple[Path, int]:
     workload = directory / "workload.toml"
     workload.write_text(to_toml(WORKLOAD), encoding="utf-8")
     case = Case(str(workload), scheduler, None, servers=SERVERS, partition_bytes=65536)
-    plan = Plan((case,), iterations=12, rounds=1, record=True)
+    plan = Plan((case,), iterations=12, rounds=1, record=True, idle_s=0.0)
     (row,) = run_bench(plan, directory / "runs", False, print)
     return Path(row["run"]), plan.updates
 

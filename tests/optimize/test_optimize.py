@@ -12,20 +12,13 @@ import pytest
 
 from byteprophet.cli.main import run_cli
 from byteprophet.job.strategy_file import read_strategy_file
-from byteprophet.network import why_not_permitted
-from byteprophet.workload import Tensor, Workload, to_toml
 
+from ..namespaces import why_not_permitted
 from ..report.test_page import Page
 from ..timeline.perfetto_rules import broken_rules, read_trace
+from .network_jobs import recorded
 
 OUTSIDE = Path(__file__).with_name("outside_pass")
-NETWORK = Workload(
-    name="small",
-    batch_size=4,
-    tensors=tuple(
-        Tensor(f"layer{number}.weight", 60_000, 4_000_000, 8_000_000) for number in range(10)
-    ),
-)
 
 
 def optimized(run: Path, options: str) -> dict[str, Any]:
@@ -45,20 +38,16 @@ def install(folder: Path) -> None:
     subprocess.run([*pip, "--target", folder, OUTSIDE], check=True, timeout=120)
 
 
-@pytest.mark.job
+@pytest.mark.job(10)
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
 def test_a_job_with_one_bucket_gains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All gradients in one bucket: nothing overlaps, which any other strategy does better."""
     monkeypatch.chdir(tmp_path)
-    Path("small.toml").write_text(to_toml(NETWORK))
-    job = "--workload small.toml --runtime allreduce --set buffer_bytes=100000000"
-    bench = f"bench {job} --bandwidth 60mbit --iterations 8 --rounds 1 --record"
-    assert run_cli(bench.split()) == 0
-    (run,) = Path("runs").iterdir()
+    run = recorded(60_000_000, "allreduce", buffer_bytes=100_000_000)
 
-    result = optimized(run, "--budget-s 5 --pass runtime,tensor-fusion --trials 1 --out tried")
+    result = optimized(run, "--budget-s 2 --pass runtime,tensor-fusion --trials 1 --out tried")
     assert {each["pass"] for each in result["decisions"]} <= {"runtime", "tensor-fusion"}
     assert "measured" not in result
     tried = read_strategy_file(Path("tried/trials/trial-1.json"))
@@ -67,7 +56,7 @@ def test_a_job_with_one_bucket_gains(
     # A pass that another package brings along takes part, and its strategy is the one that runs.
     install(tmp_path / "site")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    result = optimized(run, "--budget-s 5 --pass quarters --apply --rounds 1 --out out")
+    result = optimized(run, "--budget-s 2 --pass quarters --apply --rounds 1 --out out")
     (decision,) = result["decisions"]
     assert decision["pass"] == "quarters"
     assert decision["what"] == "four buckets"

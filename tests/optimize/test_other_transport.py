@@ -17,7 +17,6 @@ from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, MESH, OURS, SERV
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
-from byteprophet.network import why_not_permitted
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.other_transport import measure_others, transports_of, why_not
 from byteprophet.optimize.outcome import corrections_of, outcome_of
@@ -27,10 +26,10 @@ from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.search import Candidate, search
 from byteprophet.optimize.trials import worth_trying
 from byteprophet.replay.predict import kind_of
-from byteprophet.workload import to_toml
 
 from ..measure.test_servers import a_job
-from .test_optimize import NETWORK
+from ..namespaces import why_not_permitted
+from .network_jobs import recorded
 
 SCRIPT = Path(__file__).parents[1] / "torch" / "in_place_script.py"
 
@@ -108,7 +107,7 @@ def test_what_cannot_be_moved(tmp_path: Path) -> None:
     assert transports_of(run, plain, [Runtime()]) == []
 
 
-@pytest.mark.job
+@pytest.mark.job(10)
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
 @pytest.mark.parametrize(("runtime", "trials"), [(BYTEPS, 2), ("dear", 1)])
 def test_a_real_job_runs_under_the_other_transport(
@@ -116,11 +115,10 @@ def test_a_real_job_runs_under_the_other_transport(
 ) -> None:
     """The best two of a job with one policy are of three runtimes without servers, or it."""
     monkeypatch.chdir(tmp_path)
-    Path("small.toml").write_text(to_toml(NETWORK))
-    job = "--workload small.toml --bandwidth 60mbit --iterations 8 --rounds 1 --record"
-    how = "--schedulers fifo" if runtime == BYTEPS else f"--runtime {runtime}"
-    assert run_cli(f"bench {job} {how}".split()) == 0
-    (run,) = Path("runs").iterdir()
+    if runtime == BYTEPS:
+        run = recorded(60_000_000)
+    else:
+        run = recorded(60_000_000, runtime, buffer_bytes=200_000)
     options = f"--budget-s 2 --pass runtime --trials {trials} --out out --json result.json"
     assert run_cli(f"optimize {run} {options}".split()) == 0
     there = Path("out/other-transport") / (MESH if runtime == BYTEPS else SERVERS)

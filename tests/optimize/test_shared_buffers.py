@@ -17,13 +17,12 @@ from byteprophet.job.strategy import Region
 from byteprophet.measure.parameters import measure_parameters
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
-from byteprophet.network import why_not_permitted
 from byteprophet.optimize.by_parameter import ByParameter
 from byteprophet.optimize.passes.compile import Compile
 from byteprophet.replay.predict import kind_of
-from byteprophet.workload import to_toml
 
-from .test_optimize import NETWORK
+from ..namespaces import why_not_permitted
+from .network_jobs import NETWORK, recorded
 
 
 @pytest.mark.job
@@ -32,31 +31,28 @@ def test_regions_of_a_job_whose_gradients_share_buffers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("small.toml").write_text(to_toml(NETWORK))
-    job = "--workload small.toml --schedulers fifo --bandwidth 200mbit --iterations 8"
-    assert run_cli(f"bench {job} --rounds 1 --record".split()) == 0
-    (path,) = Path("runs").iterdir()
+    path = recorded(200_000_000)
     run = Run(path)
-    recorded = measure_run(run).job
+    job = measure_run(run).job
     assert run.fused.parameters
-    known = ByParameter.measured(run, recorded)
+    known = ByParameter.measured(run, job)
     assert known.shares
     assert known.model.names == tuple(each.name for each in NETWORK.tensors)
-    assert known.model.size_bytes == recorded.model.size_bytes
-    assert known.times.ready_ns.shape[:2] == recorded.times.ready_ns.shape[:2]
+    assert known.model.size_bytes == job.model.size_bytes
+    assert known.times.ready_ns.shape[:2] == job.times.ready_ns.shape[:2]
 
     with pytest.raises(UserError, match="no iteration was recorded completely"):
-        measure_parameters(run, recorded, range(1, 1000))
+        measure_parameters(run, job, range(1, 1000))
 
     # A buffer was handed over soon after its last gradient was complete, in all iterations.
     ends = [*known.starts[1:], len(known.model)]
     for tensor, (first, end) in enumerate(zip(known.starts, ends, strict=True)):
         latest_ns = known.times.ready_ns[..., first:end].max(axis=2)
-        late_ns = np.median(recorded.times.ready_ns[..., tensor] - latest_ns)
-        assert -1e6 < late_ns < 20e6, recorded.model.names[tensor]
+        late_ns = np.median(job.times.ready_ns[..., tensor] - latest_ns)
+        assert -1e6 < late_ns < 20e6, job.model.names[tensor]
 
     # A region in the middle, at half its time: buffers behind it are ready earlier by that.
-    alone = replace(recorded, model=known.model, times=known.times)
+    alone = replace(job, model=known.model, times=known.times)
     costs = region_costs_of(alone, 3)
     modules = tuple(name.removesuffix(".weight") for name in known.model.names[4:6])
     cost = costs.regions[modules]
@@ -65,16 +61,16 @@ def test_regions_of_a_job_whose_gradients_share_buffers(
     regions = {modules: replace(cost, modes={**cost.modes, "compiled": half})}
     costs = replace(costs, regions={**costs.regions, **regions})
     by = Compile()
-    by.learn(recorded, costs, known)
-    changed = by.with_regions(recorded, [Region(modules, compiled=True)])
+    by.learn(job, costs, known)
+    changed = by.with_regions(job, [Region(modules, compiled=True)])
     assert changed is not None
-    assert changed.model is recorded.model
-    saved_ns = recorded.times.ready_ns[..., 0] - changed.times.ready_ns[..., 0]
+    assert changed.model is job.model
+    saved_ns = job.times.ready_ns[..., 0] - changed.times.ready_ns[..., 0]
     place = known.model.places[known.model.names[4]]
     begins_ns = known.times.ready_ns[..., place + 2]
     took_ns = known.times.ready_ns[..., place] - begins_ns
     assert np.allclose(saved_ns, took_ns / 2, atol=1_000)
-    assert (recorded.times.backward_ns - changed.times.backward_ns == saved_ns).all()
+    assert (job.times.backward_ns - changed.times.backward_ns == saved_ns).all()
     assert np.median(kind_of(changed).iterations_ns(changed)) > 0
 
     # The command tells what they would add, and does not use them.

@@ -91,6 +91,7 @@ def test_the_batch_grows_in_mid_run(tmp_path: Path) -> None:
         iterations=5,
         next_batch_size=20 * WORKLOAD.batch_size,
         next_batch_at=4,
+        idle_s=0.0,
     )
     (tmp_path / "worker.toml").write_text(config.to_toml())
     process = run_worker(

@@ -69,7 +69,7 @@ def check_spans(spans: Events, workload: Workload, updates: int) -> None:
 def test_stock_records_spans(tmp_path: Path) -> None:
     workload = stepped_workload()
     case = Case(write(workload, tmp_path), "stock", None)
-    plan = Plan((case,), iterations=4, rounds=1, record=True)
+    plan = Plan((case,), iterations=4, rounds=1, record=True, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     for rank in range(2):
         spans = load_rank(Path(row["run"]), SPANS, rank)
@@ -94,7 +94,7 @@ def test_every_partition_of_every_iteration_once(tmp_path: Path, fusion_bytes: i
         partition_bytes=PARTITION_BYTES,
         environment={FUSION_BYTES: str(fusion_bytes)},
     )
-    plan = Plan((case,), iterations=12, rounds=1, record=True)
+    plan = Plan((case,), iterations=12, rounds=1, record=True, idle_s=0.0)
     (row,) = run_bench(plan, tmp_path / "runs", False, print)
     run = Path(row["run"])
     fused = read_fused(run)

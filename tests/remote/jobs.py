@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.input_files import read_json
+from byteprophet.launcher import JobSpec, run_job
+from byteprophet.launcher.forked_process import VARIABLE
 
-# Each rank trains on other data; with "stay", for ever.
+# Each rank trains on other data; with "stay", for ever, and slowly: others need the processors.
 TRAIN = """
 import hashlib, json, os, pathlib, sys, time
 import torch
@@ -33,6 +35,8 @@ while step < 6 or "stay" in sys.argv:
     step += 1
     if step == 5:
         print("training", flush=True)
+    if "stay" in sys.argv:
+        time.sleep(0.01)
 optimizer.finish()
 digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
 path = pathlib.Path(os.environ["BYTEPROPHET_RUN"], "results", f"worker-{rank}.json")
@@ -41,6 +45,8 @@ print("done", rank, flush=True)
 bps.shutdown()
 """
 RUN = (sys.executable, "-m", "byteprophet", "run", "--timeout", "100")
+NO_FORKS = {VARIABLE: "0"}
+"""For roles on hosts of their own: what a fork server imports pays only for several workers."""
 STAY = ("--servers", "0", "--", "sh", "-c", "echo training $RANK; exec sleep 1000")
 """Ranks that stay, and import nothing: for tests that have to do with the launcher only."""
 FAIL = (
@@ -53,6 +59,8 @@ FAIL = (
 )
 NAMED_S = 30.0
 """Within this time, a role that was lost is named and the job has ended everywhere."""
+SOON = {"BYTEPROPHET_DEAD_AFTER_S": "5"}
+"""For jobs one of whose roles falls silent."""
 
 
 def write_script(directory: Path) -> list[str]:
@@ -95,12 +103,12 @@ def runs_as_here(directory: Path, *on: str, env: Mapping[str, str]) -> Path:
     Returns its run directory.
     """
     command = write_script(directory)
-    here = run(directory, "--", *command)
-    assert here.returncode == 0, here.stderr
+    here = directory / "here"
+    run_job(JobSpec(tuple(command), here, directory=directory, timeout_s=100.0)).check()
     there = run(directory, *on, "--record", "--", *command, env=env)
     assert there.returncode == 0, there.stderr + there.stdout
     made = run_directory(there.stderr)
-    assert fingerprints(made) == fingerprints(run_directory(here.stderr))
+    assert fingerprints(made) == fingerprints(here)
     assert "[worker-1] done 1" in there.stdout
     assert (made / "events" / "transfers-worker-1.arrows").is_file()
     assert not (made / "roles").exists()

@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .jobs import NO_FORKS
+
 _PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 _READY_TIMEOUT_S = 60.0
 
@@ -90,6 +92,7 @@ def _write_config(directory: Path, nodes: Sequence[str], munge: Path) -> Path:
         "ReturnToService": 2,
         "SlurmdTimeout": 10,
         "KillWait": 5,
+        "SchedulerParameters": "batch_sched_delay=0",
     }
     path = directory / "slurm.conf"
     lines = [f"{name}={value}" for name, value in settings.items()]
@@ -111,7 +114,7 @@ def slurm_cluster(
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     config = _write_config(directory, nodes, munge)
-    environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(config)}
+    environment = {**os.environ, **NO_FORKS, "PATH": _PATH, "SLURM_CONF": str(config)}
     daemons: dict[str, subprocess.Popen[bytes]] = {}
     with ExitStack() as stack:
 

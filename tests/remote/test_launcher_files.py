@@ -14,10 +14,11 @@ from byteprophet.input_files import read_json
 from byteprophet.launcher.checks import LOOPBACK, root_port
 from byteprophet.launcher.job_file import read_job_file
 
-from .jobs import fingerprints, write_script
+from .jobs import NO_FORKS, fingerprints, write_script
 
 LAUNCHER = Path(__file__).parents[2] / "launcher"
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+ENVIRONMENT = {**os.environ, **NO_FORKS, "PATH": PATH}
 
 
 def config_map(name: str) -> str:

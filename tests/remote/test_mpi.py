@@ -19,6 +19,7 @@ from byteprophet.launcher.checks import LOOPBACK, root_port
 
 from .jobs import (
     NAMED_S,
+    NO_FORKS,
     RUN,
     STAY,
     Started,
@@ -40,6 +41,7 @@ pytestmark = [
 ]
 ENVIRONMENT = {
     **os.environ,
+    **NO_FORKS,
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }

@@ -17,6 +17,7 @@ from byteprophet.input_files import read_json
 from .jobs import (
     NAMED_S,
     RUN,
+    SOON,
     STAY,
     Started,
     fingerprints,
@@ -180,7 +181,7 @@ def test_a_node_that_fails_is_named(tmp_path: Path, slurm: SlurmCluster) -> None
     The servers are on the other node.
     """
     command = [*RUN, *ON, "--", *write_script(tmp_path), "stay"]
-    job = Started(command, tmp_path, 2, slurm.environment)
+    job = Started(command, tmp_path, 2, {**slurm.environment, **SOON})
     (worker,) = [
         pid for pid in processes_below(str(tmp_path))
         if variable(pid, "BYTEPROPHET_ROLE") == "worker-0"

@@ -15,12 +15,14 @@ import tomli_w
 
 from byteprophet.cli.main import run_cli
 from byteprophet.input_files import read_json
-from byteprophet.network import Cluster, HostSpec, cut_cable, why_not_permitted
+from byteprophet.network import Cluster, HostSpec, cut_cable
 
+from ..namespaces import why_not_permitted
 from .jobs import (
     FAIL,
     NAMED_S,
     RUN,
+    SOON,
     STAY,
     Started,
     fingerprints,
@@ -244,7 +246,7 @@ def test_hosts_with_limited_links_one_of_which_vanishes(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr + done.stdout
         assert len({row["sha256"] for row in fingerprints(run_directory(done.stderr))}) == 1
-        job = Started([*inside, "stay"], tmp_path, 2, user.environment)
+        job = Started([*inside, "stay"], tmp_path, 2, {**user.environment, **SOON})
         cut_cable(hosts[3].pid)
         status, said = job.end(NAMED_S + 15)
         assert status == 1

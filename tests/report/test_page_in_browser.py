@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -27,6 +26,7 @@ from byteprophet.report.page import write_page
 from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.search import pareto, search
 
+from ..chromium import needs_chromium, run_chromium
 from ..diagnose.hand_made import CONFIG, collective_job, ps_job, save_run, stock_job
 from ..measure.recorded_replay import config_of, record
 from ..measure.test_servers import a_job
@@ -35,9 +35,6 @@ from .test_optimization_page import applied_rounds
 from .test_optimization_page import write as write_of_outcome
 from .test_page import EVIL, renamed
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 PANELS = [
     "summary", "breakdown", "timeline", "path", "gradients", "bandwidth", "stragglers",
     "prediction", "comparison",
@@ -115,31 +112,24 @@ addEventListener("load", async () => {
 """
 DARK = "--blink-settings=preferredColorScheme=0"
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium: apt-get install chromium makes this test run"
-)
+pytestmark = needs_chromium
 
 Browser = Callable[..., str]
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Runs Chromium on a page, with more arguments; what it prints. ``quiet``: without errors."""
+    profile = tmp_path_factory.mktemp("profile")
 
     def run(page: Path, *arguments: str, quiet: bool = True) -> str:
-        command = [
-            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}",
-            "--virtual-time-budget=8000", "--host-resolver-rules=MAP * ~NOTFOUND",
-            *arguments, f"file://{page}",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-        # What the page's console says goes to the log.
+        limits = "--virtual-time-budget=8000", "--host-resolver-rules=MAP * ~NOTFOUND"
+        done = run_chromium(profile, *limits, *arguments, f"file://{page}")
         assert not quiet or [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
         return done.stdout
 
     yield run
-    shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+    shutil.rmtree(profile, ignore_errors=True)
 
 
 class Drawn(HTMLParser):

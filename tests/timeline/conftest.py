@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from ..python_process import start_python
 
 SCRIPT = Path(__file__).with_name("ddp_step.py")
 
@@ -17,10 +18,7 @@ def ddp(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     directory = tmp_path_factory.mktemp("ddp")
     paths = [directory / "rank0.json", directory / "rank1.json.gz"]
     processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(path), str(rank), str(directory / "store")],
-            stderr=subprocess.DEVNULL,
-        )
+        start_python(SCRIPT, path, rank, directory / "store", stderr=subprocess.DEVNULL)
         for rank, path in enumerate(paths)
     ]
     assert [process.wait(timeout=200) for process in processes] == [0, 0]

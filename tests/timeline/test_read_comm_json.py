@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 
 from byteprophet.errors import UserError
+from byteprophet.launcher import JobSpec, run_job
 from byteprophet.timeline.perfetto import write_perfetto
 from byteprophet.timeline.read_comm_json import read_comm_json
 from byteprophet.timeline.tables import Kind
@@ -23,10 +22,10 @@ from .perfetto_rules import broken_rules, read_trace
 
 # BytePS writes comm.json from a thread of its own when the last tensor has reached the end step.
 _JOB = """
-import os, pathlib, time
+import os, pathlib, sys, time
 import torch
 import byteps.torch as bps
-trace = pathlib.Path(os.environ["TRACES"], os.environ["DMLC_WORKER_ID"])
+trace = pathlib.Path(sys.argv[1], os.environ["DMLC_WORKER_ID"])
 (trace / "0").mkdir(parents=True)
 os.environ["BYTEPS_TRACE_DIR"] = str(trace)
 bps.init()
@@ -47,22 +46,20 @@ _PARTITIONS = 5  # 1.2 MB in 262144
 def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     directory = tmp_path_factory.mktemp("traced")
     (directory / "job.py").write_text(_JOB)
-    subprocess.run(
-        [
-            sys.executable, "-m", "byteprophet", "run", "--scheduler", "stock", "--timeout", "100",
-            "--partition-bytes", "262144", "--", sys.executable, "job.py",
-        ],
-        env={
-            **os.environ,
-            "TRACES": str(directory / "traces"),
+    spec = JobSpec(
+        command=(sys.executable, "job.py", str(directory / "traces")),
+        run_directory=directory / "run",
+        directory=directory,
+        scheduler="stock",
+        partition_bytes=262144,
+        environment={
             "BYTEPS_TRACE_ON": "1",
             "BYTEPS_TRACE_START_STEP": "2",
             "BYTEPS_TRACE_END_STEP": "4",
         },
-        cwd=directory,
-        check=True,
-        timeout=150,
-    )  # fmt: skip
+        timeout_s=100.0,
+    )
+    run_job(spec).check()
     return [directory / "traces" / str(worker) / "0" / "comm.json" for worker in range(2)]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,8 @@ from byteprophet.errors import UserError
 from byteprophet.traces.load import load_traces
 from byteprophet.traces.result import replay_traces
 
+from ..python_process import start_python
+
 CHECKOUT = Path(__file__).parents[2]
 WORKER = CHECKOUT / "experiments" / "traces_worker.py"
 SAMPLES = CHECKOUT.parent / "shared" / "cases" / "traces"
@@ -20,13 +20,9 @@ ALLOWED = 0.033
 """Lumos' mean error of replays (MLSys 2025)."""
 
 
-def _start(*arguments: str | Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, str(WORKER), *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def _start(*arguments: str | Path) -> subprocess.Popen[str]:
+    quiet = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    return start_python(WORKER, *arguments, **quiet)
 
 
 def test_threads_that_wait_for_each_other(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,18 +19,12 @@ from byteprophet.watch.run_watch import RunWatch
 from byteprophet.watch.server import LiveServer
 from byteprophet.watch.sources import Shared
 
+from ..chromium import needs_chromium, run_chromium
 from .hand_made import MS_NS, event, link, make_run, plan, status, write_status
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 TOKEN = "a-token-for-tests"
 PANELS = ["summary", "iterations", "links", "workers", "plans", "events", "warnings", "roles"]
 EVIL = "</script><img src=x onerror='document.title=1'>&quot;"
-
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium: apt-get install chromium makes this test run"
-)
 
 
 class Drawn(HTMLParser):
@@ -56,22 +49,19 @@ class Drawn(HTMLParser):
 Browser = Callable[..., Drawn]
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Opens an address in Chromium, which reaches loopback only; what is drawn after 6 s."""
+    profile = tmp_path_factory.mktemp("profile")
 
     def run(address: str, *arguments: str) -> Drawn:
-        command = [
-            str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            "--virtual-time-budget=6000", *arguments, "--dump-dom", address,
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        rules = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+        budget = "--virtual-time-budget=6000"
+        done = run_chromium(profile, rules, budget, *arguments, "--dump-dom", address)
         return Drawn(done.stdout)
 
     yield run
-    shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+    shutil.rmtree(profile, ignore_errors=True)
 
 
 class Growing:

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from byteprophet.errors import UserError
-from byteprophet.report.console import table_console
 
 _CONTROL_HELP = """Run the controller of one job; it gathers profiles and hands out plans.
 
@@ -80,6 +79,7 @@ def plan(
 ) -> int:
     """See _PLAN_HELP."""
     from byteprophet.control.log import NAME, read_events
+    from byteprophet.report.console import table_console
     from byteprophet.report.plans import plans_table
 
     events = read_events(run / NAME)

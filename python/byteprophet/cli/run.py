@@ -1,4 +1,7 @@
-"""``byteprophet run``: one job under a scheduler, on this machine or on other hosts."""
+"""``byteprophet run``: one job under a scheduler, on this machine or on other hosts.
+
+What only some options need is imported when they are given: it would take longer than the rest.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,6 @@ from byteprophet.launcher.restarts import Start, run_with_restarts
 from byteprophet.launcher.spec import WEEK_S
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.network import parse_rate, parse_step
-from byteprophet.observe import recording
-from byteprophet.observe.windows import Windows
-from byteprophet.profile import read_profile
 from byteprophet.remote.launchers import (
     LAUNCHERS,
     LOCAL,
@@ -43,7 +43,6 @@ from byteprophet.remote.launchers import (
     open_launcher,
 )
 from byteprophet.runtime_settings import OWNERS, SYNC
-from byteprophet.session import monitoring, profiling
 
 SCHEMA = 1
 
@@ -291,8 +290,11 @@ def run(
     if profile is not None:
         if scheduler == schedulers.STOCK:
             raise UserError("--profile: stock schedules nothing; use e.g. --scheduler prophet")
+        from byteprophet.profile import read_profile
+        from byteprophet.session.profiling import PROFILE
+
         read_profile(profile)
-        environment[profiling.PROFILE] = str(profile.absolute())
+        environment[PROFILE] = str(profile.absolute())
     bandwidth_bps = None if bandwidth is None else parse_rate(bandwidth, "--bandwidth")
     if sync is not None:
         environment[SYNC] = sync
@@ -399,16 +401,24 @@ def _watching(scheduler: str, monitor: bool, probe: bool) -> dict[str, str]:
     """The variables that ask for the network monitor and the probe."""
     if monitor and scheduler == schedulers.STOCK:
         raise UserError("--monitor, --probe: stock records nothing; use e.g. --scheduler fifo")
-    wanted = {monitoring.VARIABLE: monitor, monitoring.PROBE_VARIABLE: probe}
-    return {name: "1" for name, on in wanted.items() if on}
+    if not monitor:
+        return {}
+    from byteprophet.session.monitoring import PROBE_VARIABLE, VARIABLE
+
+    return {VARIABLE: "1", **({PROBE_VARIABLE: "1"} if probe else {})}
 
 
 def _recording(record: bool, steps: str | None) -> dict[str, str]:
     """The variables that ask for events."""
-    if steps is None:
-        return {recording.VARIABLE: "1"} if record else {}
     if not record:
-        raise UserError("--record-steps: needs --record, whose iterations it selects")
+        if steps is not None:
+            raise UserError("--record-steps: needs --record, whose iterations it selects")
+        return {}
+    from byteprophet.observe import recording
+    from byteprophet.observe.windows import Windows
+
+    if steps is None:
+        return {recording.VARIABLE: "1"}
     Windows.parse(steps, "--record-steps")
     return {recording.VARIABLE: "1", recording.STEPS: steps}
 

@@ -5,6 +5,8 @@
 A ``.key`` file has the public key; a ``.key_secret`` file has both keys (pyzmq's format). A
 worker's host needs ``worker.key_secret`` and ``controller.key``; the controller's host needs the
 other two.
+
+libzmq is imported when keys are made or read: most roles of a job only copy them.
 """
 
 from __future__ import annotations
@@ -16,9 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-import zmq.auth
-from zmq.utils import z85
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import check_file
@@ -43,6 +42,8 @@ def make_keys(directory: Path) -> None:
 
     Raises ``UserError`` if it exists or cannot be made.
     """
+    import zmq.auth
+
     try:
         # Others cannot look into the directory, so a file is safe even before its own chmod.
         directory.mkdir(mode=0o700, parents=True)
@@ -62,6 +63,8 @@ def read_keys(directory: Path, side: Side) -> Keys:
 
     Raises ``UserError`` if a file is missing, is broken, or has secrets that others can read.
     """
+    import zmq.auth
+
     own_path = directory / f"{side}.key_secret"
     peer_path = directory / f"{_OTHER[side]}.key"
     try:
@@ -111,6 +114,8 @@ def keep_key_texts(directory: Path, texts: Mapping[str, str]) -> None:
 
 def _is_key(text: bytes) -> bool:
     """Whether ``text`` is z85 of 32 bytes; libzmq accepts no other keys."""
+    from zmq.utils import z85
+
     try:
         return len(z85.decode(text)) == _KEY_BYTES
     except (KeyError, ValueError, struct.error):  # raised for wrong characters and lengths

@@ -139,6 +139,8 @@ def with_compressors(used: Used, rules: object) -> Used:
     Raises ``ValueError`` if the runtime has none, or if a rule is wrong.
     """
     strategy = used.strategy
+    if strategy.staleness:
+        raise ValueError("compressors and staleness: a strategy has one of them at most")
     compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
     buckets = _without(strategy.buckets, compressors)
     return replace(used, strategy=replace(strategy, buckets=buckets, compressors=compressors))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from byteprophet.timeline.tables import Kind, Rows
 from byteprophet.torch.live_fronts import live_fronts
 from byteprophet.torch.record import record_unasked
 
-from ...python_process import start_python
+from ...python_process import run_python, start_python
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
@@ -218,7 +217,7 @@ model = torch.nn.Linear(3, 2)
 bps.record(model, {str(tmp_path)!r}).start()
 model(torch.ones(1, 3)).sum().backward()
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+    run_python("-c", script, timeout=100).check_returncode()
     events = load_events(tmp_path / "events" / "spans-worker-0.arrows")
     assert events.whole
     kinds = [Kind(kind) for kind in events.rows["kind"].tolist()]

@@ -19,9 +19,9 @@ from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.memory.mixes import profile_regions
 from byteprophet.memory.training import Training
-from byteprophet.network import why_not_permitted
 from byteprophet.runtime_settings import REGION_COSTS, REGION_MEMORY, REGION_MODES
 
+from ...namespaces import why_not_permitted
 from .memory_worker import BLOCKS, Network, batch
 
 WORKER = Path(__file__).with_name("memory_worker.py")

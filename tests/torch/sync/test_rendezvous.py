@@ -14,8 +14,8 @@ from torch import distributed
 
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.launcher.checks import LOOPBACK, root_port
-from byteprophet.network import why_not_permitted
 
+from ...namespaces import why_not_permitted
 from ...python_process import start_python
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
