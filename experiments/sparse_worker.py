@@ -1,4 +1,4 @@
-"""A rank of ``sparse.py``: trains embeddings on skewed draws, counts what its interface sends.
+"""A rank of ``sparse_gradients.py``: trains embeddings, counts what its interface sends.
 
     sparse_worker.py MODEL VARIANT BATCH ITERATIONS
 

@@ -9,7 +9,8 @@ import pytest
 
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.bound import bound_ns
-from byteprophet.graph.mesh_graph import FRAME_BYTES, build
+from byteprophet.graph.mesh_graph import build
+from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Bucket, Job, Strategy
 from byteprophet.job.staleness import with_staleness
 from byteprophet.job.strategy import ALL_REDUCE, OURS, Delay

@@ -15,7 +15,6 @@ import importlib
 import io
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -24,6 +23,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from byteprophet.readable import readable
 
 IMPORTS = (
     "torch",
@@ -59,7 +60,7 @@ def serve(number: int) -> dict[str, Any]:
         signal.signal(signum, signal.SIG_IGN)
     with socket.socket(fileno=number) as client:
         client.sendall(b"1" if _load() else b"0")
-        while ended not in select.select((number, ended), (), ())[0]:
+        while ended not in readable((number, ended)):
             head, streams, _, _ = socket.recv_fds(client, 8, 4)
             if not head:
                 break

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import threading
 import time
@@ -29,6 +28,7 @@ from typing import final
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import parse_json
+from byteprophet.readable import readable
 
 BEAT = b"\n"
 END = b"end\n"
@@ -69,8 +69,7 @@ def _first_line(descriptor: int) -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         left_s = max(0.0, deadline_s - time.monotonic())
-        readable, _, _ = select.select([descriptor], [], [], left_s)
-        if not readable:
+        if not readable([descriptor], left_s):
             raise UserError(
                 f"--job -: no job came on standard input within {_FIRST_LINE_TIMEOUT_S:.0f} s"
             )
@@ -127,7 +126,7 @@ class Tether:
         os.close(self._stop_reading)
         # If the role ended because nobody took its output, the thread may not have come to look.
         while not self._is_asked and self.lost is None:
-            if not select.select([self._descriptor], [], [], 0)[0]:
+            if not readable([self._descriptor], 0):
                 break
             if not os.read(self._descriptor, 1 << 12):
                 self.lost = _ENDED
@@ -135,14 +134,13 @@ class Tether:
     def _watch(self) -> None:
         silence_s, before_s, recent = 0.0, time.monotonic(), b""
         while True:
-            waited = [self._descriptor, self._stop_reading]
-            readable, _, _ = select.select(waited, [], [], BEAT_PERIOD_S)
-            if self._stop_reading in readable:
+            found = readable([self._descriptor, self._stop_reading], BEAT_PERIOD_S)
+            if self._stop_reading in found:
                 return
             now_s = time.monotonic()
             silence_s += min(now_s - before_s, _LONGEST_STEP_S)
             before_s = now_s
-            if readable:
+            if found:
                 data = os.read(self._descriptor, 1 << 12)
                 silence_s, recent = 0.0, (recent + data)[-len(END) :]
                 if not data:

@@ -13,13 +13,13 @@ roles that use it have been ended in order.
 from __future__ import annotations
 
 import contextlib
-import select
 import shlex
 import subprocess
 from collections.abc import Sequence
 
 from byteprophet.errors import UserError
 from byteprophet.network import tools
+from byteprophet.readable import readable
 
 _READY_TIMEOUT_S = 10.0
 _END_TIMEOUT_S = 2.0
@@ -48,8 +48,7 @@ class Holder:
         """Returns once the namespaces exist and are set up; UserError with the reason if not."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], _READY_TIMEOUT_S)
-        if not readable:
+        if not readable([self._process.stdout.fileno()], _READY_TIMEOUT_S):
             raise UserError(f"host {self.name} was not ready within {_READY_TIMEOUT_S:.0f} s")
         if self._process.stdout.readline() != b"ready\n":
             said = self._process.stderr.read().decode(errors="replace").strip()

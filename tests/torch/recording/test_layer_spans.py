@@ -233,7 +233,7 @@ def release_when_waited_for(network: Any) -> None:
     def release() -> None:
         def waits() -> bool:
             stack = traceback.walk_stack(sys._current_frames()[main])
-            return any(frame.f_code is updates._wait.__code__ for frame, _ in stack)
+            return any(frame.f_code is updates.Updater._wait.__code__ for frame, _ in stack)
 
         while not waits():
             time.sleep(0.001)

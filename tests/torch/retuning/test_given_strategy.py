@@ -101,8 +101,8 @@ def test_what_does_not_fit_the_optimizer_is_refused(
     write_strategy(path, SERVED)
     with pytest.raises(UserError, match="it needs servers, and this job has none"):
         given_strategy(str(path), "dear")
-    write_strategy(path, replace(USED, strategy=replace(USED.strategy, runtime="ddp")))
-    with pytest.raises(UserError, match="'ddp': an optimizer can only be given byteps, allred"):
+    write_strategy(path, replace(USED, strategy=replace(USED.strategy, runtime="wfbp")))
+    with pytest.raises(UserError, match="'wfbp': an optimizer can only be given byteps, allred"):
         given_strategy(str(path), "dear")
     write_strategy(path, SERVED)
     monkeypatch.setenv("DMLC_NUM_WORKER", "2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sparse
+import sparse_gradients
 from sparse_worker import MODELS, draws_of, formulas
 
 from byteprophet.errors import UserError
@@ -33,13 +33,16 @@ def test_measured_bytes_are_put_beside_those_foretold() -> None:
         "rows": 1e6, "by_owner": 1.5e6, "gathered": 2e6, "dense": 9e6, "least": 0.8e6,
         "iteration_ns": 5e6,
     }  # fmt: skip
-    assert sparse.foretold_bytes(row) == 3e6
-    assert sparse.foretold_bytes({**row, "variant": "rows"}) == 2e6
-    assert "rows by owner would send 1.250 times as much" in sparse.other_ways(row)
-    assert "dense gradients 5.0 times; no way sends less than 0.900 times" in sparse.other_ways(row)
+    assert sparse_gradients.foretold_bytes(row) == 3e6
+    assert sparse_gradients.foretold_bytes({**row, "variant": "rows"}) == 2e6
+    assert "rows by owner would send 1.250 times as much" in sparse_gradients.other_ways(row)
+    assert (
+        "dense gradients 5.0 times; no way sends less than 0.900 times"
+        in sparse_gradients.other_ways(row)
+    )
 
 
 @pytest.mark.parametrize("option", ["--models", "--variants"])
 def test_what_there_is_not_is_refused(option: str) -> None:
     with pytest.raises(UserError, match=f"{option}: there is no 'x'; have "):
-        sparse.main([option, "x"])
+        sparse_gradients.main([option, "x"])

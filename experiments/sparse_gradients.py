@@ -1,6 +1,6 @@
 """Sparse gradients: bytes and time by rows, dense, and under DistributedDataParallel.
 
-    python experiments/sparse.py
+    python experiments/sparse_gradients.py
 
 Four ranks, each on a host of its own behind a limited link, train two models with embeddings on
 skewed draws (Zipf 1.05): one like NCF (tables of 138,493 and 26,744 rows of 64 numbers) and one
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Compare sparse gradients by rows with dense ones and DistributedDataParallel.",
-        epilog="example: python experiments/sparse.py --models ncf --bandwidth 500mbit",
+        epilog="example: python experiments/sparse_gradients.py --models ncf --bandwidth 500mbit",
     )
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--variants", default=",".join(VARIANTS))
