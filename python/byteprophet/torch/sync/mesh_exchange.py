@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ class MeshExchange:
         self.names: Names = {}
         self._mesh = mesh
         self._pace = pace
-        os.register_at_fork(after_in_child=mesh.close_in_child)
+        _living.add(self)
         self._changed = threading.Condition()
         self._in_flight: dict[int, _InFlight] = {}
         self._thread: threading.Thread | None = None
@@ -130,6 +131,10 @@ class MeshExchange:
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
 
+    def close_in_child(self) -> None:
+        """Close this process' copies of the sockets, after a fork."""
+        self._mesh.close_in_child()
+
     def _begin(
         self,
         operation: int,
@@ -181,3 +186,14 @@ class MeshExchange:
 def _name(dtype: torch.dtype) -> str:
     """The name of the type in native/exchange/dtype.h."""
     return str(dtype).removeprefix("torch.")
+
+
+_living: weakref.WeakSet[MeshExchange] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for exchange in _living:
+        exchange.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
