@@ -29,6 +29,7 @@ from byteprophet.launcher.spec import Echo, Limits, RoleResult
 from byteprophet.launcher.stopped import StoppedWatch
 
 _TICK_S = 0.1
+_KILLED_S = 0.3
 _KILL_TIMEOUT_S = 5.0
 _DRAIN_READS = 100
 
@@ -201,8 +202,9 @@ class Supervisor:
         order = sorted(self._roles, key=lambda role: role.plan.kind != "worker")
         for role in order:
             if role.exit_status is not None and role.exit_status != 0:
-                self._drain(role)
-                return self._cause(role)
+                first = self._killed_before(role)
+                self._drain(first)
+                return self._cause(first)
         # Servers and scheduler end together, when the last worker has left them (it may go on
         # without them). One that ends with status 0 while another one stays has ended too early.
         rest = [role for role in order if role.plan.kind != "worker"]
@@ -212,6 +214,17 @@ class Supervisor:
                 if role.exit_status == 0 and waited_s > self._limits.premature_s:
                     return f"{role.obituary()} (too early: {self._who()})"
         return self._stopped.look({role.pid: role.name for role in self._roles})
+
+    def _killed_before(self, ended: Role) -> Role:
+        """The worker because of whose death ``ended`` ended, if one was killed; else ``ended``.
+
+        A process that is killed takes a moment to end, and the others may be quicker to notice.
+        """
+        workers = [r for r in self._roles if r.plan.kind == "worker" and r is not ended]
+        if ended.exit_status == -signal.SIGKILL or ended.plan.kind != "worker":
+            return ended
+        self._wait_for(workers, _KILLED_S)
+        return next((r for r in workers if r.exit_status == -signal.SIGKILL), ended)
 
     def _cause(self, ended: Role) -> str:
         """Why ``ended`` ended: for a reason of its own, or because another role is lost.
