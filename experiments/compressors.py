@@ -19,7 +19,6 @@ three minutes on busy cores.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from statistics import fmean
 from typing import Any
 
 from compressors_worker import COMPRESSORS, WARM_UP
+from rank_results import rank_results
 from recorded import add_places
 from rich import box
 from rich.console import Console
@@ -35,12 +35,9 @@ from rows import Row, Rows
 from script import run_script
 
 from byteprophet.cli.lists import split
-from byteprophet.errors import JobFailed, UserError
-from byteprophet.launcher import JobSpec, make_run_directory, run_job
-from byteprophet.network import parse_rate
+from byteprophet.errors import UserError
 
 _WORKER = Path(__file__).parent / "compressors_worker.py"
-_LONGEST_S = 600.0
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -89,23 +86,9 @@ def _names(text: str) -> list[str]:
 def measure(cell: Row, options: argparse.Namespace) -> dict[str, Any]:
     """Run one job; bytes are means of its ranks, the accuracy is rank 0's."""
     name, seed = cell["compressor"], cell["seed"]
-    directory = make_run_directory(options.runs, f"compressors-{name}-{seed}")
-    spec = JobSpec(
-        command=(sys.executable, str(_WORKER), name, str(seed), str(options.iterations)),
-        run_directory=directory,
-        workers=options.ranks,
-        servers=0,
-        bandwidth_bps=parse_rate(options.bandwidth, "--bandwidth"),
-        namespaces=True,
-        timeout_s=_LONGEST_S,
-    )
-    run_job(spec, None).check()
-    paths = sorted(directory.glob("compressors-*.json"))
-    ranks = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    if len(ranks) != options.ranks:
-        raise JobFailed(f"not every rank wrote a result: see {directory}/logs")
-    if len({rank["parameters_sum"] for rank in ranks}) != 1:
-        raise JobFailed(f"ranks end with different parameters: see {directory}")
+    command = (sys.executable, str(_WORKER), name, str(seed), str(options.iterations))
+    label = f"compressors-{name}-{seed}"
+    ranks = rank_results(command, options, label, "compressors-*.json")
     means = {name: fmean(rank[name] for rank in ranks) for name in ranks[0]}
     return {**means, "accuracy": ranks[0]["accuracy"]}
 

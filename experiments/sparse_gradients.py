@@ -19,13 +19,13 @@ Writes ``sparse.json`` to ``--out``, and goes on where it stopped. Three minutes
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rank_results import rank_results
 from recorded import add_places
 from rich import box
 from rich.console import Console
@@ -35,13 +35,10 @@ from script import run_script
 from sparse_worker import MODELS
 
 from byteprophet.cli.lists import split
-from byteprophet.errors import JobFailed, UserError
-from byteprophet.launcher import JobSpec, make_run_directory, run_job
-from byteprophet.network import parse_rate
+from byteprophet.errors import UserError
 
 VARIANTS = ("rows", "dense", "ddp")
 _WORKER = Path(__file__).parent / "sparse_worker.py"
-_LONGEST_S = 600.0
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -91,24 +88,10 @@ def _known(text: str, option: str, known: Any) -> list[str]:
 
 def measure(cell: Row, options: argparse.Namespace) -> dict[str, Any]:
     """Run one job; the means of its ranks."""
-    directory = make_run_directory(options.runs, f"sparse-{cell['model']}-{cell['variant']}")
     numbers = map(str, (options.batch, options.iterations))
-    spec = JobSpec(
-        command=(sys.executable, str(_WORKER), cell["model"], cell["variant"], *numbers),
-        run_directory=directory,
-        workers=options.ranks,
-        servers=0,
-        bandwidth_bps=parse_rate(options.bandwidth, "--bandwidth"),
-        namespaces=True,
-        timeout_s=_LONGEST_S,
-    )
-    run_job(spec, None).check()
-    paths = sorted(directory.glob("sparse-*.json"))
-    ranks = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    if len(ranks) != options.ranks:
-        raise JobFailed(f"not every rank wrote a result: see {directory}/logs")
-    if len({rank["parameters_sum"] for rank in ranks}) != 1:
-        raise JobFailed(f"ranks end with different parameters: see {directory}")
+    command = (sys.executable, str(_WORKER), cell["model"], cell["variant"], *numbers)
+    label = f"sparse-{cell['model']}-{cell['variant']}"
+    ranks = rank_results(command, options, label, "sparse-*.json")
     return {name: fmean(rank[name] for rank in ranks) for name in ranks[0]}
 
 

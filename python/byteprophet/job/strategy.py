@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from byteprophet.job.compression import Compressed, Compressor
 from byteprophet.job.routes import Route
@@ -36,6 +36,15 @@ class Bucket:
     reduce_place: int
     gather_place: int
     sharded: bool = False
+
+
+def buckets_without(buckets: Iterable[Bucket], names: Container[str]) -> tuple[Bucket, ...]:
+    """``buckets`` without the parameters ``names``; those that become empty are left out."""
+    rest = (
+        replace(bucket, parameters=tuple(n for n in bucket.parameters if n not in names))
+        for bucket in buckets
+    )
+    return tuple(bucket for bucket in rest if bucket.parameters)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from byteprophet.job.strategy import (
     Keys,
     Region,
     Strategy,
+    buckets_without,
 )
 from byteprophet.schedulers import MAX_PARTITION_BYTES
 from byteprophet.whole_files import write_whole
@@ -142,7 +143,8 @@ def with_compressors(used: Used, rules: object) -> Used:
     if strategy.staleness:
         raise ValueError("compressors and staleness: a strategy has one of them at most")
     compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
-    buckets = _without(strategy.buckets, compressors)
+    alone = {name for each in compressors for name in each.parameters}
+    buckets = buckets_without(strategy.buckets, alone)
     return replace(used, strategy=replace(strategy, buckets=buckets, compressors=compressors))
 
 
@@ -367,18 +369,6 @@ def _compressors(
     if reduce_dtype:
         raise ValueError("compressors and reduce_dtype: a strategy has one of them at most")
     return read_compressors(rules, model)
-
-
-def _without(
-    buckets: tuple[Bucket, ...], compressors: tuple[Compressed, ...]
-) -> tuple[Bucket, ...]:
-    """``buckets`` without what travels compressed, and so alone."""
-    alone = {name for each in compressors for name in each.parameters}
-    left = (
-        replace(bucket, parameters=tuple(n for n in bucket.parameters if n not in alone))
-        for bucket in buckets
-    )
-    return tuple(bucket for bucket in left if bucket.parameters)
 
 
 def _delays(data: dict[str, Any], runtime: str, model: Model) -> tuple[Delay, ...]:

@@ -220,9 +220,9 @@ class Supervisor:
 
         A process that is killed takes a moment to end, and the others may be quicker to notice.
         """
-        workers = [r for r in self._roles if r.plan.kind == "worker" and r is not ended]
         if ended.exit_status == -signal.SIGKILL or ended.plan.kind != "worker":
             return ended
+        workers = [r for r in self._roles if r.plan.kind == "worker" and r is not ended]
         self._wait_for(workers, _KILLED_S)
         return next((r for r in workers if r.exit_status == -signal.SIGKILL), ended)
 

@@ -150,17 +150,6 @@ class _Calls:
             )
 
 
-_CALLS = (
-    "finish",
-    "load_sharded_state_dict",
-    "no_sync",
-    "set_backward_passes_per_step",
-    "sharded_state_dict",
-    "skip_synchronize",
-    "synchronize",
-)
-
-
 def exchange_in_place(
     optimizer: Optimizer,
     named_parameters: Iterable[tuple[str, Tensor]] | None,
@@ -183,8 +172,9 @@ def exchange_in_place(
     exchange = _Exchange()
     calls = _Calls(optimizer, exchange)
     calls.set_backward_passes_per_step(passes)
-    for name in _CALLS:
-        setattr(optimizer, name, getattr(calls, name))
+    for name in dir(calls):
+        if not name.startswith("_"):
+            setattr(optimizer, name, getattr(calls, name))
     named = name_parameters(optimizer_parameters(optimizer), named_parameters, model, {})
     same_start.take_first_ranks_values(named)
     exchanged = [(name, each) for name, each in named if each.requires_grad]

@@ -6,29 +6,23 @@ The reference computes for all ranks in one process (``compression_reference.py`
 from __future__ import annotations
 
 import math
-import queue
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed import HashStore
 
-from byteprophet import _core
 from byteprophet.job.compression import Compressor, Dithering, OneBit, PowerSgd, RandomK, TopK
 from byteprophet.job.owners import Owners
 from byteprophet.tensor_names import gradient_name
 from byteprophet.torch.sync.compressing import Compressing
-from byteprophet.torch.sync.mesh_exchange import MeshExchange
-from byteprophet.torch.sync.operations import Operations
-from byteprophet.torch.sync.worker import Worker
 
 from ..compression_reference import Reference
-from .meshes import connected
+from . import meshes
+from .meshes import LIMIT_S, Rank
 
-LIMIT_S = 60.0
 NAME = "layer.weight"
 COMPRESSORS: list[tuple[Compressor, dict[str, Any]]] = [
     (TopK(0.05), {"type": "topk", "k": 0.05}),
@@ -49,39 +43,8 @@ COMPRESSORS: list[tuple[Compressor, dict[str, Any]]] = [
 IDS = [str(compressor) for compressor, _ in COMPRESSORS]
 
 
-class Rank:
-    """One rank, with what it has heard of its gradients."""
-
-    def __init__(self, number: int, sockets: Sequence[int], owners: Owners) -> None:
-        size = len(sockets)
-        mesh = _core.Mesh(number, sockets, 1 << 12)
-        self.exchange = MeshExchange(mesh, number, size, HashStore())
-        self.worker = Worker(f"compressing-{number}")
-        self.operations = Operations(self.exchange, 0, owners)
-        self.compressing = Compressing(self.operations, number, size, self.worker)
-        self._over: queue.Queue[BaseException | None] = queue.Queue()
-
-    def submit(self, gradient: Tensor, parameter: str = NAME) -> None:
-        self.compressing.submit(parameter, gradient, 0, self._over.put)
-
-    def error(self) -> BaseException | None:
-        return self._over.get(timeout=LIMIT_S)
-
-    def close(self) -> None:
-        self.exchange.close()
-        self.worker.end()
-        self.worker.join(LIMIT_S)
-
-
-@contextmanager
-def ranks_of(owners: Owners) -> Iterator[list[Rank]]:
-    sockets = connected(len(owners.weights))
-    ranks = [Rank(number, mine, owners) for number, mine in enumerate(sockets)]
-    try:
-        yield ranks
-    finally:
-        for rank in ranks:
-            rank.close()
+def ranks_of(owners: Owners) -> AbstractContextManager[list[Rank]]:
+    return meshes.ranks_of(owners, Compressing, NAME)
 
 
 @pytest.fixture(params=[(1, 1), (1, 1, 1), (2, 0, 1)], ids=str)
@@ -98,7 +61,7 @@ def two() -> Iterator[list[Rank]]:
 
 def take(ranks: Sequence[Rank], compressor: Compressor, shape: Sequence[int]) -> None:
     for rank in ranks:
-        rank.compressing.take(NAME, compressor, tuple(shape))
+        rank.way.take(NAME, compressor, tuple(shape))
 
 
 def averages(ranks: Sequence[Rank], gradients: Sequence[Tensor]) -> Tensor:
@@ -128,7 +91,7 @@ def test_averages_are_those_of_one_process(
         assert torch.equal(averages(ranks, gradients), expected)
     if reference.errors is not None:
         for rank, error in zip(ranks, reference.errors, strict=True):
-            own = rank.compressing.state.own_error(NAME)
+            own = rank.way.state.own_error(NAME)
             assert torch.equal(own, torch.from_numpy(error).view(shape))
 
 
@@ -154,7 +117,7 @@ def test_error_feedback_sends_everything_in_the_end(two: list[Rank]) -> None:
         name = f"{number}"
         given, came = torch.zeros(16, 20), torch.zeros(16, 20)
         for rank in two:
-            rank.compressing.take(name, compressor, (16, 20))
+            rank.way.take(name, compressor, (16, 20))
         for _ in range(6):
             gradients = [torch.randn(16, 20) for _ in two]
             given += (gradients[0] + gradients[1]) / 2
@@ -162,7 +125,7 @@ def test_error_feedback_sends_everything_in_the_end(two: list[Rank]) -> None:
                 rank.submit(gradient, name)
             assert [rank.error() for rank in two] == [None, None]
             came += gradients[0]
-        left = sum(rank.compressing.state.own_error(name) for rank in two) / 2
+        left = sum(rank.way.state.own_error(name) for rank in two) / 2
         torch.testing.assert_close(came + left, given, rtol=1e-4, atol=1e-4)
 
 
@@ -172,7 +135,7 @@ def test_dithering_is_right_on_average(two: list[Rank]) -> None:
         gradients = [torch.randn(8, 8) for _ in two]
         expected = (gradients[0] + gradients[1]) / 2
         for rank in two:
-            rank.compressing.take(f"{number}", compressor, (8, 8))
+            rank.way.take(f"{number}", compressor, (8, 8))
         total = torch.zeros(8, 8)
         for _ in range(400):
             mine = [each.clone() for each in gradients]
@@ -193,14 +156,14 @@ def test_what_is_not_finite_is_seen_and_not_kept(
     shape = (12, 10)
     take(two, compressor, shape)
     averages(two, [torch.randn(shape) for _ in two])
-    before = two[1].compressing.state.own_error(NAME)
+    before = two[1].way.state.own_error(NAME)
     gradients = [torch.randn(shape) for _ in two]
     gradients[1][3, 3] = value
     assert not averages(two, gradients).isfinite().all()
-    assert torch.equal(two[1].compressing.state.own_error(NAME), before)
+    assert torch.equal(two[1].way.state.own_error(NAME), before)
     assert averages(two, [torch.randn(shape) for _ in two]).isfinite().all()
     for rank in two:
-        assert rank.compressing.state.own_error(NAME).isfinite().all()
+        assert rank.way.state.own_error(NAME).isfinite().all()
 
 
 @pytest.mark.parametrize(("compressor", "_rule"), COMPRESSORS, ids=IDS)
@@ -236,7 +199,7 @@ def test_ranks_may_submit_in_different_orders(two: list[Rank]) -> None:
     given = {name: [torch.randn(12, 10) for _ in two] for name in names}
     for name, (compressor, _) in zip(names, COMPRESSORS, strict=True):
         for rank in two:
-            rank.compressing.take(name, compressor, (12, 10))
+            rank.way.take(name, compressor, (12, 10))
     for number, order in enumerate((names, names[::-1])):
         for name in order:
             two[number].submit(given[name][number], name)

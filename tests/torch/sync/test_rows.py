@@ -5,66 +5,28 @@ The reference is dense: all ranks' gradients are added in rank order, and divide
 
 from __future__ import annotations
 
-import queue
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
 from torch import Tensor
-from torch.distributed import HashStore
 
-from byteprophet import _core
 from byteprophet.allreduce.rows import Touched, block_words, sent_bytes
 from byteprophet.job.owners import Owners
 from byteprophet.tensor_names import gradient_name
 from byteprophet.torch import PeerLost
-from byteprophet.torch.sync.mesh_exchange import MeshExchange
-from byteprophet.torch.sync.operations import Operations
 from byteprophet.torch.sync.rows import Rows
-from byteprophet.torch.sync.worker import Worker
 
-from .meshes import connected
+from . import meshes
+from .meshes import LIMIT_S, Rank
 
 TABLE = 2000
-LIMIT_S = 60.0
 
 
-class Rank:
-    """One rank, with what it has heard of its gradients."""
-
-    def __init__(self, number: int, sockets: Sequence[int], owners: Owners) -> None:
-        size = len(sockets)
-        mesh = _core.Mesh(number, sockets, 1 << 12)
-        self.exchange = MeshExchange(mesh, number, size, HashStore())
-        self.worker = Worker(f"rows-{number}")
-        self.operations = Operations(self.exchange, 0, owners)
-        self._rows = Rows(self.operations, number, size, self.worker)
-        self._over: queue.Queue[BaseException | None] = queue.Queue()
-
-    def submit(self, gradient: Tensor, parameter: str = "table") -> None:
-        self._rows.submit(parameter, gradient, 0, self._over.put)
-
-    def error(self) -> BaseException | None:
-        return self._over.get(timeout=LIMIT_S)
-
-    def close(self) -> None:
-        self.exchange.close()
-        self.worker.end()
-        self.worker.join(LIMIT_S)
-
-
-@contextmanager
-def ranks_of(owners: Owners) -> Iterator[list[Rank]]:
-    size = len(owners.weights)
-    sockets = connected(size)
-    ranks = [Rank(number, sockets[number], owners) for number in range(size)]
-    try:
-        yield ranks
-    finally:
-        for rank in ranks:
-            rank.close()
+def ranks_of(owners: Owners) -> AbstractContextManager[list[Rank]]:
+    return meshes.ranks_of(owners, Rows, "table")
 
 
 @pytest.fixture(params=[(1, 1), (1, 1, 1), (2, 0, 1)], ids=str)

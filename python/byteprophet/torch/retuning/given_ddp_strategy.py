@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 
 from byteprophet.errors import TimedOut, UserError, warn
-from byteprophet.job.strategy import DDP
+from byteprophet.job.strategy import DDP, buckets_without
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY, RuntimeSettings
 from byteprophet.torch.recording.ddp_buckets import (
@@ -106,12 +106,8 @@ def construct_with(
 
 def _without(used: Used, frozen: Container[str]) -> Used:
     """``used`` without frozen parameters, which our own exchange carries, and this one does not."""
-    buckets = (
-        replace(bucket, parameters=tuple(n for n in bucket.parameters if n not in frozen))
-        for bucket in used.strategy.buckets
-    )
-    whole = tuple(bucket for bucket in buckets if bucket.parameters)
-    return replace(used, strategy=replace(used.strategy, buckets=whole))
+    buckets = buckets_without(used.strategy.buckets, frozen)
+    return replace(used, strategy=replace(used.strategy, buckets=buckets))
 
 
 def limits_mb(used: Used) -> list[float]:
