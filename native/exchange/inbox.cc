@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
+#include <cstring>
 
 #include "exchange/sums.h"
 
@@ -13,6 +13,10 @@ namespace {
 
 constexpr size_t kMostPieces = 512;  // of one call; the kernel takes 1024
 constexpr size_t kThrownAwayAtOnce = 1 << 16;
+// Of a part that is summed as it comes: what fits into the second cache together with the tensor's.
+constexpr size_t kAsideAtOnce = 1 << 18;
+// Sums of less are not worth a call, except at the end.
+constexpr size_t kSummedAtOnce = 1 << 15;
 
 std::string Named(int rank) { return "rank " + std::to_string(rank); }
 
@@ -26,7 +30,8 @@ Inbox::Inbox(std::span<const Descriptor> sockets, Ledger& ledger, Meter& meter, 
       outbox_(outbox),
       poll_(own.fd()),
       ranks_(sockets.size()),
-      thrown_away_(kThrownAwayAtOnce) {
+      thrown_away_(kThrownAwayAtOnce),
+      summands_(ranks_) {
   for (size_t rank = 0; rank < sockets.size(); ++rank) {
     if (sockets[rank].fd() < 0) continue;  // this rank's own place
     Link& link = links_.emplace_back();
@@ -68,14 +73,18 @@ void Inbox::Do(const Start& start) {
     Part& part = PartOf(incoming, link.rank);
     if (incoming.operation->kind == Kind::kGather) {
       part.cursor = Cursor(share);
-      if (part.aside) part.cursor.Write(part.aside.get(), part.received_bytes);
-      part.aside.reset();
+      if (part.aside) part.cursor.Write(part.aside.data(), part.received_bytes);
+      part.aside.Reset();
     }
     if (part.received_bytes == share.size_bytes) {
       ledger_.Came(incoming.number, link.rank);
     } else {
       ++incoming.missing;
     }
+  }
+  if (incoming.operation->kind == Kind::kReduce) {
+    incoming.to_sum = Cursor(incoming.operation->own());
+    SumWhatCame(incoming);
   }
   if (incoming.missing == 0) Complete(incoming);
 }
@@ -134,8 +143,10 @@ std::pair<size_t, size_t> Inbox::Look(Link& link, std::span<iovec> out) {
     return {1, out[0].iov_len};
   }
   if (part.aside) {
-    out[0] = {part.aside.get() + part.received_bytes, link.body_left};
-    return {1, link.body_left};
+    const size_t used_bytes = part.received_bytes - part.aside_from;
+    const size_t room_bytes = part.aside.size_bytes() - used_bytes;
+    out[0] = {part.Aside(part.received_bytes), std::min<uint64_t>(link.body_left, room_bytes)};
+    return {1, out[0].iov_len};
   }
   return part.cursor.Look(link.body_left, out.data(), out.size());
 }
@@ -173,7 +184,7 @@ void Inbox::TakeHeader(Link& link) {
     if (!trouble.empty()) return Fail(incoming, trouble);
     if (incoming.operation->kind == Kind::kGather) return;
   }
-  part.aside.reset(new (std::nothrow) std::byte[part.total_bytes]);
+  part.aside = buffers_.Lend(AsideBytes(incoming, part));
   if (!part.aside)
     Break(link,
           "sends " + std::to_string(part.total_bytes) + " bytes, more than there is room for");
@@ -190,6 +201,7 @@ void Inbox::TakeBody(Link& link, size_t bytes) {
   Part& part = PartOf(incoming, link.rank);
   if (!incoming.failed && !part.aside) part.cursor.Advance(bytes);
   part.received_bytes += bytes;
+  if (part.aside && incoming.operation) SumWhatCame(incoming);
   if (part.received_bytes == part.total_bytes) PartCame(incoming, link.rank);
 }
 
@@ -264,24 +276,45 @@ void Inbox::PartCame(Incoming& incoming, int rank) {
 }
 
 void Inbox::Complete(Incoming& incoming) {
-  if (incoming.operation->kind == Kind::kReduce) SumAll(incoming);
   const uint64_t number = incoming.number;
   incoming_.erase(number);
   ledger_.LetGo(number);
 }
 
-void Inbox::SumAll(Incoming& incoming) {
+size_t Inbox::AsideBytes(const Incoming& incoming, const Part& part) const {
+  // With a third rank, or none here that has started, any number of bytes may have to wait.
+  if (!incoming.operation || ranks_ > 2) return part.total_bytes;
+  return std::min<size_t>(part.total_bytes, kAsideAtOnce);
+}
+
+void Inbox::SumWhatCame(Incoming& incoming) {
   const Operation& operation = *incoming.operation;
-  std::vector<const std::byte*> parts(ranks_);
-  uint64_t done_bytes = 0;
-  for (const Piece& piece : operation.own().pieces) {
+  const size_t element_bytes = FactsOf(operation.dtype).size_bytes;
+  const uint64_t size_bytes = operation.own().size_bytes;
+  uint64_t came_bytes = size_bytes;
+  for (const Link& link : links_)
+    came_bytes = std::min(came_bytes, PartOf(incoming, link.rank).received_bytes);
+  came_bytes -= came_bytes % element_bytes;
+  const uint64_t fresh_bytes = came_bytes - incoming.summed_bytes;
+  if (fresh_bytes == 0 || (fresh_bytes < kSummedAtOnce && came_bytes < size_bytes)) return;
+  while (incoming.summed_bytes < came_bytes) {
+    iovec piece;
+    incoming.to_sum.Look(came_bytes - incoming.summed_bytes, &piece, 1);
+    auto* const own = static_cast<std::byte*>(piece.iov_base);
     for (size_t rank = 0; rank < ranks_; ++rank) {
-      const auto& aside = incoming.parts[rank].aside;
-      parts[rank] = aside ? aside.get() + done_bytes : piece.data;
+      const Part& part = incoming.parts[rank];
+      summands_[rank] = part.aside ? part.Aside(incoming.summed_bytes) : own;
     }
-    Sum(operation.dtype, parts, piece.size_bytes / FactsOf(operation.dtype).size_bytes,
-        operation.average, piece.data);
-    done_bytes += piece.size_bytes;
+    Sum(operation.dtype, summands_, piece.iov_len / element_bytes, operation.average, own);
+    incoming.to_sum.Advance(piece.iov_len);
+    incoming.summed_bytes += piece.iov_len;
+  }
+  for (Part& part : incoming.parts) {
+    // At most an element of the only other rank's is left: the same memory takes what comes next.
+    if (!part.aside || part.received_bytes - incoming.summed_bytes >= element_bytes) continue;
+    std::memmove(part.aside.data(), part.Aside(incoming.summed_bytes),
+                 part.received_bytes - incoming.summed_bytes);
+    part.aside_from = incoming.summed_bytes;
   }
 }
 
@@ -294,7 +327,7 @@ void Inbox::Fail(Incoming& incoming, const std::string& why, const std::string& 
 
 void Inbox::LetGo(Incoming& incoming) {
   incoming.failed = true;
-  for (Part& part : incoming.parts) part.aside.reset();
+  for (Part& part : incoming.parts) part.aside.Reset();
 }
 
 void Inbox::Sweep(Incoming& incoming) {

@@ -1,10 +1,10 @@
 // What this rank receives: one thread, which alone knows all that is here, and sums.
 //
-// Parts of a gather are received straight into the tensors' memory; contributions to a reduce are
-// kept until all are here, and summed then. What comes of an operation that this rank has not
-// started is kept aside, as the script may still use that memory: it becomes what is summed, or is
-// copied when the gather starts. Sockets are always read, whatever becomes of the bytes, so that no
-// rank ever waits for another one's script.
+// Parts of a gather are received straight into the tensors' memory. Contributions to a reduce are
+// summed as far as all ranks' have come, while they are in the nearest cache. Until then, and of an
+// operation that this rank has not started, bytes are kept aside, as the script may still use that
+// memory. Sockets are always read, whatever becomes of the bytes, so that no rank ever waits for
+// another one's script.
 //
 // An operation fails when a rank that it needs is gone, gives up, or means another one by the same
 // number. Its memory is let go of at once; what still comes of it is thrown away.
@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "exchange/buffers.h"
 #include "exchange/frame.h"
 #include "exchange/ledger.h"
 #include "exchange/mailbox.h"
@@ -46,9 +47,13 @@ class Inbox {
     Dtype dtype{};
     uint64_t total_bytes = 0;  // 0: nothing has come
     uint64_t received_bytes = 0;
-    std::unique_ptr<std::byte[]> aside;  // where it is; else in the tensors
-    Cursor cursor;                       // where the next byte goes in the tensors
-    std::string gave_up;                 // why; empty if it did not
+    Buffers::Buffer aside;      // bytes from `aside_from` on; none: they are in the tensors
+    uint64_t aside_from = 0;    // all before it are summed
+    Cursor cursor;              // where the next byte goes in the tensors
+    std::string gave_up;        // why; empty if it did not
+
+    // Where byte `offset` is, or goes, aside.
+    std::byte* Aside(uint64_t offset) const { return aside.data() + (offset - aside_from); }
   };
 
   struct Incoming {
@@ -57,6 +62,8 @@ class Inbox {
     bool failed = false;                         // what comes is thrown away
     std::vector<Part> parts;                     // by rank
     int missing = 0;                             // parts, once it is started
+    Cursor to_sum;                               // of a reduce: behind what is summed
+    uint64_t summed_bytes = 0;
   };
 
   struct Link {
@@ -95,7 +102,10 @@ class Inbox {
   std::string Trouble(Incoming& incoming, const Link& link);
   void PartCame(Incoming& incoming, int rank);
   void Complete(Incoming& incoming);
-  void SumAll(Incoming& incoming);
+  // What of a part is kept aside at once.
+  size_t AsideBytes(const Incoming& incoming, const Part& part) const;
+  // Sums what all ranks' parts have.
+  void SumWhatCame(Incoming& incoming);
   // `why` goes to the other ranks; whoever said it is added for this one.
   void Fail(Incoming& incoming, const std::string& why, const std::string& said_by = {});
   void LetGo(Incoming& incoming);
@@ -107,10 +117,12 @@ class Inbox {
   Mailbox& own_;
   Mailbox& outbox_;
   Poll poll_;
+  Buffers buffers_;
   std::vector<Link> links_;
   const size_t ranks_;
   std::map<uint64_t, Incoming> incoming_;  // by operation
   std::vector<std::byte> thrown_away_;
+  std::vector<const std::byte*> summands_;  // by rank
   std::string first_lost_;  // why; empty while all links are of use
   bool finished_ = false;
 };

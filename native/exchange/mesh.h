@@ -47,7 +47,8 @@ class Mesh {
 
   // Starts an operation: kReduce replaces this rank's share by the sum of all ranks', kGather every
   // other rank's share by what that rank has there. `weights` are the owners' (shares.h), the same
-  // on all ranks; none: equal ones. The tensors stay alive and are left alone until it is over.
+  // on all ranks; none: equal ones. The tensors stay alive and are left alone until it is over. If
+  // it fails, what they hold is not defined.
   // Throws std::invalid_argument, and then nothing has happened.
   void Begin(Kind kind, uint64_t number, std::span<const Tensor> tensors, Dtype dtype, bool average,
              int64_t position, std::span<const uint64_t> weights = {});

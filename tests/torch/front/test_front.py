@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from byteprophet.torch.front.cores import Cores
+from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.tensors import module_calls
 
 Attach = Callable[..., Any]
@@ -111,6 +114,37 @@ def test_equals_plain_training(
     ours.finish()
     assert_equal(model, plain_model)
     assert isinstance(ours, make)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.002])
+def test_updates_in_the_training_thread_equal_plain_training(
+    monkeypatch: pytest.MonkeyPatch, make_network: MakeNetwork, attach: Attach, late_s: float
+) -> None:
+    monkeypatch.setattr(Cores, "are_scarce", lambda *_: True)
+    at_once = 0
+
+    def counted(updater: Updater, *arguments: Any) -> Any:
+        nonlocal at_once
+        used = apply_arrived(updater, *arguments)
+        at_once += len(used)
+        return used
+
+    apply_arrived = Updater.apply_arrived
+    monkeypatch.setattr(Updater, "apply_arrived", counted)
+    network = make_network(seed=1, late_s=late_s)
+    model, plain_model = pair()
+    ours, plain = attach(sgd(model), network, named=model.named_parameters()), sgd(plain_model)
+    for iteration in range(6):
+        for this, step in ((model, ours), (plain_model, plain)):
+            step.zero_grad(set_to_none=iteration % 2 == 0)
+            loss_of(this, iteration).backward()
+            zeros_for_unused(plain_model)
+            if this is model:
+                time.sleep(0.02)  # some gradients have arrived, others perhaps not
+            step.step()
+    ours.finish()
+    assert_equal(model, plain_model)
+    assert at_once > 0
 
 
 def test_priorities_follow_the_forward_order(network: Any, attach: Attach) -> None:

@@ -63,6 +63,30 @@ def test_a_failure_is_told_to_who_waits_for_another_of_its_group() -> None:
         updater.join(5)
 
 
+def test_a_failure_in_the_training_thread_ends_all_waits() -> None:
+    updater = Updater("updater", Alone(), timeout_s=20)
+    slots, transfers = [], []
+    for index, name in enumerate(("first", "second", "late")):
+        slot = Slot(name, nn.Parameter(torch.zeros(2)), index, 1)
+        gradient = torch.zeros(2)
+        slot.transfer = Transfer(slot, gradient, gradient, None, in_place=True)
+        if name != "late":
+            updater.arrive(slot.transfer, None)
+        slots.append(slot)
+        transfers.append(slot.transfer)
+    plan: Any = FailsAtTheSecond()
+    plan.second = None
+    assert updater.apply_arrived(transfers[:1], plan, [0]) == {transfers[0]}
+    assert slots[0].transfer is None
+    assert updater.apply_arrived(transfers[2:], plan, [0]) == set()
+    plan.second = slots[1].parameter
+    message = r"'second' could not be .*: no room for it"
+    with pytest.raises(RuntimeError, match=message):
+        updater.apply_arrived(transfers[1:], plan, [0, 0])
+    with pytest.raises(RuntimeError, match=message):
+        updater.wait_updated(slots)
+
+
 class WaitsForRank1(Alone):
     """Says for whom it waits, as the synchronisers among ranks do."""
 

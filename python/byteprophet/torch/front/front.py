@@ -24,6 +24,7 @@ of the model run, if there are any.
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -40,6 +41,7 @@ from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.front import other_synchronisers, sharded_state
 from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.front.cores import Cores
 from byteprophet.torch.front.gradients import Gradients
 from byteprophet.torch.front.interruptions import Interruptions
 from byteprophet.torch.front.order import ForwardOrder
@@ -90,6 +92,7 @@ class Front:
         self._narrowed: tuple[int, int] | None = None  # layout version and number of slots
         self._steps = 0
         self._interruptions = Interruptions()
+        self._cores = Cores()
         self.synchroniser = synchroniser
         self.serial = next(_serial)
         self.updater = Updater(
@@ -392,11 +395,15 @@ class Front:
             transfers.append(transfer)
         slots = [transfer.slot for transfer in transfers]
         self.synchroniser.flush([slot.name for slot in slots])
+        frozen_step = FrozenStep.of(optimizer, self._base)
+        if self._cores.are_scarce(threading.get_native_id()):
+            used = self.updater.apply_arrived(
+                transfers, frozen_step, [groups[slot] for slot in slots]
+            )
+            transfers = [transfer for transfer in transfers if transfer not in used]
+            slots = [transfer.slot for transfer in transfers]
         self.updater.hand_over(
-            transfers,
-            FrozenStep.of(optimizer, self._base),
-            [groups[slot] for slot in slots],
-            keep=self,
+            transfers, frozen_step, [groups[slot] for slot in slots], keep=self
         )
         self.updater.wait_updated(self._order.orphans)
         self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))

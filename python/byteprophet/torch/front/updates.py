@@ -10,6 +10,10 @@ vain. The update of a shard ends in the synchroniser's thread, when the other ra
 arrived. GPU updates run on the updater's own stream. This stream first waits for the work that the
 script had submitted when it called ``step()``. The update ends when the GPU has finished it.
 
+Where cores are scarce, ``step()`` has the gradients that have arrived applied at once, in the
+training thread, before it hands the others over. No update is outstanding then, so the updater's
+thread has nothing to do at that time.
+
 After an error, every waiter raises it, because parameters that were not updated must not be used.
 """
 
@@ -66,6 +70,34 @@ class Updater:
             transfer.arrived.set()
             if transfer.frozen_step is not None:
                 self._push(transfer)
+
+    def apply_arrived(
+        self, transfers: Sequence[Transfer], frozen_step: FrozenStep, groups: Sequence[int]
+    ) -> set[Transfer]:
+        """Update, in this thread, the parameters whose whole gradients have arrived.
+
+        No update may be outstanding. Returns the transfers that were used. Raises ``RuntimeError``
+        if the optimizer fails. On a GPU nothing is applied: its stream would have to be waited for.
+        """
+        at_hand: dict[int, list[Transfer]] = {}
+        with pending.values(), self._changed:  # ``arrive`` pushes what has a step when it arrives
+            for transfer, group in zip(transfers, groups, strict=True):
+                has_all = transfer.arrived.is_set() and transfer.error is None
+                if has_all and transfer.shard is None and transfer.gradient.is_cpu:
+                    transfer.frozen_step, transfer.group = frozen_step, group
+                    at_hand.setdefault(group, []).append(transfer)
+        used: set[Transfer] = set()
+        for together in at_hand.values():
+            with pending.values(), contextlib.ExitStack() as streams:
+                error = self._apply(together, streams)
+            if error is not None:
+                self._failed = together[0].slot, error
+                self._raise_failed(*self._failed)
+            used.update(together)
+        for transfer in used:
+            pending.unmark(transfer.gradient)
+            transfer.slot.transfer = None
+        return used
 
     def hand_over(
         self,

@@ -15,6 +15,7 @@ Threads: the training thread calls everything except for the search.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import threading
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.timing import Link, Parameter, Timing
 from byteprophet.torch.recording.stopwatch import process_stopwatch
+from byteprophet.torch.sync import leaving
 from byteprophet.torch.sync.agreement import Announcement, Collection
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
 from byteprophet.torch.sync.readiness import Iteration
@@ -31,6 +33,7 @@ from byteprophet.torch.sync.readiness import Iteration
 _WARM_UP = 3
 _TIMED = 8
 _MESSAGE_NS = 100_000
+_JOIN_S = 10.0
 
 _Plan = tuple[Groups, Order]
 
@@ -118,6 +121,8 @@ class Planning:
                     daemon=True,
                 )
                 self._search.start()
+                # A daemon thread that is in native code when Python ends would abort the process.
+                leaving.at_stop(functools.partial(self._search.join, _JOIN_S))
             else:
                 # Wait for half the timeout only, because the other ranks wait for this message.
                 self._search.join(self._timeout_s / 2)
