@@ -47,10 +47,10 @@ class Inbox {
     Dtype dtype{};
     uint64_t total_bytes = 0;  // 0: nothing has come
     uint64_t received_bytes = 0;
-    Buffers::Buffer aside;      // bytes from `aside_from` on; none: they are in the tensors
-    uint64_t aside_from = 0;    // all before it are summed
-    Cursor cursor;              // where the next byte goes in the tensors
-    std::string gave_up;        // why; empty if it did not
+    Buffers::Buffer aside;    // bytes from `aside_from` on; none: they are in the tensors
+    uint64_t aside_from = 0;  // all before it are summed
+    Cursor cursor;            // where the next byte goes in the tensors
+    std::string gave_up;      // why; empty if it did not
 
     // Where byte `offset` is, or goes, aside.
     std::byte* Aside(uint64_t offset) const { return aside.data() + (offset - aside_from); }
@@ -123,7 +123,7 @@ class Inbox {
   std::map<uint64_t, Incoming> incoming_;  // by operation
   std::vector<std::byte> thrown_away_;
   std::vector<const std::byte*> summands_;  // by rank
-  std::string first_lost_;  // why; empty while all links are of use
+  std::string first_lost_;                  // why; empty while all links are of use
   bool finished_ = false;
 };
 

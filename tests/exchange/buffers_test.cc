@@ -41,11 +41,5 @@ TEST(Buffers, NoMoreIsKeptThanWasLentAtOnce) {
   EXPECT_EQ(buffers.kept_bytes(), 7500u);
 }
 
-TEST(Buffers, WhatThereIsNoRoomForIsNotLent) {
-  Buffers buffers;
-  EXPECT_FALSE(buffers.Lend(size_t{1} << 62));
-  EXPECT_EQ(buffers.kept_bytes(), 0u);
-}
-
 }  // namespace
 }  // namespace byteprophet::exchange

@@ -43,7 +43,7 @@ Bytes Expected(const Case& of, const std::vector<std::vector<Bytes>>& values, si
   std::vector<const std::byte*> parts;
   for (const auto& tensors : values) parts.push_back(tensors[tensor].data());
   Bytes expected = values[0][tensor];
-  Sum(of.dtype, parts, owned, true, expected.data());
+  Sum(of.dtype, parts, owned, FactsOf(of.dtype).has_fractions, expected.data());
   return expected;
 }
 
@@ -55,8 +55,8 @@ void Check(const Case& of, unsigned seed) {
   const uint64_t owned = of.elements / static_cast<uint64_t>(of.ranks);
   std::vector<std::vector<Bytes>> values;
   for (int rank = 0; rank < of.ranks; ++rank)
-    values.push_back({RandomBytes(of.dtype, of.elements, random),
-                      RandomBytes(of.dtype, of.elements, random)});
+    values.push_back(
+        {RandomBytes(of.dtype, of.elements, random), RandomBytes(of.dtype, of.elements, random)});
   std::vector<Bytes> own = values[0];
 
   Alone alone(0, of.ranks);
@@ -78,7 +78,7 @@ void Check(const Case& of, unsigned seed) {
   const auto start = [&] {
     std::vector<Tensor> tensors;
     for (Bytes& each : own) tensors.push_back({each.data(), of.elements});
-    alone.mesh->Begin(Kind::kReduce, 1, tensors, of.dtype, true, 0);
+    alone.mesh->Begin(Kind::kReduce, 1, tensors, of.dtype, FactsOf(of.dtype).has_fractions, 0);
   };
   if (turns_before_start == 0) start();
   while (!sending.empty()) {
@@ -102,12 +102,15 @@ void Check(const Case& of, unsigned seed) {
       done += piece;
     }
     each.sent_bytes += frame;
-    if (each.sent_bytes == each.part.size()) std::erase_if(sending, [&](const Sending& other) {
-      return other.rank == each.rank;
-    });
+    if (each.sent_bytes == each.part.size())
+      std::erase_if(sending, [&](const Sending& other) { return other.rank == each.rank; });
     if (turns_before_start > 0 && --turns_before_start == 0) start();
   }
   if (turns_before_start > 0) start();
+  for (int rank = 1; rank < of.ranks; ++rank) {  // what rank 0 has for it
+    size_t read_bytes = 0;
+    while (read_bytes < 2 * owned * size) read_bytes += alone.peer(rank).Read()->body.size();
+  }
   EXPECT_EQ(Await(*alone.mesh), (std::vector<Over>{{1, std::nullopt}}));
   for (size_t tensor = 0; tensor < own.size(); ++tensor)
     EXPECT_TRUE(own[tensor] == Expected(of, values, tensor, owned)) << "tensor " << tensor;

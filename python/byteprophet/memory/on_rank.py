@@ -6,12 +6,12 @@
 until the forward pass first reads its parameter, which waits for the update.
 
 *What is received*: with sockets (``native/exchange/inbox.h``), the other ranks' parts of this
-rank's shard are kept until all of them have come, and parts of an all-gather that this rank has not
-started yet are kept aside. Another rank may be a whole backward pass ahead, so both may be here at
-any time. A rank begins its part of a bucket's all-gather when it has sent its part of the
-reduce-scatter, so of a single other rank only one of the two is here. With BytePS and a scheduler,
-gradients are sent from their own memory, and answers, which come after the gradient has been sent,
-are copied from messages. Gradients in bfloat16 travel as float32 copies.
+rank's shard are kept until all of them have come, and so are parts of what this rank has not
+started yet. Another rank may be a whole backward pass ahead, so both may be here at any time. Their
+memory is not given back, but used again. A rank begins its part of a bucket's all-gather when it
+has sent its part of the reduce-scatter, so of a single other rank only one of the two is here. With
+BytePS and a scheduler, gradients are sent from their own memory, and answers, which come after the
+gradient has been sent, are copied from messages. Gradients in bfloat16 travel as float32 copies.
 
 How much of this there is at the peak depends on the network and on the other ranks. This is the
 most.
