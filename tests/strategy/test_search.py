@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ import pytest
 
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
+from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.job import Cluster, Host, Strategy
+from byteprophet.job.assumed_costs import mesh_costs, served_costs
 from byteprophet.job.owners import Owners
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.job.times import Int64Array
 from byteprophet.network import why_not_permitted
+from byteprophet.strategy.builders import build
+from byteprophet.strategy.explanation import explain
 from byteprophet.strategy.resources import HostResources, Resources, write_resources
 from byteprophet.strategy.search.bases import Bases, bases_of_workload
 from byteprophet.strategy.search.candidates import Predictor, distinct
@@ -33,6 +39,9 @@ from byteprophet.strategy.search.run import search
 from byteprophet.strategy.search.sampler import busiest_ns, sampled_routings
 from byteprophet.strategy.search.units import Units
 from byteprophet.workload import Tensor, Workload, to_toml
+
+from .jobs import mesh_job, served_job
+from .test_explanation import measured_of
 
 RATE_BPS = 100_000_000
 MODEL = Workload(
@@ -109,6 +118,40 @@ def test_without_trials_the_engine_decides(tmp_path: Path) -> None:
     assert used.servers == 2
     assert result.explanation.limit
     assert json.dumps(result.as_json())
+
+
+@pytest.mark.parametrize("recorded", ["mesh", "served"])
+def test_mixes_are_predicted_as_explain_predicts_them(recorded: str) -> None:
+    """From the run of either transport, with the costs that ``explain`` assumes for the other."""
+    workers_bps, servers_bps = [RATE_BPS * 4] * 4, [RATE_BPS * 4] * 2
+    if recorded == "mesh":
+        mesh = mesh_job(workers_bps)
+        hosts = tuple(Host(rate_bps, rate_bps) for rate_bps in servers_bps)
+        delay_ns = mesh.cluster.costs.delay_ns
+        both = Cluster(mesh.cluster.workers, hosts, served_costs(delay_ns), mesh.cluster.costs)
+        routed, base = replace(mesh, cluster=both), mesh
+    else:
+        base = served_job(workers_bps, servers_bps)
+        costs = mesh_costs(base.cluster.costs.delay_ns)
+        routed = replace(base, cluster=replace(base.cluster, mesh_costs=costs))
+        alone = Cluster(base.cluster.workers, costs=costs)
+        made = replace(base, cluster=alone, policy=None, strategy=Strategy("dear-planned"))
+        mesh = replace(made, strategy=strategy_for(made, "dear-planned"))
+    predictor = Predictor(Bases(mesh, routed, routed, starts_servers=False))
+    mixes = [build("mixed", routed), build("mixed-paced", routed), build("shares", routed)]
+    units = predictor.engine.units
+    mixes += [
+        predictor.job_of(Routing(units.alternating(fraction), Owners.equal(4)))
+        for fraction in (0.2, 0.4, 0.8)
+    ]
+    for job in mixes:
+        assert job.strategy.runtime == "mixed"
+        explained = explain(measured_of(base), job)
+        assert explained.predicted is not None
+        assert predictor.predicted_ns(job) == pytest.approx(
+            explained.predicted.iteration_ns, rel=0.01
+        )
+        assert predictor.predicted_ns(job) >= explained.bound_ns
 
 
 def test_unequal_links_are_given_owners(tmp_path: Path) -> None:

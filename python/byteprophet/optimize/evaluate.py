@@ -16,7 +16,7 @@ from byteprophet.graph import mesh_graph
 from byteprophet.graph.labels import Kind
 from byteprophet.graph.mesh_graph import MeshGraph
 from byteprophet.job import Job
-from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, OURS
+from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, MIXED, OURS
 from byteprophet.job.times import Int64Array
 from byteprophet.optimize.critical_path import TRAVELLING, critical_path
 from byteprophet.optimize.fold import folded
@@ -87,28 +87,33 @@ class Evaluator:
         return self._known[key]
 
     def _evaluate(self, job: Job) -> Evaluation:
-        served = job.strategy.runtime == BYTEPS
+        served = job.policy is not None
         warmup = _SERVED_WARMUP if served else _WARMUP
         if self._partial:
             count = _SERVED_ITERATIONS if served else _ITERATIONS
             job = replace(job, times=job.times.only_iterations(_some(job.iterations, count)))
         elif served:
             warmup = job.iterations // 2
-        if self._folds and (served or job.strategy.runtime in OURS):
+        if self._folds and job.strategy.runtime in (BYTEPS, *OURS):
             job = folded(job)
         if job.strategy.runtime not in OURS:
             played = kind_of(job).replay(job)
-            hints = (
-                Hints(tensor_ns=_tensors_on_path(job, played.replayed))
-                if served
-                else Hints(_on_path(job, played.replayed))
-            )
-            return Evaluation(int(np.median(played.iterations_ns[warmup:])), hints)
+            iteration_ns = int(np.median(played.iterations_ns[warmup:]))
+            return Evaluation(iteration_ns, _hints_of(job, played.replayed))
         mesh = mesh_graph.build(job)
         replayed = replay(mesh.graph)
         steps = job.strategy.accumulation
         times_ns = ReplayedJob(replayed, mesh.begin, mesh.end, steps).iterations_ns
         return Evaluation(int(np.median(times_ns[warmup:])), _hints(job, mesh, replayed))
+
+
+def _hints_of(job: Job, replayed: Replayed) -> Hints:
+    """Of a job that is not one of ours without servers. No move changes one of two transports."""
+    if job.strategy.runtime == MIXED:
+        return Hints()
+    if job.policy is not None:
+        return Hints(tensor_ns=_tensors_on_path(job, replayed))
+    return Hints(_on_path(job, replayed))
 
 
 def _on_path(job: Job, replayed: Replayed) -> dict[int, int]:
