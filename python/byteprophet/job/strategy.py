@@ -17,6 +17,8 @@ OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
 """Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
 SERVERS, MESH, TORCH = "servers", "mesh", "torch"
 """What carries gradients: BytePS, our mesh of the ranks, torch's collectives."""
+_BEFORE_ALL = -1
+"""A place before those of all buckets."""
 AUTO = "auto"
 SYNCS = (*OURS, BYTEPS, AUTO)
 """What may exchange the gradients of DistributedDataParallel in place of its own reducer."""
@@ -45,6 +47,23 @@ def buckets_without(buckets: Iterable[Bucket], names: Container[str]) -> tuple[B
         for bucket in buckets
     )
     return tuple(bucket for bucket in rest if bucket.parameters)
+
+
+def compressed_buckets(strategy: Strategy) -> tuple[Bucket, ...]:
+    """A bucket for each compressed gradient, before all of the strategy's; none of them is sharded."""
+    return tuple(
+        Bucket((name,), _BEFORE_ALL, _BEFORE_ALL)
+        for each in strategy.compressors
+        for name in each.parameters
+    )
+
+
+def with_compressed(strategy: Strategy, compressors: tuple[Compressed, ...]) -> Strategy:
+    """``strategy`` with ``compressors``, whose gradients leave its buckets."""
+    alone = {name for each in compressors for name in each.parameters}
+    return replace(
+        strategy, buckets=buckets_without(strategy.buckets, alone), compressors=compressors
+    )
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from byteprophet.job.strategy import (
     Keys,
     Region,
     Strategy,
-    buckets_without,
+    with_compressed,
 )
 from byteprophet.schedulers import MAX_PARTITION_BYTES
 from byteprophet.whole_files import write_whole
@@ -143,9 +143,7 @@ def with_compressors(used: Used, rules: object) -> Used:
     if strategy.staleness:
         raise ValueError("compressors and staleness: a strategy has one of them at most")
     compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
-    alone = {name for each in compressors for name in each.parameters}
-    buckets = buckets_without(strategy.buckets, alone)
-    return replace(used, strategy=replace(strategy, buckets=buckets, compressors=compressors))
+    return replace(used, strategy=with_compressed(strategy, compressors))
 
 
 def read_strategy(run_directory: Path) -> Used | None:
@@ -164,8 +162,6 @@ def read_strategy(run_directory: Path) -> Used | None:
         raise UserError(
             f"{path}: runtime {used.strategy.runtime!r}: a job without servers was expected"
         )
-    if used.strategy.compressors:
-        raise UserError(f"{path}: a job of compressed gradients cannot be replayed yet")
     return used
 
 

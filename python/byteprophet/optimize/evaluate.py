@@ -118,7 +118,8 @@ def _hints_of(job: Job, replayed: Replayed) -> Hints:
 
 def _on_path(job: Job, replayed: Replayed) -> dict[int, int]:
     path = critical_path(replayed).of(Kind.REDUCE_SCATTER, Kind.ALL_GATHER)
-    bucket_ns = np.bincount(path.tensor - len(job.model), path.took_ns, len(job.strategy.buckets))
+    count = len(job.strategy.buckets)  # those of compressed gradients come behind them
+    bucket_ns = np.bincount(path.tensor - len(job.model), path.took_ns, count)[:count]
     return {place: int(time_ns) for place, time_ns in enumerate(bucket_ns) if time_ns}
 
 
@@ -134,7 +135,8 @@ def _hints(job: Job, mesh: MeshGraph, replayed: Replayed) -> Hints:
         return Hints(on_path)
     # Of the last iteration, which waits for the updates of one before it, as all but the first do.
     begin_ns = int(replayed.start_ns[mesh.begin[:, -1]].max())
-    ready_ns = replayed.end_ns[mesh.start[:, -1]].max(axis=0) - begin_ns
+    own = mesh.start[:, -1, : len(job.strategy.buckets)]
+    ready_ns = replayed.end_ns[own].max(axis=0) - begin_ns
     return Hints(on_path, SerialLink.of(job, tuple(ready_ns.tolist())))
 
 

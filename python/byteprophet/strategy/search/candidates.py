@@ -14,17 +14,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Job
 from byteprophet.job.owners import Owners
 from byteprophet.job.partitions import partitions_of_job
 from byteprophet.job.routes import MESH, SERVERS, bytes_of
-from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, MIXED
+from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, MIXED, OURS
 from byteprophet.job.transports import served
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.strategy.builders import BUILDERS, build
+from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.hand_builders import HAND
 from byteprophet.strategy.mixed import with_routes
 from byteprophet.strategy.routed import on_its_share
@@ -35,6 +37,9 @@ from byteprophet.strategy.search.units import Units
 from byteprophet.strategy.shares import bound_of_all_ns
 
 BUILDER, ROUTING, RECORDED = "builder", "routing", "as recorded"
+
+ALLOW = "--allow"
+"""The option whose rules let a search compress gradients."""
 
 _ALL_WORKERS = 8
 """So many are replayed one by one; of more, two stand for all."""
@@ -67,13 +72,17 @@ class Predictor:
     """Makes candidates of jobs and routings, and predicts them. Not thread safe.
 
     ``engine`` is that of routes; its job has the servers, or none if the resources have none.
+    ``allowed``: rules by which the user lets gradients travel compressed; none: as they are.
     """
 
-    def __init__(self, bases: Bases) -> None:
+    def __init__(self, bases: Bases, allowed: Sequence[str] = ()) -> None:
         self.bases = bases
+        self._allowed = allowed
         self.job = bases.mesh if bases.routed is None else bases.routed
         self.engine = RouteEngine(self.job, Units.of(self.job.model))
         self.bound_ns = bound_of_all_ns(bases.mesh, bases.server_bps)
+        if allowed:
+            self.bound_ns = min(self.bound_ns, bound_ns(compressed(bases.mesh, allowed, ALLOW)))
         self._evaluate = Evaluator(folds=self.job.workers > _ALL_WORKERS)
         self._scale = 1 / (1 + bases.replay_error)
 
@@ -130,6 +139,15 @@ class Predictor:
         made = with_routes(self.job, units.routes(routing.served), units.fraction(routing.served))
         return replace(made, strategy=replace(made.strategy, owners=routing.owners.unequal))
 
+    def compressed(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+        """Those of ``candidates`` without servers, with the compressors that are allowed."""
+        if not self._allowed:
+            return
+        for each in candidates:
+            if each.job.strategy.runtime in OURS:
+                job = compressed(each.job, self._allowed, ALLOW)
+                yield self.candidate(f"{each.name}, compressed", job, each.by)
+
     def predicted_ns(self, job: Job) -> int:
         """The predicted time of an iteration of ``job``, one of the bases' variants."""
         if job.strategy.runtime == MIXED:
@@ -142,10 +160,10 @@ def _with_owners(mesh: Job, owners: Owners) -> Job:
     return with_strategy(asked, strategy_for(asked, DEAR_PLANNED))
 
 
-FEATURES = ("servers", "mixed", "fraction", "messages", "skew")
+FEATURES = ("servers", "mixed", "fraction", "messages", "skew", "compressed")
 """What the ranker looks at: whether a strategy has servers only, whether it has both transports,
-the part of all bytes that servers sum, the logarithm of the number of messages, and how much more
-than an equal part the largest owner owns."""
+the part of all bytes that servers sum, the logarithm of the number of messages, how much more than
+an equal part the largest owner owns, and whether gradients are compressed."""
 
 
 def features_of(job: Job) -> tuple[float, ...]:
@@ -168,6 +186,7 @@ def features_of(job: Job) -> tuple[float, ...]:
         fraction,
         math.log1p(messages),
         skew,
+        float(bool(strategy.compressors)),
     )
 
 

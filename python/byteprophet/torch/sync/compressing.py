@@ -22,13 +22,19 @@ from torch import Tensor
 
 from byteprophet.job.compression import Compressor
 from byteprophet.job.owners import Owners
+from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
+from byteprophet.timeline.tables import Kind
 from byteprophet.torch.compressors.make import steps_of
 from byteprophet.torch.compressors.steps import AllGather, AllReduce, Averaged, Steps, Turn
 from byteprophet.torch.sync.compression_state import CompressionState, Kept
 from byteprophet.torch.sync.exchange import Done
 from byteprophet.torch.sync.operations import Operations, Submission
 from byteprophet.torch.sync.worker import Worker
+
+COMPRESSING, AVERAGING = "compressing", "averaging"
+"""What the worker does with a gradient before its form travels, and once forms have arrived; the
+beginnings of its spans' names."""
 
 
 class Compressing:
@@ -79,25 +85,41 @@ class _Average:
 
     def begin(self) -> None:
         """Compress the gradient, and begin to exchange it."""
-        self._run(lambda: self._exchange(next(self._begun())))
+        self._run(lambda: self._exchange(next(self._begun())), COMPRESSING)
 
     @property
     def _kept(self) -> Kept:
         return self._all.state.of[self._parameter]
 
-    def _run(self, step: Callable[[], None]) -> None:
-        """Run a step. If it fails, the average fails. If it was the last one, the average ends."""
+    def _run(self, step: Callable[[], None], what: str) -> None:
+        """Run a step. If it fails, the average fails. If it was the last one, the average ends.
+
+        If spans are recorded, it becomes one, named after ``what`` it does.
+        """
+        begin_ns = process_spans.clock()
         try:
             with torch.no_grad():
                 try:
                     step()
+                    self._record(what, begin_ns)
                     return
                 except StopIteration as over:
                     self._keep(over.value)
+                    self._record(what, begin_ns)
         except Exception as error:  # noqa: BLE001 (the waiting thread raises it)
             self._end(error)
         else:
             self._end(None)
+
+    def _record(self, what: str, begin_ns: int) -> None:
+        if process_spans.on:
+            process_spans.add(
+                Kind.COMPUTE,
+                f"{what} {self._parameter}",
+                begin_ns,
+                process_spans.clock(),
+                iteration=self._iteration,
+            )
 
     def _begun(self) -> Steps:
         kept, state = self._kept, self._all.state
@@ -139,7 +161,7 @@ class _Average:
             if error is not None:
                 self._end(error)
             else:
-                self._run(lambda: self._exchange(self._steps.send(tensor)))
+                self._run(lambda: self._exchange(self._steps.send(tensor)), AVERAGING)
 
         def done(error: BaseException | None) -> None:
             self._all.worker.put(lambda: go_on(error))
