@@ -13,6 +13,7 @@ from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter,
 from byteprophet.job.cluster import Compressing
 from byteprophet.job.compression import Compressed, Compressor, OneBit, PowerSgd, RandomK, TopK
 from byteprophet.job.owners import Owners
+from byteprophet.job.strategy import Delay
 from byteprophet.job.strategy_file import Used
 from byteprophet.optimize.compressing_costs import compressing_ns, with_compressing_costs
 from byteprophet.replay.all_reduce import ALL_REDUCE
@@ -120,6 +121,16 @@ def test_forms_leave_before_buckets_and_ranks_compress_one_after_the_other() -> 
     # The bucket's halves take 10 ms. A form takes 8 ms, and the second is made after 8 ms, in the
     # middle of the first one or of the bucket. So the link is never idle after the first 0 ms.
     assert last_ns == pytest.approx((10 + 10 + 16) * MS, rel=0.02)
+
+
+@pytest.mark.parametrize("before_ns", [5 * MS, 9 * MS])
+def test_a_delayed_one_takes_an_iteration_only_if_it_is_slower(before_ns: int) -> None:
+    """A rank compresses a gradient once the average of the one before it is there."""
+    job = alone(TopK(10_000), 2, before_ns, 7 * MS)
+    late = replace(job.strategy, staleness=(Delay("large", 1),))
+    (*_, last_ns) = ALL_REDUCE.iterations_ns(replace(job, strategy=late))
+    exchange_ns = before_ns + 800_000 + 7 * MS
+    assert last_ns == pytest.approx(max((3 + 10 + 1) * MS, exchange_ns), abs=20)
 
 
 def test_less_travels_so_the_bound_is_lower() -> None:

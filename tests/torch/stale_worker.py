@@ -21,7 +21,11 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.optim.lr_scheduler import StepLR
 
+from compression_reference import Reference
+
+from byteprophet.job.compression_file import compressors_as_json
 from byteprophet.job.staleness import steps_by_name
+from byteprophet.job.strategy import Strategy
 from byteprophet.job.strategy_file import read_strategy_file
 
 STEPS, BATCH, SAVED_AFTER = 12, 8, 5
@@ -96,6 +100,16 @@ def given(path: Path, ranks: int, rank: int) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
+def references(strategy: Strategy, ranks: int) -> dict[str, Reference]:
+    """What is to become of compressed gradients, by the parameter's name."""
+    rules = compressors_as_json(strategy.compressors)
+    return {
+        name: Reference(name, rule, ranks, rule["error_feedback"])
+        for rule in rules
+        for name in rule["parameters"]
+    }
+
+
 def by_hand(path: Path, ranks: int) -> list[Tensor]:
     strategy = read_strategy_file(path).strategy
     steps, delays = strategy.accumulation, steps_by_name(strategy.staleness)
@@ -105,6 +119,7 @@ def by_hand(path: Path, ranks: int) -> list[Tensor]:
     schedule = StepLR(optimizer, 3, 0.9)
     sums = [{name: torch.zeros_like(each) for name, each in named.items()} for _ in range(ranks)]
     waiting: dict[str, deque[Tensor]] = {name: deque() for name in named}
+    compressing = references(strategy, ranks)
     for step, batch in enumerate(batches(ranks)):
         for rank in range(ranks):
             model.zero_grad()
@@ -114,12 +129,16 @@ def by_hand(path: Path, ranks: int) -> list[Tensor]:
                     sums[rank][name].add_(parameter.grad)
         if step % steps == steps - 1:
             for name, parameter in named.items():
-                total = sums[0][name] / steps
-                for rank in range(1, ranks):
-                    total = total + sums[rank][name] / steps
+                own = [sums[rank][name] / steps for rank in range(ranks)]
                 for rank in range(ranks):
                     sums[rank][name].zero_()
-                waiting[name].append(total * (1 / ranks))
+                if name in compressing:
+                    waiting[name].append(compressing[name].average(own))
+                else:
+                    total = own[0]
+                    for each in own[1:]:
+                        total = total + each
+                    waiting[name].append(total * (1 / ranks))
                 ready = len(waiting[name]) > delays.get(name, 0)
                 parameter.grad = waiting[name].popleft() if ready else None
             if clips(path):

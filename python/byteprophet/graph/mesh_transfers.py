@@ -199,6 +199,9 @@ class MeshTransfers:
         if len(self.compressed):  # each is the only member of its bucket, and these are the last
             own = there[-len(self.compressed) :]
             own[:] = self._compress(rank, iteration, own, self._before_ns)
+            late = np.flatnonzero(self.delay[self.compressed] * iteration)
+            before = self._there[rank, iteration - 1, self.compressed[late]]
+            self.graph.depend_each(before, own[late])  # which tells what it has not sent
         self.graph.depend_each(there, start[self.bucket])
         self.blocks["start"][rank, iteration] = start
 

@@ -4,6 +4,10 @@ A parameter with a *staleness* of k is updated at step t by the average of the g
 iteration t - k, on every rank. So its exchange has k more iterations to end, and the fastest rank
 is at most k iterations ahead of the slowest one. The first k steps leave the parameter as it is.
 
+A gradient may also travel compressed. Then compression goes on as without delays: what was not sent
+of one gradient is added to the next one, in the order of iterations. Only steps use the averages
+later.
+
 A bucket holds parameters of one staleness only, because all of its averages have one deadline. A
 bucket whose averages are delayed is not sharded: every rank gets whole averages. If each rank
 updated a shard, the all-gather of the new parameters would begin only after ``step()``, and would
@@ -67,10 +71,11 @@ def read_staleness(table: object, model: Model) -> tuple[Delay, ...]:
 def with_staleness(strategy: Strategy, delays: Sequence[Delay]) -> Strategy:
     """``strategy`` with ``delays`` and no others; its buckets are divided accordingly.
 
-    Raises ``ValueError`` if a delayed parameter is in no bucket.
+    Raises ``ValueError`` if a delayed parameter is in no bucket, and not compressed either.
     """
-    bucketed = {name for bucket in strategy.buckets for name in bucket.parameters}
-    missing = next((each.parameter for each in delays if each.parameter not in bucketed), None)
+    known = {name for bucket in strategy.buckets for name in bucket.parameters}
+    known |= strategy.compressor_of.keys()
+    missing = next((each.parameter for each in delays if each.parameter not in known), None)
     if missing is not None:
         raise ValueError(f"staleness: parameter {missing!r} is in no bucket")
     buckets = divided(strategy.buckets, steps_by_name(delays))

@@ -140,8 +140,6 @@ def with_compressors(used: Used, rules: object) -> Used:
     Raises ``ValueError`` if the runtime has none, or if a rule is wrong.
     """
     strategy = used.strategy
-    if strategy.staleness:
-        raise ValueError("compressors and staleness: a strategy has one of them at most")
     compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
     return replace(used, strategy=with_compressed(strategy, compressors))
 
@@ -219,11 +217,15 @@ def check_servers(path: str, strategy: Strategy, servers: int) -> None:
 
 
 def _used(data: Any) -> Used:
-    used = _uncompressed(data)
-    return with_compressors(used, data["compressors"]) if "compressors" in data else used
+    used = _of_buckets(data)
+    if "compressors" in data:
+        used = with_compressors(used, data["compressors"])
+    delays = _delays(data, used.strategy.runtime, used.model)
+    return replace(used, strategy=with_staleness(used.strategy, delays)) if delays else used
 
 
-def _uncompressed(data: Any) -> Used:
+def _of_buckets(data: Any) -> Used:
+    """Without compressors and delays, which take gradients out of buckets, or divide these."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f"schema: must be {SCHEMA}")
     unknown = min(data.keys() - _MEMBERS, default=None)
@@ -276,7 +278,6 @@ def _uncompressed(data: Any) -> Used:
     autocast = "autocast" in data
     owners = _owners(data, runtime)
     reduce_dtype, accumulation = _reduce_dtype(data, runtime), _accumulation(data, runtime)
-    delays = _delays(data, runtime, model)
     reduce_fixed = _text({"reduce_fixed": "", **data}, "strategy", "reduce_fixed")
     keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
     named = [each.tensor for each in keys]
@@ -301,7 +302,7 @@ def _uncompressed(data: Any) -> Used:
             accumulation=accumulation,
         )
         predicted = read_predicted(data.get("predicted"))
-        return Used(model, with_staleness(strategy, delays), since, predicted=predicted)
+        return Used(model, strategy, since, predicted=predicted)
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
