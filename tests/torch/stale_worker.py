@@ -2,7 +2,8 @@
 
 Trains a small network under each strategy of ``ways``, and then again by plain torch code, which
 computes the gradients of all ranks itself and delays their averages by hand. Writes
-``rank-<rank>.pt`` to ``out``. Rank and peers come from the environment, as torchrun sets it.
+``rank-<rank>.pt`` to ``out``. Rank and peers come from the environment, as torchrun or the launcher
+of a job with servers sets it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from byteprophet.job.strategy import Strategy
 from byteprophet.job.strategy_file import read_strategy_file
 
 STEPS, BATCH, SAVED_AFTER = 12, 8, 5
+SERVED = "DMLC_ROLE" in os.environ
 AHEAD_S = 60.0
 
 
@@ -78,7 +80,8 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 def distributed_optimizer(model: nn.Module, path: Path) -> Any:
     from byteprophet.torch import DistributedOptimizer
 
-    return DistributedOptimizer(optimizer_of(model), model=model, sync="allreduce", strategy=path)
+    sync = "byteps" if SERVED else "allreduce"
+    return DistributedOptimizer(optimizer_of(model), model=model, sync=sync, strategy=path)
 
 
 def clips(path: Path) -> bool:
@@ -212,8 +215,14 @@ def with_a_slow_rank(path: Path, options: Options, rank: int) -> dict[str, list[
 def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    distributed.init_process_group("gloo")
+    if SERVED:
+        import byteprophet.torch as bps
+
+        bps.init()
+        rank, ranks = bps.rank(), bps.size()
+    else:
+        rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        distributed.init_process_group("gloo")
     results: dict[str, Any] = {}
     for way in options.ways:
         path = Path(options.out) / f"{way}.json"
@@ -226,8 +235,11 @@ def main() -> None:
             for name, shards in (("whole", False), ("shards", True)):
                 results[way][name] = resumed(path, ranks, rank, shards)
     torch.save(results, Path(options.out) / f"rank-{rank}.pt")
-    distributed.barrier()
-    distributed.destroy_process_group()
+    if SERVED:
+        bps.shutdown()
+    else:
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -164,6 +164,8 @@ def strategy_case(case: Case, path: Path) -> Case:
         raise UserError(f"{path}: the gradients of paced jobs mean nothing: compress real ones")
     weights = Owners.of(strategy.owners, case.workers)
     owners = None if weights.are_equal else weights
+    if policy is not None and strategy.staleness:
+        raise UserError(f"{path}: paced jobs delay averages only without servers")
     if policy is None:
         return replace(
             all_reduce_case(case, strategy.runtime, {}),

@@ -24,7 +24,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from byteprophet.job.model import Model
-from byteprophet.job.strategy import Bucket, Delay, Strategy
+from byteprophet.job.strategy import BYTEPS, Bucket, Delay, Strategy
 
 MOST_STEPS = 2
 NO_DELAYS: Mapping[str, int] = MappingProxyType({})
@@ -71,12 +71,13 @@ def read_staleness(table: object, model: Model) -> tuple[Delay, ...]:
 def with_staleness(strategy: Strategy, delays: Sequence[Delay]) -> Strategy:
     """``strategy`` with ``delays`` and no others; its buckets are divided accordingly.
 
-    Raises ``ValueError`` if a delayed parameter is in no bucket, and not compressed either.
+    Raises ``ValueError`` if a delayed parameter is in no bucket, and not compressed either, in
+    a job without servers.
     """
     known = {name for bucket in strategy.buckets for name in bucket.parameters}
     known |= strategy.compressor_of.keys()
     missing = next((each.parameter for each in delays if each.parameter not in known), None)
-    if missing is not None:
+    if missing is not None and strategy.runtime != BYTEPS:
         raise ValueError(f"staleness: parameter {missing!r} is in no bucket")
     buckets = divided(strategy.buckets, steps_by_name(delays))
     return replace(strategy, staleness=tuple(delays), buckets=buckets)

@@ -173,7 +173,8 @@ class Strategy:
     @property
     def is_told_to_workers(self) -> bool:
         """Whether a job with servers must know more of it than its policy and partition size."""
-        return self.changes_model or self.changes_gradients or bool(self.keys or self.routes)
+        own = self.keys or self.routes or self.staleness
+        return self.changes_model or self.changes_gradients or bool(own)
 
     @property
     def changes_model(self) -> bool:

@@ -371,8 +371,8 @@ def _compressors(
 def _delays(data: dict[str, Any], runtime: str, model: Model) -> tuple[Delay, ...]:
     if "staleness" not in data:
         return ()
-    if runtime not in OURS:
-        able = ", ".join(OURS)
+    if runtime not in (BYTEPS, *OURS):
+        able = ", ".join((BYTEPS, *OURS))
         raise ValueError(f"staleness: {runtime!r} has none; {able} have")
     return read_staleness(data["staleness"], model)
 

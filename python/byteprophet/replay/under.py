@@ -41,6 +41,8 @@ def under(job: Job, used: Used, path: str) -> Job:
     if difference:
         raise UserError(f"{path} is the strategy of another model: {difference}")
     check_computation(path, used, job)
+    if served and strategy.staleness:
+        raise UserError(f"{path}: averages from servers are delayed: it cannot be predicted")
     if not served:
         check_owners(path, used, job)
         return without_other_costs(with_strategy(job, strategy), job)

@@ -30,13 +30,15 @@ OPTION = "--staleness"
 def delayed(job: Job, wishes: Sequence[str]) -> Job:
     """``job`` with the delays of ``wishes``, each of which is "NAME=STEPS" or "PATTERN=STEPS".
 
-    Raises ``UserError`` if the job's runtime cannot delay averages, or a wish is none.
+    Raises ``UserError`` if delays under the job's runtime cannot be predicted, or a wish is none.
     """
     if not wishes:
         return job
     if job.strategy.runtime not in OURS:
         able = ", ".join(OURS)
-        raise UserError(f"{OPTION}: {job.strategy.runtime} delays no averages; {able} do")
+        raise UserError(
+            f"{OPTION}: of {job.strategy.runtime}, delays cannot be predicted; of {able}, they can"
+        )
     table: dict[str, int] = {}
     for wish in wishes:
         name, _, steps = wish.rpartition("=")

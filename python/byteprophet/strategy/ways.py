@@ -74,7 +74,10 @@ def ways(used: Used) -> dict[str, str]:
     """The way of each parameter, by its name, in the order of the forward pass."""
     model, strategy = used.model, used.strategy
     if strategy.runtime == BYTEPS:
-        return _served(strategy, model.names)
+        how = _served(strategy, model.names)
+        for each in strategy.staleness:
+            how[each.parameter] += _late(each)
+        return how
     if strategy.runtime == MIXED:
         return _routed(used)
     how = _bucketed(strategy, model) | _compressed(strategy, model)

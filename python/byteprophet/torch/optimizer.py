@@ -379,7 +379,8 @@ def synchronised(
         settings = replace(settings, overlap=False)  # nothing is sent
     if sync not in (BYTEPS, MIXED):
         lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
-    if given is not None and (sync == MIXED or (sync == BYTEPS and changes.changes_gradients)):
+    changed = changes.changes_gradients or bool(changes.staleness)
+    if given is not None and (sync == MIXED or (sync == BYTEPS and changed)):
         record_given(given, synchroniser.rank)
     return distribute(
         optimizer,
