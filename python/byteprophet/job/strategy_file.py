@@ -362,7 +362,8 @@ def _compressors(
     rules: object, model: Model, runtime: str, reduce_dtype: str
 ) -> tuple[Compressed, ...]:
     if runtime not in OURS:
-        raise ValueError(f"compressors: {runtime!r} has none; {', '.join(OURS)} have")
+        why = ", because servers add up what is pushed" if runtime in (BYTEPS, MIXED) else ""
+        raise ValueError(f"compressors: {runtime!r} has none{why}; {', '.join(OURS)} have")
     if reduce_dtype:
         raise ValueError("compressors and reduce_dtype: a strategy has one of them at most")
     return read_compressors(rules, model)
