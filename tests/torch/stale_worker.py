@@ -151,6 +151,32 @@ def by_hand(path: Path, ranks: int) -> list[Tensor]:
     return [parameter.detach() for parameter in named.values()]
 
 
+def by_hand_locally(path: Path, ranks: int, rank: int) -> list[Tensor]:
+    """Local SGD: every rank has an optimizer of its own, and parameters are averaged at times."""
+    steps = read_strategy_file(path).strategy.local_sgd
+    models = [Net() for _ in range(ranks)]
+    optimizers = [optimizer_of(model) for model in models]
+    schedules = [StepLR(optimizer, 3, 0.9) for optimizer in optimizers]
+    for step, batch in enumerate(batches(ranks)):
+        for own, model, optimizer, schedule in zip(
+            batch, models, optimizers, schedules, strict=True
+        ):
+            optimizer.zero_grad()
+            loss(model, own, step).backward()
+            if clips(path):
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            schedule.step()
+        if step % steps == steps - 1:
+            for values in zip(*(model.parameters() for model in models), strict=True):
+                total = values[0].detach().clone()
+                for each in values[1:]:
+                    total = total + each.detach()
+                for each in values:
+                    each.detach().copy_(total * (1 / ranks))
+    return [parameter.detach() for parameter in models[rank].parameters()]
+
+
 def resumed(path: Path, ranks: int, rank: int, shards: bool) -> list[Tensor]:
     """Trains in two parts: each has a model and an optimizer of its own."""
     saved: Any = None
@@ -229,7 +255,12 @@ def main() -> None:
         if options.waits_for is not None:
             results[way] = with_a_slow_rank(path, options, rank)
             continue
-        results[way] = {"given": given(path, ranks, rank), "by hand": by_hand(path, ranks)}
+        trained = given(path, ranks, rank)
+        if read_strategy_file(path).strategy.local_sgd:
+            expected = by_hand_locally(path, ranks, rank)
+        else:
+            expected = by_hand(path, ranks)
+        results[way] = {"given": trained, "by hand": expected}
         gc.collect()  # the next model's parameters take these names
         if options.resumes:
             for name, shards in (("whole", False), ("shards", True)):

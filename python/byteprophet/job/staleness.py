@@ -110,3 +110,14 @@ def divided(buckets: Sequence[Bucket], steps: Mapping[str, int]) -> tuple[Bucket
         replace(part, reduce_place=place_of[number, 0], gather_place=place_of[number, 1])
         for number, part in enumerate(parts)
     )
+
+
+def with_local_sgd(strategy: Strategy, steps: int) -> Strategy:
+    """``strategy`` with local SGD of so many ``steps``; 0: without.
+
+    Every rank has the whole state of its optimizer, so no bucket is sharded.
+    """
+    if not steps:
+        return strategy
+    buckets = tuple(replace(bucket, sharded=False) for bucket in strategy.buckets)
+    return replace(strategy, local_sgd=steps, buckets=buckets)

@@ -135,6 +135,8 @@ class Strategy:
     ``accumulation``: of so many calls of ``step()``, only the last exchanges gradients and updates,
     by the mean of the gradients of all of them.
     ``staleness``: the parameters whose averages are delayed, in forward order.
+    ``local_sgd``: every call of ``step()`` updates by the worker's own gradients; after so many of
+    them, parameters are averaged. 0: gradients are averaged in every step.
 
     ``routes``: of each gradient, if ``runtime`` is "mixed". ``mesh`` is then the one of ours that
     ranks use among themselves. ``buckets`` and ``owners`` are for what goes over the mesh, and
@@ -164,6 +166,7 @@ class Strategy:
     mesh_bps: int = 0
     staleness: tuple[Delay, ...] = ()
     compressors: tuple[Compressed, ...] = ()
+    local_sgd: int = 0
 
     @property
     def compressor_of(self) -> Mapping[str, Compressor]:

@@ -24,7 +24,12 @@ from byteprophet.job.policy import Policy
 from byteprophet.job.predicted import Predicted, read_predicted
 from byteprophet.job.routes import MESH, carried
 from byteprophet.job.routes_file import check_buckets, names_with_keys, read_mesh, read_routes
-from byteprophet.job.staleness import read_staleness, steps_by_name, with_staleness
+from byteprophet.job.staleness import (
+    read_staleness,
+    steps_by_name,
+    with_local_sgd,
+    with_staleness,
+)
 from byteprophet.job.strategy import (
     BF16,
     BYTEPS,
@@ -52,8 +57,10 @@ _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
     "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors", "staleness",
+    "local_sgd",
 }  # fmt: skip
 MOST_ACCUMULATION = 1 << 10
+MOST_LOCAL_STEPS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,8 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["compressors"] = compressors_as_json(strategy.compressors)
     if strategy.staleness:
         data["staleness"] = steps_by_name(strategy.staleness)
+    if strategy.local_sgd:
+        data["local_sgd"] = strategy.local_sgd
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
     if strategy.routes:
@@ -220,8 +229,9 @@ def _used(data: Any) -> Used:
     used = _of_buckets(data)
     if "compressors" in data:
         used = with_compressors(used, data["compressors"])
-    delays = _delays(data, used.strategy.runtime, used.model)
-    return replace(used, strategy=with_staleness(used.strategy, delays)) if delays else used
+    strategy = with_staleness(used.strategy, _delays(data, used.strategy.runtime, used.model))
+    strategy = with_local_sgd(strategy, _local_sgd(data, strategy.runtime))
+    return replace(used, strategy=strategy)
 
 
 def _of_buckets(data: Any) -> Used:
@@ -376,6 +386,21 @@ def _delays(data: dict[str, Any], runtime: str, model: Model) -> tuple[Delay, ..
         able = ", ".join((BYTEPS, *OURS))
         raise ValueError(f"staleness: {runtime!r} has none; {able} have")
     return read_staleness(data["staleness"], model)
+
+
+def _local_sgd(data: dict[str, Any], runtime: str) -> int:
+    if "local_sgd" not in data:
+        return 0
+    steps = data["local_sgd"]
+    if type(steps) is not int or not 2 <= steps <= MOST_LOCAL_STEPS:
+        raise ValueError(f"local_sgd: must be an integer from 2 to {MOST_LOCAL_STEPS}")
+    if runtime not in OURS:
+        able = ", ".join(OURS)
+        raise ValueError(f"local_sgd: {runtime!r} has none; {able} have")
+    for other in ("reduce_dtype", "accumulation", "compressors", "staleness"):
+        if other in data:
+            raise ValueError(f"local_sgd: it averages no gradients, so {other} must be left out")
+    return steps
 
 
 def _keys(row: dict[str, Any]) -> Keys:

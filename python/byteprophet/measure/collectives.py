@@ -47,6 +47,8 @@ def measure_collectives(
     Returns it with the starts of its iterations, shape (ranks, iterations + 1).
     ``config`` is the content of the run's ``config.toml``. UserError if a recording is missing.
     """
+    if used.strategy.local_sgd:
+        raise UserError("it averages parameters at times (local SGD): it cannot be replayed")
     why = why_shapeless(used.strategy.compressor_of)
     if why:
         raise UserError(f"{why}: such a job cannot be replayed")

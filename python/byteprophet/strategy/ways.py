@@ -63,6 +63,8 @@ def facts(used: Used) -> dict[str, str]:
         compressed = strategy.compressor_of
         share = sum(size for name, size in sizes if name in compressed) / used.model.size_bytes
         found["compressors"] = f"{len(compressed)} gradients, {share:.1%} of the bytes"
+    if strategy.local_sgd:
+        found["local_sgd"] = f"parameters are averaged after every {strategy.local_sgd} steps"
     if strategy.staleness:
         found["staleness"] = f"{len(strategy.staleness)} of {len(used.model)} parameters"
     if strategy.fixed:
