@@ -59,6 +59,8 @@ _MEMBERS = {
     "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors", "staleness",
     "local_sgd",
 }  # fmt: skip
+YAML = (".yaml", ".yml")
+"""What the names of strategy files in YAML end with. All others are JSON."""
 MOST_ACCUMULATION = 1 << 10
 MOST_LOCAL_STEPS = 1 << 10
 
@@ -92,8 +94,14 @@ def strategy_path(run_directory: Path, optimizer: int = 0) -> Path:
 
 
 def write_strategy(path: Path, used: Used) -> None:
-    """Write the file; readers see all of it or what was there before."""
-    write_whole(path, json.dumps(_as_json(used, used.since), indent=1) + "\n")
+    """Write the file; readers see all of it or what was there before. By its name, it is YAML."""
+    data = _as_json(used, used.since)
+    if path.suffix in YAML:
+        from byteprophet.yaml_files import yaml_text
+
+        write_whole(path, yaml_text(data))
+        return
+    write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
 def _as_json(used: Used, since: int) -> dict[str, Any]:
@@ -175,9 +183,17 @@ def read_strategy(run_directory: Path) -> Used | None:
 def read_strategy_file(path: Path) -> Used:
     """Read the strategy in ``path``; ``UserError`` names the file and the field that is wrong."""
     try:
-        return _used(read_json(path))
+        return _used(_read(path))
     except (ValueError, UserError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _read(path: Path) -> Any:
+    if path.suffix not in YAML:
+        return read_json(path, unique=True)
+    from byteprophet.yaml_files import read_yaml  # most jobs have no such file
+
+    return read_yaml(path)
 
 
 def read_given(run_directory: Path) -> Used | None:
