@@ -12,8 +12,8 @@ process counts over that, what the interface of its host counts over it (with th
 and Ethernet), and the accuracy on the test set, as means over ``--seeds``. Ranks that end with
 different parameters are an error.
 
-With ``--predict``, one more job is recorded, without compression, and what the replay makes of it under
-each compressor is printed beside the measured time of an iteration.
+With ``--predict``, one more job is recorded, without compression, and what the replay makes of it
+under each compressor is printed beside the measured time of an iteration.
 
 Writes ``compressors.json`` to ``--out``, and goes on where it stopped. A job takes up to
 three minutes on busy cores.
@@ -108,7 +108,7 @@ def measure(cell: Row, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def predictions(options: argparse.Namespace) -> dict[str, int]:
-    """An iteration under each compressor in ns, as the replay of a job without compression has it."""
+    """An iteration under each compressor, in ns, by the replay of a job without compression."""
     label = "compressors-recorded"
     directory = make_run_directory(options.runs, label)
     command = (sys.executable, str(_WORKER), NONE, "1", str(options.iterations))

@@ -26,8 +26,8 @@ def rank_results(
     """What the ranks of one job wrote, in files like ``pattern`` in their run directory.
 
     ``options``: ``ranks``, ``bandwidth``, and ``runs``, where ``label`` names the run. With a
-    ``directory``, that is the run, and it is recorded. Raises JobFailed if a rank wrote nothing, or if ranks end with different parameters
-    (``parameters_sum``).
+    ``directory``, that is the run, and it is recorded. Raises JobFailed if a rank wrote nothing, or
+    if ranks end with different parameters (``parameters_sum``).
     """
     told = {} if directory is None else {recording.VARIABLE: "1"}
     directory = directory or make_run_directory(options.runs, label)

@@ -42,5 +42,5 @@ def buffer_name(first: str, parameters: int, number: int) -> str:
 
 
 def late_name(parameter: str, turn: int) -> str:
-    """What stands for a parameter's name while an earlier gradient of it is in flight, ``turn`` > 0."""
+    """What stands for a parameter's name while earlier gradients of it travel; ``turn`` > 0."""
     return f"byteprophet.late.{turn}.{parameter}"

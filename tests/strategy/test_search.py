@@ -197,6 +197,36 @@ def test_the_first_trials_look_at_every_architecture() -> None:
     assert len(first_batch(candidates, 100)) == len(candidates)
 
 
+def test_gradients_are_compressed_with_leave_only(tmp_path: Path) -> None:
+    job_bases = bases((1, 1, 1), (1,))
+
+    def of(name: str, allowed: list[str]) -> Outcome:
+        return search(
+            job_bases,
+            tmp_path / name,
+            of=name,
+            trials=0,
+            budget_s=0.2,
+            seed=1,
+            runner=None,
+            say=lambda text: None,
+            allowed=allowed,
+        )
+
+    plain, smaller = of("plain", []), of("smaller", ["*=topk,k=0.01,min_bytes=200000"])
+    assert not any(each.job.strategy.compressors for each in plain.candidates)
+    assert "dear-planned, compressed" in {each.name for each in smaller.candidates}
+    assert smaller.best.job.strategy.compressors
+    assert smaller.best.engine_ns < plain.best.engine_ns
+    assert 0 <= smaller.bound_ns < plain.bound_ns
+    assert smaller.gap >= 0
+    names = {each.name for each in plain.candidates}
+    assert names <= {each.name for each in smaller.candidates}  # leave is no order
+    again = of("smaller", ["*=topk,k=0.01,min_bytes=200000"])
+    assert [each.digest for each in again.candidates] == [each.digest for each in smaller.candidates]
+    assert again.best.job.cluster.costs.compressing
+
+
 def test_local_search_is_repeatable_and_helps() -> None:
     job = bases((1, 1, 1, 0.5), (1,)).routed
     assert job is not None
@@ -249,6 +279,14 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (["small.toml", "--resources", "cluster.toml", "--trials", "-1"], "--trials -1"),
         (["small.toml", "--resources", "cluster.toml", "--budget-s", "-1"], "--budget-s -1.0"),
         (["nothing", "--resources", "cluster.toml"], "workload 'nothing' is neither"),
+        (
+            ["small.toml", "--resources", "cluster.toml", "--allow", "*=topk"],
+            "--allow: compressors: rule 1: k is missing: topk needs it",
+        ),
+        (
+            ["small.toml", "--resources", "cluster.toml", "--allow", "*=onebit", "--trials", "2"],
+            "--allow: trials of a workload are paced jobs, whose gradients mean nothing",
+        ),
         ([".", "--resources", "cluster.toml"], "config.toml"),
     ],
 )

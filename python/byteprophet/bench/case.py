@@ -162,7 +162,7 @@ def strategy_case(case: Case, path: Path) -> Case:
         raise UserError(f"{path}: runtime {strategy.runtime!r}: paced jobs can be given {able}")
     if strategy.compressors or strategy.local_sgd:
         raise UserError(
-            f"{path}: the gradients of paced jobs mean nothing: compress real ones, and update by them"
+            f"{path}: the gradients of paced jobs mean nothing: compress or update by real ones"
         )
     weights = Owners.of(strategy.owners, case.workers)
     owners = None if weights.are_equal else weights

@@ -42,9 +42,9 @@ Candidates are the strategies of all builders, and mixes of servers and a mesh t
 local search find on a model of the links. With --trials N, N of them run as real jobs, in rounds
 beside the recorded job (of a workload: beside prophet, or dear-planned without servers), and what
 these measure corrects the model. It says how far the best is above the bound of all strategies,
-what each link carries and what limits. With --allow RULE, candidates without servers are also looked
-at with compressed gradients (docs/compression.md). The same command goes on where an earlier one
-was stopped.
+what each link carries and what limits. With --allow RULE, candidates without servers are also
+looked at with compressed gradients (docs/compression.md). The same command goes on where an earlier
+one was stopped.
 
 Example: byteprophet strategy search runs/20261126T014735Z-dear --resources cluster.toml --trials 8
 
@@ -97,7 +97,9 @@ def search(
     say = progress_of("search")
     is_run, allowed = Path(subject).is_dir(), allow or []
     if allowed and trials and not is_run:
-        raise UserError(f"{ALLOW}: trials of a workload are paced jobs, whose gradients mean nothing")
+        raise UserError(
+            f"{ALLOW}: trials of a workload are paced jobs, whose gradients mean nothing"
+        )
     directory = out or Path("searched") / Path(subject).resolve().name
     if is_run:
         if compute_ns is not None:

@@ -6,9 +6,9 @@
   the one with the smallest place. Connections share the links at both ends fairly.
 - A sender does not wait for the receiver, which stores early frames. A shard is averaged once the
   frames of all other ranks have arrived and this rank's own gradients are ready.
-- A gradient that travels compressed (``job/compression.py``) is a bucket of its own, before all others
-  of its iteration. A thread of each rank compresses what is ready, and computes averages of forms
-  that have arrived, one after the other. Forms that are all-gathered have no reduce-scatter.
+- A gradient that travels compressed (``job/compression.py``) is a bucket of its own, before all
+  others of its iteration. A thread of each rank compresses what is ready, and computes averages of
+  forms that have arrived, one after the other. Forms that are all-gathered have no reduce-scatter.
 - If a bucket is not sharded, its gradients are all-gathered as soon as its shards are averaged, and
   every rank updates all its parameters after ``step()``. If it is sharded, its parameters are
   all-gathered after each rank has updated its shard. Gradients travel in the type that the strategy
@@ -111,7 +111,8 @@ class MeshTransfers:
         scattered_bytes = self._shard_bytes(gradients[self.member])
         gathered_bytes = self._shard_bytes(gathered)
         for place in self.compressed:
-            self._put_form(buckets[place].parameters[0], scattered_bytes[place], gathered_bytes[place])
+            name = buckets[place].parameters[0]
+            self._put_form(name, scattered_bytes[place], gathered_bytes[place])
         self.scatter = self._frames(scattered_bytes, by_sender=False)
         self.gather = self._frames(gathered_bytes, by_sender=True)
         self._compresses = [

@@ -50,7 +50,7 @@ def buckets_without(buckets: Iterable[Bucket], names: Container[str]) -> tuple[B
 
 
 def compressed_buckets(strategy: Strategy) -> tuple[Bucket, ...]:
-    """A bucket for each compressed gradient, before all of the strategy's; none of them is sharded."""
+    """A bucket for each compressed gradient, before all of the strategy's; none is sharded."""
     return tuple(
         Bucket((name,), _BEFORE_ALL, _BEFORE_ALL)
         for each in strategy.compressors

@@ -150,7 +150,7 @@ def operations_of(events: Events, numbers: Sequence[int]) -> Operations:
 
 
 def forms_of(events: Events, numbers: Sequence[int], strategy: Strategy) -> Operations:
-    """The collectives of a rank's compressed gradients, as ``operations_of`` has those of buckets."""
+    """A rank's collectives of compressed gradients, as ``operations_of`` has those of buckets."""
     labels = {
         f"{half}{own.type} ({name})"
         for name, own in strategy.compressor_of.items()
@@ -182,7 +182,7 @@ def compressing_costs(
     for name in strategy.compressor_of:
         halves = [took_ns.get(f"{what} {name}") for what in (COMPRESSING, AVERAGING)]
         if not all(halves):
-            raise UserError(f"it has no record of how long compressing {name!r} took: record it again")
+            raise UserError(f"it has no record of how long compressing {name!r} took: record again")
         before_ns, after_ns = (int(np.median(half)) for half in halves if half)
         found.append(Compressing(name, before_ns, after_ns))
     return tuple(found)

@@ -11,8 +11,8 @@ done by making these slower:
 - With servers, W workers share each server's links and threads. For two workers these are slower by
   W / 2, and an answer costs the server's link as much as W / 2 of them.
 
-Without servers, all workers stand for themselves if links differ, if ranks own unequal shards, or if
-gradients are compressed, because no two ranks then have the loads of all.
+Without servers, all workers stand for themselves if links differ, if ranks own unequal shards, or
+if gradients are compressed, because no two ranks then have the loads of all.
 
 What is lost: where workers compute differently, only the latest times are looked at, and where
 links to servers differ, the slowest two. So a search may use the folded job, but what it finds must

@@ -28,8 +28,8 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     """Measure the job of ``run``, which ``passes`` are to change.
 
     Raises ``UserError`` if a needed recording is missing, if the job has two transports, compresses
-    gradients or delays averages, if DistributedDataParallel could not be given other buckets, or if a pass changes what only
-    ``DistributedOptimizer`` changes in a model.
+    gradients or delays averages, if DistributedDataParallel could not be given other buckets, or if
+    a pass changes what only ``DistributedOptimizer`` changes in a model.
     """
     measured = measure_run(run)
     strategy = measured.job.strategy

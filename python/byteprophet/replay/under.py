@@ -18,8 +18,8 @@ _MEASURED = ("regions", "autocast", "reduce_dtype", "accumulation")
 def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
-    Raises ``UserError`` if only one of the two has servers, if one of them has two transports, if it
-    compresses gradients in a way that needs their shapes, if it is for another model (the first difference is named), if it names a
+    Raises ``UserError`` if only one of the two has servers, if one of them has two transports, if
+    it cannot be predicted, if it is for another model (the first difference is named), if it names a
     server that the job has not, or if workers would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
@@ -32,7 +32,9 @@ def under(job: Job, used: Used, path: str) -> Job:
         )
     check_forms(path, used)
     if strategy.local_sgd:
-        raise UserError(f"{path}: it averages parameters at times (local SGD): it cannot be predicted")
+        raise UserError(
+            f"{path}: it averages parameters at times (local SGD): it cannot be predicted"
+        )
     if served != (strategy.runtime == BYTEPS):
         there, here = ("no servers", "servers") if served else ("servers", "no servers")
         raise UserError(

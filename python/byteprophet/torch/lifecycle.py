@@ -146,8 +146,8 @@ def _refuse_with_mesh(call: str) -> None:
 def _refuse_with_delays(call: str) -> None:
     if any(front.delays for front in live_fronts()):
         raise RuntimeError(
-            f"byteprophet: {call}(): averages are delayed, and a rank that joins would have none of "
-            "those that the others use next: use a strategy without staleness"
+            f"byteprophet: {call}(): averages are delayed, and a rank that joins would have none "
+            "of those that the others use next: use a strategy without staleness"
         )
 
 

@@ -2,9 +2,8 @@
 
 A search compares strategies of one transport, of the other, and of both. So it needs the job under
 each. A recorded run has been under one of them: what messages of the other cost is then assumed
-(``job/assumed_costs.py``), as ``byteprophet strategy explain`` does. A workload has been under none,
-and assumes both. Trials tell what is
-wrong with that (``ranker.py``).
+(``job/assumed_costs.py``), as ``byteprophet strategy explain`` does. A workload has been under
+none, and assumes both. Trials tell what is wrong with that (``ranker.py``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The candidates of a search: strategies of builders and of good routings, with predictions.
 
 Every candidate is replayed as ``byteprophet strategy explain`` replays it, of one transport or of
-two. The routes' engine (``engine.py``) only proposes routings: it knows no frames, windows and lags.
+two. The routes' engine (``engine.py``) only proposes routings: it knows no frames, windows or lags.
 All predictions are scaled by the error of the recorded job's own replay.
 """
 

@@ -166,8 +166,8 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
                 )
             if any(front.local and front.manages(parameters) for front in live_fronts()):
                 raise RuntimeError(
-                    "byteprophet: GradScaler cannot be used with local SGD: a rank that skips a step "
-                    "would average parameters at another one"
+                    "byteprophet: GradScaler cannot be used with local SGD: a rank that skips a "
+                    "step would average parameters at another one"
                 )
             average_gradients(parameters, function)
         return function(scaler, optimizer, *args, **kwargs)

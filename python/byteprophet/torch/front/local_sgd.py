@@ -66,7 +66,7 @@ class LocalSgd:
             every = f"every {self._steps} steps" if self else "in no step"
             raise ValueError(
                 f"{call}: it was saved {done} steps after an average of parameters, and here they "
-                f"are averaged {every}: save it after an average, or drop that: del state[{SINCE!r}]"
+                f"are averaged {every}: save it after an average, or: del state[{SINCE!r}]"
             )
         return done
 

@@ -7,15 +7,16 @@ was not sent becomes the error. ``torch/compressors`` has the compressors.
 A gradient that is not finite makes the average so on all ranks, as without compression. No rank
 then keeps an error that is not finite: it keeps the one from before.
 
-*With delayed averages* (``job/staleness.py``), a parameter's gradient may be submitted while its last
-one travels. It is compressed once that one's average has ended, because only then the error is known
-that is to be added. So what travels is the same as without delays, in the same order; only steps use
-the averages later. Every rank has submitted the earlier gradient before, so this cannot block.
+*With delayed averages* (``job/staleness.py``), a parameter's gradient may be submitted while its
+last one travels. It is compressed once that one's average has ended, because only then the error is
+known that is to be added. So what travels is the same as without delays, in the same order; only
+steps use the averages later. Every rank has submitted the earlier gradient before, so this cannot
+block.
 
 Threads: gradients are submitted in training and autograd threads. All else runs in the worker, one
-step of one gradient at a time: the exchange's callbacks only put the next step there. Only the worker
-uses the queues of averages. Parameters do not wait for each other, so ranks may submit them in
-different orders.
+step of one gradient at a time: the exchange's callbacks only put the next step there. Only the
+worker uses the queues of averages. Parameters do not wait for each other, so ranks may submit them
+in different orders.
 """
 
 from __future__ import annotations

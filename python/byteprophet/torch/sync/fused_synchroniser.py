@@ -8,10 +8,11 @@ name, and copied back. ``flush`` completes buffers with zeros, because their oth
 part in this iteration. Averages do not depend on what travels together, so results stay the same,
 bit for bit. If ranks do not all want the same buffers, every gradient goes on travelling alone.
 
-A strategy may delay averages (``front/delays.py``): a gradient is then pushed while those of up to k
-iterations before are still in flight, and BytePS has one sum of a name at a time. So such a gradient
-has k + 1 names, one after the other, all of one placement, and travels alone. Every rank submits each
-gradient once per step, so all count alike. Its priority is behind all others of its iteration.
+A strategy may delay averages (``front/delays.py``): a gradient is then pushed while those of up to
+k iterations before are still in flight, and BytePS has one sum of a name at a time. So such a
+gradient has k + 1 names, one after the other, all of one placement, and travels alone. Every rank
+submits each gradient once per step, so all count alike. Its priority is behind all others of its
+iteration.
 
 Names: BytePS numbers its keys in the order of declaration, and a rank that joins a resumed job
 declares all names anew. So as many names as any order may need are declared together with the
@@ -35,7 +36,13 @@ from torch import Tensor
 from byteprophet.errors import UserError
 from byteprophet.job.shared_buffers import messages
 from byteprophet.job.staleness import NO_DELAYS
-from byteprophet.tensor_names import buffer_name, buffer_text, gradient_name, late_name, parameter_of
+from byteprophet.tensor_names import (
+    buffer_name,
+    buffer_text,
+    gradient_name,
+    late_name,
+    parameter_of,
+)
 from byteprophet.torch.sync import agreement
 from byteprophet.torch.sync.fused_layout import Small
 from byteprophet.torch.sync.fusion_buffer import FusionBuffer
@@ -151,8 +158,8 @@ class FusedSynchroniser(Unsharded):
         for name in self._delays:
             if gradient_name(name) in self._compressed:
                 raise UserError(
-                    f"the script gives the gradient of {name!r} one of BytePS' compressors, and its "
-                    "averages cannot be delayed: give it a staleness of 0 in the strategy"
+                    f"the script gives the gradient of {name!r} one of BytePS' compressors, and "
+                    "its averages cannot be delayed: give it a staleness of 0 in the strategy"
                 )
         late = {
             late_name(name, turn): name
