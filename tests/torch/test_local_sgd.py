@@ -14,12 +14,10 @@ from torch import nn
 from byteprophet.errors import UserError
 from byteprophet.job.staleness import with_local_sgd
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
-from byteprophet.replay.under import under
 from byteprophet.strategy.ways import facts
 from byteprophet.torch import data_parallel
 from byteprophet.torch.front.local_sgd import SINCE
 
-from ..strategy.jobs import mesh_job
 from .test_stale import MODEL, assert_bits, run, write
 
 
@@ -142,5 +140,3 @@ def test_what_cannot_be_right_is_refused(
     optimizer = torch.optim.SGD(model.parameters())
     with pytest.raises(UserError, match=r"four\.json: only DistributedOptimizer does local SGD"):
         data_parallel._distribute("allreduce", None, optimizer, [], model, None)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"it averages parameters at times \(local SGD\): it cannot be"):
-        under(mesh_job([10**9] * 2), read_strategy_file(path), str(path))

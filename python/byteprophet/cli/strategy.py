@@ -31,6 +31,7 @@ from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.delayed import delayed
 from byteprophet.strategy.explanation import Explanation, explain
+from byteprophet.strategy.local import local
 from byteprophet.strategy.resources import Resources, check_roles, on_resources, read_resources
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.rules import with_rules
@@ -67,6 +68,8 @@ Example: byteprophet strategy make shares runs/20261126T014735Z-dear --resources
 Example: byteprophet strategy make dear-planned runs/RUN --staleness "*embedding*=1"
 
 Example: byteprophet strategy make dear-planned runs/RUN --compress "*.weight=topk,k=0.01"
+
+Example: byteprophet strategy make allreduce runs/RUN --local-sgd 8
 """
 
 
@@ -100,6 +103,10 @@ def make(
     compress_rules: Annotated[
         list[str] | None, typer.Option("--compress", metavar="RULE", help=_COMPRESS_HELP)
     ] = None,
+    local_sgd: Annotated[
+        int | None,
+        typer.Option(metavar="STEPS", help="Average parameters, after so many steps each time."),
+    ] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
@@ -119,6 +126,7 @@ def make(
     else:
         job = build(builder, base)
     job = delayed(compressed(job, compress_rules or (), "--compress"), staleness or ())
+    job = local(job, local_sgd)
     used = used_by(job, measured.job)
     if routes:
         used = replace(used, servers=job.servers)

@@ -174,6 +174,11 @@ class Strategy:
         return {name: each.compressor for each in self.compressors for name in each.parameters}
 
     @property
+    def steps(self) -> int:
+        """How many calls of ``step()`` share one exchange."""
+        return max(self.accumulation, self.local_sgd)
+
+    @property
     def is_told_to_workers(self) -> bool:
         """Whether a job with servers must know more of it than its policy and partition size."""
         own = self.keys or self.routes or self.staleness

@@ -143,7 +143,7 @@ def replay_job(job: Job) -> ReplayedJob:
             job = replace(job, times=job.times.only_iterations(numbers))
         mesh = mesh_graph.build(job)
         begin, end = mesh.begin[:, before:], mesh.end[:, before:]
-        return ReplayedJob(replay(mesh.graph), begin, end, job.strategy.accumulation)
+        return ReplayedJob(replay(mesh.graph), begin, end, job.strategy.steps)
     gloo = gloo_graph.build(job)
     return ReplayedJob(replay(gloo.graph), gloo.begin, gloo.update, job.strategy.accumulation)
 
@@ -180,7 +180,7 @@ def daydream_ns(job: Job) -> int:
         else:
             end_ns = float(forward_ns.sum()) + float(there_ns.max()) + float(update_ns.sum())
         slowest_ns = max(slowest_ns, end_ns)
-    return round(slowest_ns / job.strategy.accumulation)
+    return round(slowest_ns / job.strategy.steps)
 
 
 def _compressed(job: Job) -> dict[str, tuple[float, int]]:
@@ -210,6 +210,7 @@ def assumptions(job: Job) -> dict[str, Any]:
         "reduce_dtype": job.strategy.reduce_dtype or None,
         "accumulation": job.strategy.accumulation,
         "collectives_at_once": costs.collectives_at_once,
+        "local_sgd": job.strategy.local_sgd or None,
         "compressed": len(job.strategy.compressor_of),
         "owners": list(job.strategy.owners) or None,
         "payload_bps": [host.slower_bps or None for host in job.cluster.workers],

@@ -31,10 +31,6 @@ def under(job: Job, used: Used, path: str) -> Job:
             "record a job of one transport"
         )
     check_forms(path, used)
-    if strategy.local_sgd:
-        raise UserError(
-            f"{path}: it averages parameters at times (local SGD): it cannot be predicted"
-        )
     if served != (strategy.runtime == BYTEPS):
         there, here = ("no servers", "servers") if served else ("servers", "no servers")
         raise UserError(
