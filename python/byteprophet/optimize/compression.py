@@ -25,13 +25,13 @@ COMPRESSION = "compression"
 def check_may_compress(run: Run, job: Job, option: str, budget_bytes: int | None) -> None:
     """Raise ``UserError`` if the gradients of ``job``, which ``run`` recorded, mean nothing.
 
-    Also if it is not known what they would take of a memory budget, or if no search may compress
-    them. ``option`` names what asks for it.
+    Also if there is a memory budget, or if the job's runtime compresses nothing. ``option`` names what
+    asks for it.
     """
     if (run.directory / OF_A_BENCH).exists():
         raise UserError(f"{option}: {run.directory} is a paced job, whose gradients mean nothing")
     if budget_bytes is not None:
-        raise UserError(f"{option}: what memory is not sent of gradients takes is not known")
+        raise UserError(f"{option}: what its errors take of a memory budget is not known")
     if job.strategy.runtime not in OURS:
         able = ", ".join(OURS)
         raise UserError(f"{option}: {job.strategy.runtime} compresses no gradients; {able} do")
