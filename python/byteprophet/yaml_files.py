@@ -33,8 +33,8 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose a node that is no alias."""
-        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
             raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)
         return super().compose_node(parent, index)
 
@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
         """Construct a mapping whose keys are texts, each of them once."""
         found: set[str] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             mark = key_node.start_mark
             if not isinstance(key, str):
                 problem = f"key {str(key)[:40]!r} is no text: put it into quotes"
@@ -55,9 +55,7 @@ class _Loader(yaml.SafeLoader):
 
 
 for _name, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
-        f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
-    )
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 def read_yaml(path: Path) -> Any:

@@ -95,7 +95,7 @@ schema: 1
     yaml_file.write_text(yaml_file.read_text() + "since: 1\n")
     with pytest.raises(UserError, match=r"one.yaml: is not YAML: line 17, column 1: key .since."):
         read_strategy_file(yaml_file)
-    json_file.write_text(json.dumps(table)[:-1] + ", \"since\": 1}")
+    json_file.write_text(json.dumps(table)[:-1] + ', "since": 1}')
     with pytest.raises(UserError, match=r"one.json: is not JSON: .since. occurs twice"):
         read_strategy_file(json_file)
     yaml_file.write_text("schema: 2\n")

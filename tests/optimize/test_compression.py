@@ -52,7 +52,7 @@ def test_it_is_the_last_decision_and_made_only_if_it_pays() -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     run, job = Run(tmp_path), random_job(3, 5)
     check_may_compress(run, job, "--compress", None)
-    with pytest.raises(UserError, match="--compress: what its errors take of a memory budget is not"):
+    with pytest.raises(UserError, match="--compress: what its errors take of a memory"):
         check_may_compress(run, job, "--compress", 1 << 30)
     with pytest.raises(UserError, match="--compress: byteps compresses no gradients; allreduce"):
         check_may_compress(run, job_of(RATE_BPS), "--compress", None)

@@ -161,7 +161,8 @@ def test_costs_are_measured_and_what_a_record_tells_is_kept() -> None:
     # A run of the same compressor tells what it costs; one of another compressor does not.
     told = Compressing("large", 1, 2)
     recorded = replace(
-        found, cluster=replace(found.cluster, costs=replace(found.cluster.costs, compressing=(told,)))
+        found,
+        cluster=replace(found.cluster, costs=replace(found.cluster.costs, compressing=(told,))),
     )
     assert under(recorded, used, "FILE").cluster.costs.compressing == (told,)
     other = compressing(job, TopK(0.1))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
-from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.job import Cluster, Host, Strategy
 from byteprophet.job.assumed_costs import mesh_costs, served_costs
 from byteprophet.job.owners import Owners
@@ -223,7 +223,9 @@ def test_gradients_are_compressed_with_leave_only(tmp_path: Path) -> None:
     names = {each.name for each in plain.candidates}
     assert names <= {each.name for each in smaller.candidates}  # leave is no order
     again = of("smaller", ["*=topk,k=0.01,min_bytes=200000"])
-    assert [each.digest for each in again.candidates] == [each.digest for each in smaller.candidates]
+    assert [each.digest for each in again.candidates] == [
+        each.digest for each in smaller.candidates
+    ]
     assert again.best.job.cluster.costs.compressing
 
 

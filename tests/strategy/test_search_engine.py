@@ -156,4 +156,3 @@ def test_one_worker_exchanges_nothing() -> None:
     job = links_only(1, 0)
     engine = RouteEngine(job, Units.of(job.model, 40))
     assert engine.iteration_ns(Routing(np.zeros(len(engine.units), np.bool_), Owners.equal(1))) == 0
-

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from compression_reference import Reference
 from torch import Tensor, distributed, nn
 from torch.optim.lr_scheduler import StepLR
-
-from compression_reference import Reference
 
 from byteprophet.job.compression_file import compressors_as_json
 from byteprophet.job.staleness import steps_by_name

@@ -62,9 +62,7 @@ def test_three_ranks(tmp_path: Path) -> None:
         )
 
 
-def test_in_one_process(
-    network: Any, attach: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_one_process(network: Any, attach: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """With one rank the average is the parameter itself."""
     models = [nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
@@ -131,9 +129,7 @@ def test_what_is_wrong_in_a_file_is_named(
         read_strategy_file(path)
 
 
-def test_what_cannot_be_right_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_right_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_local(tmp_path, "four", "dear", 4)
     monkeypatch.setenv("BYTEPROPHET_STRATEGY", str(path))
     model = nn.Linear(2, 2)

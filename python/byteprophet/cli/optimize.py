@@ -45,9 +45,9 @@ _HELP = """Find a faster strategy for a recorded job.
 The run must have been recorded (--record). The search replays it with other buckets, runtimes,
 policies, partition sizes and servers. With --allow compile, it also measures compiled regions of
 the model and uses them; without, it says what they would add. With --memory-budget, it uses only
-what fits, and recomputes modules if it must. With --compress RULE, gradients may travel compressed in
-the end (docs/compression.md). It says what the best strategy would gain, and saves
-it as strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
+what fits, and recomputes modules if it must. With --compress RULE, gradients may travel compressed
+in the end (docs/compression.md). It says what the best strategy would gain, and saves it as
+strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
 runs again, without and with the strategy in turn, and what was predicted stands beside what was
 measured. With --trials, the command first runs once under each other transport (with servers, or
 without any, or under DistributedDataParallel's exchange); the best candidates of several runtimes

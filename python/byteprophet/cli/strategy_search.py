@@ -18,8 +18,8 @@ from byteprophet.measure.servers import measure_run
 from byteprophet.network import format_rate
 from byteprophet.report.console import facts_table, ms_text, progress_of, table_console
 from byteprophet.strategy.resources import Resources, read_resources, write_resources
-from byteprophet.strategy.search.candidates import ALLOW
 from byteprophet.strategy.search.bases import Bases, bases_of_run, bases_of_workload
+from byteprophet.strategy.search.candidates import ALLOW
 from byteprophet.strategy.search.outcome import Outcome
 from byteprophet.strategy.search.run import search as search_strategies
 from byteprophet.strategy.search.trials import Paced, Runner, paced_runner, recorded_runner

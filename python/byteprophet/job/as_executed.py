@@ -12,8 +12,8 @@ script's steps: a first forward pass that waits for updates, N - 1 backward and 
 wait for nothing, and a last backward pass. The passes in between take what they took in the N - 1
 recorded iterations that follow. So what is late on one rank in one step evens out over N of them.
 
-Local SGD: N steps, each with its own updates, share one exchange of all parameters. It begins at the
-end of the last step, and the next forward pass waits for it, layer by layer.
+Local SGD: N steps, each with its own updates, share one exchange of all parameters. It begins at
+the end of the last step, and the next forward pass waits for it, layer by layer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def as_executed(job: Job) -> Job:
     if keeps:
         keep_ns = np.rint(sizes_bytes * costs.keep_ns_per_byte).astype(np.int64)
         # It is added to the last gradient, and the sum divided.
-        times = _delayed(_accumulated(times, strategy.accumulation, int(keep_ns.sum())), 2 * keep_ns)
+        times = _delayed(
+            _accumulated(times, strategy.accumulation, int(keep_ns.sum())), 2 * keep_ns
+        )
     if strategy.reduce_dtype and costs.cast_ns_per_byte:
         cast_ns = np.rint(sizes_bytes * costs.cast_ns_per_byte).astype(np.int64)
         times = _delayed(times, cast_ns)

@@ -172,6 +172,7 @@ def flat_form(compressor: Compressor, size_bytes: int) -> Form:
         raise ValueError(f"what {compressor.type} sends of a gradient depends on its shape")
     return compressor.form((size_bytes // ELEMENT_BYTES,))
 
+
 def why_shapeless(compressors: Mapping[str, Compressor]) -> str:
     """Why it is not known in how many bytes gradients travel without shapes; "" if it is.
 

@@ -190,4 +190,5 @@ def compressing_costs(
 
 def _rows_of(events: Events, kind: Kind, numbers: Sequence[int]) -> Rows:
     rows = events.rows[events.rows["kind"] == kind]
-    return rows[(rows["iteration"] >= numbers[0]) & (rows["iteration"] <= numbers[-1])]
+    measured: Rows = rows[(rows["iteration"] >= numbers[0]) & (rows["iteration"] <= numbers[-1])]
+    return measured

@@ -2,8 +2,8 @@
 
 A compressor does here what it does in a job (``torch/sync/compressing.py``): it adds an error,
 looks for values that are not finite, makes a form, and averages the forms of all ranks. Nothing
-travels: all ranks' forms are copies of one. One thread works, as in a rank whose cores are busy with
-other ranks. The lower quartile of a few rounds leaves out what other processes did meanwhile.
+travels: all ranks' forms are copies of one. One thread works, as in a rank whose cores are busy
+with other ranks. The lower quartile of a few rounds leaves out what other processes did meanwhile.
 Gradients of more than ``_MOST_ELEMENTS`` take as much longer as they are larger. torch is imported
 only if gradients are compressed.
 """

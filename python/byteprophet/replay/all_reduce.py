@@ -184,7 +184,7 @@ def daydream_ns(job: Job) -> int:
 
 
 def _compressed(job: Job) -> dict[str, tuple[float, int]]:
-    """The bytes that a rank sends of each compressed gradient, and how long it computes for that."""
+    """The bytes that a rank sends of each compressed gradient, and how long it computes for it."""
     costs = job.cluster.costs.compressing
     took_ns = {each.parameter: each.before_ns + each.after_ns for each in costs}
     sizes = dict(zip(job.model.names, job.model.sizes_bytes, strict=True))

@@ -19,8 +19,8 @@ def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
     Raises ``UserError`` if only one of the two has servers, if one of them has two transports, if
-    it cannot be predicted, if it is for another model (the first difference is named), if it names a
-    server that the job has not, or if workers would compute otherwise than in ``job``.
+    it cannot be predicted, if it is for another model (the first difference is named), if it names
+    a server that the job has not, or if workers would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
     if strategy.runtime == MIXED:
