@@ -54,8 +54,14 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what ``_Loader``, or a reader of YAML 1.1, would not take for text."""
+
+
 for _name, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), list(_first))
+    _resolver = f"{_TAG}{_name}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
+    _Loader.add_implicit_resolver(*_resolver)
+    _Dumper.add_implicit_resolver(*_resolver)
 
 
 def read_yaml(path: Path) -> Any:
@@ -70,7 +76,8 @@ def read_yaml(path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-        raise UserError(f"{path}: is not YAML: {where}{error.problem or error.context}") from None
+        said = ", ".join(filter(None, (error.context, error.problem)))
+        raise UserError(f"{path}: is not YAML: {where}{said}") from None
     except (yaml.YAMLError, ValueError) as error:
         said = " ".join(str(error).split())
         raise UserError(f"{path}: is not YAML: {said[:200]}") from None
@@ -79,7 +86,7 @@ def read_yaml(path: Path) -> Any:
 
 def yaml_text(value: Any) -> str:
     """The text of a YAML file with ``value``, from which ``read_yaml`` reads an equal one."""
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
 def _check_types(value: Any) -> None:

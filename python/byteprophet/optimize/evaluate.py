@@ -32,6 +32,9 @@ _ITERATIONS, _WARMUP = 4, 1
 _SERVED_ITERATIONS, _SERVED_WARMUP = 4, 2
 """Replayed of a job with servers. Policies learn in the first ones."""
 
+_MIXED_ITERATIONS, _MIXED_WARMUP = 5, 3
+"""Replayed of a job of two transports. Policies learn later what servers get of a shared link."""
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -88,9 +91,12 @@ class Evaluator:
 
     def _evaluate(self, job: Job) -> Evaluation:
         served = job.policy is not None
-        warmup = _SERVED_WARMUP if served else _WARMUP
+        count, warmup = _ITERATIONS, _WARMUP
+        if served:
+            count, warmup = _SERVED_ITERATIONS, _SERVED_WARMUP
+        if job.strategy.runtime == MIXED:
+            count, warmup = _MIXED_ITERATIONS, _MIXED_WARMUP
         if self._partial:
-            count = _SERVED_ITERATIONS if served else _ITERATIONS
             job = replace(job, times=job.times.only_iterations(_some(job.iterations, count)))
         elif served:
             warmup = job.iterations // 2
