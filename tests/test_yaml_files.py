@@ -62,7 +62,7 @@ def test_plain_text_stays_text(tmp_path: Path) -> None:
         ("a: !!timestamp 2026-11-27\n", "a value of type date: JSON has no such values"),
         ("a: !!set {b}\n", "a value of type set: JSON has no such values"),
         ("a: !!float .inf\n", "inf is not a number that JSON has"),
-        ("a: [1\n", "line 2, column 1: expected ',' or ']'"),
+        ("a: [1\n", "line 2, column 1: while parsing a flow sequence, expected"),
         ("a: 1\n---\nb: 2\n", "expected a single document in the stream"),
         ("[" * 100 + "]" * 100, "it is nested too deeply"),
         ("[" * 50_000, "is not YAML: "),

@@ -160,7 +160,7 @@ def by_hand_locally(path: Path, ranks: int, rank: int) -> list[Tensor]:
         for own, model, optimizer, schedule in zip(
             batch, models, optimizers, schedules, strict=True
         ):
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
             loss(model, own, step).backward()
             if clips(path):
                 nn.utils.clip_grad_norm_(model.parameters(), 0.1)
@@ -190,7 +190,7 @@ def resumed(path: Path, ranks: int, rank: int, shards: bool) -> list[Tensor]:
             load(saved["optimizer"])
             schedule.load_state_dict(saved["schedule"])
         for step, batch in part:
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
             loss(model, batch[rank], step).backward()
             if clips(path):
                 nn.utils.clip_grad_norm_(model.parameters(), 0.1)
