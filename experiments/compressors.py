@@ -12,6 +12,9 @@ process counts over that, what the interface of its host counts over it (with th
 and Ethernet), and the accuracy on the test set, as means over ``--seeds``. Ranks that end with
 different parameters are an error.
 
+With ``--predict``, one more job is recorded, without compression, and what the replay makes of it
+under each compressor is printed beside the measured time of an iteration.
+
 Writes ``compressors.json`` to ``--out``, and goes on where it stopped. A job takes up to
 three minutes on busy cores.
 """
@@ -20,12 +23,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from compressors_worker import COMPRESSORS, WARM_UP
+from compressors_worker import COMPRESSORS, LEAST_BYTES, NONE, WARM_UP
 from rank_results import rank_results
 from recorded import add_places
 from rich import box
@@ -36,6 +40,14 @@ from script import run_script
 
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
+from byteprophet.job.compression import PowerSgd
+from byteprophet.job.compression_file import read_compressors
+from byteprophet.job.strategy import with_compressed
+from byteprophet.launcher import make_run_directory
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
+from byteprophet.optimize.compressing_costs import with_compressing_costs
+from byteprophet.strategy.explanation import explain
 
 _WORKER = Path(__file__).parent / "compressors_worker.py"
 
@@ -55,7 +67,8 @@ def main(arguments: Sequence[str]) -> None:
         return measure(cell, options)
 
     found = rows.complete(cells, lambda cell: f"{cell['compressor']}, {cell['seed']}", run)
-    Console().print(table_of(found))
+    predicted = predictions(options) if options.predict else {}
+    Console().print(table_of(found, predicted))
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -68,6 +81,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3, help="jobs per compressor")
     parser.add_argument("--iterations", type=int, default=132, help="updates of each job")
     parser.add_argument("--bandwidth", default="1gbit", help="of each rank's link")
+    parser.add_argument("--predict", action="store_true", help="predict times, too")
     add_places(parser)
     options = parser.parse_args(arguments)
     if options.iterations <= WARM_UP:
@@ -93,14 +107,38 @@ def measure(cell: Row, options: argparse.Namespace) -> dict[str, Any]:
     return {**means, "accuracy": ranks[0]["accuracy"]}
 
 
-def table_of(rows: Sequence[Row]) -> Table:
-    """A line per compressor."""
-    columns = ("", "stated MB", "measured", "interface", "fewer bytes", "accuracy", "points", "ms")
+def predictions(options: argparse.Namespace) -> dict[str, int]:
+    """An iteration under each compressor, in ns, by the replay of a job without compression."""
+    label = "compressors-recorded"
+    directory = make_run_directory(options.runs, label)
+    command = (sys.executable, str(_WORKER), NONE, "1", str(options.iterations))
+    rank_results(command, options, label, "compressors-*.json", directory)
+    measured = measure_run(Run(directory))
+    found = {}
+    for name in _names(options.compressors):
+        rule = COMPRESSORS[name]
+        if rule.get("type") == PowerSgd.type:
+            continue  # what it sends depends on shapes, which a run does not have
+        job = measured.job
+        if rule:
+            everything = {"parameters": ["*"], "min_bytes": LEAST_BYTES, **rule}
+            compressors = read_compressors([everything], job.model)
+            job = replace(job, strategy=with_compressed(job.strategy, compressors))
+        found[name] = explain(measured, with_compressing_costs(job)).predicted.iteration_ns
+    return found
+
+
+def table_of(rows: Sequence[Row], predicted: Mapping[str, int]) -> Table:
+    """A line per compressor; ``predicted``: times of an iteration in ns."""
+    columns = (
+        "", "stated MB", "measured", "interface", "fewer bytes", "accuracy", "points", "ms",
+        "predicted",
+    )  # fmt: skip
     table = Table(*columns, box=box.SIMPLE)
     by_name: dict[str, list[Row]] = {}
     for row in rows:
         by_name.setdefault(row["compressor"], []).append(row)
-    plain = by_name.get("none")
+    plain = by_name.get(NONE)
     for name, own in by_name.items():
         stated = fmean(row["stated_bytes"] for row in own)
         accuracy = fmean(row["accuracy"] for row in own)

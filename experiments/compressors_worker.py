@@ -32,8 +32,9 @@ from byteprophet.job.compression_file import read_compressors
 from byteprophet.job.strategy import ALL_REDUCE
 from byteprophet.job.strategy_file import Used, write_strategy
 
+NONE = "none"
 COMPRESSORS: Mapping[str, dict[str, Any]] = {
-    "none": {},
+    NONE: {},
     "topk": {"type": "topk", "k": 0.1},
     "randomk": {"type": "randomk", "k": 0.5},
     "onebit": {"type": "onebit"},
@@ -42,7 +43,7 @@ COMPRESSORS: Mapping[str, dict[str, Any]] = {
 }
 """Rules of a strategy file, for all weights of convolutions and of the last layer."""
 WARM_UP = 6
-_LEAST_BYTES = 1024  # parameters of batch norm are smaller
+LEAST_BYTES = 1024  # parameters of batch norm are smaller
 _SETTLE_S = 0.5
 
 
@@ -51,7 +52,7 @@ def strategy_of(named: Mapping[str, Tensor], rule: Mapping[str, Any]) -> Used:
     model = Model(tuple(Parameter(name, each.nbytes) for name, each in named.items()))
     compressors: tuple[Compressed, ...] = ()
     if rule:
-        everything = {"parameters": ["*"], "min_bytes": _LEAST_BYTES, **rule}
+        everything = {"parameters": ["*"], "min_bytes": LEAST_BYTES, **rule}
         compressors = read_compressors([everything], model)
     alone = {name for each in compressors for name in each.parameters}
     bucket = Bucket(tuple(name for name in named if name not in alone), 0, 1)

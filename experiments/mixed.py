@@ -212,7 +212,6 @@ def predictions(cases: Mapping[str, Case], options: argparse.Namespace) -> dict[
 
 
 def _as_row(found: Explanation) -> Row:
-    assert found.predicted is not None  # jobs of two transports are replayed
     interval_ns = list(found.predicted.interval_ns)
     return {"predicted_ns": found.predicted.iteration_ns, "interval_ns": interval_ns}
 

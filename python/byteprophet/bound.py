@@ -45,7 +45,7 @@ from byteprophet.job.times import Int64Array
 def bound_ns(job: Job) -> int:
     """The shortest iteration of the slowest worker, at the medians of its times.
 
-    If gradients are accumulated, it is the time of one of the steps.
+    If several steps share an exchange, it is the time of one of them.
     """
     job = as_executed(job)
     runtime, wire_bytes = job.strategy.runtime, job.wire_bytes
@@ -58,7 +58,7 @@ def bound_ns(job: Job) -> int:
         )
     else:
         all_steps_ns = _among_ranks_ns(job, wire_bytes)
-    return all_steps_ns // job.strategy.accumulation
+    return all_steps_ns // job.strategy.steps
 
 
 def _routed_bytes(job: Job) -> tuple[Sequence[int], Sequence[int]]:

@@ -69,25 +69,34 @@ def read_text(path: str | Path) -> str:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 
 
-def read_json(path: Path) -> Any:
-    """The JSON value in the file at ``path``; ``UserError`` where there is none."""
+def read_json(path: Path, *, unique: bool = False) -> Any:
+    """The JSON value in the file at ``path``; ``UserError`` where there is none.
+
+    ``unique``: names that occur twice in an object are refused.
+    """
     try:
-        return parse_json(read_bytes(path))
+        return parse_json(read_bytes(path), unique=unique)
     except ValueError as error:
         raise UserError(f"{path}: is not JSON: {error}") from None
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, *, unique: bool = False) -> Any:
     """The JSON value in ``text``; ``ValueError`` for anything else.
 
     Anything else are also numbers that JSON does not have, text that is no Unicode, and values that
-    are nested too deeply.
+    are nested too deeply; and, with ``unique``, names that occur twice in an object.
     """
+    pairs = _unique if unique else None
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            object_pairs_hook=pairs,
+        )
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    _check_plain(value)
+    check_plain(value)
     return value
 
 
@@ -95,7 +104,7 @@ def parse_table(text: str, source: str) -> dict[str, Any]:
     """The TOML table in ``text``; a ``UserError`` where it is empty or not TOML."""
     try:
         table: dict[str, Any] = tomllib.loads(text)
-        _check_plain(table)
+        check_plain(table)
     except RecursionError:
         raise UserError(f"{source}: is not TOML: {_TOO_DEEP}") from None
     except ValueError as error:  # TOMLDecodeError is one; another is of a number of 5000 digits
@@ -128,6 +137,15 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice[:80]!r} occurs twice")
+    return found
+
+
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
@@ -135,8 +153,8 @@ def _finite(text: str) -> float:
     return value
 
 
-def _check_plain(value: Any) -> None:
-    """ValueError where containers are nested too deeply or a text is no Unicode."""
+def check_plain(value: Any) -> None:
+    """Raise ``ValueError`` where containers are nested too deeply or a text is no Unicode."""
     level = [value]
     for _ in range(_DEEPEST):
         below: list[Any] = []

@@ -39,3 +39,8 @@ def buffer_name(first: str, parameters: int, number: int) -> str:
     ``first`` and ``parameters`` tell optimizers apart: its first parameter, and how many it has.
     """
     return f"byteprophet.fused.{first}.{parameters}.{number}"
+
+
+def late_name(parameter: str, turn: int) -> str:
+    """What stands for a parameter's name while earlier gradients of it travel; ``turn`` > 0."""
+    return f"byteprophet.late.{turn}.{parameter}"

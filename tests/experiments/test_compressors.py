@@ -48,10 +48,11 @@ def test_measured_is_put_beside_stated() -> None:
     }  # fmt: skip
     other = {**row, "compressor": "topk", "stated_bytes": 1e6, "accuracy": 0.965}
     console = Console(width=120, record=True)
-    console.print(compressors.table_of([row, other]))
+    console.print(compressors.table_of([row, other], {"topk": 4_000_000}))
     lines = console.export_text().splitlines()
     assert any(line.split()[:5] == ["none", "4.000", "1.025", "1.050", "1.0"] for line in lines)
     assert any(line.split()[4:7] == ["4.0", "96.50%", "-0.50"] for line in lines)
+    assert any(line.split()[-2:] == ["5", "4"] for line in lines)
 
 
 def test_what_there_is_not_is_refused() -> None:

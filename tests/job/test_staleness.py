@@ -11,9 +11,14 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
-from byteprophet.job.staleness import divided, steps_by_name
+from byteprophet.job.staleness import divided, steps_by_name, with_staleness
 from byteprophet.job.strategy import Delay
-from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
+from byteprophet.job.strategy_file import (
+    Used,
+    read_strategy_file,
+    with_compressors,
+    write_strategy,
+)
 
 NAMES = ("embed.word", "embed.place", "layer.weight", "layer.bias")
 MODEL = Model(tuple(Parameter(name, 400) for name in NAMES))
@@ -96,8 +101,27 @@ def test_only_exchanged_parameters_can_be_delayed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"staleness: parameter 'layer\.bias' is in no bucket"):
         given(tmp_path, {"layer.bias": 1}, partial)
     ddp = replace(USED, strategy=Strategy("ddp", BUCKETS))
-    with pytest.raises(UserError, match="staleness: 'ddp' has none; allreduce, dear, dear-pl"):
+    with pytest.raises(UserError, match="staleness: 'ddp' has none; byteps, allreduce, dear"):
         given(tmp_path, {"layer.bias": 1}, ddp)
     served = Used(MODEL, Strategy(partition_bytes=65536), 0, Policy("p3", {}))
-    with pytest.raises(UserError, match="staleness: 'byteps' has none"):
-        given(tmp_path, {"layer.bias": 1}, served)
+    read = given(tmp_path, {"layer.bias": 1}, served)
+    assert read.strategy.staleness == (Delay("layer.bias", 1),)
+    assert read.strategy.is_told_to_workers
+
+
+def test_compressed_gradients_may_be_delayed(tmp_path: Path) -> None:
+    """A file with both is read as what was written, also if its rules are patterns."""
+    rules = [{"parameters": ["embed.*"], "type": "onebit"}]
+    late = given(tmp_path, {"embed.word": 1, "layer.bias": 2})
+    then_compressed = with_compressors(late, rules)
+    strategy = with_compressors(USED, rules).strategy
+    delayed = with_staleness(strategy, late.strategy.staleness)
+    assert then_compressed.strategy.staleness == delayed.staleness
+    assert all("embed.word" not in each.parameters for each in then_compressed.strategy.buckets)
+    write_strategy(tmp_path / "both.json", replace(USED, strategy=delayed))
+    read = read_strategy_file(tmp_path / "both.json")
+    assert read.strategy == delayed
+    again = json.loads((tmp_path / "both.json").read_text())
+    again["compressors"] = rules
+    (tmp_path / "by-hand.json").write_text(json.dumps(again))
+    assert read_strategy_file(tmp_path / "by-hand.json").digest == read.digest

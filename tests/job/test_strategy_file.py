@@ -46,8 +46,61 @@ FIXED = replace(SERVED, strategy=replace(SERVED.strategy, reduce_fixed="why", ac
     ids=["buckets", "owners", "servers", "keys", "cast", "served-cast", "fixed"],
 )
 def test_what_is_written_is_read(used: Used, tmp_path: Path) -> None:
-    write_strategy(tmp_path / "strategy.json", used)
-    assert read_strategy_file(tmp_path / "strategy.json") == used
+    for name in ("strategy.json", "strategy.yaml", "strategy.yml"):
+        write_strategy(tmp_path / name, used)
+        assert read_strategy_file(tmp_path / name) == used
+    assert (tmp_path / "strategy.json").read_text().startswith("{")
+    assert (tmp_path / "strategy.yaml").read_text().startswith("schema: 1\n")
+
+
+def test_yaml_by_hand_is_the_same_strategy(tmp_path: Path) -> None:
+    """What is equal has an equal digest, in whatever words and in either language."""
+    json_file, yaml_file = tmp_path / "one.json", tmp_path / "one.yaml"
+    table = {
+        "schema": 1,
+        "runtime": "dear",
+        "since": 0,
+        "bucket_bytes": 0,
+        "parameters": [{"name": name, "size_bytes": 400, "layer": ""} for name in ("no", "on")],
+        "buckets": [
+            {"parameters": ["on", "no"], "reduce_place": 0, "gather_place": 1, "sharded": True}
+        ],
+        "compressors": [{"parameters": ["n*"], "type": "topk", "k": 0.1}],
+        "staleness": {"no": 1},
+    }
+    json_file.write_text(json.dumps(table))
+    yaml_file.write_text(
+        """\
+# A name that YAML 1.1 would take for false is a name here.
+staleness: {no: 1}
+compressors:
+- {k: 1e-1, type: topk, parameters: ["n*"]}
+buckets:
+- parameters: [on, no]
+  gather_place: 1
+  reduce_place: 0
+  sharded: true
+parameters:
+- {name: no, size_bytes: 400, layer: ""}
+- {name: on, size_bytes: 400, layer: ""}
+runtime: dear
+since: 0
+bucket_bytes: 0
+schema: 1
+"""
+    )
+    read = read_strategy_file(yaml_file)
+    assert read == read_strategy_file(json_file)
+    assert read.digest == read_strategy_file(json_file).digest
+    yaml_file.write_text(yaml_file.read_text() + "since: 1\n")
+    with pytest.raises(UserError, match=r"one.yaml: is not YAML: line 17, column 1: key .since."):
+        read_strategy_file(yaml_file)
+    json_file.write_text(json.dumps(table)[:-1] + ', "since": 1}')
+    with pytest.raises(UserError, match=r"one.json: is not JSON: .since. occurs twice"):
+        read_strategy_file(json_file)
+    yaml_file.write_text("schema: 2\n")
+    with pytest.raises(UserError, match=r"one.yaml: schema: must be 1"):
+        read_strategy_file(yaml_file)
 
 
 def test_digests_tell_strategies_apart_and_not_when_they_were_used() -> None:

@@ -11,6 +11,7 @@ import pytest
 from byteprophet.job import Host, Job
 from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.owners import Owners
+from byteprophet.job.predicted import Predicted
 from byteprophet.job.routes import SERVERS, bytes_of
 from byteprophet.measure.servers import Measured
 from byteprophet.replay.predict import kind_of
@@ -59,7 +60,7 @@ def test_what_limits() -> None:
     busy = (Load("worker 0 up", 1000, 80), Load("worker 1 up", 500, 40))
 
     def limit(loads: tuple[Load, ...], compute_ns: int) -> str:
-        return Explanation(None, 90, compute_ns, loads, {}, None).limit
+        return Explanation(Predicted(100, (90, 110), 90), 90, compute_ns, loads, {}, 0.0).limit
 
     assert limit(busy, 60) == "worker 0 up"
     assert limit(busy, 90) == "computation"
@@ -85,7 +86,6 @@ def test_a_mix_is_predicted_from_either_transport_with_a_wider_interval(served: 
     found = explain(measured, job)
     assert found.assumed == ("the mesh" if served else "servers")
     assert abs(found.replay_error) < 0.02
-    assert found.predicted is not None
     iteration_ns, (low_ns, high_ns) = found.predicted.iteration_ns, found.predicted.interval_ns
     assert found.bound_ns <= iteration_ns
     assert low_ns <= iteration_ns * (1 - UNSURE)
@@ -96,7 +96,6 @@ def test_a_mix_is_predicted_from_either_transport_with_a_wider_interval(served: 
     # The same job, recorded with both transports, needs no assumption.
     both = explain(measured_of(job), job)
     assert not both.assumed
-    assert both.predicted is not None
     assert both.predicted.interval_ns[1] - both.predicted.interval_ns[0] < high_ns - low_ns
 
 

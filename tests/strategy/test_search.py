@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
+from byteprophet.job import Cluster, Host, Strategy
+from byteprophet.job.assumed_costs import mesh_costs, served_costs
 from byteprophet.job.owners import Owners
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.job.times import Int64Array
 from byteprophet.network import why_not_permitted
+from byteprophet.strategy.builders import build
+from byteprophet.strategy.explanation import explain
 from byteprophet.strategy.resources import HostResources, Resources, write_resources
 from byteprophet.strategy.search.bases import Bases, bases_of_workload
-from byteprophet.strategy.search.candidates import Predictor, distinct
+from byteprophet.strategy.search.candidates import BUILDER, Predictor, distinct
 from byteprophet.strategy.search.choosing import first_batch, kind_of_candidate
 from byteprophet.strategy.search.engine import RouteEngine, Routing
 from byteprophet.strategy.search.kept import job_under
@@ -33,6 +39,9 @@ from byteprophet.strategy.search.run import search
 from byteprophet.strategy.search.sampler import busiest_ns, sampled_routings
 from byteprophet.strategy.search.units import Units
 from byteprophet.workload import Tensor, Workload, to_toml
+
+from .jobs import mesh_job, served_job
+from .test_explanation import measured_of
 
 RATE_BPS = 100_000_000
 MODEL = Workload(
@@ -111,6 +120,39 @@ def test_without_trials_the_engine_decides(tmp_path: Path) -> None:
     assert json.dumps(result.as_json())
 
 
+@pytest.mark.parametrize("recorded", ["mesh", "served"])
+def test_mixes_are_predicted_as_explain_predicts_them(recorded: str) -> None:
+    """From the run of either transport, with the costs that ``explain`` assumes for the other."""
+    workers_bps, servers_bps = [RATE_BPS * 4] * 4, [RATE_BPS * 4] * 2
+    if recorded == "mesh":
+        mesh = mesh_job(workers_bps)
+        hosts = tuple(Host(rate_bps, rate_bps) for rate_bps in servers_bps)
+        delay_ns = mesh.cluster.costs.delay_ns
+        both = Cluster(mesh.cluster.workers, hosts, served_costs(delay_ns), mesh.cluster.costs)
+        routed, base = replace(mesh, cluster=both), mesh
+    else:
+        base = served_job(workers_bps, servers_bps)
+        costs = mesh_costs(base.cluster.costs.delay_ns)
+        routed = replace(base, cluster=replace(base.cluster, mesh_costs=costs))
+        alone = Cluster(base.cluster.workers, costs=costs)
+        made = replace(base, cluster=alone, policy=None, strategy=Strategy("dear-planned"))
+        mesh = replace(made, strategy=strategy_for(made, "dear-planned"))
+    predictor = Predictor(Bases(mesh, routed, routed, starts_servers=False))
+    mixes = [build("mixed", routed), build("mixed-paced", routed), build("shares", routed)]
+    units = predictor.engine.units
+    mixes += [
+        predictor.job_of(Routing(units.alternating(fraction), Owners.equal(4)))
+        for fraction in (0.2, 0.4, 0.8)
+    ]
+    for job in mixes:
+        assert job.strategy.runtime == "mixed"
+        explained = explain(measured_of(base), job)
+        assert predictor.predicted_ns(job) == pytest.approx(
+            explained.predicted.iteration_ns, rel=0.01
+        )
+        assert predictor.predicted_ns(job) >= explained.bound_ns
+
+
 def test_unequal_links_are_given_owners(tmp_path: Path) -> None:
     result = found(bases((1, 1, 1, 0.5)), tmp_path)
     equal = next(each for each in result.candidates if each.name == "dear-planned")
@@ -153,6 +195,38 @@ def test_the_first_trials_look_at_every_architecture() -> None:
     assert len({each.digest for each in batch}) == 4
     assert {kind_of_candidate(each) for each in batch} == {"byteps", "mixed", "mesh", "owners"}
     assert len(first_batch(candidates, 100)) == len(candidates)
+
+
+def test_gradients_are_compressed_with_leave_only(tmp_path: Path) -> None:
+    job_bases = bases((1, 1, 1), (1,))
+
+    def of(name: str, allowed: list[str]) -> Outcome:
+        return search(
+            job_bases,
+            tmp_path / name,
+            of=name,
+            trials=0,
+            budget_s=0.2,
+            seed=1,
+            runner=None,
+            say=lambda text: None,
+            allowed=allowed,
+        )
+
+    plain, smaller = of("plain", []), of("smaller", ["*=topk,k=0.01,min_bytes=200000"])
+    assert not any(each.job.strategy.compressors for each in plain.candidates)
+    assert "dear-planned, compressed" in {each.name for each in smaller.candidates}
+    assert smaller.best.job.strategy.compressors
+    assert smaller.best.engine_ns < plain.best.engine_ns
+    assert 0 <= smaller.bound_ns < plain.bound_ns
+    assert smaller.gap >= 0
+    names = {each.name for each in plain.candidates if each.by == BUILDER}
+    assert names <= {each.name for each in smaller.candidates}  # leave is no order
+    again = of("smaller", ["*=topk,k=0.01,min_bytes=200000"])
+    assert [each.digest for each in again.candidates] == [
+        each.digest for each in smaller.candidates
+    ]
+    assert again.best.job.cluster.costs.compressing
 
 
 def test_local_search_is_repeatable_and_helps() -> None:
@@ -207,6 +281,14 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (["small.toml", "--resources", "cluster.toml", "--trials", "-1"], "--trials -1"),
         (["small.toml", "--resources", "cluster.toml", "--budget-s", "-1"], "--budget-s -1.0"),
         (["nothing", "--resources", "cluster.toml"], "workload 'nothing' is neither"),
+        (
+            ["small.toml", "--resources", "cluster.toml", "--allow", "*=topk"],
+            "--allow: compressors: rule 1: k is missing: topk needs it",
+        ),
+        (
+            ["small.toml", "--resources", "cluster.toml", "--allow", "*=onebit", "--trials", "2"],
+            "--allow: trials of a workload are paced jobs, whose gradients mean nothing",
+        ),
         ([".", "--resources", "cluster.toml"], "config.toml"),
     ],
 )

@@ -9,11 +9,10 @@ import pytest
 
 from byteprophet.job import Cluster, Costs, Host, Job, Model, Parameter
 from byteprophet.job.owners import Owners
-from byteprophet.job.routes import MESH, SERVERS, Piece, Route, bytes_of
+from byteprophet.job.routes import SERVERS, bytes_of
 from byteprophet.replay import replay
 from byteprophet.replay.predict import kind_of
 from byteprophet.strategy.builders import build
-from byteprophet.strategy.search.candidates import routing_of
 from byteprophet.strategy.search.engine import RouteEngine, Routing
 from byteprophet.strategy.search.units import Units
 from byteprophet.strategy.shares import bound_of_all_ns
@@ -157,20 +156,3 @@ def test_one_worker_exchanges_nothing() -> None:
     job = links_only(1, 0)
     engine = RouteEngine(job, Units.of(job.model, 40))
     assert engine.iteration_ns(Routing(np.zeros(len(engine.units), np.bool_), Owners.equal(1))) == 0
-
-
-def test_routes_become_the_routing_from_which_they_were_made() -> None:
-    """But for the order of units in a gradient, and half of one, which do not matter."""
-    job = served_job([RATE_BPS] * 4, [RATE_BPS] * 2)
-    units = Units.of(job.model, 40)
-    served = np.random.default_rng(1).random(len(units)) < 0.5
-    strategy = replace(job.strategy, runtime="mixed", routes=units.routes(served), mesh="allreduce")
-    found = routing_of(replace(job, strategy=strategy), units)
-    was, now = (
-        np.array(bytes_of(job.model, routes, SERVERS))
-        for routes in (strategy.routes, units.routes(found.served))
-    )
-    assert np.abs(was - now).max() <= units.size_bytes.max() / 2
-    whole = tuple(Route(each.tensor, (Piece(each.size_bytes, MESH),)) for each in strategy.routes)
-    none = routing_of(replace(job, strategy=replace(strategy, routes=whole)), units)
-    assert not none.served.any()

@@ -215,6 +215,7 @@ def attach(
     compressed: Collection[str] = (),
     accumulation: int = 1,
     staleness: Mapping[str, int] = NO_DELAYS,
+    local_steps: int = 0,
 ) -> Any:
     member: Any = network.rank(rank)
     if fusion_bytes:
@@ -230,6 +231,7 @@ def attach(
         settings=RuntimeSettings(overlap=overlap, timeout_s=timeout_s),
         accumulation=accumulation,
         staleness=staleness,
+        local_steps=local_steps,
     )
 
 

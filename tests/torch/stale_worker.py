@@ -2,7 +2,8 @@
 
 Trains a small network under each strategy of ``ways``, and then again by plain torch code, which
 computes the gradients of all ranks itself and delays their averages by hand. Writes
-``rank-<rank>.pt`` to ``out``. Rank and peers come from the environment, as torchrun sets it.
+``rank-<rank>.pt`` to ``out``. Rank and peers come from the environment, as torchrun or the launcher
+of a job with servers sets it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from compression_reference import Reference
 from torch import Tensor, distributed, nn
 from torch.optim.lr_scheduler import StepLR
 
+from byteprophet.job.compression_file import compressors_as_json
 from byteprophet.job.staleness import steps_by_name
+from byteprophet.job.strategy import Strategy
 from byteprophet.job.strategy_file import read_strategy_file
 
 STEPS, BATCH, SAVED_AFTER = 12, 8, 5
+SERVED = "DMLC_ROLE" in os.environ
 AHEAD_S = 60.0
 
 
@@ -74,7 +79,8 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 def distributed_optimizer(model: nn.Module, path: Path) -> Any:
     from byteprophet.torch import DistributedOptimizer
 
-    return DistributedOptimizer(optimizer_of(model), model=model, sync="allreduce", strategy=path)
+    sync = "byteps" if SERVED else "allreduce"
+    return DistributedOptimizer(optimizer_of(model), model=model, sync=sync, strategy=path)
 
 
 def clips(path: Path) -> bool:
@@ -96,6 +102,16 @@ def given(path: Path, ranks: int, rank: int) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
+def references(strategy: Strategy, ranks: int) -> dict[str, Reference]:
+    """What is to become of compressed gradients, by the parameter's name."""
+    rules = compressors_as_json(strategy.compressors)
+    return {
+        name: Reference(name, rule, ranks, rule["error_feedback"])
+        for rule in rules
+        for name in rule["parameters"]
+    }
+
+
 def by_hand(path: Path, ranks: int) -> list[Tensor]:
     strategy = read_strategy_file(path).strategy
     steps, delays = strategy.accumulation, steps_by_name(strategy.staleness)
@@ -105,6 +121,7 @@ def by_hand(path: Path, ranks: int) -> list[Tensor]:
     schedule = StepLR(optimizer, 3, 0.9)
     sums = [{name: torch.zeros_like(each) for name, each in named.items()} for _ in range(ranks)]
     waiting: dict[str, deque[Tensor]] = {name: deque() for name in named}
+    compressing = references(strategy, ranks)
     for step, batch in enumerate(batches(ranks)):
         for rank in range(ranks):
             model.zero_grad()
@@ -114,12 +131,16 @@ def by_hand(path: Path, ranks: int) -> list[Tensor]:
                     sums[rank][name].add_(parameter.grad)
         if step % steps == steps - 1:
             for name, parameter in named.items():
-                total = sums[0][name] / steps
-                for rank in range(1, ranks):
-                    total = total + sums[rank][name] / steps
+                own = [sums[rank][name] / steps for rank in range(ranks)]
                 for rank in range(ranks):
                     sums[rank][name].zero_()
-                waiting[name].append(total * (1 / ranks))
+                if name in compressing:
+                    waiting[name].append(compressing[name].average(own))
+                else:
+                    total = own[0]
+                    for each in own[1:]:
+                        total = total + each
+                    waiting[name].append(total * (1 / ranks))
                 ready = len(waiting[name]) > delays.get(name, 0)
                 parameter.grad = waiting[name].popleft() if ready else None
             if clips(path):
@@ -127,6 +148,32 @@ def by_hand(path: Path, ranks: int) -> list[Tensor]:
             optimizer.step()
         schedule.step()
     return [parameter.detach() for parameter in named.values()]
+
+
+def by_hand_locally(path: Path, ranks: int, rank: int) -> list[Tensor]:
+    """Local SGD: every rank has an optimizer of its own, and parameters are averaged at times."""
+    steps = read_strategy_file(path).strategy.local_sgd
+    models = [Net() for _ in range(ranks)]
+    optimizers = [optimizer_of(model) for model in models]
+    schedules = [StepLR(optimizer, 3, 0.9) for optimizer in optimizers]
+    for step, batch in enumerate(batches(ranks)):
+        for own, model, optimizer, schedule in zip(
+            batch, models, optimizers, schedules, strict=True
+        ):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            loss(model, own, step).backward()
+            if clips(path):
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            schedule.step()
+        if step % steps == steps - 1:
+            for values in zip(*(model.parameters() for model in models), strict=True):
+                total = values[0].detach().clone()
+                for each in values[1:]:
+                    total = total + each.detach()
+                for each in values:
+                    each.detach().copy_(total * (1 / ranks))
+    return [parameter.detach() for parameter in models[rank].parameters()]
 
 
 def resumed(path: Path, ranks: int, rank: int, shards: bool) -> list[Tensor]:
@@ -143,7 +190,7 @@ def resumed(path: Path, ranks: int, rank: int, shards: bool) -> list[Tensor]:
             load(saved["optimizer"])
             schedule.load_state_dict(saved["schedule"])
         for step, batch in part:
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
             loss(model, batch[rank], step).backward()
             if clips(path):
                 nn.utils.clip_grad_norm_(model.parameters(), 0.1)
@@ -193,22 +240,36 @@ def with_a_slow_rank(path: Path, options: Options, rank: int) -> dict[str, list[
 def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    distributed.init_process_group("gloo")
+    if SERVED:
+        import byteprophet.torch as bps
+
+        bps.init()
+        rank, ranks = bps.rank(), bps.size()
+    else:
+        rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        distributed.init_process_group("gloo")
     results: dict[str, Any] = {}
     for way in options.ways:
         path = Path(options.out) / f"{way}.json"
         if options.waits_for is not None:
             results[way] = with_a_slow_rank(path, options, rank)
             continue
-        results[way] = {"given": given(path, ranks, rank), "by hand": by_hand(path, ranks)}
+        trained = given(path, ranks, rank)
+        if read_strategy_file(path).strategy.local_sgd:
+            expected = by_hand_locally(path, ranks, rank)
+        else:
+            expected = by_hand(path, ranks)
+        results[way] = {"given": trained, "by hand": expected}
         gc.collect()  # the next model's parameters take these names
         if options.resumes:
             for name, shards in (("whole", False), ("shards", True)):
                 results[way][name] = resumed(path, ranks, rank, shards)
     torch.save(results, Path(options.out) / f"rank-{rank}.pt")
-    distributed.barrier()
-    distributed.destroy_process_group()
+    if SERVED:
+        bps.shutdown()
+    else:
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

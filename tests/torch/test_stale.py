@@ -12,7 +12,7 @@ import torch
 from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Model, Parameter, Strategy
 from byteprophet.job.staleness import read_staleness, with_staleness
-from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.job.strategy_file import Used, with_compressors, write_strategy
 from byteprophet.torch import data_parallel
 
 from .shared_jobs import start, succeed
@@ -31,14 +31,25 @@ SIZES_BYTES = {
 MODEL = Model(tuple(Parameter(name, size) for name, size in SIZES_BYTES.items()))
 
 
-def write(folder: Path, way: str, runtime: str, staleness: Any, **changes: Any) -> None:
-    """Write a strategy of two buckets, which are divided where staleness asks for it."""
+def write(
+    folder: Path,
+    way: str,
+    runtime: str,
+    staleness: Any,
+    rules: list[dict[str, Any]] | None = None,
+    **changes: Any,
+) -> None:
+    """Write a strategy of two buckets, which are divided where staleness asks for it.
+
+    ``rules``: of compressors.
+    """
     names = [*reversed(SIZES_BYTES)]
     sharded = runtime != "allreduce"
     buckets = (Bucket(tuple(names[:3]), 0, 3, sharded), Bucket(tuple(names[3:]), 1, 2, sharded))
     strategy = Strategy(runtime, buckets, **changes)
     delays = read_staleness(staleness, MODEL)
-    write_strategy(folder / f"{way}.json", Used(MODEL, with_staleness(strategy, delays), 0))
+    used = Used(MODEL, with_staleness(strategy, delays), 0)
+    write_strategy(folder / f"{way}.json", with_compressors(used, rules) if rules else used)
 
 
 def run(folder: Path, ranks: int, **options: Any) -> list[dict[str, Any]]:
@@ -76,6 +87,38 @@ def test_two_ranks_have_the_bits_of_plain_code(tmp_path: Path) -> None:
             torch.testing.assert_close(results["given"], results["by hand"], rtol=1e-5, atol=1e-7)
         else:
             assert_bits(results["given"], results["by hand"], way)
+
+
+COMPRESSED: dict[str, dict[str, Any]] = {
+    "late-topk": {
+        "runtime": "allreduce",
+        "staleness": {"*.weight": 1, "first.weight": 2},
+        "rules": [{"parameters": ["*.weight"], "type": "topk", "k": 0.25}],
+    },
+    "late-randomk": {
+        "runtime": "dear",
+        "staleness": {"second.weight": 2, "last.bias": 1},
+        "rules": [{"parameters": ["second.*"], "type": "randomk", "k": 0.5}],
+    },
+    "late-powersgd": {
+        "runtime": "dear-planned",
+        "staleness": {"*": 1},
+        "rules": [{"parameters": ["second.weight"], "type": "powersgd", "rank": 2}],
+    },
+}
+
+
+def test_delayed_averages_of_compressed_gradients(tmp_path: Path) -> None:
+    """Compression goes on as without delays; only steps use the averages later."""
+    for way, options in COMPRESSED.items():
+        write(tmp_path, way, **options)
+    ranks = run(tmp_path, 2, ways=[*COMPRESSED], resumes=True)
+    for rank in ranks:
+        for way, trained in rank.items():
+            assert_bits(trained["given"], ranks[0][way]["given"], way)
+            assert_bits(trained["given"], trained["by hand"], way)
+            assert_bits(trained["whole"], trained["given"], way)
+            assert_bits(trained["shards"], trained["given"], way)
 
 
 def test_three_ranks_and_clipping_of_whole_averages(tmp_path: Path) -> None:

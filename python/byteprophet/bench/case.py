@@ -160,10 +160,14 @@ def strategy_case(case: Case, path: Path) -> Case:
     if strategy.runtime not in (BYTEPS, *OURS, MIXED):
         able = ", ".join((BYTEPS, *OURS, MIXED))
         raise UserError(f"{path}: runtime {strategy.runtime!r}: paced jobs can be given {able}")
-    if strategy.compressors:
-        raise UserError(f"{path}: the gradients of paced jobs mean nothing: compress real ones")
+    if strategy.compressors or strategy.local_sgd:
+        raise UserError(
+            f"{path}: the gradients of paced jobs mean nothing: compress or update by real ones"
+        )
     weights = Owners.of(strategy.owners, case.workers)
     owners = None if weights.are_equal else weights
+    if policy is not None and strategy.staleness:
+        raise UserError(f"{path}: paced jobs delay averages only without servers")
     if policy is None:
         return replace(
             all_reduce_case(case, strategy.runtime, {}),

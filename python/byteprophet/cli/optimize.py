@@ -16,6 +16,7 @@ from byteprophet.job.strategy import TORCH
 from byteprophet.job.strategy_file import strategy_path, write_strategy
 from byteprophet.measure.run import Run
 from byteprophet.optimize.apply import OPTIMISED, apply
+from byteprophet.optimize.compression import check_may_compress, compressed_where_faster
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.lanes import last_iterations, one_iteration
 from byteprophet.optimize.learning import learn
@@ -31,9 +32,11 @@ from byteprophet.optimize.trials import Trial, try_candidates, worth_trying
 from byteprophet.optimize.would_add import SHARE, would_add
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
+from byteprophet.strategy.compressed import compressed
 from byteprophet.timeline.perfetto_lanes import write_lanes
 from byteprophet.whole_files import make_directory, write_whole
 
+COMPRESS = "--compress"
 PAGE, BEFORE, AFTER = "optimization.html", "before.json", "after.json"
 """Files that are written beside the strategy."""
 
@@ -42,8 +45,9 @@ _HELP = """Find a faster strategy for a recorded job.
 The run must have been recorded (--record). The search replays it with other buckets, runtimes,
 policies, partition sizes and servers. With --allow compile, it also measures compiled regions of
 the model and uses them; without, it says what they would add. With --memory-budget, it uses only
-what fits, and recomputes modules if it must. It says what the best strategy would gain, and saves
-it as strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
+what fits, and recomputes modules if it must. With --compress RULE, gradients may travel compressed
+in the end (docs/compression.md). It says what the best strategy would gain, and saves it as
+strategy.json, which byteprophet run --strategy applies. With --apply, the recorded command
 runs again, without and with the strategy in turn, and what was predicted stands beside what was
 measured. With --trials, the command first runs once under each other transport (with servers, or
 without any, or under DistributedDataParallel's exchange); the best candidates of several runtimes
@@ -57,6 +61,8 @@ Example: byteprophet optimize runs/20261126T014735Z-dear
 Example: byteprophet optimize runs/20261126T014735Z-dear --allow compile --trials 3
 
 Example: byteprophet optimize runs/20261126T014735Z-dear --memory-budget 2GiB
+
+Example: byteprophet optimize runs/20261126T014735Z-dear --compress "*.weight=topk,k=0.01"
 
 Example: byteprophet optimize runs/20261126T014735Z-dear --pass tensor-fusion --apply --rounds 3
 """
@@ -75,6 +81,14 @@ def optimize(
     allow: Annotated[
         str, typer.Option(help="Passes that may change results, separated by commas.")
     ] = "",
+    compress: Annotated[
+        list[str] | None,
+        typer.Option(
+            COMPRESS,
+            metavar="RULE",
+            help="Compress gradients by this rule, PATTERN=TYPE,NAME=VALUE,..., if that is faster.",
+        ),
+    ] = None,
     budget_s: Annotated[float, typer.Option(help="Seconds that the search may take.")] = 60.0,
     memory_budget: Annotated[
         str | None, typer.Option(help="What tensors on a rank may take at most, such as 8GiB.")
@@ -106,6 +120,7 @@ def optimize(
     if rounds < 1:
         raise UserError(f"--rounds {rounds}: must be at least 1")
     budget_bytes = None if memory_budget is None else parse_size(memory_budget, "--memory-budget")
+    rules = compress or []
     allowed = split(allow, "--allow") if allow else []
     chosen = load_passes(None if passes is None else split(passes, "--pass"), allowed)
     if would and passes is not None:
@@ -115,6 +130,9 @@ def optimize(
         chosen = [each for each in chosen if not isinstance(each, OnlyWithLimit)]
     recorded = Run(run)
     measured = measure_changeable(recorded, chosen)
+    if rules:
+        check_may_compress(recorded, measured.job, COMPRESS, budget_bytes)
+        compressed(measured.job, rules, COMPRESS)  # says what is wrong with them before the search
     say = progress_of("optimize")
 
     def progress(best: Candidate, spent: float) -> None:
@@ -161,6 +179,11 @@ def optimize(
         progress=progress,
         evaluator=Evaluator(corrections=corrections),
     )
+    plainly = found
+    if rules:
+        found = compressed_where_faster(
+            found, lambda job: compressed(job, rules, COMPRESS), corrections
+        )
     tried: list[Trial] = []
     if trials:
         best = worth_trying(found.families, trials)
@@ -179,7 +202,7 @@ def optimize(
         write_strategy(saved, outcome.used)
     resume.end()
     additions = would_add(
-        outcome.job,
+        plainly.best.job if outcome.job.strategy.compressors else outcome.job,
         chosen,
         others,
         learned.left_out,
@@ -210,7 +233,9 @@ def optimize(
     for what, file in (("page", PAGE), ("trace before", BEFORE), ("trace after", AFTER)):
         console.print(f"{what}: {directory / file}", soft_wrap=True)
     if json_file is not None:
-        data: dict[str, Any] = outcome.as_json(None if saved is None else str(saved), allowed)
+        data: dict[str, Any] = outcome.as_json(
+            None if saved is None else str(saved), [*allowed, *rules]
+        )
         data["would_add"] = [each.as_json() for each in additions]
         if tried:
             data["trials"] = [each.as_json(found.start.iteration_ns) for each in tried]

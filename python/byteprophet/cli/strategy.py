@@ -23,13 +23,15 @@ from byteprophet.job.strategy_file import (
 )
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
+from byteprophet.optimize.compressing_costs import with_compressing_costs
 from byteprophet.optimize.recorded import used_by
 from byteprophet.replay.under import under
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
 from byteprophet.strategy.builders import BUILDERS, build
-from byteprophet.strategy.compressed import under_compression
+from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.delayed import delayed
-from byteprophet.strategy.explanation import Explanation, explain, explain_compressed
+from byteprophet.strategy.explanation import Explanation, explain
+from byteprophet.strategy.local import local
 from byteprophet.strategy.resources import Resources, check_roles, on_resources, read_resources
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.rules import with_rules
@@ -48,6 +50,10 @@ _STALENESS_HELP = (
     "Delay the averages of this parameter, or of those that a pattern matches, by 1 or 2 steps "
     "(docs/staleness.md). May be given several times."
 )
+_COMPRESS_HELP = (
+    "Let gradients travel compressed: PATTERN=TYPE,NAME=VALUE,... (docs/compression.md). May be "
+    "given several times; of the rules that match a parameter, the first one counts."
+)
 _BUILDERS = "\n\n".join(f"{name}: {each.what}" for name, each in BUILDERS.items())
 _MAKE_HELP = f"""Make a known strategy for a recorded job.
 
@@ -60,6 +66,10 @@ Example: byteprophet strategy make mixed runs/20261126T014735Z-dear --servers 2 
 Example: byteprophet strategy make shares runs/20261126T014735Z-dear --resources cluster.toml
 
 Example: byteprophet strategy make dear-planned runs/RUN --staleness "*embedding*=1"
+
+Example: byteprophet strategy make dear-planned runs/RUN --compress "*.weight=topk,k=0.01"
+
+Example: byteprophet strategy make allreduce runs/RUN --local-sgd 8
 """
 
 
@@ -90,6 +100,13 @@ def make(
     staleness: Annotated[
         list[str] | None, typer.Option(metavar="NAME=STEPS", help=_STALENESS_HELP)
     ] = None,
+    compress_rules: Annotated[
+        list[str] | None, typer.Option("--compress", metavar="RULE", help=_COMPRESS_HELP)
+    ] = None,
+    local_sgd: Annotated[
+        int | None,
+        typer.Option(metavar="STEPS", help="Average parameters, after so many steps each time."),
+    ] = None,
 ) -> int:
     """See _MAKE_HELP."""
     run = Run(recorded)
@@ -104,13 +121,15 @@ def make(
         base = on_resources(base, given)
     if routes:
         job = build(builder, _with_servers(run, base, servers, given, _job_of(told)))
-        job = delayed(job, staleness or ())
-        used = replace(used_by(job, measured.job), servers=job.servers)
     elif servers is not None and given is None:
         raise UserError(f"--servers {servers}: only a builder of two transports adds servers")
     else:
-        job = delayed(build(builder, base), staleness or ())
-        used = used_by(job, measured.job)
+        job = build(builder, base)
+    job = delayed(compressed(job, compress_rules or (), "--compress"), staleness or ())
+    job = local(job, local_sgd)
+    used = used_by(job, measured.job)
+    if routes:
+        used = replace(used, servers=job.servers)
     found = explain(measured, job, told)
     write_strategy(out, replace(used, predicted=found.predicted))
     console = table_console()
@@ -170,11 +189,8 @@ def explain_file(
     if used.strategy.runtime == MIXED:
         job = under_routes(run, measured.job, used, str(file), _job_of(told))
         found = explain(measured, job, told)
-    elif used.strategy.compressors:
-        job = under_compression(measured.job, used, str(file))
-        found = explain_compressed(job, str(file))
     else:
-        job = under(measured.job, used, str(file))
+        job = with_compressing_costs(under(measured.job, used, str(file)))
         found = explain(measured, job, told)
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=1))
@@ -254,8 +270,6 @@ def check(
         job = measure_run(run).job
         if used.strategy.runtime == MIXED:
             under_routes(run, job, used, str(file))
-        elif used.strategy.compressors:
-            under_compression(job, used, str(file))
         else:
             under(job, used, str(file))
     table_console().print(f"{file}: {used.digest}, {len(used.model)} parameters", soft_wrap=True)
@@ -298,20 +312,18 @@ def _read(path: Path) -> Used:
 
 def _explained(title: str, found: Explanation) -> Table:
     table = facts_table(f"{title}: an iteration")
-    base_ns, base, gap = found.bound_ns, "bound", "such jobs cannot be replayed yet"
-    if found.predicted is not None:
-        low_ns, high_ns = found.predicted.interval_ns
-        interval = f"{ms_text(low_ns)} to {ms_text(high_ns)}"
-        unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
-        if found.assumed:
-            unsure += f"; what messages cost over {found.assumed} was not recorded"
-        base_ns, base = found.predicted.iteration_ns, "time"
-        table.add_row("predicted", ms_text(base_ns), f"{interval}; {unsure}")
-        gap = f"{found.predicted.gap:.1%} below what is predicted"
+    low_ns, high_ns = found.predicted.interval_ns
+    interval = f"{ms_text(low_ns)} to {ms_text(high_ns)}"
+    unsure = f"error of the recorded job's replay {found.replay_error:+.1%}"
+    if found.assumed:
+        unsure += f"; what messages cost over {found.assumed} was not recorded"
+    base_ns = found.predicted.iteration_ns
+    table.add_row("predicted", ms_text(base_ns), f"{interval}; {unsure}")
+    gap = f"{found.predicted.gap:.1%} below what is predicted"
     table.add_row("bound", ms_text(found.bound_ns), gap)
     table.add_row("computation", ms_text(found.compute_ns), "of the slowest worker")
     for load in found.loads:
-        share = f"{load.busy_ns / base_ns:.0%} of the {base}" if load.busy_ns else ""
+        share = f"{load.busy_ns / base_ns:.0%} of the time" if load.busy_ns else ""
         busy = ms_text(load.busy_ns) if load.busy_ns else "no limit"
         table.add_row(load.link, busy, f"{load.size_bytes / 1e6:.1f} MB  {share}")
     table.add_row("limit", "", found.limit)

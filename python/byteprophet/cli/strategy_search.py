@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from byteprophet.network import format_rate
 from byteprophet.report.console import facts_table, ms_text, progress_of, table_console
 from byteprophet.strategy.resources import Resources, read_resources, write_resources
 from byteprophet.strategy.search.bases import Bases, bases_of_run, bases_of_workload
+from byteprophet.strategy.search.candidates import ALLOW
 from byteprophet.strategy.search.outcome import Outcome
 from byteprophet.strategy.search.run import search as search_strategies
 from byteprophet.strategy.search.trials import Paced, Runner, paced_runner, recorded_runner
@@ -27,6 +29,11 @@ from byteprophet.workload import load, to_toml
 _SHOWN = 10
 """Candidates in the table; the JSON file has all."""
 
+_ALLOW_HELP = (
+    "Let gradients travel compressed, if that is faster: PATTERN=TYPE,NAME=VALUE,... May be given "
+    "several times."
+)
+
 SEARCH_HELP = """Search for the fastest strategy of any architecture on given hosts and links.
 
 SUBJECT is a recorded run or a workload (a built-in name, or a file). --resources is a file
@@ -35,11 +42,15 @@ Candidates are the strategies of all builders, and mixes of servers and a mesh t
 local search find on a model of the links. With --trials N, N of them run as real jobs, in rounds
 beside the recorded job (of a workload: beside prophet, or dear-planned without servers), and what
 these measure corrects the model. It says how far the best is above the bound of all strategies,
-what each link carries and what limits. The same command goes on where an earlier one was stopped.
+what each link carries and what limits. With --allow RULE, candidates without servers are also
+looked at with compressed gradients (docs/compression.md). The same command goes on where an earlier
+one was stopped.
 
 Example: byteprophet strategy search runs/20261126T014735Z-dear --resources cluster.toml --trials 8
 
 Example: byteprophet strategy search resnet50 --resources cluster.toml --out found
+
+Example: byteprophet strategy search runs/RUN --allow "*.weight=topk,k=0.01" --trials 4
 """
 
 RESOURCES_HELP = """Show a resource specification: hosts, links, devices and roles.
@@ -68,6 +79,9 @@ def search(
     compute_ns: Annotated[
         int | None, typer.Option(help="Rescale a workload's forward and backward to this total.")
     ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(ALLOW, metavar="RULE", help=_ALLOW_HELP)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Where all files are saved; default: in searched/.")
     ] = None,
@@ -81,7 +95,11 @@ def search(
     if not 0 <= budget_s < 1e6:
         raise UserError(f"--budget-s {budget_s}: must be a number of seconds from 0 on")
     say = progress_of("search")
-    is_run = Path(subject).is_dir()
+    is_run, allowed = Path(subject).is_dir(), allow or []
+    if allowed and trials and not is_run:
+        raise UserError(
+            f"{ALLOW}: trials of a workload are paced jobs, whose gradients mean nothing"
+        )
     directory = out or Path("searched") / Path(subject).resolve().name
     if is_run:
         if compute_ns is not None:
@@ -96,12 +114,13 @@ def search(
     found = search_strategies(
         bases,
         directory,
-        of=of,
+        of=_with_leave(of, allowed),
         trials=trials,
         budget_s=budget_s,
         seed=seed,
         runner=runner,
         say=say,
+        allowed=allowed,
     )
     console = table_console()
     _print(found, console, str(directory / "strategy.json"))
@@ -135,6 +154,13 @@ def _workload(
 
 def _digest(subject: str, given: Resources) -> str:
     return hashlib.sha256(f"{subject}\n{given.digest}".encode()).hexdigest()[:12]
+
+
+def _with_leave(of: str, allowed: Sequence[str]) -> str:
+    """The digest ``of`` a search; another one if rules allow more."""
+    if not allowed:
+        return of
+    return hashlib.sha256("\n".join([of, *allowed]).encode()).hexdigest()[:12]
 
 
 def _print(found: Outcome, console: Console, saved: str) -> None:

@@ -30,7 +30,8 @@ from byteprophet.job.as_executed import as_executed
 class MeshGraph:
     """A job's graph, and arrays with the numbers of its operations.
 
-    W is the number of ranks, I of iterations, P of parameters, B of buckets.
+    W is the number of ranks, I of iterations, P of parameters, B of buckets. Behind those of the
+    strategy come the buckets of compressed gradients.
 
     Attributes:
         graph: the graph.
@@ -64,6 +65,8 @@ class _Build:
     def __init__(self, job: Job) -> None:
         self.job = job
         buckets_named = [f"bucket {number}" for number in range(len(job.strategy.buckets))]
+        for name, compressor in job.strategy.compressor_of.items():
+            buckets_named.append(f"{compressor.type} of {name}")
         self.graph = graph = GraphBuilder((*job.model.names, *buckets_named))
         hosts = [host.slowed_by(job.cluster.costs.host_ns_per_byte) for host in job.cluster.workers]
         self.workers = Workers(job, hosts, graph)

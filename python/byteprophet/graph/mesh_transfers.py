@@ -6,6 +6,9 @@
   the one with the smallest place. Connections share the links at both ends fairly.
 - A sender does not wait for the receiver, which stores early frames. A shard is averaged once the
   frames of all other ranks have arrived and this rank's own gradients are ready.
+- A gradient that travels compressed (``job/compression.py``) is a bucket of its own, before all
+  others of its iteration. A thread of each rank compresses what is ready, and computes averages of
+  forms that have arrived, one after the other. Forms that are all-gathered have no reduce-scatter.
 - If a bucket is not sharded, its gradients are all-gathered as soon as its shards are averaged, and
   every rank updates all its parameters after ``step()``. If it is sharded, its parameters are
   all-gathered after each rank has updated its shard. Gradients travel in the type that the strategy
@@ -24,8 +27,10 @@ from byteprophet.graph.builder import GraphBuilder
 from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, Int64Array
 from byteprophet.job import Job
+from byteprophet.job.compression import flat_form
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name
+from byteprophet.job.strategy import compressed_buckets
 
 FRAME_BYTES = 256 << 10  # native/exchange looks for more urgent data after each frame
 
@@ -55,7 +60,8 @@ class MeshTransfers:
 
     In each iteration, call ``start`` for all ranks, then ``average`` and ``begin_updates``, then
     ``complete`` for all ranks, and then ``end_updates``. W is the number of ranks, I of iterations,
-    P of parameters, B of buckets.
+    P of parameters, B of buckets. Behind those of the strategy come the buckets of compressed
+    gradients.
 
     Attributes:
         blocks: the numbers of operations, by kind; shape (W, I, B).
@@ -81,7 +87,9 @@ class MeshTransfers:
         self.job = job
         self.graph = graph
         self.connections = connections
-        buckets = job.strategy.buckets
+        compressed = compressed_buckets(job.strategy)
+        buckets = (*job.strategy.buckets, *compressed)
+        self.compressed = np.arange(len(job.strategy.buckets), len(buckets))
         self.names = first_name + np.arange(len(buckets))
         self.members = [
             np.array([job.model.places[name] for name in b.parameters]) for b in buckets
@@ -100,12 +108,26 @@ class MeshTransfers:
         self.places = len(places)
         gradients, sizes = np.array(job.wire_bytes), np.array(job.model.sizes_bytes)
         gathered = np.where(self.sharded[self.bucket], sizes[self.member], gradients[self.member])
-        self.scatter = self._frames(self._shard_bytes(gradients[self.member]), by_sender=False)
-        self.gather = self._frames(self._shard_bytes(gathered), by_sender=True)
+        scattered_bytes = self._shard_bytes(gradients[self.member])
+        gathered_bytes = self._shard_bytes(gathered)
+        for place in self.compressed:
+            name = buckets[place].parameters[0]
+            self._put_form(name, scattered_bytes[place], gathered_bytes[place])
+        self.scatter = self._frames(scattered_bytes, by_sender=False)
+        self.gather = self._frames(gathered_bytes, by_sender=True)
+        self._compresses = [
+            graph.serial(f"worker {rank} compresses") if compressed else NONE
+            for rank in range(job.workers)
+        ]
+        took = {each.parameter: each for each in job.cluster.costs.compressing}
+        costs = [took.get(bucket.parameters[0]) for bucket in compressed]
+        self._before_ns = np.array([each.before_ns if each else 0 for each in costs], np.int64)
+        self._after_ns = np.array([each.after_ns if each else 0 for each in costs], np.int64)
         shape = (job.workers, job.iterations, len(buckets))
         self.blocks = {
             name: np.zeros(shape, np.int64) for name in ("start", "averaged", "gathered")
         }
+        self._there = np.zeros(shape, np.int64)  # at whose end averages are there
         self.gathers: Int64Array = np.zeros((job.workers, len(buckets)), np.int64)
 
     def _shard_bytes(self, size_bytes: Int64Array) -> Int64Array:
@@ -114,6 +136,16 @@ class MeshTransfers:
         bucket_bytes = np.zeros(len(self.members), np.int64)
         np.add.at(bucket_bytes, self.bucket, size_bytes)
         return np.array([owners.sizes(each) for each in bucket_bytes.tolist()])
+
+    def _put_form(self, name: str, scattered_bytes: Int64Array, gathered_bytes: Int64Array) -> None:
+        """Put what ranks send each other of a compressed gradient, (W,) each."""
+        size_bytes = self.job.model.sizes_bytes[self.job.model.places[name]]
+        form = flat_form(self.job.strategy.compressor_of[name], size_bytes)
+        if form.gathered:
+            scattered_bytes[:], gathered_bytes[:] = 0, form.size_bytes
+            return
+        owners = Owners.of(self.job.strategy.owners, self.job.workers)
+        scattered_bytes[:] = gathered_bytes[:] = owners.sizes(form.size_bytes)
 
     def _frames(self, shard_bytes: Int64Array, *, by_sender: bool) -> _Frames:
         """The frames with which each rank sends shards (B, W) to each other rank.
@@ -164,8 +196,28 @@ class MeshTransfers:
                 Kind.REDUCE_SCATTER_START, rank=rank, iteration=iteration, tensor=self.names
             ),
         )
-        self.graph.depend_each(ready[self.parameter], start[self.bucket])
+        there = ready[self.parameter]
+        if len(self.compressed):  # each is the only member of its bucket, and these are the last
+            own = there[-len(self.compressed) :]
+            own[:] = self._compress(rank, iteration, own, self._before_ns)
+            late = np.flatnonzero(self.delay[self.compressed] * iteration)
+            before = self._there[rank, iteration - 1, self.compressed[late]]
+            self.graph.depend_each(before, own[late])  # which tells what it has not sent
+        self.graph.depend_each(there, start[self.bucket])
         self.blocks["start"][rank, iteration] = start
+
+    def _compress(
+        self, rank: int, iteration: int, after: Int64Array, took_ns: Int64Array
+    ) -> Int64Array:
+        """Add what a rank computes of compressed gradients (C,) after operations ``after`` (C,)."""
+        label = Label(
+            Kind.COMPRESSION, rank, iteration=iteration, tensor=self.names[self.compressed]
+        )
+        added = self.graph.add_block(
+            len(after), took_ns, device=self._compresses[rank], label=label
+        )
+        self.graph.depend_each(after, added)
+        return added
 
     def _send(self, kind: Kind, frames: _Frames, starts: Int64Array, iteration: int) -> Int64Array:
         """Add the operations of ``frames``, and return their numbers.
@@ -223,6 +275,11 @@ class MeshTransfers:
             label=where._replace(kind=Kind.UPDATE_START, tensor=self.names),
         )
         there = np.where(self.sharded, self.blocks["averaged"][at], self.blocks["gathered"][at])
+        if len(self.compressed):
+            there[self.compressed] = self._compress(
+                rank, iteration, there[self.compressed], self._after_ns
+            )
+        self._there[at] = there
         self._wait_for_averages(rank, iteration, there, lag)
         graph.depend_each(lag[self.bucket], update[self.parameter])
         self.gathers[rank, self.sharded] = graph.add_block(
@@ -243,7 +300,7 @@ class MeshTransfers:
         now = self.delay == 0
         self.graph.depend_each(there[now], lag[now])
         late = np.flatnonzero((self.delay <= iteration) & ~now)
-        earlier = self.blocks["gathered"][rank, iteration - self.delay[late], late]
+        earlier = self._there[rank, iteration - self.delay[late], late]
         self.graph.depend_each(earlier, lag[late])
 
     def end_updates(self, iteration: int) -> None:

@@ -37,6 +37,19 @@ def _slowed_bps(rate_bps: int, ns_per_byte: float) -> int:
 
 
 @dataclass(frozen=True)
+class Compressing:
+    """What compressing the gradient of ``parameter`` takes on a worker.
+
+    ``before_ns``: until its form can be sent. ``after_ns``: from when all forms are there until the
+    average is.
+    """
+
+    parameter: str
+    before_ns: int
+    after_ns: int
+
+
+@dataclass(frozen=True)
 class Costs:
     """What messages and hosts cost beside the bytes on the links.
 
@@ -46,6 +59,8 @@ class Costs:
     and again to cast the average back, if the job's times do not have that already.
     ``keep_ns_per_byte``: what it takes to add a gradient to one that is kept, likewise. Both are
     per byte of the gradient in its own type.
+
+    ``compressing``: of gradients that travel compressed; others take none of a worker's time.
 
     Without servers. ``collectives_at_once``: gloo's threads in PyTorch, each of which works on one
     collective. ``host_ns_per_byte``: what a byte takes beside its time on the link, since hosts add
@@ -67,6 +82,7 @@ class Costs:
     message_cost_ns: int = 0
     cast_ns_per_byte: float = 0.0
     keep_ns_per_byte: float = 0.0
+    compressing: tuple[Compressing, ...] = ()
     collectives_at_once: int = 2
     host_ns_per_byte: float = 0.0
     start_lag_ns: int = 0

@@ -10,7 +10,7 @@ Every constructor raises ``ValueError``, which names the setting, for a wrong va
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -36,6 +36,10 @@ class Form:
         if self.gathered:
             return float(self.size_bytes * (ranks - 1))
         return self.size_bytes * 2 * (ranks - 1) / ranks
+
+    def as_all_reduced(self, ranks: int) -> int:
+        """The bytes of an all-reduce that moves as much."""
+        return self.size_bytes * (ranks if self.gathered else 2) // 2
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,30 @@ class Compressed:
 
     parameters: tuple[str, ...]
     compressor: Compressor
+
+
+def flat_form(compressor: Compressor, size_bytes: int) -> Form:
+    """The form of a gradient of so many bytes, whose shape is not known.
+
+    Raises ``ValueError`` if it depends on the shape.
+    """
+    if isinstance(compressor, PowerSgd):
+        raise ValueError(f"what {compressor.type} sends of a gradient depends on its shape")
+    return compressor.form((size_bytes // ELEMENT_BYTES,))
+
+
+def why_shapeless(compressors: Mapping[str, Compressor]) -> str:
+    """Why it is not known in how many bytes gradients travel without shapes; "" if it is.
+
+    ``compressors``: by the parameter's name.
+    """
+    for name, compressor in compressors.items():
+        if isinstance(compressor, PowerSgd):
+            return (
+                f"what {compressor.type} sends of {name!r} depends on its shape, which a strategy "
+                "does not have"
+            )
+    return ""
 
 
 def kept(k: int | float, elements: int) -> int:

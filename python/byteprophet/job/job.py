@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from byteprophet.job.cluster import Cluster
+from byteprophet.job.compression import flat_form
 from byteprophet.job.model import Model
 from byteprophet.job.policy import Policy
 from byteprophet.job.strategy import BYTEPS, MESH, MIXED, OURS, SERVERS, TORCH, Strategy
@@ -48,11 +49,22 @@ class Job:
 
     @cached_property
     def wire_bytes(self) -> tuple[int, ...]:
-        """The sizes in which the gradients travel, in forward order."""
+        """The sizes in which the gradients travel, in forward order.
+
+        A compressed gradient counts as an all-reduce that moves as much: of P ranks' forms of b
+        bytes, all-gathered, every rank sends (P - 1) b, and so b P / 2 count. Raises ``ValueError``
+        if a form depends on the shape of a gradient.
+        """
         sizes_bytes = self.model.sizes_bytes
-        if not self.strategy.reduce_dtype:
+        if self.strategy.reduce_dtype:
+            return tuple(size_bytes // 2 for size_bytes in sizes_bytes)
+        own = self.strategy.compressor_of
+        if not own:
             return sizes_bytes
-        return tuple(size_bytes // 2 for size_bytes in sizes_bytes)
+        return tuple(
+            flat_form(own[name], size).as_all_reduced(self.workers) if name in own else size
+            for name, size in zip(self.model.names, sizes_bytes, strict=True)
+        )
 
     @property
     def workers(self) -> int:

@@ -4,6 +4,10 @@ A parameter with a *staleness* of k is updated at step t by the average of the g
 iteration t - k, on every rank. So its exchange has k more iterations to end, and the fastest rank
 is at most k iterations ahead of the slowest one. The first k steps leave the parameter as it is.
 
+A gradient may also travel compressed. Then compression goes on as without delays: what was not sent
+of one gradient is added to the next one, in the order of iterations. Only steps use the averages
+later.
+
 A bucket holds parameters of one staleness only, because all of its averages have one deadline. A
 bucket whose averages are delayed is not sharded: every rank gets whole averages. If each rank
 updated a shard, the all-gather of the new parameters would begin only after ``step()``, and would
@@ -20,7 +24,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from byteprophet.job.model import Model
-from byteprophet.job.strategy import Bucket, Delay, Strategy
+from byteprophet.job.strategy import BYTEPS, Bucket, Delay, Strategy
 
 MOST_STEPS = 2
 NO_DELAYS: Mapping[str, int] = MappingProxyType({})
@@ -67,11 +71,13 @@ def read_staleness(table: object, model: Model) -> tuple[Delay, ...]:
 def with_staleness(strategy: Strategy, delays: Sequence[Delay]) -> Strategy:
     """``strategy`` with ``delays`` and no others; its buckets are divided accordingly.
 
-    Raises ``ValueError`` if a delayed parameter is in no bucket.
+    Raises ``ValueError`` if a delayed parameter is in no bucket, and not compressed either, in
+    a job without servers.
     """
-    bucketed = {name for bucket in strategy.buckets for name in bucket.parameters}
-    missing = next((each.parameter for each in delays if each.parameter not in bucketed), None)
-    if missing is not None:
+    known = {name for bucket in strategy.buckets for name in bucket.parameters}
+    known |= strategy.compressor_of.keys()
+    missing = next((each.parameter for each in delays if each.parameter not in known), None)
+    if missing is not None and strategy.runtime != BYTEPS:
         raise ValueError(f"staleness: parameter {missing!r} is in no bucket")
     buckets = divided(strategy.buckets, steps_by_name(delays))
     return replace(strategy, staleness=tuple(delays), buckets=buckets)
@@ -104,3 +110,14 @@ def divided(buckets: Sequence[Bucket], steps: Mapping[str, int]) -> tuple[Bucket
         replace(part, reduce_place=place_of[number, 0], gather_place=place_of[number, 1])
         for number, part in enumerate(parts)
     )
+
+
+def with_local_sgd(strategy: Strategy, steps: int) -> Strategy:
+    """``strategy`` with local SGD of so many ``steps``; 0: without.
+
+    Every rank has the whole state of its optimizer, so no bucket is sharded.
+    """
+    if not steps:
+        return strategy
+    buckets = tuple(replace(bucket, sharded=False) for bucket in strategy.buckets)
+    return replace(strategy, local_sgd=steps, buckets=buckets)

@@ -17,6 +17,8 @@ OURS = (ALL_REDUCE, DEAR, DEAR_PLANNED)
 """Runtimes of ``byteprophet.torch.DistributedOptimizer(sync=...)`` without servers."""
 SERVERS, MESH, TORCH = "servers", "mesh", "torch"
 """What carries gradients: BytePS, our mesh of the ranks, torch's collectives."""
+_BEFORE_ALL = -1
+"""A place before those of all buckets."""
 AUTO = "auto"
 SYNCS = (*OURS, BYTEPS, AUTO)
 """What may exchange the gradients of DistributedDataParallel in place of its own reducer."""
@@ -45,6 +47,23 @@ def buckets_without(buckets: Iterable[Bucket], names: Container[str]) -> tuple[B
         for bucket in buckets
     )
     return tuple(bucket for bucket in rest if bucket.parameters)
+
+
+def compressed_buckets(strategy: Strategy) -> tuple[Bucket, ...]:
+    """A bucket for each compressed gradient, before all of the strategy's; none is sharded."""
+    return tuple(
+        Bucket((name,), _BEFORE_ALL, _BEFORE_ALL)
+        for each in strategy.compressors
+        for name in each.parameters
+    )
+
+
+def with_compressed(strategy: Strategy, compressors: tuple[Compressed, ...]) -> Strategy:
+    """``strategy`` with ``compressors``, whose gradients leave its buckets."""
+    alone = {name for each in compressors for name in each.parameters}
+    return replace(
+        strategy, buckets=buckets_without(strategy.buckets, alone), compressors=compressors
+    )
 
 
 @dataclass(frozen=True)
@@ -116,6 +135,8 @@ class Strategy:
     ``accumulation``: of so many calls of ``step()``, only the last exchanges gradients and updates,
     by the mean of the gradients of all of them.
     ``staleness``: the parameters whose averages are delayed, in forward order.
+    ``local_sgd``: every call of ``step()`` updates by the worker's own gradients; after so many of
+    them, parameters are averaged. 0: gradients are averaged in every step.
 
     ``routes``: of each gradient, if ``runtime`` is "mixed". ``mesh`` is then the one of ours that
     ranks use among themselves. ``buckets`` and ``owners`` are for what goes over the mesh, and
@@ -145,6 +166,7 @@ class Strategy:
     mesh_bps: int = 0
     staleness: tuple[Delay, ...] = ()
     compressors: tuple[Compressed, ...] = ()
+    local_sgd: int = 0
 
     @property
     def compressor_of(self) -> Mapping[str, Compressor]:
@@ -152,9 +174,15 @@ class Strategy:
         return {name: each.compressor for each in self.compressors for name in each.parameters}
 
     @property
+    def steps(self) -> int:
+        """How many calls of ``step()`` share one exchange."""
+        return max(self.accumulation, self.local_sgd)
+
+    @property
     def is_told_to_workers(self) -> bool:
         """Whether a job with servers must know more of it than its policy and partition size."""
-        return self.changes_model or self.changes_gradients or bool(self.keys or self.routes)
+        own = self.keys or self.routes or self.staleness
+        return self.changes_model or self.changes_gradients or bool(own)
 
     @property
     def changes_model(self) -> bool:

@@ -24,7 +24,12 @@ from byteprophet.job.policy import Policy
 from byteprophet.job.predicted import Predicted, read_predicted
 from byteprophet.job.routes import MESH, carried
 from byteprophet.job.routes_file import check_buckets, names_with_keys, read_mesh, read_routes
-from byteprophet.job.staleness import read_staleness, steps_by_name, with_staleness
+from byteprophet.job.staleness import (
+    read_staleness,
+    steps_by_name,
+    with_local_sgd,
+    with_staleness,
+)
 from byteprophet.job.strategy import (
     BF16,
     BYTEPS,
@@ -40,7 +45,7 @@ from byteprophet.job.strategy import (
     Keys,
     Region,
     Strategy,
-    buckets_without,
+    with_compressed,
 )
 from byteprophet.schedulers import MAX_PARTITION_BYTES
 from byteprophet.whole_files import write_whole
@@ -52,8 +57,12 @@ _MEMBERS = {
     "schema", "runtime", "since", "bucket_bytes", "parameters", "buckets", "regions", "autocast",
     "fixed", "owners", "reduce_dtype", "reduce_fixed", "accumulation", "keys", "partition_bytes",
     "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors", "staleness",
+    "local_sgd",
 }  # fmt: skip
+YAML = (".yaml", ".yml")
+"""What the names of strategy files in YAML end with. All others are JSON."""
 MOST_ACCUMULATION = 1 << 10
+MOST_LOCAL_STEPS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -85,8 +94,14 @@ def strategy_path(run_directory: Path, optimizer: int = 0) -> Path:
 
 
 def write_strategy(path: Path, used: Used) -> None:
-    """Write the file; readers see all of it or what was there before."""
-    write_whole(path, json.dumps(_as_json(used, used.since), indent=1) + "\n")
+    """Write the file; readers see all of it or what was there before. By its name, it is YAML."""
+    data = _as_json(used, used.since)
+    if path.suffix in YAML:
+        from byteprophet.yaml_files import yaml_text
+
+        write_whole(path, yaml_text(data))
+        return
+    write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
 def _as_json(used: Used, since: int) -> dict[str, Any]:
@@ -117,6 +132,8 @@ def _as_json(used: Used, since: int) -> dict[str, Any]:
         data["compressors"] = compressors_as_json(strategy.compressors)
     if strategy.staleness:
         data["staleness"] = steps_by_name(strategy.staleness)
+    if strategy.local_sgd:
+        data["local_sgd"] = strategy.local_sgd
     if strategy.keys:
         data["keys"] = [asdict(keys) for keys in strategy.keys]
     if strategy.routes:
@@ -140,12 +157,8 @@ def with_compressors(used: Used, rules: object) -> Used:
     Raises ``ValueError`` if the runtime has none, or if a rule is wrong.
     """
     strategy = used.strategy
-    if strategy.staleness:
-        raise ValueError("compressors and staleness: a strategy has one of them at most")
     compressors = _compressors(rules, used.model, strategy.runtime, strategy.reduce_dtype)
-    alone = {name for each in compressors for name in each.parameters}
-    buckets = buckets_without(strategy.buckets, alone)
-    return replace(used, strategy=replace(strategy, buckets=buckets, compressors=compressors))
+    return replace(used, strategy=with_compressed(strategy, compressors))
 
 
 def read_strategy(run_directory: Path) -> Used | None:
@@ -164,17 +177,23 @@ def read_strategy(run_directory: Path) -> Used | None:
         raise UserError(
             f"{path}: runtime {used.strategy.runtime!r}: a job without servers was expected"
         )
-    if used.strategy.compressors:
-        raise UserError(f"{path}: a job of compressed gradients cannot be replayed yet")
     return used
 
 
 def read_strategy_file(path: Path) -> Used:
     """Read the strategy in ``path``; ``UserError`` names the file and the field that is wrong."""
     try:
-        return _used(read_json(path))
+        return _used(_read(path))
     except (ValueError, UserError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _read(path: Path) -> Any:
+    if path.suffix not in YAML:
+        return read_json(path, unique=True)
+    from byteprophet.yaml_files import read_yaml  # most jobs have no such file
+
+    return read_yaml(path)
 
 
 def read_given(run_directory: Path) -> Used | None:
@@ -223,11 +242,16 @@ def check_servers(path: str, strategy: Strategy, servers: int) -> None:
 
 
 def _used(data: Any) -> Used:
-    used = _uncompressed(data)
-    return with_compressors(used, data["compressors"]) if "compressors" in data else used
+    used = _of_buckets(data)
+    if "compressors" in data:
+        used = with_compressors(used, data["compressors"])
+    strategy = with_staleness(used.strategy, _delays(data, used.strategy.runtime, used.model))
+    strategy = with_local_sgd(strategy, _local_sgd(data, strategy.runtime))
+    return replace(used, strategy=strategy)
 
 
-def _uncompressed(data: Any) -> Used:
+def _of_buckets(data: Any) -> Used:
+    """Without compressors and delays, which take gradients out of buckets, or divide these."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f"schema: must be {SCHEMA}")
     unknown = min(data.keys() - _MEMBERS, default=None)
@@ -280,7 +304,6 @@ def _uncompressed(data: Any) -> Used:
     autocast = "autocast" in data
     owners = _owners(data, runtime)
     reduce_dtype, accumulation = _reduce_dtype(data, runtime), _accumulation(data, runtime)
-    delays = _delays(data, runtime, model)
     reduce_fixed = _text({"reduce_fixed": "", **data}, "strategy", "reduce_fixed")
     keys = tuple(_keys(row) for row in _rows(data, "keys", least=0))
     named = [each.tensor for each in keys]
@@ -305,7 +328,7 @@ def _uncompressed(data: Any) -> Used:
             accumulation=accumulation,
         )
         predicted = read_predicted(data.get("predicted"))
-        return Used(model, with_staleness(strategy, delays), since, predicted=predicted)
+        return Used(model, strategy, since, predicted=predicted)
     if buckets and not mixed:
         raise ValueError("buckets: a job with servers has none")
     partition_bytes = _count(data, "strategy", "partition_bytes")
@@ -365,7 +388,8 @@ def _compressors(
     rules: object, model: Model, runtime: str, reduce_dtype: str
 ) -> tuple[Compressed, ...]:
     if runtime not in OURS:
-        raise ValueError(f"compressors: {runtime!r} has none; {', '.join(OURS)} have")
+        why = ", because servers add up what is pushed" if runtime in (BYTEPS, MIXED) else ""
+        raise ValueError(f"compressors: {runtime!r} has none{why}; {', '.join(OURS)} have")
     if reduce_dtype:
         raise ValueError("compressors and reduce_dtype: a strategy has one of them at most")
     return read_compressors(rules, model)
@@ -374,10 +398,25 @@ def _compressors(
 def _delays(data: dict[str, Any], runtime: str, model: Model) -> tuple[Delay, ...]:
     if "staleness" not in data:
         return ()
-    if runtime not in OURS:
-        able = ", ".join(OURS)
+    if runtime not in (BYTEPS, *OURS):
+        able = ", ".join((BYTEPS, *OURS))
         raise ValueError(f"staleness: {runtime!r} has none; {able} have")
     return read_staleness(data["staleness"], model)
+
+
+def _local_sgd(data: dict[str, Any], runtime: str) -> int:
+    if "local_sgd" not in data:
+        return 0
+    steps = data["local_sgd"]
+    if type(steps) is not int or not 2 <= steps <= MOST_LOCAL_STEPS:
+        raise ValueError(f"local_sgd: must be an integer from 2 to {MOST_LOCAL_STEPS}")
+    if runtime not in OURS:
+        able = ", ".join(OURS)
+        raise ValueError(f"local_sgd: {runtime!r} has none; {able} have")
+    for other in ("reduce_dtype", "accumulation", "compressors", "staleness"):
+        if other in data:
+            raise ValueError(f"local_sgd: it averages no gradients, so {other} must be left out")
+    return steps
 
 
 def _keys(row: dict[str, Any]) -> Keys:

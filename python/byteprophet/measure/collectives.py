@@ -19,16 +19,20 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.job import Job
+from byteprophet.job.cluster import Compressing
+from byteprophet.job.compression import why_shapeless
+from byteprophet.job.strategy import Strategy
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import Computation, stacked, times_of
 from byteprophet.measure.links import configured_mesh_links, measure_mesh_links
 from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.tables import SPANS, Kind
+from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
 
 REDUCE, GATHER, SPREAD = "reduce ", "gather ", "spread "  # torch/sync/operations.py
+COMPRESSING, AVERAGING = "compressing", "averaging"  # torch/sync/compressing.py
 _SHORTEST = 0.1
 
 Operations = dict[tuple[int, str], tuple[int, int, int]]
@@ -43,6 +47,11 @@ def measure_collectives(
     Returns it with the starts of its iterations, shape (ranks, iterations + 1).
     ``config`` is the content of the run's ``config.toml``. UserError if a recording is missing.
     """
+    if used.strategy.local_sgd:
+        raise UserError("it averages parameters at times (local SGD): it cannot be replayed")
+    why = why_shapeless(used.strategy.compressor_of)
+    if why:
+        raise UserError(f"{why}: such a job cannot be replayed")
     ranks = range(config["workers"] * config["local_ranks"])
     spans = by_rank(recorded, SPANS, ranks)
     numbers = iterations_since(spans, used.since)
@@ -53,9 +62,18 @@ def measure_collectives(
     if used.strategy.owners:
         cluster = configured_mesh_links(limits_bps)
     else:
-        cluster = measure_mesh_links(operations, limits_bps)
+        moved = [
+            own | forms_of(events, numbers, used.strategy)
+            for own, events in zip(operations, spans, strict=True)
+        ]
+        cluster = measure_mesh_links(moved, limits_bps)
     start_lag_ns, update_lag_ns = lags_ns(spans, operations, numbers, used)
-    costs = replace(cluster.costs, start_lag_ns=start_lag_ns, update_lag_ns=update_lag_ns)
+    costs = replace(
+        cluster.costs,
+        start_lag_ns=start_lag_ns,
+        update_lag_ns=update_lag_ns,
+        compressing=compressing_costs(spans, numbers, used.strategy),
+    )
     cluster = replace(cluster, costs=costs)
     times = times_of(computed, used.strategy.accumulation)
     job = Job(used.model, times, cluster, used.strategy)
@@ -116,8 +134,7 @@ def _times_of(events: Events, kind: Kind, column: str) -> dict[tuple[int, int], 
 
 def operations_of(events: Events, numbers: Sequence[int]) -> Operations:
     """A rank's collectives in the measured iterations, in the form that ``links.py`` takes."""
-    rows = events.rows[events.rows["kind"] == Kind.COLLECTIVE]
-    rows = rows[(rows["iteration"] >= numbers[0]) & (rows["iteration"] <= numbers[-1])]
+    rows = _rows_of(events, Kind.COLLECTIVE, numbers)
     if not len(rows):
         raise UserError(f"rank {events.origin.rank} recorded no collectives")
     if not (rows["size_bytes"] > 0).all():
@@ -130,3 +147,48 @@ def operations_of(events: Events, numbers: Sequence[int]) -> Operations:
         if label.startswith(kinds) and label.rpartition(".")[2].isdecimal():
             found[number, label] = begin_ns, end_ns, size_bytes
     return found
+
+
+def forms_of(events: Events, numbers: Sequence[int], strategy: Strategy) -> Operations:
+    """A rank's collectives of compressed gradients, as ``operations_of`` has those of buckets."""
+    labels = {
+        f"{half}{own.type} ({name})"
+        for name, own in strategy.compressor_of.items()
+        for half in ("", REDUCE, GATHER)
+    }
+    wanted = [number for number, name in events.names.items() if name in labels]
+    rows = _rows_of(events, Kind.COLLECTIVE, numbers)
+    rows = rows[np.isin(rows["name"], wanted)]
+    fields = rows[["iteration", "name", "begin_ns", "end_ns", "size_bytes"]].tolist()
+    return {
+        (number, events.names[name]): (begin_ns, end_ns, size_bytes)
+        for number, name, begin_ns, end_ns, size_bytes in fields
+    }
+
+
+def compressing_costs(
+    spans: Sequence[Events], numbers: Sequence[int], strategy: Strategy
+) -> tuple[Compressing, ...]:
+    """What ranks took to compress each gradient, and to average its forms: medians, in ns.
+
+    Raises ``UserError`` if that was not recorded.
+    """
+    took_ns: dict[str, list[int]] = {}
+    for events in spans:
+        rows = _rows_of(events, Kind.COMPUTE, numbers)
+        for name, begin_ns, end_ns in rows[["name", "begin_ns", "end_ns"]].tolist():
+            took_ns.setdefault(events.names[name], []).append(end_ns - begin_ns)
+    found = []
+    for name in strategy.compressor_of:
+        halves = [took_ns.get(f"{what} {name}") for what in (COMPRESSING, AVERAGING)]
+        if not all(halves):
+            raise UserError(f"it has no record of how long compressing {name!r} took: record again")
+        before_ns, after_ns = (int(np.median(half)) for half in halves if half)
+        found.append(Compressing(name, before_ns, after_ns))
+    return tuple(found)
+
+
+def _rows_of(events: Events, kind: Kind, numbers: Sequence[int]) -> Rows:
+    rows = events.rows[events.rows["kind"] == kind]
+    measured: Rows = rows[(rows["iteration"] >= numbers[0]) & (rows["iteration"] <= numbers[-1])]
+    return measured

@@ -86,6 +86,8 @@ def measure_run(run: Run) -> Measured:
             from byteprophet.job.strategy_file import read_given
 
             given = read_given(run.directory)
+            if given is not None and given.strategy.staleness:
+                raise UserError("averages from servers were delayed: such a job cannot be replayed")
             told = read_told(run.directory)
             if given is not None and given.strategy.runtime == MIXED:
                 from byteprophet.measure.two_transports import measure_two_transports

@@ -1,8 +1,8 @@
 """Writes the buckets that a job without servers uses to a file (``job/strategy_file.py``).
 
 Rank 0 does so in a job with a run directory whenever the buckets change: a few times per job. In a
-job with servers, it writes the strategy that the job was given, if that changes gradients. If the
-file cannot be written, it warns once and training continues.
+job with servers, it writes the strategy that the job was given, if that changes or delays
+gradients. If the file cannot be written, it warns once and training continues.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ _PARTS = {
     "forward": (Kind.FORWARD,),
     "backward": (Kind.BACKWARD,),
     "updates": (Kind.UPDATE, Kind.UPDATE_START),
+    "compression": (Kind.COMPRESSION,),
     "reduce-scatters": (Kind.REDUCE_SCATTER, Kind.REDUCE_SCATTER_START),
     "all-gathers": (Kind.ALL_GATHER, Kind.ALL_GATHER_START),
     "pushes": (Kind.HAND_OVER, Kind.PUSH),

@@ -16,7 +16,7 @@ from byteprophet.graph import mesh_graph
 from byteprophet.graph.labels import Kind
 from byteprophet.graph.mesh_graph import MeshGraph
 from byteprophet.job import Job
-from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, OURS
+from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, MIXED, OURS
 from byteprophet.job.times import Int64Array
 from byteprophet.optimize.critical_path import TRAVELLING, critical_path
 from byteprophet.optimize.fold import folded
@@ -31,6 +31,9 @@ _ITERATIONS, _WARMUP = 4, 1
 
 _SERVED_ITERATIONS, _SERVED_WARMUP = 4, 2
 """Replayed of a job with servers. Policies learn in the first ones."""
+
+_MIXED_ITERATIONS, _MIXED_WARMUP = 5, 3
+"""Replayed of a job of two transports. Policies learn later what servers get of a shared link."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +90,22 @@ class Evaluator:
         return self._known[key]
 
     def _evaluate(self, job: Job) -> Evaluation:
-        served = job.strategy.runtime == BYTEPS
-        warmup = _SERVED_WARMUP if served else _WARMUP
+        served = job.policy is not None
+        count, warmup = _ITERATIONS, _WARMUP
+        if served:
+            count, warmup = _SERVED_ITERATIONS, _SERVED_WARMUP
+        if job.strategy.runtime == MIXED:
+            count, warmup = _MIXED_ITERATIONS, _MIXED_WARMUP
         if self._partial:
-            count = _SERVED_ITERATIONS if served else _ITERATIONS
             job = replace(job, times=job.times.only_iterations(_some(job.iterations, count)))
         elif served:
             warmup = job.iterations // 2
-        if self._folds and (served or job.strategy.runtime in OURS):
+        if self._folds and job.strategy.runtime in (BYTEPS, *OURS):
             job = folded(job)
         if job.strategy.runtime not in OURS:
             played = kind_of(job).replay(job)
-            hints = (
-                Hints(tensor_ns=_tensors_on_path(job, played.replayed))
-                if served
-                else Hints(_on_path(job, played.replayed))
-            )
-            return Evaluation(int(np.median(played.iterations_ns[warmup:])), hints)
+            iteration_ns = int(np.median(played.iterations_ns[warmup:]))
+            return Evaluation(iteration_ns, _hints_of(job, played.replayed))
         mesh = mesh_graph.build(job)
         replayed = replay(mesh.graph)
         steps = job.strategy.accumulation
@@ -111,9 +113,19 @@ class Evaluator:
         return Evaluation(int(np.median(times_ns[warmup:])), _hints(job, mesh, replayed))
 
 
+def _hints_of(job: Job, replayed: Replayed) -> Hints:
+    """Of a job that is not one of ours without servers. No move changes one of two transports."""
+    if job.strategy.runtime == MIXED:
+        return Hints()
+    if job.policy is not None:
+        return Hints(tensor_ns=_tensors_on_path(job, replayed))
+    return Hints(_on_path(job, replayed))
+
+
 def _on_path(job: Job, replayed: Replayed) -> dict[int, int]:
     path = critical_path(replayed).of(Kind.REDUCE_SCATTER, Kind.ALL_GATHER)
-    bucket_ns = np.bincount(path.tensor - len(job.model), path.took_ns, len(job.strategy.buckets))
+    count = len(job.strategy.buckets)  # those of compressed gradients come behind them
+    bucket_ns = np.bincount(path.tensor - len(job.model), path.took_ns, count)[:count]
     return {place: int(time_ns) for place, time_ns in enumerate(bucket_ns) if time_ns}
 
 
@@ -129,7 +141,8 @@ def _hints(job: Job, mesh: MeshGraph, replayed: Replayed) -> Hints:
         return Hints(on_path)
     # Of the last iteration, which waits for the updates of one before it, as all but the first do.
     begin_ns = int(replayed.start_ns[mesh.begin[:, -1]].max())
-    ready_ns = replayed.end_ns[mesh.start[:, -1]].max(axis=0) - begin_ns
+    own = mesh.start[:, -1, : len(job.strategy.buckets)]
+    ready_ns = replayed.end_ns[own].max(axis=0) - begin_ns
     return Hints(on_path, SerialLink.of(job, tuple(ready_ns.tolist())))
 
 

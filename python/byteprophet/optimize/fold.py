@@ -11,8 +11,8 @@ done by making these slower:
 - With servers, W workers share each server's links and threads. For two workers these are slower by
   W / 2, and an answer costs the server's link as much as W / 2 of them.
 
-Without servers, all workers stand for themselves if links differ or ranks own unequal shards,
-because no two ranks then have the loads of all.
+Without servers, all workers stand for themselves if links differ, if ranks own unequal shards, or
+if gradients are compressed, because no two ranks then have the loads of all.
 
 What is lost: where workers compute differently, only the latest times are looked at, and where
 links to servers differ, the slowest two. So a search may use the folded job, but what it finds must
@@ -37,7 +37,8 @@ def folded(job: Job) -> Job:
     """``job`` with two workers; the same job if it has no more, or needs all."""
     served = job.strategy.runtime == BYTEPS
     alike = len({(host.up_bps, host.down_bps) for host in job.cluster.workers}) == 1
-    if job.workers <= _KEPT or not (served or (alike and not job.strategy.owners)):
+    alone = job.strategy.owners or job.strategy.compressors
+    if job.workers <= _KEPT or not (served or (alike and not alone)):
         return job
     hosts = sorted(job.cluster.workers, key=lambda host: host.slower_bps or np.inf)[:_KEPT]
     kept = tuple(hosts)

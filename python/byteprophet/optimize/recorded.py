@@ -27,10 +27,9 @@ OF_A_BENCH = "worker.toml"
 def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     """Measure the job of ``run``, which ``passes`` are to change.
 
-    Raises ``UserError`` if a needed recording is missing, if the job has two transports or delays
-    averages, if
-    DistributedDataParallel could not be given other buckets, or if a pass changes what only
-    ``DistributedOptimizer`` changes in a model.
+    Raises ``UserError`` if a needed recording is missing, if the job has two transports, compresses
+    gradients or delays averages, if DistributedDataParallel could not be given other buckets, or if
+    a pass changes what only ``DistributedOptimizer`` changes in a model.
     """
     measured = measure_run(run)
     strategy = measured.job.strategy
@@ -38,6 +37,11 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
         raise UserError(
             f"{run.directory}: a search cannot change routes: give it a job of one transport, and "
             "make a mix of what it finds by byteprophet strategy make mixed"
+        )
+    if strategy.compressors:
+        raise UserError(
+            f"{run.directory}: its gradients are compressed, and no pass knows what that allows: "
+            "record the job without, and compress what is found: byteprophet strategy compress"
         )
     if strategy.staleness:
         raise UserError(

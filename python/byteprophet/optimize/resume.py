@@ -89,6 +89,8 @@ class Resume:
 def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
     """``job`` under the strategy of an earlier search; None if it does not fit."""
     strategy = used.strategy
+    if strategy.compressors or strategy.staleness or strategy.local_sgd:
+        return None  # no pass makes these, and a search has no leave for them
     if strategy.changes_model:
         used_words = {word for each in strategy.regions for word in each.mode().split("-")}
         if strategy.autocast:

@@ -13,9 +13,10 @@ from byteprophet.errors import UserError
 from byteprophet.graph import gloo_graph, mesh_graph
 from byteprophet.job import Job, Strategy
 from byteprophet.job.as_executed import as_executed
+from byteprophet.job.compression import flat_form
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name, with_staleness
-from byteprophet.job.strategy import DDP, OURS, WFBP
+from byteprophet.job.strategy import DDP, OURS, WFBP, with_compressed
 from byteprophet.network import payload_bps
 from byteprophet.replay.engine import replay
 from byteprophet.replay.kinds import JobKind, ReplayedJob
@@ -98,6 +99,7 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
     if runtime == was and changes.bucket_bytes is None and not replans:
         return job.strategy
     made = _bucketed(job.strategy, strategy_for(job, runtime, bucket_bytes))
+    made = with_compressed(made, job.strategy.compressors)
     return with_staleness(made, job.strategy.staleness)
 
 
@@ -141,7 +143,7 @@ def replay_job(job: Job) -> ReplayedJob:
             job = replace(job, times=job.times.only_iterations(numbers))
         mesh = mesh_graph.build(job)
         begin, end = mesh.begin[:, before:], mesh.end[:, before:]
-        return ReplayedJob(replay(mesh.graph), begin, end, job.strategy.accumulation)
+        return ReplayedJob(replay(mesh.graph), begin, end, job.strategy.steps)
     gloo = gloo_graph.build(job)
     return ReplayedJob(replay(gloo.graph), gloo.begin, gloo.update, job.strategy.accumulation)
 
@@ -152,6 +154,7 @@ def daydream_ns(job: Job) -> int:
     layerwise = job.strategy.runtime in OURS
     members = [[job.model.places[name] for name in b.parameters] for b in job.strategy.buckets]
     late = steps_by_name(job.strategy.staleness)
+    compressed = {job.model.places[n]: own for n, own in _compressed(job).items() if n not in late}
     slowest_ns = 0.0
     shares = Owners.of(job.strategy.owners, job.workers).shares
     for rank, (host, share) in enumerate(zip(job.cluster.workers, shares, strict=True)):
@@ -167,6 +170,9 @@ def daydream_ns(job: Job) -> int:
             moved = float(1 + (job.workers - 2) * share) * (reduced + gathered) / 2
             travel_ns = moved * 8e9 / rate_bps if rate_bps else 0.0
             there_ns[places] = float(ready_ns[places].max()) + travel_ns
+        for place, (sent_bytes, took_ns) in compressed.items():
+            travel_ns = sent_bytes * 8e9 / rate_bps if rate_bps else 0.0
+            there_ns[place] = float(ready_ns[place]) + took_ns + travel_ns
         if layerwise:
             end_ns = float(ready_ns.max())
             for tensor_there_ns, layer_ns in zip(there_ns + update_ns, forward_ns, strict=True):
@@ -174,7 +180,18 @@ def daydream_ns(job: Job) -> int:
         else:
             end_ns = float(forward_ns.sum()) + float(there_ns.max()) + float(update_ns.sum())
         slowest_ns = max(slowest_ns, end_ns)
-    return round(slowest_ns / job.strategy.accumulation)
+    return round(slowest_ns / job.strategy.steps)
+
+
+def _compressed(job: Job) -> dict[str, tuple[float, int]]:
+    """The bytes that a rank sends of each compressed gradient, and how long it computes for it."""
+    costs = job.cluster.costs.compressing
+    took_ns = {each.parameter: each.before_ns + each.after_ns for each in costs}
+    sizes = dict(zip(job.model.names, job.model.sizes_bytes, strict=True))
+    return {
+        name: (flat_form(own, sizes[name]).sent_bytes(job.workers), took_ns.get(name, 0))
+        for name, own in job.strategy.compressor_of.items()
+    }
 
 
 def assumptions(job: Job) -> dict[str, Any]:
@@ -193,6 +210,8 @@ def assumptions(job: Job) -> dict[str, Any]:
         "reduce_dtype": job.strategy.reduce_dtype or None,
         "accumulation": job.strategy.accumulation,
         "collectives_at_once": costs.collectives_at_once,
+        "local_sgd": job.strategy.local_sgd or None,
+        "compressed": len(job.strategy.compressor_of),
         "owners": list(job.strategy.owners) or None,
         "payload_bps": [host.slower_bps or None for host in job.cluster.workers],
         "delay_ns": costs.delay_ns,

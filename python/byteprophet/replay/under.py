@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model
+from byteprophet.job.compression import why_shapeless
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.replay.all_reduce import with_strategy
@@ -17,9 +18,9 @@ _MEASURED = ("regions", "autocast", "reduce_dtype", "accumulation")
 def under(job: Job, used: Used, path: str) -> Job:
     """``job`` under the strategy ``used``, which ``path`` names in messages.
 
-    Raises ``UserError`` if only one of the two has servers, if one of them has two transports or
-    compresses gradients, if it is for another model (the first difference is named), if it names a
-    server that the job has not, or if workers would compute otherwise than in ``job``.
+    Raises ``UserError`` if only one of the two has servers, if one of them has two transports, if
+    it cannot be predicted, if it is for another model (the first difference is named), if it names
+    a server that the job has not, or if workers would compute otherwise than in ``job``.
     """
     strategy, served = used.strategy, job.strategy.runtime == BYTEPS
     if strategy.runtime == MIXED:
@@ -29,8 +30,7 @@ def under(job: Job, used: Used, path: str) -> Job:
             f"{path}: it has one transport, and the job was recorded with two, which share links: "
             "record a job of one transport"
         )
-    if strategy.compressors:
-        raise UserError(f"{path}: a job of compressed gradients cannot be replayed yet")
+    check_forms(path, used)
     if served != (strategy.runtime == BYTEPS):
         there, here = ("no servers", "servers") if served else ("servers", "no servers")
         raise UserError(
@@ -41,9 +41,11 @@ def under(job: Job, used: Used, path: str) -> Job:
     if difference:
         raise UserError(f"{path} is the strategy of another model: {difference}")
     check_computation(path, used, job)
+    if served and strategy.staleness:
+        raise UserError(f"{path}: averages from servers are delayed: it cannot be predicted")
     if not served:
         check_owners(path, used, job)
-        return with_strategy(job, strategy)
+        return without_other_costs(with_strategy(job, strategy), job)
     if used.policy is None:
         raise UserError(f"{path}: a job with servers has a policy, and this strategy has none")
     check_servers(path, strategy, job.servers)
@@ -54,6 +56,26 @@ def under(job: Job, used: Used, path: str) -> Job:
             job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
         ),
     )
+
+
+def check_forms(path: str, used: Used) -> None:
+    """Raise ``UserError`` if it is not known how many bytes a compressed gradient travels in."""
+    why = why_shapeless(used.strategy.compressor_of)
+    if why:
+        raise UserError(f"{path}: {why}: such a job cannot be replayed")
+
+
+def without_other_costs(job: Job, recorded: Job) -> Job:
+    """``job`` without recorded costs of compressors that are others in ``recorded``."""
+    costs, own, was = job.cluster.costs, job.strategy.compressor_of, recorded.strategy.compressor_of
+    left = tuple(
+        each
+        for each in costs.compressing
+        if each.parameter in own and own[each.parameter] == was.get(each.parameter)
+    )
+    if left == costs.compressing:
+        return job
+    return replace(job, cluster=replace(job.cluster, costs=replace(costs, compressing=left)))
 
 
 def check_computation(path: str, used: Used, job: Job) -> None:

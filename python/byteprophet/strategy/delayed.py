@@ -30,13 +30,15 @@ OPTION = "--staleness"
 def delayed(job: Job, wishes: Sequence[str]) -> Job:
     """``job`` with the delays of ``wishes``, each of which is "NAME=STEPS" or "PATTERN=STEPS".
 
-    Raises ``UserError`` if the job's runtime cannot delay averages, or a wish is none.
+    Raises ``UserError`` if delays under the job's runtime cannot be predicted, or a wish is none.
     """
     if not wishes:
         return job
     if job.strategy.runtime not in OURS:
         able = ", ".join(OURS)
-        raise UserError(f"{OPTION}: {job.strategy.runtime} delays no averages; {able} do")
+        raise UserError(
+            f"{OPTION}: of {job.strategy.runtime}, delays cannot be predicted; of {able}, they can"
+        )
     table: dict[str, int] = {}
     for wish in wishes:
         name, _, steps = wish.rpartition("=")
@@ -48,7 +50,8 @@ def delayed(job: Job, wishes: Sequence[str]) -> Job:
         strategies = [with_staleness(job.strategy, delays)]
     except ValueError as error:
         raise UserError(f"--{error}") from None
-    if delays and len(delays) < len(job.model) and not job.strategy.bucket_bytes:
+    alone = {each.parameter for each in delays} | job.strategy.compressor_of.keys()
+    if delays and len(alone) < len(job.model) and not job.strategy.bucket_bytes:
         strategies.append(_planned_around(job, delays))
     jobs = [with_strategy(job, strategy) for strategy in strategies]
     return jobs[0] if len(jobs) == 1 else min(jobs, key=_iteration_ns)
@@ -62,10 +65,13 @@ def _iteration_ns(job: Job) -> int:
 def _planned_around(job: Job, delays: Sequence[Delay]) -> Strategy:
     """The runtime's plan for the other gradients; in front of it what is delayed, in its buckets.
 
+    Compressed gradients are in no bucket.
+
     A delayed bucket's halves come before those of the first bucket that forward needs later.
     """
     steps = steps_by_name(delays)
-    planned = strategy_for(_without(job, steps.keys()), job.strategy.runtime)
+    others = steps.keys() | job.strategy.compressor_of.keys()
+    planned = strategy_for(_without(job, others), job.strategy.runtime)
     parts = divided(job.strategy.buckets, steps)
     late = [part for part in parts if part.parameters[0] in steps]
     places = job.model.places

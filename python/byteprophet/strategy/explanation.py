@@ -1,8 +1,7 @@
 """What a strategy makes of a recorded job: iteration time, distance to the bound, load per link.
 
 The job is replayed under the strategy. The loads are the bytes of the flows of its last iteration,
-link by link, so they are what the replay moved and not a formula of its own. A job of compressed
-gradients cannot be replayed yet: its loads are sums (``compressed.py``), and no time is predicted.
+link by link, so they are what the replay moved and not a formula of its own.
 
 The interval holds nine in ten of the replayed iterations. The error of the recorded job's replay
 widens it, and so does a transport whose costs were not recorded (``job/assumed_costs.py``), or that
@@ -29,7 +28,6 @@ from byteprophet.optimize.critical_path import shares
 from byteprophet.optimize.outcome import replayed
 from byteprophet.order_statistics import median, quantile
 from byteprophet.replay.predict import HIGH, LOW, kind_of, warmup_in
-from byteprophet.strategy import compressed
 from byteprophet.strategy.routed import on_its_share
 
 
@@ -50,16 +48,15 @@ class Explanation:
     the recorded job, unchanged: a prediction cannot be expected to be better. ``assumed``: the
     transport whose costs were not recorded, in words; "": both were, or there is only one.
 
-    ``predicted``, as a strategy's file has it, and ``replay_error`` are None of a job that cannot
-    be replayed yet.
+    ``predicted``: as a strategy's file has it.
     """
 
-    predicted: Predicted | None
+    predicted: Predicted
     bound_ns: int
     compute_ns: int
     loads: tuple[Load, ...]
     path: Mapping[str, float]
-    replay_error: float | None
+    replay_error: float
     assumed: str = ""
 
     @property
@@ -75,8 +72,8 @@ class Explanation:
         found = self.predicted
         return {
             "schema": 1,
-            "iteration_ns": None if found is None else found.iteration_ns,
-            "interval_ns": None if found is None else list(found.interval_ns),
+            "iteration_ns": found.iteration_ns,
+            "interval_ns": list(found.interval_ns),
             "bound_ns": self.bound_ns,
             "compute_ns": self.compute_ns,
             "replay_error": self.replay_error,
@@ -115,37 +112,6 @@ def explain(measured: Measured, job: Job, other: Measured | None = None) -> Expl
         path=shares(played.replayed),
         replay_error=replay_error,
         assumed=assumed,
-    )
-
-
-def explain_compressed(job: Job, path: str) -> Explanation:
-    """Explain ``job``, which compresses gradients as ``path`` says, without a replay.
-
-    Raises ``UserError`` if it is not known how much travels.
-    """
-    moved = compressed.travelling(job, path)
-    return _explain_sums(moved, compressed.moved_bytes(job))
-
-
-def _explain_sums(job: Job, moved: Mapping[str, int]) -> Explanation:
-    """``moved``: what crosses each host's link in each direction, by the host's name."""
-    found = []
-    hosts = {
-        **{f"worker {rank}": host for rank, host in enumerate(job.cluster.workers)},
-        **{f"server {server}": host for server, host in enumerate(job.cluster.servers)},
-    }
-    for name, size_bytes in moved.items():
-        host = hosts[name]
-        for way, rate_bps in (("up", host.up_bps), ("down", host.down_bps)):
-            busy_ns = round(size_bytes * 8e9 / rate_bps) if rate_bps else 0
-            found.append(Load(f"{name} {way}", size_bytes, busy_ns))
-    return Explanation(
-        predicted=None,
-        bound_ns=bound_ns(job),
-        compute_ns=compute_ns(job),
-        loads=_busiest_first(found),
-        path={},
-        replay_error=None,
     )
 
 

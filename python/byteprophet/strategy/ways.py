@@ -63,6 +63,8 @@ def facts(used: Used) -> dict[str, str]:
         compressed = strategy.compressor_of
         share = sum(size for name, size in sizes if name in compressed) / used.model.size_bytes
         found["compressors"] = f"{len(compressed)} gradients, {share:.1%} of the bytes"
+    if strategy.local_sgd:
+        found["local_sgd"] = f"parameters are averaged after every {strategy.local_sgd} steps"
     if strategy.staleness:
         found["staleness"] = f"{len(strategy.staleness)} of {len(used.model)} parameters"
     if strategy.fixed:
@@ -74,7 +76,10 @@ def ways(used: Used) -> dict[str, str]:
     """The way of each parameter, by its name, in the order of the forward pass."""
     model, strategy = used.model, used.strategy
     if strategy.runtime == BYTEPS:
-        return _served(strategy, model.names)
+        how = _served(strategy, model.names)
+        for each in strategy.staleness:
+            how[each.parameter] += _late(each)
+        return how
     if strategy.runtime == MIXED:
         return _routed(used)
     how = _bucketed(strategy, model) | _compressed(strategy, model)

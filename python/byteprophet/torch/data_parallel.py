@@ -185,6 +185,8 @@ def _distribute(
             )
         if given.strategy.staleness:
             raise UserError(f"{settings.strategy}: only DistributedOptimizer delays averages")
+        if given.strategy.local_sgd:
+            raise UserError(f"{settings.strategy}: only DistributedOptimizer does local SGD")
     synchronised(
         optimizer,
         named,

@@ -77,10 +77,11 @@ def suspend() -> None:
     """Finish all outstanding operations, then leave the job together with all other workers.
 
     Servers and the scheduler role keep running for workers that call ``resume``. Raises
-    ``RuntimeError`` if the job has no servers, or a mesh beside them.
+    ``RuntimeError`` if the job has no servers, or a mesh beside them, or if averages are delayed.
     """
     _refuse_without_servers("suspend")
     _refuse_with_mesh("suspend")
+    _refuse_with_delays("suspend")
     stopping.stop_all()
     _stop_observing()
     ops.suspend()
@@ -93,10 +94,11 @@ def resume(num_workers: int, num_servers: int, global_rank: int, context: object
     numbers; new workers call ``init`` instead. Raises ``ValueError`` if ``num_servers`` differs
     from before. Also raises it if ``num_workers`` is larger than one and ``DistributedOptimizer``
     was called in a job of one worker. Raises ``RuntimeError`` if the job has no servers, or a mesh
-    beside them.
+    beside them, or if averages are delayed.
     """
     _refuse_without_servers("resume")
     _refuse_with_mesh("resume")
+    _refuse_with_delays("resume")
     alone = any(isinstance(front.synchroniser, Alone) for front in live_fronts())
     if num_workers > 1 and alone:
         raise ValueError(
@@ -139,6 +141,14 @@ def _refuse_with_mesh(call: str) -> None:
     for front in live_fronts():
         if isinstance(front.synchroniser, RoutingSynchroniser):
             raise RuntimeError(f"byteprophet: {front.synchroniser.why_not_resumed(call)}")
+
+
+def _refuse_with_delays(call: str) -> None:
+    if any(front.delays for front in live_fronts()):
+        raise RuntimeError(
+            f"byteprophet: {call}(): averages are delayed, and a rank that joins would have none "
+            "of those that the others use next: use a strategy without staleness"
+        )
 
 
 def _observe() -> None:

@@ -96,12 +96,14 @@ def distribute(
     rules: BackwardRules | None = None,
     sparse: Container[Tensor] = (),
     staleness: Mapping[str, int] = NO_DELAYS,
+    local_steps: int = 0,
 ) -> Optimizer:
     """Give ``optimizer`` a front that uses ``synchroniser``; see ``DistributedOptimizer``.
 
     ``rules`` decide which gradients are sent (``front/backward_rules.py``). ``sparse`` has the
     parameters whose gradients are sparse.
-    ``staleness`` has the delays of averages, in steps, by parameter.
+    ``staleness`` has the delays of averages, in steps, by parameter. After every ``local_steps``
+    steps, parameters are averaged; 0: gradients are.
     """
     base = type(optimizer)
     if issubclass(base, Distributed):
@@ -132,6 +134,7 @@ def distribute(
         rules,
         sparse,
         staleness,
+        local_steps,
     )
     _check_delayed(staleness, named)
     front.manage(named)
@@ -154,6 +157,11 @@ def _check_delayed(staleness: Mapping[str, int], named: Sequence[tuple[str, Tens
     missing = min(staleness.keys() - {name for name, _ in named}, default=None)
     if missing is not None:
         raise UserError(f"staleness: this optimizer has no parameter {missing!r}")
+
+
+def _refuse_sparse(parameters: Iterable[Tensor], sparse: Container[Tensor], path: str) -> None:
+    if any(parameter in sparse for parameter in parameters):
+        raise UserError(f"{path}: local SGD cannot average parameters with sparse gradients")
 
 
 def _join_servers(parameters: Sequence[Tensor]) -> None:
@@ -207,7 +215,7 @@ def DistributedOptimizer(  # noqa: N802 (BytePS' name for it)
             It may send some to servers, and others over a mesh of the ranks (docs/strategies.md).
             It may cast gradients while they travel, in place of ``compression``, compress single
             ones (docs/compression.md), and accumulate them over several steps (docs/optimizer.md).
-            It may delay averages (docs/staleness.md).
+            It may delay averages, or average parameters in place of gradients (docs/staleness.md).
             The job must have been started with or without servers, as the strategy needs. The
             default is ``BYTEPROPHET_STRATEGY``.
         owners: without servers, how much of each gradient every rank sums and, if sharded, updates:
@@ -361,6 +369,9 @@ def synchronised(
     parameters = optimizer_parameters(optimizer)
     changes = changes_of(given, compression, parameters)
     compression = compression_of(given, compression, settings.strategy)
+    if changes.local_sgd:
+        elementwise = False  # every rank has the whole state
+        _refuse_sparse(parameters, sparse, settings.strategy)
     synchroniser = make_synchroniser(
         sync,
         elementwise,
@@ -379,7 +390,8 @@ def synchronised(
         settings = replace(settings, overlap=False)  # nothing is sent
     if sync not in (BYTEPS, MIXED):
         lifecycle.observe_ranks(synchroniser.rank, synchroniser.size)
-    if given is not None and (sync == MIXED or (sync == BYTEPS and changes.changes_gradients)):
+    changed = changes.changes_gradients or bool(changes.staleness)
+    if given is not None and (sync == MIXED or (sync == BYTEPS and changed)):
         record_given(given, synchroniser.rank)
     return distribute(
         optimizer,
@@ -395,6 +407,7 @@ def synchronised(
         rules=rules,
         sparse=sparse,
         staleness=steps_by_name(changes.staleness),
+        local_steps=changes.local_sgd,
     )
 
 

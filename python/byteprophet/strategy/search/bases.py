@@ -1,8 +1,9 @@
 """The job with servers and without, on given resources: what candidates are made from.
 
 A search compares strategies of one transport, of the other, and of both. So it needs the job under
-each. A recorded run has been under one of them: what messages of the other cost is then not known,
-and taken for nothing. Trials tell (``ranker.py``). A workload has been under none.
+each. A recorded run has been under one of them: what messages of the other cost is then assumed
+(``job/assumed_costs.py``), as ``byteprophet strategy explain`` does. A workload has been under
+none, and assumes both. Trials tell what is wrong with that (``ranker.py``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from byteprophet import schedulers
 from byteprophet.allreduce.strategies import strategy_for
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Job, Policy, Strategy
+from byteprophet.job.assumed_costs import mesh_costs, served_costs
 from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, OURS
 from byteprophet.job.strategy_file import Used
 from byteprophet.measure.parameters import measure_parameters
@@ -68,10 +70,10 @@ def bases_of_workload(workload: Workload, resources: Resources) -> Bases:
     workers = len(resources.workers)
     model, times = model_of(workload), times_of(workload, workers, _ITERATIONS)
     cluster = Cluster(
-        tuple(host.link for host in resources.workers), costs=resources.costs(Costs())
+        tuple(host.link for host in resources.workers), costs=resources.costs(mesh_costs(0))
     )
     mesh = _under_dear(Job(model, times, cluster, Strategy(DEAR_PLANNED)))
-    served = _with_servers(mesh, resources)
+    served = _with_servers(mesh, resources, resources.costs(served_costs(0)))
     return Bases(mesh, served, served, starts_servers=True)
 
 
@@ -90,12 +92,12 @@ def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
     was_ns, (_, _, error) = measured_ns(measured), replayed(measured)
     if job.strategy.runtime != BYTEPS:
         mesh = on_resources(job, resources)
-        served = _with_servers(mesh, resources)
+        served = _with_servers(mesh, resources, served_costs(mesh.cluster.costs.delay_ns))
         return Bases(mesh, served, served, True, was_ns, error, mesh)
     model, times = measure_parameters(run, job)
     served = on_resources(job, resources) if resources.servers else None
-    costs = Costs(delay_ns=job.cluster.costs.delay_ns)  # those of messages are servers' here
-    cluster = Cluster(tuple(host.link for host in resources.workers), costs=resources.costs(costs))
+    costs = mesh_costs(resources.costs(job.cluster.costs).delay_ns)
+    cluster = Cluster(tuple(host.link for host in resources.workers), costs=costs)
     mesh = _under_dear(Job(model, times, cluster, Strategy(DEAR_PLANNED)))
     if served is None:
         return Bases(mesh, None, None, False, was_ns, error)
@@ -105,7 +107,8 @@ def bases_of_run(run: Run, measured: Measured, resources: Resources) -> Bases:
             f"{served.servers}: what those carry was not measured"
         )
     strategy = replace(served.strategy, keys=(), numbers=())
-    routed = Job(model, times, served.cluster, strategy, served.policy)
+    both = replace(served.cluster, mesh_costs=costs)
+    routed = Job(model, times, both, strategy, served.policy)
     return Bases(mesh, served, routed, False, was_ns, error, served)
 
 
@@ -118,6 +121,8 @@ def _why_not(config: Mapping[str, Any], job: Job) -> str | None:
         )
     if job.strategy.changes_gradients:
         return "its gradients are cast or accumulated: record it without that"
+    if job.strategy.staleness:
+        return "averages are delayed in it: record it without that"
     if config["local_ranks"] > 1:
         return "its workers have several local ranks, which only servers support"
     if job.policy is not None and job.policy.name == schedulers.STOCK:
@@ -129,8 +134,11 @@ def _under_dear(job: Job) -> Job:
     return replace(job, strategy=strategy_for(job, DEAR_PLANNED))
 
 
-def _with_servers(mesh: Job, resources: Resources) -> Job | None:
-    """``mesh`` with the servers of ``resources``, under the default policy; None: it has none."""
+def _with_servers(mesh: Job, resources: Resources, costs: Costs) -> Job | None:
+    """``mesh`` with the servers of ``resources``, under the default policy; None: it has none.
+
+    ``costs``: of messages to servers.
+    """
     if not resources.servers:
         return None
     settings, partition_bytes = schedulers.resolve(schedulers.DEFAULT, {}, None)
@@ -141,5 +149,6 @@ def _with_servers(mesh: Job, resources: Resources) -> Job | None:
         regions=mesh.strategy.regions,
         autocast=mesh.strategy.autocast,
     )
-    cluster = replace(mesh.cluster, servers=tuple(host.link for host in resources.servers))
+    hosts = tuple(host.link for host in resources.servers)
+    cluster = Cluster(mesh.cluster.workers, hosts, costs, mesh.cluster.costs)
     return Job(mesh.model, mesh.times, cluster, strategy, policy)

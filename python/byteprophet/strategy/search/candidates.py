@@ -1,9 +1,7 @@
 """The candidates of a search: strategies of builders and of good routings, with predictions.
 
-A strategy of one transport is replayed as ``byteprophet strategy explain`` replays it. One of two
-transports has the time of the routes' engine (``engine.py``), times what the replays of the pure
-strategies take over it: the engine knows no frames, windows and lags. Of a mix of the fraction x,
-the correction is that of the mesh to the power of 1 - x, times that of servers to the power of x.
+Every candidate is replayed as ``byteprophet strategy explain`` replays it, of one transport or of
+two. The routes' engine (``engine.py``) only proposes routings: it knows no frames, windows or lags.
 All predictions are scaled by the error of the recorded job's own replay.
 """
 
@@ -16,29 +14,32 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Job
 from byteprophet.job.owners import Owners
 from byteprophet.job.partitions import partitions_of_job
-from byteprophet.job.routes import MESH, SERVERS, bytes_of, parts_of
+from byteprophet.job.routes import MESH, SERVERS, bytes_of
 from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, MIXED, OURS
 from byteprophet.job.transports import served
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.strategy.builders import BUILDERS, build
+from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.hand_builders import HAND
 from byteprophet.strategy.mixed import with_routes
+from byteprophet.strategy.routed import on_its_share
 from byteprophet.strategy.search.bases import Bases
 from byteprophet.strategy.search.engine import RouteEngine, Routing
 from byteprophet.strategy.search.ranker import Floats
 from byteprophet.strategy.search.units import Units
 from byteprophet.strategy.shares import bound_of_all_ns
 
-REPLAYED = (BYTEPS, *OURS)
-"""Runtimes whose jobs a replay predicts. For others, the routes' engine does."""
-
 BUILDER, ROUTING, RECORDED = "builder", "routing", "as recorded"
+
+ALLOW = "--allow"
+"""The option whose rules let a search compress gradients."""
 
 _ALL_WORKERS = 8
 """So many are replayed one by one; of more, two stand for all."""
@@ -71,16 +72,19 @@ class Predictor:
     """Makes candidates of jobs and routings, and predicts them. Not thread safe.
 
     ``engine`` is that of routes; its job has the servers, or none if the resources have none.
+    ``allowed``: rules by which the user lets gradients travel compressed; none: as they are.
     """
 
-    def __init__(self, bases: Bases) -> None:
+    def __init__(self, bases: Bases, allowed: Sequence[str] = ()) -> None:
         self.bases = bases
+        self._allowed = allowed
         self.job = bases.mesh if bases.routed is None else bases.routed
         self.engine = RouteEngine(self.job, Units.of(self.job.model))
         self.bound_ns = bound_of_all_ns(bases.mesh, bases.server_bps)
+        if allowed:
+            self.bound_ns = min(self.bound_ns, bound_ns(compressed(bases.mesh, allowed, ALLOW)))
         self._evaluate = Evaluator(folds=self.job.workers > _ALL_WORKERS)
         self._scale = 1 / (1 + bases.replay_error)
-        self._ends: tuple[float, float] | None = None
 
     def of_builders(self, say: Callable[[str], None]) -> Iterator[Candidate]:
         """The recorded strategy, and those of all builders that know such a job.
@@ -135,53 +139,20 @@ class Predictor:
         made = with_routes(self.job, units.routes(routing.served), units.fraction(routing.served))
         return replace(made, strategy=replace(made.strategy, owners=routing.owners.unequal))
 
+    def compressed(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+        """Those of ``candidates`` without servers, with the compressors that are allowed."""
+        if not self._allowed:
+            return
+        for each in candidates:
+            if each.job.strategy.runtime in OURS:
+                job = compressed(each.job, self._allowed, ALLOW)
+                yield self.candidate(f"{each.name}, compressed", job, each.by)
+
     def predicted_ns(self, job: Job) -> int:
         """The predicted time of an iteration of ``job``, one of the bases' variants."""
-        if job.strategy.runtime in REPLAYED:
-            return round(self._evaluate(job).iteration_ns * self._scale)
-        routing = routing_of(job, self.engine.units)
-        fraction = self.engine.units.fraction(routing.served)
-        of_mesh, of_servers = self._corrections()
-        correction = math.pow(of_mesh, 1 - fraction) * math.pow(of_servers, fraction)
-        return round(self.engine.iteration_ns(routing) * correction * self._scale)
-
-    def _corrections(self) -> tuple[float, float]:
-        """Replayed over the engine's time of pure strategies: of the mesh, and of servers."""
-        if self._ends is None:
-            units = len(self.engine.units)
-            none, owners = np.zeros(units, np.bool_), Owners.equal(self.job.workers)
-            found = []
-            for served in (none, ~none):
-                routing = Routing(served, owners)
-                replayed_ns = self._evaluate(self.job_of(routing)).iteration_ns
-                found.append(replayed_ns / self.engine.iteration_ns(routing))
-            self._ends = found[0], found[1]
-        return self._ends
-
-
-def routing_of(job: Job, units: Units) -> Routing:
-    """The routing nearest to that of ``job``: each unit goes where at least half of it does."""
-    ranges: dict[str, list[tuple[int, int]]] = {}
-    for part in parts_of(job.strategy.routes):
-        if part.way == SERVERS:
-            last_byte = part.first_byte + part.size_bytes
-            ranges.setdefault(part.tensor, []).append((part.first_byte, last_byte))
-    served = np.zeros(len(units), np.bool_)
-    begun = np.zeros(len(job.model), np.int64)  # how much of each gradient earlier units have
-    for unit, (members, size) in enumerate(
-        zip(units.members, units.size_bytes.tolist(), strict=True)
-    ):
-        there = 0
-        for place in members:
-            own = size if len(members) == 1 else job.model.sizes_bytes[place]
-            first, last = int(begun[place]), int(begun[place]) + own
-            begun[place] = last
-            there += sum(
-                max(0, min(last, end) - max(first, begin))
-                for begin, end in ranges.get(job.model.names[place], ())
-            )
-        served[unit] = 2 * there >= size
-    return Routing(served, Owners.of(job.strategy.owners, job.workers))
+        if job.strategy.runtime == MIXED:
+            job = on_its_share(job)
+        return round(self._evaluate(job).iteration_ns * self._scale)
 
 
 def _with_owners(mesh: Job, owners: Owners) -> Job:
@@ -189,10 +160,10 @@ def _with_owners(mesh: Job, owners: Owners) -> Job:
     return with_strategy(asked, strategy_for(asked, DEAR_PLANNED))
 
 
-FEATURES = ("servers", "mixed", "fraction", "messages", "skew")
+FEATURES = ("servers", "mixed", "fraction", "messages", "skew", "compressed")
 """What the ranker looks at: whether a strategy has servers only, whether it has both transports,
-the part of all bytes that servers sum, the logarithm of the number of messages, and how much more
-than an equal part the largest owner owns."""
+the part of all bytes that servers sum, the logarithm of the number of messages, how much more than
+an equal part the largest owner owns, and whether gradients are compressed."""
 
 
 def features_of(job: Job) -> tuple[float, ...]:
@@ -215,6 +186,7 @@ def features_of(job: Job) -> tuple[float, ...]:
         fraction,
         math.log1p(messages),
         skew,
+        float(bool(strategy.compressors)),
     )
 
 

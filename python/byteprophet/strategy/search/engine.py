@@ -30,7 +30,7 @@ import numpy as np
 from byteprophet.graph import GraphBuilder
 from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.graph.model import NONE, Graph
-from byteprophet.job import Job
+from byteprophet.job import Costs, Job
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.owners import Owners
 from byteprophet.job.times import Int64Array
@@ -66,6 +66,7 @@ class RouteEngine:
         self._known: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self._workers, self._servers = job.workers, job.servers
         self._costs = job.cluster.costs
+        self._mesh_costs = job.cluster.mesh_costs or job.cluster.costs
         self._divisor = 2 if job.strategy.reduce_dtype else 1
         self._rates = np.array(
             [host.slower_bps or _UNLIMITED_BPS for host in job.cluster.servers], np.float64
@@ -104,13 +105,13 @@ class RouteEngine:
         }
         put = partial(self._put, columns)
         senders, receivers = self._pairs
-        put(self._reduce, shards[:, receivers], self._between[senders, receivers])
-        put(self._gather, shards[:, senders], self._between[senders, receivers])
+        put(self._reduce, shards[:, receivers], self._between[senders, receivers], self._mesh_costs)
+        put(self._gather, shards[:, senders], self._between[senders, receivers], self._mesh_costs)
         if self._servers:
             server = self._placed(served)
             pushed = np.broadcast_to(served[:, None], self._push.shape)
-            put(self._push, pushed, self._to_server[:, server].T)
-            put(self._answer, pushed, self._from_server[:, server].T)
+            put(self._push, pushed, self._to_server[:, server].T, self._costs)
+            put(self._answer, pushed, self._from_server[:, server].T, self._costs)
             columns["duration_ns"][self._sums] = np.rint(served * self._sum_ns_per_byte)
         return replace(self._graph, **columns)
 
@@ -120,14 +121,15 @@ class RouteEngine:
         flows: Int64Array,
         size_bytes: Int64Array,
         devices: Int64Array,
+        costs: Costs,
     ) -> None:
         """Let ``flows`` carry so much over ``devices``; those without bytes take no time."""
         moves = size_bytes > 0
         frames = -(-size_bytes // FRAME_BYTES)
         columns["size_bytes"][flows] = size_bytes
         columns["device"][flows] = np.where(moves, devices, NONE)
-        columns["duration_ns"][flows] = frames * self._costs.message_cost_ns
-        columns["latency_ns"][flows] = moves * self._costs.delay_ns
+        columns["duration_ns"][flows] = frames * costs.message_cost_ns
+        columns["latency_ns"][flows] = moves * costs.delay_ns
 
     def _placed(self, served: Int64Array) -> Int64Array:
         """The server of each unit, (U,): in forward order, the one that would have it first."""
@@ -145,7 +147,8 @@ class RouteEngine:
         """Make the graph of all flows, none of which carries anything yet."""
         graph = GraphBuilder()
         workers, servers = range(job.workers), range(job.servers)
-        mesh_hosts = [host.slowed_by(self._costs.host_ns_per_byte) for host in job.cluster.workers]
+        host_ns = self._mesh_costs.host_ns_per_byte
+        mesh_hosts = [host.slowed_by(host_ns) for host in job.cluster.workers]
         ups = [graph.link(f"worker {w} up", mesh_hosts[w].up_bps or None) for w in workers]
         downs = [graph.link(f"worker {w} down", mesh_hosts[w].down_bps or None) for w in workers]
         server_hosts = job.cluster.servers

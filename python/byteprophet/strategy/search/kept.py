@@ -23,6 +23,7 @@ from byteprophet.input_files import read_json
 from byteprophet.job import Job
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.strategy_file import Used, read_strategy_file, strategy_path, write_strategy
+from byteprophet.optimize.compressing_costs import with_compressing_costs
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.strategy.search.bases import Bases
 from byteprophet.strategy.search.candidates import (
@@ -34,7 +35,7 @@ from byteprophet.strategy.search.candidates import (
 )
 from byteprophet.whole_files import make_directory, write_whole
 
-SCHEMA = 1
+SCHEMA = 2
 _FILE = "search.json"
 
 
@@ -130,7 +131,7 @@ def job_under(bases: Bases, used: Used) -> Job:
     """
     strategy = used.strategy
     if strategy.runtime not in (BYTEPS, MIXED):
-        return with_strategy(bases.mesh, strategy)
+        return with_compressing_costs(with_strategy(bases.mesh, strategy))
     base = bases.served if strategy.runtime == BYTEPS else bases.routed
     if base is None:
         raise UserError("there are no servers")

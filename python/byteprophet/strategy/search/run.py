@@ -68,6 +68,7 @@ def search(
     seed: int,
     runner: Runner | None,
     say: Callable[[str], None],
+    allowed: Sequence[str] = (),
 ) -> Outcome:
     """The best strategy for ``bases`` that is found within ``trials`` runs.
 
@@ -80,11 +81,12 @@ def search(
         seed: of its lots.
         runner: runs a candidate; None: ``trials`` must be 0.
         say: is told of progress.
+        allowed: rules by which gradients may travel compressed, as users type them.
     """
     if trials and runner is None:
         raise UserError(f"--trials {trials}: there is nothing that runs them")
     kept = Kept(directory, f"{of}-{seed}", bases)
-    predictor = Predictor(bases)
+    predictor = Predictor(bases, allowed)
     begun_s = time.monotonic()
     left = kept.left()
     if left is None:
@@ -148,7 +150,7 @@ def candidates_of(
             found.append(predictor.of_routing(name, known.routing))
         except UserError as error:
             say(f"without {name}: {error}")
-    return distinct(found)
+    return distinct([*found, *predictor.compressed(found)])
 
 
 def _tried(

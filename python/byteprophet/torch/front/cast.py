@@ -63,6 +63,11 @@ def compression_of(given: Used | None, own: Any, path: str) -> Any:
             f"{path}: it compresses gradients, and the script compresses them itself, with "
             f"{_name(own)}"
         )
+    if given.strategy.local_sgd and _name(own) not in _OWN_NONE:
+        raise UserError(
+            f"{path}: it averages parameters in place of gradients (local SGD), and the script "
+            f"compresses gradients, with {_name(own)}"
+        )
     if not given.strategy.reduce_dtype:
         return own
     cast = Cast(given.strategy.reduce_dtype, path)
@@ -92,6 +97,7 @@ def changes_of(given: Used | None, own: Any, parameters: Iterable[Tensor]) -> St
         accumulation=1 if given is None else given.strategy.accumulation,
         compressors=() if given is None else given.strategy.compressors,
         staleness=() if given is None else given.strategy.staleness,
+        local_sgd=0 if given is None else given.strategy.local_sgd,
     )
 
 

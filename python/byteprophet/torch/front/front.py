@@ -44,9 +44,10 @@ from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.cores import Cores
 from byteprophet.torch.front.gradients import Gradients
 from byteprophet.torch.front.interruptions import Interruptions
+from byteprophet.torch.front.local_sgd import LocalSgd, only_averaged
 from byteprophet.torch.front.order import ForwardOrder
 from byteprophet.torch.front.order_agreement import OrderAgreement
-from byteprophet.torch.front.slots import Slot
+from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.front.view_step import FrozenStep, is_separable, unhooked_step
 from byteprophet.torch.recording.layer_spans import process_layers
@@ -67,7 +68,8 @@ class Front:
     ``between_steps`` is told of every step that updates: one in ``accumulation``. ``rules`` decide
     which gradients are sent; ``step()`` then uses the others as they are. ``sparse`` has the
     parameters whose gradients are sparse. ``staleness`` has the delays of averages, in steps, by
-    parameter.
+    parameter. ``local_steps``: after so many steps, parameters are averaged (``local_sgd.py``); 0:
+    gradients are.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Front:
         rules: BackwardRules | None = None,
         sparse: Container[Tensor] = (),
         staleness: Mapping[str, int] = NO_DELAYS,
+        local_steps: int = 0,
     ) -> None:
         self._base = base
         self._sends_missing = rules is None
@@ -110,6 +113,9 @@ class Front:
             staleness,
         )
         self._kept = self.gradients.kept
+        self._local = LocalSgd(local_steps)
+        if self._local:
+            self.gradients.accumulation.held = True
         self._order = ForwardOrder(self.gradients.slots)
         self._agreement = OrderAgreement(self.gradients.slots, self._order, synchroniser)
         self._others: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # other synchronisers
@@ -165,6 +171,9 @@ class Front:
         if self._kept.keeps:
             self._kept.keep(self.gradients.participants())
             return
+        if self._local:
+            self._step_locally(optimizer, barrier)
+            return
         self.settle_state(optimizer)
         self._steps += 1
         self._order.settle()
@@ -183,6 +192,9 @@ class Front:
             self._hand_over(optimizer, slots, groups, send)
         if barrier:
             self.finish()
+        self._end_step(slots)
+
+    def _end_step(self, slots: Sequence[Slot]) -> None:
         self.gradients.end_iteration(slots)
         if not self._agreement.reached:
             self._agreement.agree(self._settings.timeout_s)
@@ -194,9 +206,9 @@ class Front:
         """Wait until every parameter's ``grad`` is the average over all ranks.
 
         ``call`` names the script's call, for error messages. Does nothing if the next step keeps
-        gradients.
+        gradients, or if no gradients are averaged.
         """
-        if self._kept.keeps:
+        if self._kept.keeps or self._local:
             return
         self.finish()
         self.gradients.collect(self.gradients.participants(), call=call)
@@ -236,6 +248,11 @@ class Front:
     def delays(self) -> bool:
         """Whether averages of some parameters are used by later steps."""
         return bool(self.gradients.delays)
+
+    @property
+    def local(self) -> LocalSgd:
+        """Whether parameters are averaged in place of gradients, and when."""
+        return self._local
 
     @property
     def keeps(self) -> bool:
@@ -395,18 +412,39 @@ class Front:
             transfers.append(transfer)
         slots = [transfer.slot for transfer in transfers]
         self.synchroniser.flush([slot.name for slot in slots])
-        frozen_step = FrozenStep.of(optimizer, self._base)
+        self._update(transfers, FrozenStep.of(optimizer, self._base), groups)
+
+    def _update(
+        self, transfers: Sequence[Transfer], step: FrozenStep, groups: Mapping[Slot, int]
+    ) -> None:
         if self._cores.are_scarce(threading.get_native_id()):
-            used = self.updater.apply_arrived(
-                transfers, frozen_step, [groups[slot] for slot in slots]
-            )
+            wanted = [groups[transfer.slot] for transfer in transfers]
+            used = self.updater.apply_arrived(transfers, step, wanted)
             transfers = [transfer for transfer in transfers if transfer not in used]
-            slots = [transfer.slot for transfer in transfers]
-        self.updater.hand_over(
-            transfers, frozen_step, [groups[slot] for slot in slots], keep=self
-        )
+        slots = [transfer.slot for transfer in transfers]
+        self.updater.hand_over(transfers, step, [groups[slot] for slot in slots], keep=self)
         self.updater.wait_updated(self._order.orphans)
         self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
+
+    def _step_locally(self, optimizer: Optimizer, barrier: bool) -> None:
+        """Update by this rank's gradients, and average parameters if it is time for that."""
+        self.settle_state(optimizer)
+        self._steps += 1
+        self._order.settle()
+        groups = self._groups(optimizer)
+        with process_spans.span(Kind.UPDATE, "optimizer"):
+            unhooked_step(self._base)(optimizer)
+        if not self._local.count():
+            return
+        slots = [slot for slot in groups if slot.parameter.requires_grad]
+        slots.sort(key=lambda slot: slot.index)
+        transfers = [self.gradients.submit_parameter(slot) for slot in slots]
+        self.synchroniser.flush(())
+        step = only_averaged(FrozenStep.of(optimizer, self._base))
+        self._update(transfers, step, groups)
+        if barrier or not self._may_overlap(optimizer, slots):
+            self.finish()
+        self._end_step(slots)
 
     def settle_state(self, optimizer: Optimizer) -> None:
         """Finish all updates, then reduce the optimizer state to this rank's current shards."""

@@ -165,6 +165,10 @@ class Gradients:
         """See ``Averages``."""
         return self._averages.submit(slot)
 
+    def submit_parameter(self, slot: Slot) -> Transfer:
+        """See ``Sender``."""
+        return self._sender.submit_parameter(slot)
+
     def settle(self, slot: Slot) -> None:
         """See ``Averages``."""
         self._averages.settle(slot)

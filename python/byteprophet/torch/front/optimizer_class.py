@@ -160,7 +160,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         with sharded_state.whole(self, self._front.gradients):
             state: dict[str, Any] = _with_delayed(self._front, base.state_dict(self))
         saved_compression.add_whole(state, self._front)
-        return state
+        return {**state, **self._front.local.saved()}
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that ``state_dict()`` returned, after all updates are finished."""
@@ -170,9 +170,11 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         adopt = saved_compression.read_whole(state_dict, self._front)
         delays = self._front.gradients.delays
         delayed = delays.checked(state_dict.get(DELAYED, {}), "load_state_dict()")
+        since = self._front.local.checked(state_dict, "load_state_dict()")
         base.load_state_dict(self, state_dict)
         sharded_state.narrow(self, self._front.gradients)
         delays.load(delayed)
+        self._front.local.load(since)
         adopt()
 
     def sharded_state_dict(self: Any) -> dict[str, Any]:
@@ -188,7 +190,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         if owners is not None and owners.unequal:
             state[sharded_state.OWNERS] = list(owners.unequal)
         saved_compression.add_own(state, self._front)
-        return _with_delayed(self._front, state)
+        return {**_with_delayed(self._front, state), **self._front.local.saved()}
 
     def load_sharded_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         """Load a state that this rank saved in a job of the same size. All ranks must call this.
@@ -202,6 +204,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         weights = state_dict.get(sharded_state.OWNERS, ())
         delays = self._front.gradients.delays
         delayed = delays.checked(state_dict.get(DELAYED, {}), "load_sharded_state_dict()")
+        since = self._front.local.checked(state_dict, "load_sharded_state_dict()")
         before = self.state, self.param_groups
         base.load_state_dict(self, state_dict)
         try:
@@ -211,6 +214,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
             raise
         adopt()
         delays.load(delayed)
+        self._front.local.load(since)
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add a parameter group. Every rank must add the same parameters."""

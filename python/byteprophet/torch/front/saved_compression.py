@@ -33,17 +33,19 @@ Adopt = Callable[[], None]
 def refuse_unused(front: Front, call: str) -> None:
     """Raise ``RuntimeError`` if errors are those of gradients that no update has used.
 
-    Such a state would have what was not sent of a gradient, and not what was.
+    Such a state would have what was not sent of a gradient, and not what was. Delayed averages of
+    earlier steps are saved with the state, so these are only waited for.
     """
     state = front.synchroniser.compression
     if state is None:
         return
     for slot in front.gradients.slots.values():
-        if slot.name in state.of and (slot.unclaimed or slot.averaged):
+        if slot.name in state.of and (slot.unclaimed or slot.averaged or slot.submitted):
             raise RuntimeError(
                 f"byteprophet: {call} between backward() and step(): the gradient of "
                 f"'{slot.name}' is compressed, and no update has used it yet: call it after step()"
             )
+    front.gradients.delays.wait()  # an error is known once its average has ended
 
 
 def add_whole(state_dict: dict[str, Any], front: Front) -> None:

@@ -28,7 +28,7 @@ from byteprophet.torch.recording.layer_spans import process_layers
 from byteprophet.torch.recording.stopwatch import process_stopwatch
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import own_streams, pending
-from byteprophet.torch.tensors.dense import arranged
+from byteprophet.torch.tensors.dense import arranged, flat, is_dense
 from byteprophet.torch.tensors.sparse import alias_of
 
 
@@ -73,6 +73,20 @@ class Sender:
         slot.sent = True
         transfer = self._transfer(slot, self._sendable(slot))
         self._unsharding.drop(slot)  # last, because reading a partial gradient above unshards it
+        self._send(transfer)
+        return transfer
+
+    def submit_parameter(self, slot: Slot) -> Transfer:
+        """Average the parameter of ``slot`` itself over all ranks, in place."""
+        values = slot.parameter.detach()
+        in_place = is_dense(values)
+        wire = flat(values) if in_place else values.contiguous()
+        transfer = Transfer(slot, values, wire, None, in_place=in_place)
+        self._send(transfer)
+        return transfer
+
+    def _send(self, transfer: Transfer) -> None:
+        slot = transfer.slot
         slot.transfer = transfer
         self._begin_iteration()
         transfer.iteration = process_spans.iteration
@@ -85,7 +99,6 @@ class Sender:
                 priority=slot.priority,
                 done=lambda error: self._finish(transfer, error),
             )
-        return transfer
 
     def at_hand(self, slot: Slot) -> Transfer:
         """A finished transfer of the current gradient of ``slot``, which is used as it is.

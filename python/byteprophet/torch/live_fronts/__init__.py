@@ -52,6 +52,11 @@ class LiveFront(Protocol):
         ...
 
     @property
+    def local(self) -> object:
+        """Whether parameters are averaged in place of gradients."""
+        ...
+
+    @property
     def delays(self) -> bool:
         """Whether averages of some parameters are used by later steps."""
         ...

@@ -50,6 +50,7 @@ def _for_an_optimizer(strategy: Strategy) -> tuple[tuple[str, bool], ...]:
         (f"{strategy.reduce_dtype} gradients", bool(strategy.reduce_dtype)),
         ("accumulated steps", strategy.accumulation > 1),
         ("delayed averages", bool(strategy.staleness)),
+        ("local SGD", bool(strategy.local_sgd)),
     )
 
 

@@ -18,6 +18,7 @@ from byteprophet import job
 from byteprophet.errors import UserError
 from byteprophet.job.compression import why_unfit
 from byteprophet.job.owners import Owners
+from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy_file import Used
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.sync.compressing import Compressing
@@ -49,6 +50,7 @@ class CompressingSynchroniser(RowsSynchroniser):
         self._given = given
         self._path = path
         self._compressors = given.strategy.compressor_of
+        self._delays = steps_by_name(given.strategy.staleness)
         self._declared: Mapping[str, int] = {}  # all parameters, with their bytes
         self._compressing = Compressing(
             self._operations, exchange.rank, exchange.size, self._worker
@@ -77,7 +79,8 @@ class CompressingSynchroniser(RowsSynchroniser):
     ) -> None:
         """Average the gradient: compressed, by rows, or in its bucket."""
         if parameter in self._compressors:
-            self._compressing.submit(parameter, gradient, process_spans.iteration, done)
+            late = self._delays.get(parameter, 0)
+            self._compressing.submit(parameter, gradient, process_spans.iteration, done, late)
         else:
             super().submit_gradient(parameter, gradient, priority=priority, done=done)
 

@@ -8,6 +8,12 @@ name, and copied back. ``flush`` completes buffers with zeros, because their oth
 part in this iteration. Averages do not depend on what travels together, so results stay the same,
 bit for bit. If ranks do not all want the same buffers, every gradient goes on travelling alone.
 
+A strategy may delay averages (``front/delays.py``): a gradient is then pushed while those of up to
+k iterations before are still in flight, and BytePS has one sum of a name at a time. So such a
+gradient has k + 1 names, one after the other, all of one placement, and travels alone. Every rank
+submits each gradient once per step, so all count alike. Its priority is behind all others of its
+iteration.
+
 Names: BytePS numbers its keys in the order of declaration, and a rank that joins a resumed job
 declares all names anew. So as many names as any order may need are declared together with the
 parameters' own names, and ``adopt`` only uses them. A name keeps its size until BytePS is resumed,
@@ -21,13 +27,22 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from byteprophet.errors import UserError
 from byteprophet.job.shared_buffers import messages
-from byteprophet.tensor_names import buffer_name, buffer_text, gradient_name, parameter_of
+from byteprophet.job.staleness import NO_DELAYS
+from byteprophet.tensor_names import (
+    buffer_name,
+    buffer_text,
+    gradient_name,
+    late_name,
+    parameter_of,
+)
 from byteprophet.torch.sync import agreement
 from byteprophet.torch.sync.fused_layout import Small
 from byteprophet.torch.sync.fusion_buffer import FusionBuffer
@@ -54,6 +69,7 @@ class FusedSynchroniser(Unsharded):
         keys: what its strategy says of partitions and servers; all ranks compare it. None: a
             network that has neither.
         messages: sums messages, if ``base`` is to carry gradients only.
+        delays: of averages, in steps, by parameter.
     """
 
     def __init__(
@@ -65,6 +81,7 @@ class FusedSynchroniser(Unsharded):
         adopted: Adopted | None = None,
         keys: OwnKeys | None = None,
         messages: Synchroniser | None = None,
+        delays: Mapping[str, int] = NO_DELAYS,
     ) -> None:
         self._base = base
         self._messages = messages or base
@@ -73,6 +90,8 @@ class FusedSynchroniser(Unsharded):
         self._compressed = compressed
         self._adopted = adopted
         self._keys = keys
+        self._delays = delays
+        self._turns: Counter[str] = Counter()  # submissions of delayed gradients
         self._sizes_bytes: dict[str, int] = {}
         self._expected: set[str] = set()  # parameters of which gradients are sent
         self._sent: dict[str, Small] = {}  # gradients as they were sent, until it is decided
@@ -130,8 +149,35 @@ class FusedSynchroniser(Unsharded):
         self._messages.declare([self._message()])
         self._base.declare_parameters([(name, torch.empty(0)) for name in self._reserved])
         self._base.declare([gradient_name(name) for name in self._reserved])
+        self._declare_late()
         if self._keys is not None:
             self._keys.tell(self._messages, self._message("strategy"))
+
+    def _declare_late(self) -> None:
+        """Declare the further names of delayed gradients."""
+        for name in self._delays:
+            if gradient_name(name) in self._compressed:
+                raise UserError(
+                    f"the script gives the gradient of {name!r} one of BytePS' compressors, and "
+                    "its averages cannot be delayed: give it a staleness of 0 in the strategy"
+                )
+        late = {
+            late_name(name, turn): name
+            for name, steps in self._delays.items()
+            if name in self._sizes_bytes
+            for turn in range(1, steps + 1)
+        }
+        self._base.declare_parameters([(name, torch.empty(0)) for name in late])
+        self._base.declare([gradient_name(name) for name in late])
+        for name, parameter in late.items():
+            if self._keys is not None:
+                self._keys.give(gradient_name(name), parameter)
+
+    def _turn(self, parameter: str) -> str:
+        """The name that the gradient of a delayed parameter has this time."""
+        turn = self._turns[parameter] % (self._delays[parameter] + 1)
+        self._turns[parameter] += 1
+        return late_name(parameter, turn) if turn else parameter
 
     def submit_gradient(
         self, parameter: str, gradient: Tensor, *, priority: int, done: Done
@@ -144,6 +190,9 @@ class FusedSynchroniser(Unsharded):
             if not self._decided:
                 self._submitted.add(parameter)
                 self._sent[parameter] = Small.of(gradient, self._sizes_bytes[parameter])
+            if parameter in self._delays:
+                priority -= self._delays[parameter] * len(self._sizes_bytes)
+                parameter = self._turn(parameter)
             self._base.submit_gradient(parameter, gradient, priority=priority, done=done)
             return
         with self._lock:
@@ -263,7 +312,9 @@ class FusedSynchroniser(Unsharded):
         small = {
             name: own
             for name, own in self._sent.items()
-            if own.size_bytes <= self._limit_bytes and gradient_name(name) not in self._compressed
+            if own.size_bytes <= self._limit_bytes
+            and gradient_name(name) not in self._compressed
+            and name not in self._delays
         }
         found: list[tuple[str, tuple[str, ...]]] = []
         reserved = iter(self._reserved)

@@ -8,6 +8,7 @@ from torch import Tensor, distributed
 
 from byteprophet.errors import UserError
 from byteprophet.job.owners import Owners, text_of
+from byteprophet.job.staleness import NO_DELAYS, steps_by_name
 from byteprophet.job.strategy import MIXED, Strategy
 from byteprophet.job.strategy_file import Used
 from byteprophet.torch.sync.alone import Alone
@@ -90,8 +91,13 @@ def _make_fused(fusion_bytes: int, timeout_s: float, given: Used | None, path: s
     from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
     from byteprophet.torch.sync.own_keys import OwnKeys
 
-    keys = OwnKeys() if given is None else OwnKeys(given.strategy.keys, given.digest, path)
-    return FusedSynchroniser(base, fusion_bytes, timeout_s, compressed.names, base.adopted, keys)
+    keys, delays = OwnKeys(), NO_DELAYS
+    if given is not None:
+        keys = OwnKeys(given.strategy.keys, given.digest, path)
+        delays = steps_by_name(given.strategy.staleness)
+    return FusedSynchroniser(
+        base, fusion_bytes, timeout_s, compressed.names, base.adopted, keys, delays=delays
+    )
 
 
 def _make_collective(

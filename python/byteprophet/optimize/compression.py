@@ -1,0 +1,68 @@
+"""Lets what a search has found travel compressed, as a user's rules say, if that is faster.
+
+No pass compresses gradients, because passes change buckets, and compressed gradients are in none.
+So it is the last decision: the best job of each family is replayed with compressors, too. It must
+be asked for, because it changes the course of a training (docs/compression.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from byteprophet.errors import UserError
+from byteprophet.job import Job
+from byteprophet.job.strategy import OURS
+from byteprophet.measure.run import Run
+from byteprophet.optimize.evaluate import Evaluator
+from byteprophet.optimize.recorded import OF_A_BENCH
+from byteprophet.optimize.search import Candidate, Decision, Found
+
+COMPRESSION = "compression"
+"""What decisions call it, in the place of a pass."""
+
+
+def check_may_compress(run: Run, job: Job, option: str, budget_bytes: int | None) -> None:
+    """Raise ``UserError`` if the gradients of ``job``, which ``run`` recorded, mean nothing.
+
+    Also if there is a memory budget, or if the job's runtime compresses nothing. ``option`` names
+    what asks for it.
+    """
+    if (run.directory / OF_A_BENCH).exists():
+        raise UserError(f"{option}: {run.directory} is a paced job, whose gradients mean nothing")
+    if budget_bytes is not None:
+        raise UserError(f"{option}: what its errors take of a memory budget is not known")
+    if job.strategy.runtime not in OURS:
+        able = ", ".join(OURS)
+        raise UserError(f"{option}: {job.strategy.runtime} compresses no gradients; {able} do")
+
+
+def compressed_where_faster(
+    found: Found, compress: Callable[[Job], Job], corrections: Mapping[str, float] | None = None
+) -> Found:
+    """``found``, with its candidates compressed by ``compress`` where the replay is faster.
+
+    ``corrections``: as the search's evaluator has them.
+    """
+    evaluate = Evaluator(folds=False, corrections=corrections)
+
+    def faster(candidate: Candidate) -> Candidate:
+        if candidate.job.strategy.runtime not in OURS:
+            return candidate
+        job = compress(candidate.job)
+        iteration_ns = evaluate(job).iteration_ns
+        gain_ns = evaluate(candidate.job).iteration_ns - iteration_ns
+        if gain_ns <= 0:
+            return candidate
+        count = len(job.strategy.compressor_of)
+        decision = Decision(COMPRESSION, f"compress {count} gradient(s) as allowed", gain_ns)
+        return Candidate(job, iteration_ns, (*candidate.decisions, decision))
+
+    best, families = faster(found.best), tuple(map(faster, found.families))
+    ordered = tuple(sorted(families, key=lambda each: each.iteration_ns))
+    return replace(
+        found,
+        best=min((best, *ordered), key=lambda each: each.iteration_ns),
+        families=ordered,
+        replays=found.replays + evaluate.replays,
+    )

@@ -1,0 +1,69 @@
+"""A search's result, compressed in the end: only where that is faster, and only with leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_jobs import random_job
+
+from byteprophet.errors import UserError
+from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
+from byteprophet.measure.run import Run
+from byteprophet.optimize.compression import (
+    COMPRESSION,
+    check_may_compress,
+    compressed_where_faster,
+)
+from byteprophet.optimize.passes.runtime import Runtime
+from byteprophet.optimize.passes.tensor_fusion import TensorFusion
+from byteprophet.optimize.resume import Resume
+from byteprophet.optimize.search import search
+from byteprophet.strategy.compressed import compressed
+
+from .test_keys import RATE_BPS, job_of
+
+PASSES = [Runtime(), TensorFusion()]
+RULES = ["*=randomk,k=0.01,min_bytes=4096"]
+
+
+def test_it_is_the_last_decision_and_made_only_if_it_pays() -> None:
+    job = random_job(3, 12)
+    slow = replace(job, cluster=job.cluster.with_rate(job.cluster.workers[0].up_bps // 20))
+    found = search(slow, PASSES, budget_s=1.0)
+    smaller = compressed_where_faster(found, lambda each: compressed(each, RULES, "--compress"))
+    assert smaller.best.iteration_ns < found.best.iteration_ns
+    assert smaller.best.decisions[-1].by == COMPRESSION
+    assert smaller.best.decisions[:-1] == found.best.decisions
+    assert smaller.best.job.strategy.compressors
+    bucketed = {name for each in smaller.best.job.strategy.buckets for name in each.parameters}
+    assert not bucketed & smaller.best.job.strategy.compressor_of.keys()
+    assert [each.iteration_ns for each in smaller.families] == sorted(
+        each.iteration_ns for each in smaller.families
+    )
+    # Links without a limit gain nothing, and compressing takes time.
+    free = replace(job, cluster=job.cluster.with_rate(0))
+    found = search(free, PASSES, budget_s=1.0)
+    same = compressed_where_faster(found, lambda each: compressed(each, RULES, "--compress"))
+    assert not same.best.job.strategy.compressors
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    run, job = Run(tmp_path), random_job(3, 5)
+    check_may_compress(run, job, "--compress", None)
+    with pytest.raises(UserError, match="--compress: what its errors take of a memory"):
+        check_may_compress(run, job, "--compress", 1 << 30)
+    with pytest.raises(UserError, match="--compress: byteps compresses no gradients; allreduce"):
+        check_may_compress(run, job_of(RATE_BPS), "--compress", None)
+    (tmp_path / "worker.toml").touch()  # as a bench leaves it
+    with pytest.raises(UserError, match="is a paced job, whose gradients mean nothing"):
+        check_may_compress(run, job, "--compress", None)
+
+
+def test_an_earlier_search_is_not_taken_up(tmp_path: Path) -> None:
+    """It had leave, and this one may not have it."""
+    job = random_job(3, 5)
+    made = compressed(job, ["*=onebit"], "--compress")
+    write_strategy(strategy_path(tmp_path), Used(made.model, made.strategy, 0))
+    assert Resume(tmp_path).left([job], PASSES) is None
