@@ -26,11 +26,12 @@ from .jobs import (
     RUN,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     run,
     run_directory,
-    variable,
     wait_until_gone,
     write_script,
 )
@@ -256,7 +257,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(environment, state, name, tmp_path / "pods.toml")
     yield made
     shutil.rmtree(made.run_directory, ignore_errors=True)
-    shutil.rmtree(f"{made.run_directory}-1", ignore_errors=True)
+    for restart in (1, 2):
+        shutil.rmtree(f"{made.run_directory}-{restart}", ignore_errors=True)
 
 
 @pytest.mark.job
@@ -290,16 +292,23 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-def test_a_killed_role_is_named_and_the_job_starts_again(tmp_path: Path, cluster: Cluster) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, cluster: Cluster) -> None:
+    mark = str(cluster.run_directory)
+    each_killed_role_is_named(
+        tmp_path, cluster.arguments, cluster.environment, cluster.left, mark
+    )
+    errors = (tmp_path / "errors").read_text()
+    assert f"(pod {cluster.name}-scheduler-0-x0 on node node-1)" in errors
+
+
+@pytest.mark.job
+@pytest.mark.usefixtures("default_signals")
+def test_a_killed_rank_is_named_and_the_job_starts_again(tmp_path: Path, cluster: Cluster) -> None:
     script = "test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000"
     arguments = ["--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
     command = [*RUN, *cluster.arguments, *arguments]
     job = Started(command, tmp_path, 2, cluster.environment)
-    (killed,) = [
-        pid for pid in processes_below(str(cluster.run_directory))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(killed, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(cluster.run_directory)), signal.SIGKILL)
     status, said = job.end(2 * NAMED_S)
     errors = job.errors.read_text()
     assert status == 0, errors

@@ -23,10 +23,11 @@ from .jobs import (
     RUN,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     runs_as_here,
-    variable,
     wait_until_gone,
     write_script,
 )
@@ -61,13 +62,15 @@ def started(tmp_path: Path) -> Started:
     return Started(command, tmp_path, 2, ENVIRONMENT)
 
 
-def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    each_killed_role_is_named(
+        tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path))
+    )
+
+
+def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     job = started(tmp_path)
-    (worker,) = [
-        pid for pid in processes_below(str(tmp_path))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(worker, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(tmp_path)), signal.SIGKILL)
     status, said = job.end(NAMED_S)
     assert status == 1
     assert "worker-1 was killed by signal 9 (SIGKILL) after " in said

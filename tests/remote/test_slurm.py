@@ -20,7 +20,9 @@ from .jobs import (
     SOON,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     run,
     run_directory,
@@ -81,13 +83,19 @@ def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
     return Started(command, tmp_path, 2, slurm.environment)
 
 
-def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
+    each_killed_role_is_named(
+        tmp_path,
+        ON,
+        slurm.environment,
+        lambda: [*processes_below(str(tmp_path)), *slurm.jobs()],
+        has_controller=True,
+    )
+
+
+def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
     job = started(tmp_path, slurm)
-    (worker,) = [
-        pid for pid in processes_below(str(tmp_path))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(worker, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(tmp_path)), signal.SIGKILL)
     status, said = job.end(NAMED_S)
     assert status == 1
     assert said.startswith("byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after ")

@@ -25,12 +25,13 @@ from .jobs import (
     SOON,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     run,
     run_directory,
     runs_as_here,
-    variable,
     wait_until_gone,
     write_script,
 )
@@ -94,13 +95,18 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> N
 
 
 @pytest.mark.job
-def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
+    on = ("--on", "ssh", "--hosts", str(ssh.file))
+    mark = str(ssh.scratch)
+    each_killed_role_is_named(
+        tmp_path, on, ssh.user.environment, ssh.left, mark, has_controller=True
+    )
+
+
+@pytest.mark.job
+def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
     job = started(tmp_path, ssh)
-    (killed,) = [
-        pid for pid in processes_below(str(ssh.scratch))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(killed, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(ssh.scratch)), signal.SIGKILL)
     status, said = job.end(NAMED_S)
     assert status == 1
     assert said.startswith("byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after ")
@@ -111,30 +117,6 @@ def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) ->
 def started(tmp_path: Path, ssh: Ssh) -> Started:
     command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *STAY]
     return Started(command, tmp_path, 2, ssh.user.environment)
-
-
-@pytest.mark.job
-def test_a_job_starts_again_after_a_role_was_killed(tmp_path: Path, ssh: Ssh) -> None:
-    script = "test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000"
-    arguments = ["--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
-    command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *arguments]
-    job = Started(command, tmp_path, 2, ssh.user.environment)
-    (killed,) = [
-        pid for pid in processes_below(str(ssh.scratch))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(killed, signal.SIGKILL)
-    status, _ = job.end(NAMED_S)
-    errors = job.errors.read_text()
-    assert status == 0, errors
-    assert "worker-1 was killed by signal 9 (SIGKILL) after " in errors
-    assert "(on 127.0.0.1); its log: " in errors
-    assert "the job starts again (restart 1 of 1)" in errors
-    directory = run_directory(errors)
-    assert read_json(directory / "summary.json")["restarts"] == 1
-    assert read_json(directory / "attempts" / "0" / "summary.json")["status"] == "failed"
-    assert "training 1" in (directory / "attempts" / "0" / "logs" / "worker-1.log").read_text()
-    assert ssh.left() == []
 
 
 @pytest.mark.job
@@ -212,7 +194,7 @@ def test_a_host_without_the_directory_is_named(tmp_path: Path, ssh: Ssh) -> None
     [
         (["--on", "ssh"], "--on ssh: name the hosts with --hosts FILE"),
         (["--hosts", "hosts.toml"], "--hosts: only with --on ssh, mpi and kubernetes"),
-        (["--on", "fax"], "--on fax: choose one of local, ssh, slurm, mpi"),
+        (["--on", "fax"], "--on fax: choose one of local, namespaces, ssh, slurm, mpi"),
         (["--slurm", "--exclusive"], "--slurm: only with --on slurm"),
     ],
 )
