@@ -15,7 +15,7 @@ import tomli_w
 
 from byteprophet.cli.main import run_cli
 from byteprophet.input_files import read_json
-from byteprophet.network import Cluster, HostSpec, cut_cable
+from byteprophet.network import Cluster, Host, HostSpec, cut_cable
 
 from ..namespaces import why_not_permitted
 from .jobs import (
@@ -205,30 +205,68 @@ def test_options_that_do_not_fit_are_refused(
     assert says in capsys.readouterr().err
 
 
+def with_more_addresses(host: Host, number: int) -> str:
+    """Gives ``host`` a second card, and the first one an address of IPv6, which is returned."""
+    address = f"fd00:87::{number}"
+    steps = [
+        "ip link add ib0 type veth peer name ib1",
+        "ip link set ib0 up",
+        "ip link set ib1 up",
+        f"ip addr add 10.88.0.{number}/24 dev ib0",
+        f"ip addr add {address}/64 dev eth0 nodad",
+        'test -z "$(ip route show default)"',  # there is no default route
+    ]
+    done = subprocess.run(
+        host.enter(["sh", "-c", " && ".join(steps)]), capture_output=True, text=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return address
+
+
 @pytest.mark.job
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
 def test_hosts_with_limited_links_one_of_which_vanishes(tmp_path: Path) -> None:
-    """Three hosts and the user's own, each with a network of its own."""
+    """Three hosts and the user's own, each with a network of its own, which ssh reaches by IPv6.
+
+    Each has two cards and no default route: so the user is asked for one, in one line.
+    """
     user = User(tmp_path / "home")
     limited = [HostSpec(f"node-{number}", 200_000_000) for number in range(3)]
     with ExitStack() as stack:
         hosts = stack.enter_context(Cluster([HostSpec("desk"), *limited])).hosts
+        addresses = [with_more_addresses(host, number) for number, host in enumerate(hosts, 1)]
         servers = []
-        for host in hosts[1:]:
+        for host, address in zip(hosts[1:], addresses[1:], strict=True):
             inside = host.enter([])
-            servers.append(Sshd(tmp_path / host.name, host.address, user, inside))
+            servers.append(Sshd(tmp_path / host.name, address, user, inside))
             stack.callback(servers[-1].close)
         rows = [host_table(each, tmp_path) for each in servers]
         rows[0] |= {"workers": 0, "servers": 1}
         file = write_hosts(tmp_path / "hosts.toml", rows)
-        command = [*RUN, "--on", "ssh", "--hosts", str(file), "--", *write_script(tmp_path)]
-        inside = hosts[0].enter(command, tmp_path)
-        done = subprocess.run(
-            inside, capture_output=True, text=True, timeout=150, env=user.environment, check=False
+
+        def command(*options: str) -> list[str]:
+            on = ("--on", "ssh", "--hosts", str(file), *options)
+            return hosts[0].enter([*RUN, *on, "--", *write_script(tmp_path)], tmp_path)
+
+        def to_its_end(*options: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                command(*options), capture_output=True, text=True, timeout=150,
+                env=user.environment, check=False,
+            )  # fmt: skip
+
+        asked = to_its_end()
+        assert asked.returncode == 2, asked.stderr
+        assert asked.stderr.count("\n") == 1, asked.stderr
+        assert (
+            "which address do the other hosts reach? It has lo 127.0.0.1/8, eth0 10.87.0.2/24, "
+            "ib0 10.88.0.2/24: give its address in the hosts file, or --interface" in asked.stderr
         )
+        done = to_its_end("--interface", "eth0")
         assert done.returncode == 0, done.stderr + done.stdout
         assert len({row["sha256"] for row in fingerprints(run_directory(done.stderr))}) == 1
-        job = Started([*inside, "stay"], tmp_path, 2, {**user.environment, **SOON})
+        staying = [*command("--interface", "eth0"), "stay"]
+        job = Started(staying, tmp_path, 2, {**user.environment, **SOON})
         cut_cable(hosts[3].pid)
         status, said = job.end(NAMED_S + 15)
         assert status == 1
