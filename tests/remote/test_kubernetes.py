@@ -35,6 +35,7 @@ from .jobs import (
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
 
 yaml = pytest.importorskip("yaml")
 STAND_IN = Path(__file__).with_name("kubectl_stand_in.py")
@@ -267,7 +268,8 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, cluster: Clust
     command = write_script(tmp_path)
     here = run(tmp_path, "--", *command)
     assert here.returncode == 0, here.stderr
-    there = run(tmp_path, *cluster.arguments, "--", *command, env=cluster.environment)
+    on = (*shown_on("kubernetes"), "--hosts", str(cluster.pods_file))
+    there = run(tmp_path, *on, "--", *command, env=cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
     assert fingerprints(cluster.run_directory) == fingerprints(run_directory(here.stderr))
     assert "[worker-1] done 1" in there.stdout

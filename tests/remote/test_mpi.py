@@ -31,6 +31,7 @@ from .jobs import (
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
 
 pytestmark = [
     pytest.mark.job,
@@ -51,7 +52,8 @@ START_ROLE = Path(__file__).parents[2] / "launcher" / "mpi" / "start_role"
 
 
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path) -> None:
-    directory = runs_as_here(tmp_path, *ON, env=ENVIRONMENT)
+    (tmp_path / "hostfile").write_text("localhost slots=4\n")
+    directory = runs_as_here(tmp_path, *shown_on("mpi"), env=ENVIRONMENT)
     names = [role["name"] for role in read_json(directory / "summary.json")["roles"]]
     assert names == ["scheduler", "server-0", "worker-0", "worker-1"]
     wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)

@@ -29,6 +29,7 @@ from .jobs import (
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 ON = ("--on", "ray")
@@ -83,7 +84,8 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ray_cluster: R
     command = write_script(tmp_path)
     here = run(tmp_path, "--", *command)
     assert here.returncode == 0, here.stderr
-    there = run(tmp_path, *ON, "--record", "--", *command, env=ray_cluster.environment)
+    on = (*shown_on("ray"), "--record")
+    there = run(tmp_path, *on, "--", *command, env=ray_cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
     made = run_directory(there.stderr)
     assert fingerprints(made) == fingerprints(run_directory(here.stderr))

@@ -31,6 +31,7 @@ from .jobs import (
     wait_until_gone,
     write_script,
 )
+from .pages import commands_for, file_of_the_page, shown_on
 from .slurm_cluster import SlurmCluster, slurm_cluster, why_not
 
 pytestmark = [
@@ -53,33 +54,36 @@ def assert_nothing_left(tmp_path: Path, slurm: SlurmCluster) -> None:
 
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, slurm: SlurmCluster) -> None:
     """It gets an allocation of its own."""
-    directory = runs_as_here(tmp_path, *ON, env=slurm.environment)
+    directory = runs_as_here(tmp_path, *shown_on("slurm"), env=slurm.environment)
     assert not (directory / "keys").exists()
     roles = {role["name"]: role for role in read_json(directory / "summary.json")["roles"]}
     assert list(roles) == ["scheduler", "server-0", "worker-0", "worker-1", "controller"]
     assert_nothing_left(tmp_path, slurm)
 
 
-def test_a_batch_job_runs_in_its_allocation(tmp_path: Path, slurm: SlurmCluster) -> None:
-    """As launcher/slurm/job.sbatch does; on three nodes there are three workers."""
-    command = " ".join([*RUN, *ON, "--servers", "2", "--", *write_script(tmp_path)])
-    script = tmp_path / "job.sbatch"
-    script.write_text(f"#!/bin/sh\n#SBATCH --nodes=3\n#SBATCH --output=out.txt\nexec {command}\n")
-    done = subprocess.run(
-        ["sbatch", "--wait", "--parsable", str(script)],
-        cwd=tmp_path, env=slurm.environment, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-    said = (tmp_path / "out.txt").read_text()
-    assert done.returncode == 0, said + done.stderr
-    rows = fingerprints(run_directory(said))
-    assert [row["rank"] for row in rows] == [0, 1, 2]
+def test_the_page_can_be_followed(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """Its batch script runs in the allocation that it gets, as launcher/slurm/job.sbatch does."""
+    write_script(tmp_path)
+    (tmp_path / "job.sbatch").write_text(file_of_the_page("job.sbatch"))
+    path = f"{Path(sys.executable).parent}:{slurm.environment['PATH']}"
+    for command in commands_for("test_slurm.py"):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env={**slurm.environment, "PATH": path},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    wait_until_gone(slurm.jobs, 100)
+    (output,) = tmp_path.glob("slurm-*.out")
+    said = output.read_text()
+    assert "byteprophet: done after " in said
+    rows = fingerprints(tmp_path / run_directory(said))
+    assert [row["rank"] for row in rows] == [0, 1]
     assert len({row["sha256"] for row in rows}) == 1
     assert_nothing_left(tmp_path, slurm)
 
 
 def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
-    command = [*RUN, *ON, *STAY]
+    command = [*RUN, *ON, "--slurm", "--partition=test --time=10", *STAY]
     return Started(command, tmp_path, 2, slurm.environment)
 
 

@@ -35,6 +35,7 @@ from .jobs import (
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
 from .sshd import Sshd, User, host_table, make_key, why_not
 
 pytestmark = [
@@ -80,8 +81,7 @@ def ssh(tmp_path: Path) -> Iterator[Ssh]:
 
 @pytest.mark.job
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> None:
-    on = ("--on", "ssh", "--hosts", "hosts.toml")
-    directory = runs_as_here(tmp_path, *on, env=ssh.user.environment)
+    directory = runs_as_here(tmp_path, *shown_on("ssh"), env=ssh.user.environment)
     assert (directory / "logs" / "worker-1.log").read_text().endswith("done 1\n")
     assert {path.name for path in (directory / "events").iterdir()} >= {
         "transfers-worker-0.arrows", "transfers-worker-1.arrows", "served-server-0.arrows",
