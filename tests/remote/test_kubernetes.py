@@ -36,6 +36,7 @@ from .jobs import (
     write_script,
 )
 from .pages import shown_on
+from .schemas import check_objects
 
 yaml = pytest.importorskip("yaml")
 STAND_IN = Path(__file__).with_name("kubectl_stand_in.py")
@@ -76,25 +77,26 @@ def pods_file(tmp_path: Path) -> str:
 def test_what_is_printed_is_valid(
     arguments: tuple[str, ...], pods_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the schemas that Kubernetes publishes. A JobSet is no part of them, but its Jobs are."""
-    schemas = pytest.importorskip("kubernetes_validate")
+    """By the schemas that Kubernetes and JobSet publish."""
     objects = printed(capsys, "--hosts", pods_file, "--workers", "3", *arguments)
-    checked = [each for each in objects if each["kind"] != "JobSet"]
-    for jobset in (each for each in objects if each["kind"] == "JobSet"):
-        checked += [
-            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]},
-             "spec": job["template"]["spec"]}
-            for job in jobset["spec"]["replicatedJobs"]
-        ]  # fmt: skip
-    kinds = [each["kind"] for each in checked]
-    assert kinds.count("Job") == (1 if "0" in arguments else 3)
-    for each in checked:
-        schemas.validate(each, schemas.latest_version(), strict=True)
-    worker = checked[-1]["spec"]
-    assert worker["completions"] == 3
-    worker["completion"] = 3
+    jobs = check_objects(objects)
+    assert len(jobs) == (1 if "0" in arguments else 3)
+    assert jobs[-1]["spec"]["completions"] == 3
+    jobs[-1]["spec"]["completion"] = 3
+    schemas = pytest.importorskip("kubernetes_validate")
     with pytest.raises(schemas.ValidationError, match="completion"):
-        schemas.validate(checked[-1], schemas.latest_version(), strict=True)
+        check_objects(jobs)
+
+
+def test_a_jobset_with_another_field_is_found(
+    pods_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobset = printed(capsys, "--hosts", pods_file, "--jobset")[-1]
+    check_objects([jobset])
+    schemas = pytest.importorskip("jsonschema")
+    for policy in ({"maxRestart": 1}, {"maxRestarts": "1"}, {"restartStrategy": "Sometimes"}):
+        with pytest.raises(schemas.ValidationError):
+            check_objects([{**jobset, "spec": {**jobset["spec"], "failurePolicy": policy}}])
 
 
 def test_pods_are_as_the_file_says(pods_file: str, capsys: pytest.CaptureFixture[str]) -> None:
