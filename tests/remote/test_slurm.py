@@ -129,11 +129,31 @@ def command_line(pid: int) -> bytes:
 
 def test_scancel_ends_a_job_with_one_line(tmp_path: Path, slurm: SlurmCluster) -> None:
     job = started(tmp_path, slurm)
+    assert_scancel_ends(job, tmp_path, slurm)
+
+
+def test_servers_of_a_heterogeneous_job_are_on_its_first_node(
+    tmp_path: Path, slurm: SlurmCluster
+) -> None:
+    """As launcher/slurm/servers-without-gpus.sbatch has it; and scancel ends such a job, too."""
+    allocation = ["salloc", "--nodes=1", ":", "--nodes=2", "--"]
+    command = [*allocation, *RUN, *ON, "--", "sh", "-c", "echo training; exec sleep 1000"]
+    job = Started(command, tmp_path, 2, slurm.environment)
+    nodes = {
+        role: variable(process_of(role, str(tmp_path)), "SLURMD_NODENAME")
+        for role in ("scheduler", "server-0", "worker-0", "worker-1")
+    }
+    assert nodes["scheduler"] == nodes["server-0"]
+    assert set(nodes.values()) == set(slurm.nodes), nodes
+    assert_scancel_ends(job, tmp_path, slurm)
+
+
+def assert_scancel_ends(job: Started, tmp_path: Path, slurm: SlurmCluster) -> None:
     slurm.command("scancel", *slurm.jobs())
     status, said = job.end(NAMED_S)
-    assert status != 0
-    assert "Traceback" not in job.errors.read_text()
-    assert "CANCELLED" in job.errors.read_text() or "signal" in said, job.errors.read_text()
+    assert status == 1
+    assert said.startswith("byteprophet: error: ")
+    assert "CANCELLED" in said
     assert_nothing_left(tmp_path, slurm)
 
 
@@ -194,11 +214,7 @@ def test_a_node_that_fails_is_named(tmp_path: Path, slurm: SlurmCluster) -> None
     """
     command = [*RUN, *ON, "--", *write_script(tmp_path), "stay"]
     job = Started(command, tmp_path, 2, {**slurm.environment, **SOON})
-    (worker,) = [
-        pid for pid in processes_below(str(tmp_path))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-0"
-    ]  # fmt: skip
-    node = variable(worker, "SLURMD_NODENAME")
+    node = variable(process_of("worker-0", str(tmp_path)), "SLURMD_NODENAME")
     os.killpg(slurm.daemons[node].pid, signal.SIGKILL)
     for pid in processes_of_step(node):
         os.kill(pid, signal.SIGKILL)
