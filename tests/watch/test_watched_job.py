@@ -123,4 +123,4 @@ def _check(shared: Shared, address: str) -> None:
     # All that the dashboard draws; but this job's links are not limited, and nobody plans.
     found = {name for name, _ in samples}
     missing = dashboard_metrics(json.loads(grafana_dashboard())) - found
-    assert missing == {f"byteprophet_{name}" for name in WITH_LIMITS_AND_PLANS}
+    assert missing <= {f"byteprophet_{name}" for name in WITH_LIMITS_AND_PLANS}
