@@ -19,7 +19,6 @@ _ONLY_PARSED: Mapping[str, str] = {
     "ddp.md": _OF_READERS.format("tests/torch/ddp"),
     "policies.md": "it takes minutes of a quiet machine; tests/bench and tests/control run others",
     "replay.md": "it takes minutes of a quiet machine; tests/validate runs a smaller one",
-    "simulator.md": _OF_READERS.format("tests/cli/test_simulate.py and tests/cli/test_trace.py"),
     "staleness.md": _OF_READERS.format("tests/torch/test_stale.py and tests/strategy"),
     "strategies.md": _OF_READERS.format("tests/strategy and tests/cli/test_strategy.py"),
     "experiments/README.md": "it takes hours of a quiet machine; tests/bench runs small grids",
