@@ -3,12 +3,12 @@
 A fenced block of a document is commands if its language is ``sh``. Otherwise it is something to
 read, such as output. A comment on the line above a block says more:
 
-    <!-- file: train.py -->                    the block is the contents of this file
-    <!-- needs: namespaces -->                 run these commands only where namespaces are permitted
-    <!-- needs: minutes -->                    run these commands only where there is time for them
-    <!-- needs: run -->                        the runs that they name are there before
-    <!-- run by: tests/remote/test_ssh.py -->  these tests run the commands
-    <!-- parse: they take ten minutes -->      do not run these commands, check that they parse
+    <!-- file: train.py -->                the block is the contents of this file
+    <!-- needs: namespaces -->             run these commands only where namespaces are permitted
+    <!-- needs: minutes -->                run these commands only where there is time for them
+    <!-- needs: run -->                    the runs that they name are there before
+    <!-- run by: tests/remote -->          these tests run the commands
+    <!-- parse: they take ten minutes -->  do not run these commands, check that they parse
 
 All blocks of a page belong to one directory: files are written, and commands run, from the top of
 the page to its end. ``shown_commands.py`` lists all commands, with those in other blocks.

@@ -100,7 +100,7 @@ def test_who_is_said_to_run_commands_is_there() -> None:
                 for path in block.what.split(", "):
                     assert (CHECKOUT / path).exists(), f"{page.name}, line {block.line}: {path}"
         for command in shown_commands(page):
-            for path in re.findall(r"\bexperiments/\w+\.py|\btests/[\w/]+(?:\.py)?", command.run_by):
+            for path in re.findall(r"\btests/[\w/]+(?:\.py)?", command.run_by):
                 assert (CHECKOUT / path).exists(), command
 
 

@@ -78,7 +78,9 @@ _JOBSET = _table(
             ["startupPolicyOrder"], startupPolicyOrder={"enum": ["AnyOrder", "InOrder"]}
         ),
         suspend=_FLAG,
-        coordinator=_table(["replicatedJob"], replicatedJob=_TEXT, jobIndex=_NUMBER, podIndex=_NUMBER),
+        coordinator=_table(
+            ["replicatedJob"], replicatedJob=_TEXT, jobIndex=_NUMBER, podIndex=_NUMBER
+        ),
         managedBy=_TEXT,
         ttlSecondsAfterFinished=_NUMBER,
         volumeClaimPolicies={"type": "array"},

@@ -92,7 +92,7 @@ def test_a_host_without_ipv4_is_refused(
 
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
 def test_a_role_without_a_route_asks_for_an_interface(tmp_path: Path) -> None:
-    """On a host that has a network card, but neither a network of the root's nor a default route."""
+    """On a host with a network card, but neither a network of the root nor a default route."""
     job = tmp_path / "job.toml"
     job.write_text(
         'schema = 1\nroot = "10.88.0.9:9000"\ncommand = ["true"]\nworkers = 2\nservers = 0\n'

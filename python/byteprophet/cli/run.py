@@ -51,9 +51,9 @@ _HELP = f"""Run a command as the workers of a BytePS job, or of an all-reduce jo
 
 Starts the scheduler, the servers and the workers, shows what they print, and ends them together.
 With --on namespaces or a bandwidth, each role gets its own emulated host (a network namespace), and
-the bandwidth limits the workers' links in both directions. Schedulers: {", ".join(schedulers.names)}
-(stock is BytePS as shipped). With --servers 0 there is no BytePS: workers get the variables of
-torchrun to find each other. Roles run on this machine, or where --on says (docs/clusters.md).
+the bandwidth limits the workers' links in both directions. With --servers 0 there is no BytePS:
+workers get the variables of torchrun to find each other. Roles run on this machine, or where --on
+says (docs/clusters.md). Schedulers: {", ".join(schedulers.names)} (stock is BytePS as shipped).
 
 Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.py --epochs 2
 
