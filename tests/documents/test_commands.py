@@ -17,7 +17,6 @@ from documents import (
     named_commands,
     shown_calls,
 )
-
 from shown_commands import shown_commands
 
 from byteprophet.cli.main import COMMANDS

@@ -75,9 +75,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.job
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", sorted(FOLLOWED))
-def test_a_page_can_be_followed(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_page_can_be_followed(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     write_files(tmp_path)
     for block in filter(is_run, blocks(DOCS / name)):
         if "run" in block.needs:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,7 @@ def each_killed_role_is_named(
         os.kill(process_of(role, mark), signal.SIGKILL)
         if number < starts:
             job.wait_for_error(f"the job starts again (restart {number} of {starts - 1})", NAMED_S)
-            wait_until_gone(lambda: sorted(before & set(processes_below(mark))), NAMED_S)
+            wait_until_gone(functools.partial(_still_there, before, mark), NAMED_S)
             job.wait_for_training(2)
     status, said = job.end(NAMED_S)
     errors = job.errors.read_text()
@@ -256,3 +257,7 @@ def _a_killed_controller_is_started_again(job: Started, mark: str) -> None:
     job.wait_for_line("controller was killed by signal 9 (SIGKILL) after ")
     assert "; the job goes on, it is started again" in job.lines[-1]
     job.wait_for_line(f"[controller.2{listens}")
+
+
+def _still_there(before: Collection[int], mark: str) -> list[int]:
+    return [pid for pid in processes_below(mark) if pid in before]

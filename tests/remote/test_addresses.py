@@ -17,9 +17,7 @@ ASK = "give --interface"
 DOCKER = {"docker0": ["172.17.0.1/16"]}
 
 
-def host(
-    name: str, reached: str = "", ipv6: tuple[str, ...] = (), **interfaces: list[str]
-) -> Look:
+def host(name: str, reached: str = "", ipv6: tuple[str, ...] = (), **interfaces: list[str]) -> Look:
     every = {"lo": ["127.0.0.1/8"], **interfaces}
     return Look("1", name, "", -1, name, reached, every, list(ipv6), [20000, 20001], [])
 

@@ -298,9 +298,7 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
 @pytest.mark.usefixtures("default_signals")
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, cluster: Cluster) -> None:
     mark = str(cluster.run_directory)
-    each_killed_role_is_named(
-        tmp_path, cluster.arguments, cluster.environment, cluster.left, mark
-    )
+    each_killed_role_is_named(tmp_path, cluster.arguments, cluster.environment, cluster.left, mark)
     errors = (tmp_path / "errors").read_text()
     assert f"(pod {cluster.name}-scheduler-0-x0 on node node-1)" in errors
 

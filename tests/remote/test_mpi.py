@@ -65,9 +65,7 @@ def started(tmp_path: Path) -> Started:
 
 
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    each_killed_role_is_named(
-        tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path))
-    )
+    each_killed_role_is_named(tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path)))
 
 
 def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path) -> None:

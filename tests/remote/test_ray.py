@@ -170,7 +170,7 @@ def test_a_raylet_that_was_killed_is_named(
     os.waitpid(raylet, 0)  # its actors look whether there is such a process
     status, said = job.end(NAMED_S)
     assert status == 1
-    assert f"the Ray node of this process is lost" in said or re.search(
+    assert "the Ray node of this process is lost" in said or re.search(
         rf"{role}: its Ray node [0-9.]+ is lost: its raylet has ended", said
     ), said
     wait_until_gone(lambda: left(tmp_path), NAMED_S)
