@@ -222,8 +222,10 @@ def each_killed_role_is_named(
     ``mark``: is in all roles' run directories; "": that is the name of the run.
     """
     starts = len(KILLED)
-    arguments = ["--restarts", str(starts - 1), "--", "sh", "-c", "echo training; exec sleep 1000"]
-    job = Started([*RUN, *on, *arguments], directory, 2, env)
+    # That limit is of all starts together.
+    options = ["--timeout", "280", "--restarts", str(starts - 1)]
+    stay = ["sh", "-c", "echo training; exec sleep 1000"]
+    job = Started([*RUN, *on, *options, "--", *stay], directory, 2, env)
     made = directory / run_directory(job.errors.read_text())
     mark = mark or made.name
     if has_controller:
@@ -254,8 +256,8 @@ def _a_killed_controller_is_started_again(job: Started, mark: str) -> None:
     if not any(listens in line for line in job.lines):
         job.wait_for_line(listens)
     os.kill(process_of("controller", mark), signal.SIGKILL)
-    job.wait_for_line("controller was killed by signal 9 (SIGKILL) after ")
-    assert "; the job goes on, it is started again" in job.lines[-1]
+    job.wait_for_line("; the job goes on, it is started again")
+    assert "controller was killed by signal 9 (SIGKILL) after " in job.lines[-1]
     job.wait_for_line(f"[controller.2{listens}")
 
 
