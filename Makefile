@@ -17,7 +17,7 @@ MXNET_REFUSAL := MXNet 1.9.1 needs Python 3.10 or 3.11: set MXNET_PYTHON
 DOCS_VENV := .venv-docs
 SITE := build/site
 
-.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-pages
+.PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-packages test-pages
 help:
 	@echo "make demo    train a small network under every policy on a slow link and compare"
 	@echo "make test    run all tests"
@@ -28,6 +28,7 @@ help:
 	@echo "make docs    build the site of the documents in $(SITE)/ (index.html), with every link checked"
 	@echo "make test-pages  follow the task pages of the documents: all of their commands"
 	@echo "make release build the packages of a release in dist/ (docs/packages.md)"
+	@echo "make test-packages  install an sdist of this checkout into a fresh environment and run the first job there; DIST=dist: the packages of a release"
 	@echo "make lint    check style and types"
 	@echo "make build   make or update $(VENV)/ with the command byteprophet (with TORCH=torch, beside what pip gives)"
 
@@ -155,6 +156,19 @@ test-pages: build
 
 release:
 	$(PYTHON) tools/release.py --torch "$(TORCH)" $(if $(GPG_KEY),--gpg-key "$(GPG_KEY)")
+
+# Packages in environments of their own, which run the first job: an sdist of this checkout, which is compiled for
+# minutes, or those of a release (make release test-packages DIST=dist).
+PACKAGES = build/packages
+test-packages: build
+ifdef DIST
+	$(BIN)/python experiments/release.py --dist $(DIST) --torch "$(TORCH)"
+else
+	rm -rf $(PACKAGES)
+	$(BIN)/python -c "from scikit_build_core.build import build_sdist; build_sdist('$(PACKAGES)')"
+	cd $(PACKAGES) && sha256sum *.tar.gz >SHA256SUMS
+	$(BIN)/python experiments/release.py --dist $(PACKAGES) --torch "$(TORCH)"
+endif
 
 clean:
 	rm -rf build dist $(VENV) $(MXNET_VENV) $(DOCS_VENV)

@@ -6,10 +6,12 @@ read, such as output. A comment on the line above a block says more:
     <!-- file: train.py -->                the block is the contents of this file
     <!-- needs: namespaces -->             run these commands only where namespaces are permitted
     <!-- needs: minutes -->                run these commands only where there is time for them
+    <!-- needs: run -->                    the runs that they name are there before
+    <!-- run by: tests/remote -->          these tests run the commands
     <!-- parse: they take ten minutes -->  do not run these commands, check that they parse
 
 All blocks of a page belong to one directory: files are written, and commands run, from the top of
-the page to its end.
+the page to its end. ``shown_commands.py`` lists all commands, with those in other blocks.
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 DOCS = CHECKOUT / "docs"
-TASK_PAGES = (
-    "first-job.md",
-    "slow-training.md",
-    "ps-or-allreduce.md",
-    "simulate-first.md",
-    "unmodified-ddp.md",
+PAGES = (
+    *sorted(DOCS.glob("*.md")),
+    *(CHECKOUT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((CHECKOUT / "launcher").glob("*.md")),
+    CHECKOUT / "experiments" / "README.md",
 )
-"""The pages of ``docs/`` whose commands are run."""
+"""All that readers are given."""
+NEEDS = ("namespaces", "minutes", "run")
 
 _FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>file|needs|parse): (?P<what>.+?) -->\n)?"
+    r"^(?:<!-- (?P<mark>file|needs|parse|run by): (?P<what>.+?) -->\n)?"
     r"```(?P<language>[\w{}-]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -46,10 +48,14 @@ _INLINE = re.compile(r"`(byteprophet [^`]+)`")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, what the comment above says of it, and its text."""
+    """A fenced block: its language, what the comment above says of it, and its text.
+
+    ``line``: of the comment or the fence; ``text_line``: of the text. ``mark``: "" without comment.
+    """
 
     page: str
     line: int
+    text_line: int
     language: str
     mark: str
     what: str
@@ -61,8 +67,13 @@ class Block:
         return self.language == "sh" and self.mark != "file"
 
     @property
+    def is_run(self) -> bool:
+        """Whether those who run the documents run these commands, where all is that they need."""
+        return self.is_commands and self.mark in ("", "needs")
+
+    @property
     def needs(self) -> frozenset[str]:
-        """What must be there to run the commands, of ``namespaces`` and ``minutes``."""
+        """What must be there to run the commands, of ``NEEDS``."""
         return frozenset(self.what.split(", ")) if self.mark == "needs" else frozenset()
 
 
@@ -73,6 +84,7 @@ def blocks(page: Path) -> list[Block]:
         Block(
             page.name,
             document.count("\n", 0, found.start()) + 1,
+            document.count("\n", 0, found.start("text")) + 1,
             found["language"],
             found["mark"] or "",
             found["what"] or "",
@@ -80,6 +92,12 @@ def blocks(page: Path) -> list[Block]:
         )
         for found in _FENCE.finditer(document)
     ]
+
+
+def without_blocks(page: Path) -> str:
+    """The text of ``page`` with an empty line in place of each line of a block."""
+    document = page.read_text(encoding="utf-8")
+    return _FENCE.sub(lambda found: "\n" * found[0].count("\n"), document)
 
 
 def byteprophet_arguments(text: str) -> Iterator[list[str]]:
@@ -110,11 +128,11 @@ def shown_calls(page: Path) -> Iterator[str]:
             yield from (line for line in text.splitlines() if any(byteprophet_arguments(line)))
         elif not block.language:
             yield from _LINE.findall(text)
-    outside = _FENCE.sub("", page.read_text(encoding="utf-8")).replace("\\\n", " ")
+    outside = without_blocks(page).replace("\\\n", " ")
     yield from _INDENTED.findall(outside)
 
 
 def named_commands(page: Path) -> Iterator[str]:
     """Every command of byteprophet that the text of ``page`` names, perhaps with its options."""
-    outside = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    outside = without_blocks(page)
     yield from (" ".join(text.split()) for text in _INLINE.findall(outside))

@@ -11,22 +11,16 @@ import pytest
 from command_reference import command_tree, reference
 from documents import (
     CHECKOUT,
-    DOCS,
-    TASK_PAGES,
+    PAGES,
     blocks,
     byteprophet_arguments,
     named_commands,
     shown_calls,
 )
+from shown_commands import shown_commands
 
 from byteprophet.cli.main import COMMANDS
 
-PAGES = [
-    *sorted(DOCS.glob("*.md")),
-    CHECKOUT / "README.md",
-    CHECKOUT / "CONTRIBUTING.md",
-    CHECKOUT / "experiments" / "README.md",
-]
 CALLS = [(page.name, line) for page in PAGES for line in shown_calls(page)]
 NAMED = [(page.name, text) for page in PAGES for text in named_commands(page)]
 
@@ -84,12 +78,36 @@ def test_arguments_are_what_a_shell_would_pass() -> None:
     assert list(byteprophet_arguments(text)) == [["run", "--", "a", "b c"], ["doctor"]]
 
 
-@pytest.mark.parametrize("page", [DOCS / name for name in (*TASK_PAGES, "packages.md")])
-def test_blocks_of_task_pages_are_for_a_shell(page: Path) -> None:
-    shown = [block for block in blocks(page) if block.is_commands]
-    assert shown
-    for block in shown:
-        subprocess.run(["bash", "-n", "-c", block.text], check=True, timeout=60)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_of_commands_are_for_a_shell(page: Path) -> None:
+    for block in blocks(page):
+        if block.is_commands:
+            subprocess.run(["bash", "-n", "-c", block.text], check=True, timeout=60)
+
+
+def test_of_every_command_is_said_who_runs_it() -> None:
+    every = [command for page in PAGES for command in shown_commands(page)]
+    assert len(every) > 100
+    untold = [f"{each.page}:{each.line}: {each.text}" for each in every if not each.run_by]
+    assert untold == []
+
+
+def test_who_is_said_to_run_commands_is_there() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.mark == "run by":
+                for path in block.what.split(", "):
+                    assert (CHECKOUT / path).exists(), f"{page.name}, line {block.line}: {path}"
+        for command in shown_commands(page):
+            for path in re.findall(r"\btests/[\w/]+(?:\.py)?", command.run_by):
+                assert (CHECKOUT / path).exists(), command
+
+
+def test_experiments_that_are_named_exist() -> None:
+    for page in PAGES:
+        for command in shown_commands(page):
+            for path in re.findall(r"\bexperiments/\w+\.py\b", command.text):
+                assert (CHECKOUT / path).is_file(), command
 
 
 def test_the_reference_has_every_command_with_its_options(tree: Any) -> None:

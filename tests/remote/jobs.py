@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +134,35 @@ class Started:
                 env=dict(env),
                 start_new_session=True,
             )
-        assert self.process.stdout is not None
-        training: set[str] = set()
         self.lines: list[str] = []
+        self.wait_for_training(workers)
+
+    def wait_for_training(self, workers: int) -> None:
+        """Returns when so many workers say that they train, from now on."""
+        training: set[str] = set()
         while len(training) < workers:
-            line = self.process.stdout.readline()
-            assert line, self.errors.read_text() + "".join(self.lines)
-            self.lines.append(line)
+            line = self._next_line()
             if "training" in line:
                 training.add(line)
+
+    def wait_for_line(self, text: str) -> None:
+        """Returns when a role's line contains ``text``."""
+        while text not in self._next_line():
+            pass
+
+    def wait_for_error(self, text: str, timeout_s: float) -> None:
+        """Returns when standard error has ``text``; fails if that takes too long."""
+        deadline_s = time.monotonic() + timeout_s
+        while text not in (said := self.errors.read_text()):
+            assert time.monotonic() < deadline_s, said
+            time.sleep(0.1)
+
+    def _next_line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.errors.read_text() + "".join(self.lines)
+        self.lines.append(line)
+        return line
 
     def end(self, timeout_s: float) -> tuple[int, str]:
         """Its exit status, and the last line on standard error that is ours."""
@@ -175,3 +197,69 @@ def processes_below(text: str) -> list[int]:
     """Processes of roles whose run directory contains ``text``."""
     every = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
     return [pid for pid in every if text in variable(pid, "BYTEPROPHET_RUN") and pid != os.getpid()]
+
+
+KILLED = ("scheduler", "server-0", "worker-1")
+
+
+def process_of(role: str, mark: str) -> int:
+    """The one process of ``role`` among ``processes_below(mark)``."""
+    (found,) = [pid for pid in processes_below(mark) if variable(pid, "BYTEPROPHET_ROLE") == role]
+    return found
+
+
+def each_killed_role_is_named(
+    directory: Path,
+    on: Sequence[str],
+    env: Mapping[str, str],
+    left: Callable[[], Sequence[object]],
+    mark: str = "",
+    has_controller: bool = False,
+) -> None:
+    """A job with a server that starts again twice: in each start, another role is killed.
+
+    Each is named in time, and nothing of a start is left. ``left``: what is left of the job.
+    ``mark``: is in all roles' run directories; "": that is the name of the run.
+    """
+    starts = len(KILLED)
+    # That limit is of all starts together.
+    options = ["--timeout", "280", "--restarts", str(starts - 1)]
+    stay = ["sh", "-c", "echo training; exec sleep 1000"]
+    job = Started([*RUN, *on, *options, "--", *stay], directory, 2, env)
+    made = directory / run_directory(job.errors.read_text())
+    mark = mark or made.name
+    if has_controller:
+        _a_killed_controller_is_started_again(job, mark)
+    for number, role in enumerate(KILLED, start=1):
+        before = set(processes_below(mark))
+        os.kill(process_of(role, mark), signal.SIGKILL)
+        if number < starts:
+            job.wait_for_error(f"the job starts again (restart {number} of {starts - 1})", NAMED_S)
+            wait_until_gone(functools.partial(_still_there, before, mark), NAMED_S)
+            job.wait_for_training(2)
+    status, said = job.end(NAMED_S)
+    errors = job.errors.read_text()
+    causes = [line for line in errors.splitlines() if "was killed by signal 9 (SIGKILL) af" in line]
+    assert (status, said) == (1, causes[-1]), errors
+    assert len(causes) == starts, errors
+    for role, cause in zip(KILLED, causes, strict=True):
+        assert f": {role} was killed by signal 9" in cause
+    assert read_json(made / "summary.json")["restarts"] == starts - 1
+    for number in range(starts - 1):
+        assert read_json(made / "attempts" / str(number) / "summary.json")["status"] == "failed"
+    wait_until_gone(left, NAMED_S)
+
+
+def _a_killed_controller_is_started_again(job: Started, mark: str) -> None:
+    """The job can do without it, and a warning names it."""
+    listens = "] byteprophet: controller of job "
+    if not any(listens in line for line in job.lines):
+        job.wait_for_line(listens)
+    os.kill(process_of("controller", mark), signal.SIGKILL)
+    job.wait_for_line("; the job goes on, it is started again")
+    assert "controller was killed by signal 9 (SIGKILL) after " in job.lines[-1]
+    job.wait_for_line(f"[controller.2{listens}")
+
+
+def _still_there(before: Collection[int], mark: str) -> list[int]:
+    return [pid for pid in processes_below(mark) if pid in before]

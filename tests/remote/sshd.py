@@ -71,7 +71,7 @@ class Sshd:
         (directory / "authorized_keys").write_text(user.public_key + "\n")
         config = directory / "sshd_config"
         config.write_text(
-            f"ListenAddress {address}:{self.port}\nHostKey {directory}/host_key\n"
+            f"ListenAddress {_with_port(address, self.port)}\nHostKey {directory}/host_key\n"
             f"AuthorizedKeysFile {directory}/authorized_keys\nPidFile none\nStrictModes no\n"
             "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             "Subsystem sftp internal-sftp\nPermitRootLogin prohibit-password\n"
@@ -100,6 +100,10 @@ class Sshd:
         """Ends the server."""
         self.process.terminate()
         self.process.wait(10)
+
+
+def _with_port(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _free_port() -> int:

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from byteprophet.errors import UserError
+from byteprophet.network import Cluster, HostSpec
 from byteprophet.remote.addresses import root_address
 from byteprophet.remote.look import MARK, Look, check_look, look, parse_looks
+
+from ..namespaces import why_not_permitted
 
 ASK = "give --interface"
 DOCKER = {"docker0": ["172.17.0.1/16"]}
 
 
-def host(name: str, reached: str = "", **interfaces: list[str]) -> Look:
+def host(name: str, reached: str = "", ipv6: tuple[str, ...] = (), **interfaces: list[str]) -> Look:
     every = {"lo": ["127.0.0.1/8"], **interfaces}
-    return Look("1", name, "", -1, name, reached, every, [20000, 20001], [])
+    return Look("1", name, "", -1, name, reached, every, list(ipv6), [20000, 20001], [])
 
 
 def test_the_one_network_of_all_hosts_is_taken() -> None:
@@ -27,7 +34,8 @@ def test_roles_of_one_host_use_loopback() -> None:
 
 
 def test_the_named_interface_is_taken() -> None:
-    looks = [host("a", eth0=["10.0.0.1/24"], ib0=["10.1.0.1/24"]), host("b")]
+    two = {"eth0": ["10.0.0.1/24"], "ib0": ["10.1.0.1/24"]}
+    looks = [host("a", **two), host("b", eth0=["10.0.0.2/24"])]
     assert root_address(looks, looks[0], "ib0", ASK) == "10.1.0.1"
     with pytest.raises(UserError, match="interface 'ib1': a has lo, eth0, ib0"):
         root_address(looks, looks[0], "ib1", ASK)
@@ -55,6 +63,49 @@ def test_the_user_is_asked_where_nothing_decides() -> None:
     )
     with pytest.raises(UserError, match=says):
         root_address(looks, looks[0], None, ASK)
+
+
+def test_only_addresses_of_ipv4_are_taken() -> None:
+    """ssh may have come by IPv6, which roles do not use."""
+    near, far = ["10.0.0.1/24"], ["10.9.0.1/24"]
+    by_ipv6 = host("a", reached="fd00::1", ipv6=("fd00::1",), eth0=near)
+    assert root_address([by_ipv6, host("b", eth0=far)], by_ipv6, None, ASK) == "10.0.0.1"
+    mapped = host("a", reached="::ffff:10.0.0.1", eth0=near, ib0=["10.1.0.1/24"])
+    assert root_address([mapped, host("b", eth0=far)], mapped, None, ASK) == "10.0.0.1"
+
+
+@pytest.mark.parametrize("interface", [None, "eth0"])
+@pytest.mark.parametrize(
+    ("ipv6", "has"), [(("fd00::2", "fd01::2"), "only fd00::2 fd01::2"), ((), "no address but loo")]
+)
+def test_a_host_without_ipv4_is_refused(
+    ipv6: tuple[str, ...], has: str, interface: str | None
+) -> None:
+    looks = [host("a", eth0=["10.0.0.1/24"]), host("b", ipv6=ipv6)]
+    for root in looks:
+        with pytest.raises(UserError, match=f"^b: it has {has}") as refused:
+            root_address(looks, root, interface, ASK)
+        assert "roles connect by IPv4: give this host an IPv4 address" in str(refused.value)
+
+
+@pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
+def test_a_role_without_a_route_asks_for_an_interface(tmp_path: Path) -> None:
+    """On a host with a network card, but neither a network of the root nor a default route."""
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'schema = 1\nroot = "10.88.0.9:9000"\ncommand = ["true"]\nworkers = 2\nservers = 0\n'
+    )
+    with Cluster([HostSpec("alone")]) as cluster:
+        role = [sys.executable, "-m", "byteprophet", "role", "worker", "--job", str(job)]
+        done = subprocess.run(
+            cluster.hosts[0].enter([*role, "--index", "1"], tmp_path),
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == (
+        "byteprophet: error: root 10.88.0.9: this host has no route to it (Network is "
+        "unreachable): name an interface with --interface\n"
+    )
 
 
 def test_this_host_can_look_at_itself() -> None:

@@ -26,14 +26,17 @@ from .jobs import (
     RUN,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     run,
     run_directory,
-    variable,
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
+from .schemas import check_objects
 
 yaml = pytest.importorskip("yaml")
 STAND_IN = Path(__file__).with_name("kubectl_stand_in.py")
@@ -74,25 +77,26 @@ def pods_file(tmp_path: Path) -> str:
 def test_what_is_printed_is_valid(
     arguments: tuple[str, ...], pods_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the schemas that Kubernetes publishes. A JobSet is no part of them, but its Jobs are."""
-    schemas = pytest.importorskip("kubernetes_validate")
+    """By the schemas that Kubernetes and JobSet publish."""
     objects = printed(capsys, "--hosts", pods_file, "--workers", "3", *arguments)
-    checked = [each for each in objects if each["kind"] != "JobSet"]
-    for jobset in (each for each in objects if each["kind"] == "JobSet"):
-        checked += [
-            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job["name"]},
-             "spec": job["template"]["spec"]}
-            for job in jobset["spec"]["replicatedJobs"]
-        ]  # fmt: skip
-    kinds = [each["kind"] for each in checked]
-    assert kinds.count("Job") == (1 if "0" in arguments else 3)
-    for each in checked:
-        schemas.validate(each, schemas.latest_version(), strict=True)
-    worker = checked[-1]["spec"]
-    assert worker["completions"] == 3
-    worker["completion"] = 3
+    jobs = check_objects(objects)
+    assert len(jobs) == (1 if "0" in arguments else 3)
+    assert jobs[-1]["spec"]["completions"] == 3
+    jobs[-1]["spec"]["completion"] = 3
+    schemas = pytest.importorskip("kubernetes_validate")
     with pytest.raises(schemas.ValidationError, match="completion"):
-        schemas.validate(checked[-1], schemas.latest_version(), strict=True)
+        check_objects(jobs)
+
+
+def test_a_jobset_with_another_field_is_found(
+    pods_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobset = printed(capsys, "--hosts", pods_file, "--jobset")[-1]
+    check_objects([jobset])
+    schemas = pytest.importorskip("jsonschema")
+    for policy in ({"maxRestart": 1}, {"maxRestarts": "1"}, {"restartStrategy": "Sometimes"}):
+        with pytest.raises(schemas.ValidationError):
+            check_objects([{**jobset, "spec": {**jobset["spec"], "failurePolicy": policy}}])
 
 
 def test_pods_are_as_the_file_says(pods_file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,7 +260,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(environment, state, name, tmp_path / "pods.toml")
     yield made
     shutil.rmtree(made.run_directory, ignore_errors=True)
-    shutil.rmtree(f"{made.run_directory}-1", ignore_errors=True)
+    for restart in (1, 2):
+        shutil.rmtree(f"{made.run_directory}-{restart}", ignore_errors=True)
 
 
 @pytest.mark.job
@@ -265,7 +270,8 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, cluster: Clust
     command = write_script(tmp_path)
     here = run(tmp_path, "--", *command)
     assert here.returncode == 0, here.stderr
-    there = run(tmp_path, *cluster.arguments, "--", *command, env=cluster.environment)
+    on = (*shown_on("kubernetes"), "--hosts", str(cluster.pods_file))
+    there = run(tmp_path, *on, "--", *command, env=cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
     assert fingerprints(cluster.run_directory) == fingerprints(run_directory(here.stderr))
     assert "[worker-1] done 1" in there.stdout
@@ -290,16 +296,21 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-def test_a_killed_role_is_named_and_the_job_starts_again(tmp_path: Path, cluster: Cluster) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, cluster: Cluster) -> None:
+    mark = str(cluster.run_directory)
+    each_killed_role_is_named(tmp_path, cluster.arguments, cluster.environment, cluster.left, mark)
+    errors = (tmp_path / "errors").read_text()
+    assert f"(pod {cluster.name}-scheduler-0-x0 on node node-1)" in errors
+
+
+@pytest.mark.job
+@pytest.mark.usefixtures("default_signals")
+def test_a_killed_rank_is_named_and_the_job_starts_again(tmp_path: Path, cluster: Cluster) -> None:
     script = "test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000"
     arguments = ["--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
     command = [*RUN, *cluster.arguments, *arguments]
     job = Started(command, tmp_path, 2, cluster.environment)
-    (killed,) = [
-        pid for pid in processes_below(str(cluster.run_directory))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(killed, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(cluster.run_directory)), signal.SIGKILL)
     status, said = job.end(2 * NAMED_S)
     errors = job.errors.read_text()
     assert status == 0, errors

@@ -15,6 +15,7 @@ from byteprophet.launcher.checks import LOOPBACK, root_port
 from byteprophet.launcher.job_file import read_job_file
 
 from .jobs import NO_FORKS, fingerprints, write_script
+from .schemas import check_objects
 
 LAUNCHER = Path(__file__).parents[2] / "launcher"
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -114,3 +115,11 @@ def test_batch_scripts_run_what_readers_are_told() -> None:
         text = path.read_text()
         assert text.splitlines()[-1] == "exec byteprophet run --on slurm -- python train.py"
         assert subprocess.run(["sh", "-n", path], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["jobs.yaml", "jobset.yaml"])
+def test_the_manifests_are_valid(name: str) -> None:
+    yaml = pytest.importorskip("yaml")
+    texts = [(LAUNCHER / "kubernetes" / each).read_text() for each in ("config.yaml", name)]
+    objects = [each for text in texts for each in yaml.safe_load_all(text)]
+    assert len(check_objects(objects)) == 3

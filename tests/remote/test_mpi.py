@@ -23,13 +23,15 @@ from .jobs import (
     RUN,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     runs_as_here,
-    variable,
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
 
 pytestmark = [
     pytest.mark.job,
@@ -50,7 +52,8 @@ START_ROLE = Path(__file__).parents[2] / "launcher" / "mpi" / "start_role"
 
 
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path) -> None:
-    directory = runs_as_here(tmp_path, *ON, env=ENVIRONMENT)
+    (tmp_path / "hostfile").write_text("localhost slots=4\n")
+    directory = runs_as_here(tmp_path, *shown_on("mpi"), env=ENVIRONMENT)
     names = [role["name"] for role in read_json(directory / "summary.json")["roles"]]
     assert names == ["scheduler", "server-0", "worker-0", "worker-1"]
     wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
@@ -61,13 +64,13 @@ def started(tmp_path: Path) -> Started:
     return Started(command, tmp_path, 2, ENVIRONMENT)
 
 
-def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    each_killed_role_is_named(tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path)))
+
+
+def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     job = started(tmp_path)
-    (worker,) = [
-        pid for pid in processes_below(str(tmp_path))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(worker, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(tmp_path)), signal.SIGKILL)
     status, said = job.end(NAMED_S)
     assert status == 1
     assert "worker-1 was killed by signal 9 (SIGKILL) after " in said

@@ -20,14 +20,16 @@ from .jobs import (
     RUN,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     run,
     run_directory,
-    variable,
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 ON = ("--on", "ray")
@@ -82,7 +84,8 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ray_cluster: R
     command = write_script(tmp_path)
     here = run(tmp_path, "--", *command)
     assert here.returncode == 0, here.stderr
-    there = run(tmp_path, *ON, "--record", "--", *command, env=ray_cluster.environment)
+    on = (*shown_on("ray"), "--record")
+    there = run(tmp_path, *on, "--", *command, env=ray_cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
     made = run_directory(there.stderr)
     assert fingerprints(made) == fingerprints(run_directory(here.stderr))
@@ -97,23 +100,29 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ray_cluster: R
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-def test_a_killed_role_is_named_and_nothing_is_left(
+def test_each_killed_role_is_named_and_nothing_is_left(
+    tmp_path: Path, ray_cluster: RayCluster
+) -> None:
+    each_killed_role_is_named(tmp_path, ON, ray_cluster.environment, lambda: left(tmp_path))
+
+
+@pytest.mark.job
+@pytest.mark.usefixtures("default_signals")
+def test_a_killed_rank_is_named_and_nothing_is_left(
     tmp_path: Path, ray_cluster: RayCluster
 ) -> None:
     job = Started([*RUN, *ON, *STAY], tmp_path, 2, ray_cluster.environment)
-    os.kill(worker_1(tmp_path), signal.SIGKILL)
+    os.kill(process_in(tmp_path, "worker-1"), signal.SIGKILL)
     status, said = job.end(NAMED_S)
     assert status == 1
     assert "worker-1 was killed by signal 9 (SIGKILL) after " in said
     wait_until_gone(lambda: left(tmp_path), NAMED_S)
 
 
-def worker_1(tmp_path: Path) -> int:
+def process_in(tmp_path: Path, role: str) -> int:
+    """The process of ``role`` of the one job below ``tmp_path``."""
     (name,) = [path.name for path in (tmp_path / "runs").iterdir()]
-    (found,) = [
-        pid for pid in processes_below(name) if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]
-    return found
+    return process_of(role, name)
 
 
 @pytest.mark.job
@@ -143,15 +152,27 @@ def test_a_cluster_that_is_not_there_is_told(
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-def test_a_raylet_that_was_killed_is_named(tmp_path: Path, ray_cluster: RayCluster) -> None:
-    """The last test: that node stays away."""
+@pytest.mark.parametrize("is_of_the_head", [False, True])
+def test_a_raylet_that_was_killed_is_named(
+    tmp_path: Path, ray_cluster: RayCluster, is_of_the_head: bool
+) -> None:
+    """The last tests: that node stays away.
+
+    The driver is connected to the head's raylet. If that ends, Ray ends the actors on all nodes,
+    because their owner, the driver, is lost; and it may say so of any of them first.
+    """
     job = Started([*RUN, *ON, *STAY], tmp_path, 2, ray_cluster.environment)
-    raylet = raylet_above(worker_1(tmp_path))
+    head = ray_cluster.cluster.head_node.all_processes["raylet"][0].process.pid
+    raylets = {role: raylet_above(process_in(tmp_path, role)) for role in ("worker-0", "worker-1")}
+    role = next((name for name, pid in raylets.items() if (pid == head) == is_of_the_head), None)
+    raylet = head if role is None else raylets[role]
     os.kill(raylet, signal.SIGKILL)
     os.waitpid(raylet, 0)  # its actors look whether there is such a process
     status, said = job.end(NAMED_S)
     assert status == 1
-    assert re.search(r"worker-1: its Ray node [0-9.]+ is lost: its raylet has ended", said), said
+    assert "the Ray node of this process is lost" in said or re.search(
+        rf"{role}: its Ray node [0-9.]+ is lost: its raylet has ended", said
+    ), said
     wait_until_gone(lambda: left(tmp_path), NAMED_S)
 
 

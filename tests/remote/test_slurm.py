@@ -20,7 +20,9 @@ from .jobs import (
     SOON,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     run,
     run_directory,
@@ -29,6 +31,7 @@ from .jobs import (
     wait_until_gone,
     write_script,
 )
+from .pages import commands_for, file_of_the_page, shown_on
 from .slurm_cluster import SlurmCluster, slurm_cluster, why_not
 
 pytestmark = [
@@ -51,43 +54,52 @@ def assert_nothing_left(tmp_path: Path, slurm: SlurmCluster) -> None:
 
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, slurm: SlurmCluster) -> None:
     """It gets an allocation of its own."""
-    directory = runs_as_here(tmp_path, *ON, env=slurm.environment)
+    directory = runs_as_here(tmp_path, *shown_on("slurm"), env=slurm.environment)
     assert not (directory / "keys").exists()
     roles = {role["name"]: role for role in read_json(directory / "summary.json")["roles"]}
     assert list(roles) == ["scheduler", "server-0", "worker-0", "worker-1", "controller"]
     assert_nothing_left(tmp_path, slurm)
 
 
-def test_a_batch_job_runs_in_its_allocation(tmp_path: Path, slurm: SlurmCluster) -> None:
-    """As launcher/slurm/job.sbatch does; on three nodes there are three workers."""
-    command = " ".join([*RUN, *ON, "--servers", "2", "--", *write_script(tmp_path)])
-    script = tmp_path / "job.sbatch"
-    script.write_text(f"#!/bin/sh\n#SBATCH --nodes=3\n#SBATCH --output=out.txt\nexec {command}\n")
-    done = subprocess.run(
-        ["sbatch", "--wait", "--parsable", str(script)],
-        cwd=tmp_path, env=slurm.environment, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-    said = (tmp_path / "out.txt").read_text()
-    assert done.returncode == 0, said + done.stderr
-    rows = fingerprints(run_directory(said))
-    assert [row["rank"] for row in rows] == [0, 1, 2]
+def test_the_page_can_be_followed(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """Its batch script runs in the allocation that it gets, as launcher/slurm/job.sbatch does."""
+    write_script(tmp_path)
+    (tmp_path / "job.sbatch").write_text(file_of_the_page("job.sbatch"))
+    path = f"{Path(sys.executable).parent}:{slurm.environment['PATH']}"
+    for command in commands_for("test_slurm.py"):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env={**slurm.environment, "PATH": path},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    wait_until_gone(slurm.jobs, 100)
+    (output,) = tmp_path.glob("slurm-*.out")
+    said = output.read_text()
+    assert "byteprophet: done after " in said
+    rows = fingerprints(tmp_path / run_directory(said))
+    assert [row["rank"] for row in rows] == [0, 1]
     assert len({row["sha256"] for row in rows}) == 1
     assert_nothing_left(tmp_path, slurm)
 
 
 def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
-    command = [*RUN, *ON, *STAY]
+    command = [*RUN, *ON, "--slurm", "--partition=test --time=10", *STAY]
     return Started(command, tmp_path, 2, slurm.environment)
 
 
-def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
+    each_killed_role_is_named(
+        tmp_path,
+        ON,
+        slurm.environment,
+        lambda: [*processes_below(str(tmp_path)), *slurm.jobs()],
+        has_controller=True,
+    )
+
+
+def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
     job = started(tmp_path, slurm)
-    (worker,) = [
-        pid for pid in processes_below(str(tmp_path))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(worker, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(tmp_path)), signal.SIGKILL)
     status, said = job.end(NAMED_S)
     assert status == 1
     assert said.startswith("byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after ")
@@ -117,11 +129,31 @@ def command_line(pid: int) -> bytes:
 
 def test_scancel_ends_a_job_with_one_line(tmp_path: Path, slurm: SlurmCluster) -> None:
     job = started(tmp_path, slurm)
+    assert_scancel_ends(job, tmp_path, slurm)
+
+
+def test_servers_of_a_heterogeneous_job_are_on_its_first_node(
+    tmp_path: Path, slurm: SlurmCluster
+) -> None:
+    """As launcher/slurm/servers-without-gpus.sbatch has it; and scancel ends such a job, too."""
+    allocation = ["salloc", "--nodes=1", ":", "--nodes=2", "--"]
+    command = [*allocation, *RUN, *ON, "--", "sh", "-c", "echo training; exec sleep 1000"]
+    job = Started(command, tmp_path, 2, slurm.environment)
+    nodes = {
+        role: variable(process_of(role, str(tmp_path)), "SLURMD_NODENAME")
+        for role in ("scheduler", "server-0", "worker-0", "worker-1")
+    }
+    assert nodes["scheduler"] == nodes["server-0"]
+    assert set(nodes.values()) == set(slurm.nodes), nodes
+    assert_scancel_ends(job, tmp_path, slurm)
+
+
+def assert_scancel_ends(job: Started, tmp_path: Path, slurm: SlurmCluster) -> None:
     slurm.command("scancel", *slurm.jobs())
     status, said = job.end(NAMED_S)
-    assert status != 0
-    assert "Traceback" not in job.errors.read_text()
-    assert "CANCELLED" in job.errors.read_text() or "signal" in said, job.errors.read_text()
+    assert status == 1
+    assert said.startswith("byteprophet: error: ")
+    assert "CANCELLED" in said
     assert_nothing_left(tmp_path, slurm)
 
 
@@ -182,11 +214,7 @@ def test_a_node_that_fails_is_named(tmp_path: Path, slurm: SlurmCluster) -> None
     """
     command = [*RUN, *ON, "--", *write_script(tmp_path), "stay"]
     job = Started(command, tmp_path, 2, {**slurm.environment, **SOON})
-    (worker,) = [
-        pid for pid in processes_below(str(tmp_path))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-0"
-    ]  # fmt: skip
-    node = variable(worker, "SLURMD_NODENAME")
+    node = variable(process_of("worker-0", str(tmp_path)), "SLURMD_NODENAME")
     os.killpg(slurm.daemons[node].pid, signal.SIGKILL)
     for pid in processes_of_step(node):
         os.kill(pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ import tomli_w
 
 from byteprophet.cli.main import run_cli
 from byteprophet.input_files import read_json
-from byteprophet.network import Cluster, HostSpec, cut_cable
+from byteprophet.network import Cluster, Host, HostSpec, cut_cable
 
 from ..namespaces import why_not_permitted
 from .jobs import (
@@ -25,15 +25,17 @@ from .jobs import (
     SOON,
     STAY,
     Started,
+    each_killed_role_is_named,
     fingerprints,
+    process_of,
     processes_below,
     run,
     run_directory,
     runs_as_here,
-    variable,
     wait_until_gone,
     write_script,
 )
+from .pages import shown_on
 from .sshd import Sshd, User, host_table, make_key, why_not
 
 pytestmark = [
@@ -79,8 +81,7 @@ def ssh(tmp_path: Path) -> Iterator[Ssh]:
 
 @pytest.mark.job
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> None:
-    on = ("--on", "ssh", "--hosts", "hosts.toml")
-    directory = runs_as_here(tmp_path, *on, env=ssh.user.environment)
+    directory = runs_as_here(tmp_path, *shown_on("ssh"), env=ssh.user.environment)
     assert (directory / "logs" / "worker-1.log").read_text().endswith("done 1\n")
     assert {path.name for path in (directory / "events").iterdir()} >= {
         "transfers-worker-0.arrows", "transfers-worker-1.arrows", "served-server-0.arrows",
@@ -94,13 +95,18 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> N
 
 
 @pytest.mark.job
-def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
+def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
+    on = ("--on", "ssh", "--hosts", str(ssh.file))
+    mark = str(ssh.scratch)
+    each_killed_role_is_named(
+        tmp_path, on, ssh.user.environment, ssh.left, mark, has_controller=True
+    )
+
+
+@pytest.mark.job
+def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
     job = started(tmp_path, ssh)
-    (killed,) = [
-        pid for pid in processes_below(str(ssh.scratch))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(killed, signal.SIGKILL)
+    os.kill(process_of("worker-1", str(ssh.scratch)), signal.SIGKILL)
     status, said = job.end(NAMED_S)
     assert status == 1
     assert said.startswith("byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after ")
@@ -111,30 +117,6 @@ def test_a_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) ->
 def started(tmp_path: Path, ssh: Ssh) -> Started:
     command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *STAY]
     return Started(command, tmp_path, 2, ssh.user.environment)
-
-
-@pytest.mark.job
-def test_a_job_starts_again_after_a_role_was_killed(tmp_path: Path, ssh: Ssh) -> None:
-    script = "test $BYTEPROPHET_RESTART = 1 && exit 0; echo training $RANK; exec sleep 1000"
-    arguments = ["--restarts", "1", "--servers", "0", "--", "sh", "-c", script]
-    command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *arguments]
-    job = Started(command, tmp_path, 2, ssh.user.environment)
-    (killed,) = [
-        pid for pid in processes_below(str(ssh.scratch))
-        if variable(pid, "BYTEPROPHET_ROLE") == "worker-1"
-    ]  # fmt: skip
-    os.kill(killed, signal.SIGKILL)
-    status, _ = job.end(NAMED_S)
-    errors = job.errors.read_text()
-    assert status == 0, errors
-    assert "worker-1 was killed by signal 9 (SIGKILL) after " in errors
-    assert "(on 127.0.0.1); its log: " in errors
-    assert "the job starts again (restart 1 of 1)" in errors
-    directory = run_directory(errors)
-    assert read_json(directory / "summary.json")["restarts"] == 1
-    assert read_json(directory / "attempts" / "0" / "summary.json")["status"] == "failed"
-    assert "training 1" in (directory / "attempts" / "0" / "logs" / "worker-1.log").read_text()
-    assert ssh.left() == []
 
 
 @pytest.mark.job
@@ -212,7 +194,7 @@ def test_a_host_without_the_directory_is_named(tmp_path: Path, ssh: Ssh) -> None
     [
         (["--on", "ssh"], "--on ssh: name the hosts with --hosts FILE"),
         (["--hosts", "hosts.toml"], "--hosts: only with --on ssh, mpi and kubernetes"),
-        (["--on", "fax"], "--on fax: choose one of local, ssh, slurm, mpi"),
+        (["--on", "fax"], "--on fax: choose one of local, namespaces, ssh, slurm, mpi"),
         (["--slurm", "--exclusive"], "--slurm: only with --on slurm"),
     ],
 )
@@ -223,30 +205,68 @@ def test_options_that_do_not_fit_are_refused(
     assert says in capsys.readouterr().err
 
 
+def with_more_addresses(host: Host, number: int) -> str:
+    """Gives ``host`` a second card, and the first one an address of IPv6, which is returned."""
+    address = f"fd00:87::{number}"
+    steps = [
+        "ip link add ib0 type veth peer name ib1",
+        "ip link set ib0 up",
+        "ip link set ib1 up",
+        f"ip addr add 10.88.0.{number}/24 dev ib0",
+        f"ip addr add {address}/64 dev eth0 nodad",
+        'test -z "$(ip route show default)"',  # there is no default route
+    ]
+    done = subprocess.run(
+        host.enter(["sh", "-c", " && ".join(steps)]), capture_output=True, text=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return address
+
+
 @pytest.mark.job
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
 def test_hosts_with_limited_links_one_of_which_vanishes(tmp_path: Path) -> None:
-    """Three hosts and the user's own, each with a network of its own."""
+    """Three hosts and the user's own, each with a network of its own, which ssh reaches by IPv6.
+
+    Each has two cards and no default route: so the user is asked for one, in one line.
+    """
     user = User(tmp_path / "home")
     limited = [HostSpec(f"node-{number}", 200_000_000) for number in range(3)]
     with ExitStack() as stack:
         hosts = stack.enter_context(Cluster([HostSpec("desk"), *limited])).hosts
+        addresses = [with_more_addresses(host, number) for number, host in enumerate(hosts, 1)]
         servers = []
-        for host in hosts[1:]:
+        for host, address in zip(hosts[1:], addresses[1:], strict=True):
             inside = host.enter([])
-            servers.append(Sshd(tmp_path / host.name, host.address, user, inside))
+            servers.append(Sshd(tmp_path / host.name, address, user, inside))
             stack.callback(servers[-1].close)
         rows = [host_table(each, tmp_path) for each in servers]
         rows[0] |= {"workers": 0, "servers": 1}
         file = write_hosts(tmp_path / "hosts.toml", rows)
-        command = [*RUN, "--on", "ssh", "--hosts", str(file), "--", *write_script(tmp_path)]
-        inside = hosts[0].enter(command, tmp_path)
-        done = subprocess.run(
-            inside, capture_output=True, text=True, timeout=150, env=user.environment, check=False
+
+        def command(*options: str) -> list[str]:
+            on = ("--on", "ssh", "--hosts", str(file), *options)
+            return hosts[0].enter([*RUN, *on, "--", *write_script(tmp_path)], tmp_path)
+
+        def to_its_end(*options: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                command(*options), capture_output=True, text=True, timeout=150,
+                env=user.environment, check=False,
+            )  # fmt: skip
+
+        asked = to_its_end()
+        assert asked.returncode == 2, asked.stderr
+        assert asked.stderr.count("\n") == 1, asked.stderr
+        assert (
+            "which address do the other hosts reach? It has lo 127.0.0.1/8, eth0 10.87.0.2/24, "
+            "ib0 10.88.0.2/24: give its address in the hosts file, or --interface" in asked.stderr
         )
+        done = to_its_end("--interface", "eth0")
         assert done.returncode == 0, done.stderr + done.stdout
         assert len({row["sha256"] for row in fingerprints(run_directory(done.stderr))}) == 1
-        job = Started([*inside, "stay"], tmp_path, 2, {**user.environment, **SOON})
+        staying = [*command("--interface", "eth0"), "stay"]
+        job = Started(staying, tmp_path, 2, {**user.environment, **SOON})
         cut_cable(hosts[3].pid)
         status, said = job.end(NAMED_S + 15)
         assert status == 1

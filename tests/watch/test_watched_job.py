@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -14,14 +15,23 @@ from typing import Any
 
 import pytest
 
+from byteprophet.watch.page import grafana_dashboard
 from byteprophet.watch.run_watch import RunWatch
 from byteprophet.watch.sources import RemoteWatch, Shared
 
-from .test_metrics import parse, value
+from .test_metrics import dashboard_metrics, parse, value
 
 pytestmark = pytest.mark.job
 WORKER = Path(__file__).with_name("watched_worker.py")
 ITERATIONS = 110
+WITH_LIMITS_AND_PLANS = (
+    "iteration_bound_seconds",
+    "iteration_predicted_seconds",
+    "link_bandwidth_bytes_per_second",
+    "link_limit_bytes_per_second",
+    "log_lines_total",  # no line yet
+    "plan_number",
+)
 
 
 def awaited(shared: Shared, seen: Callable[[dict[str, Any]], bool], limit_s: float = 90) -> Any:
@@ -110,3 +120,7 @@ def _check(shared: Shared, address: str) -> None:
     assert value(samples, "job_running", **run) == 1
     assert value(samples, "iterations_total", **run, worker="worker-0") > 0
     assert value(samples, "link_pushed_bytes_total", **run, worker="worker-1", server="0") > 0
+    # All that the dashboard draws; but this job's links are not limited, and nobody plans.
+    found = {name for name, _ in samples}
+    missing = dashboard_metrics(json.loads(grafana_dashboard())) - found
+    assert missing <= {f"byteprophet_{name}" for name in WITH_LIMITS_AND_PLANS}

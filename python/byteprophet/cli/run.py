@@ -38,6 +38,7 @@ from byteprophet.network import parse_rate, parse_step
 from byteprophet.remote.launchers import (
     LAUNCHERS,
     LOCAL,
+    NAMESPACES,
     WITHOUT_CONTROLLER,
     Options,
     open_launcher,
@@ -49,10 +50,10 @@ SCHEMA = 1
 _HELP = f"""Run a command as the workers of a BytePS job, or of an all-reduce job.
 
 Starts the scheduler, the servers and the workers, shows what they print, and ends them together.
-With a bandwidth, each role gets its own emulated host (a network namespace), and the workers' links
-are limited in both directions. Schedulers: {", ".join(schedulers.names)} (stock is BytePS as
-shipped). With --servers 0 there is no BytePS: workers get the variables of torchrun to find each
-other. Roles run on this machine, or where --on says (docs/clusters.md).
+With --on namespaces or a bandwidth, each role gets its own emulated host (a network namespace), and
+the bandwidth limits the workers' links in both directions. With --servers 0 there is no BytePS:
+workers get the variables of torchrun to find each other. Roles run on this machine, or where --on
+says (docs/clusters.md). Schedulers: {", ".join(schedulers.names)} (stock is BytePS as shipped).
 
 Example: byteprophet run --scheduler prophet --bandwidth 1gbit -- python train.py --epochs 2
 
@@ -318,7 +319,8 @@ def run(
         server_bandwidth_bps=server_bandwidth_bps,
         steps=steps,
         # "unlimited" too: hosts of their own, as for a limit, with which it is to be compared.
-        namespaces=bandwidth is not None
+        namespaces=on == NAMESPACES
+        or bandwidth is not None
         or bool(worker_bandwidth_bps or server_bandwidth_bps or steps),
         timeout_s=timeout,
         max_restarts=restarts,

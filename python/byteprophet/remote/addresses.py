@@ -9,7 +9,10 @@ these rules that leads to an address decides:
     4. the address by which ssh reached the host
     5. the host has exactly one address
 
-Otherwise the user is asked, in one line with what there is.
+Otherwise the user is asked, in one line with what there is. No rule needs a default route.
+
+Roles connect by IPv4, because BytePS does. So addresses are those of IPv4, and a host that has none
+is refused.
 """
 
 from __future__ import annotations
@@ -25,18 +28,23 @@ from byteprophet.remote.look import Look
 def root_address(looks: Sequence[Look], root: Look, interface: str | None, ask: str) -> str:
     """The address of ``root``, one of ``looks``. ``ask``: how users give one.
 
-    Raises ``UserError`` if no rule leads to one.
+    Raises ``UserError`` if no rule leads to one, or if a host has no IPv4 address.
     """
+    is_one_host = len({look.network for look in looks}) == 1
+    if not is_one_host:
+        for look in looks:
+            _check_ipv4(look)
     if interface is not None:
         return interface_address(root, interface)
-    if len({look.network for look in looks}) == 1:
+    if is_one_host:
         return LOOPBACK
     common = _common_networks(looks)
     if len(common) == 1:
         (network,) = common
         return next(str(each.ip) for each in _addresses(root) if each.network == network)
-    if root.reached and not ipaddress.ip_address(root.reached).is_loopback:
-        return root.reached
+    reached = _ipv4(root.reached)
+    if reached is not None and not reached.is_loopback:
+        return str(reached)
     own = _addresses(root)
     if len(own) == 1:
         return str(own[0].ip)
@@ -54,9 +62,27 @@ def interface_address(look: Look, interface: str) -> str:
     return found[0].partition("/")[0]
 
 
+def _check_ipv4(look: Look) -> None:
+    if _addresses(look):
+        return
+    has = f"only {' '.join(look.ipv6)}" if look.ipv6 else "no address but loopback's"
+    raise UserError(
+        f"{look.host}: it has {has}, and roles connect by IPv4: give this host an IPv4 address in "
+        "a network of the others"
+    )
+
+
 def _addresses(look: Look) -> list[ipaddress.IPv4Interface]:
     every = (ipaddress.IPv4Interface(text) for each in look.interfaces.values() for text in each)
     return [each for each in every if not each.ip.is_loopback]
+
+
+def _ipv4(text: str) -> ipaddress.IPv4Address | None:
+    """The address ``text``, which may be written as one of IPv6 that stands for it."""
+    if not text:
+        return None
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return address if isinstance(address, ipaddress.IPv4Address) else address.ipv4_mapped
 
 
 def _common_networks(looks: Sequence[Look]) -> set[ipaddress.IPv4Network]:

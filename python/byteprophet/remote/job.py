@@ -84,7 +84,7 @@ def find_site(places: Places[HostT], spec: JobSpec) -> Site[HostT]:
 def refuse_local(spec: JobSpec) -> None:
     """Raises ``UserError`` for what only a job on this machine can have."""
     if spec.namespaces:
-        raise UserError("a bandwidth limits emulated links of this machine: use --on local")
+        raise UserError("a bandwidth limits emulated links of this machine: use --on namespaces")
     if spec.ranks:
         raise UserError("--sync byteps: only with --on local")
 

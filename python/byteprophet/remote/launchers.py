@@ -1,4 +1,7 @@
-"""The ways to run a job that ``byteprophet run --on`` offers, apart from this machine."""
+"""The ways to run a job that ``byteprophet run --on`` offers.
+
+On this machine, roles share its network (local), or are on emulated hosts (namespaces).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from byteprophet.remote.placement import usual_servers, usual_workers
 from byteprophet.remote.places import Places
 from byteprophet.remote.slurm import Slurm, allocated_nodes, enter_allocation, is_in_allocation
 
-LOCAL, SSH, SLURM, MPI, KUBERNETES, RAY = LAUNCHERS = (
-    "local", "ssh", "slurm", "mpi", "kubernetes", "ray",
+LOCAL, NAMESPACES, SSH, SLURM, MPI, KUBERNETES, RAY = LAUNCHERS = (
+    "local", "namespaces", "ssh", "slurm", "mpi", "kubernetes", "ray",
 )  # fmt: skip
 WITHOUT_CONTROLLER = (MPI, KUBERNETES, RAY)
 """One process starts all roles there, and waits for all: a controller ends only with the job."""

@@ -40,6 +40,7 @@ class Look:
         network: the same on two "hosts" that are one: an id of its network namespace.
         reached: the address by which an ssh connection came; "": none did.
         interfaces: per interface, its IPv4 addresses with their networks: 10.0.0.2/24.
+        ipv6: its addresses of IPv6 that other networks may reach.
         ports: free ones.
         missing: the asked paths that are not there.
     """
@@ -51,6 +52,7 @@ class Look:
     network: str
     reached: str
     interfaces: dict[str, list[str]]
+    ipv6: list[str]
     ports: list[int]
     missing: list[str]
 
@@ -83,6 +85,7 @@ def look(paths: list[str]) -> Look:
         network=f"{boot}:{os.stat('/proc/self/ns/net').st_ino}",  # noqa: PTH116 - no file
         reached=reached[2] if len(reached) == 4 else "",
         interfaces=_interfaces(),
+        ipv6=_ipv6(),
         ports=sorted(ports),
         missing=[path for path in paths if not Path(path).exists()],
     )
@@ -96,6 +99,13 @@ def _interfaces() -> dict[str, list[str]]:
                 text = str(ipaddress.IPv4Interface(f"{each.address}/{each.netmask}"))
                 found.setdefault(name, []).append(text)
     return found
+
+
+def _ipv6() -> list[str]:
+    every = [each for rows in psutil.net_if_addrs().values() for each in rows]
+    texts = [each.address for each in every if each.family == socket.AF_INET6]
+    found = [ipaddress.IPv6Address(text.partition("%")[0]) for text in texts]
+    return [str(each) for each in found if not (each.is_loopback or each.is_link_local)]
 
 
 def parse_looks(output: str, where: str) -> list[Look]:

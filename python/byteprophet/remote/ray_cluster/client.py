@@ -8,8 +8,16 @@ files. SIGTERM ends the roles. If this process is killed, Ray ends the actors, a
 Statuses: 0 done, 1 a role has failed, 2 the job cannot run there, 143 after SIGTERM.
 
 One thread does everything. Each running actor has one call of ``lines`` in flight, which is
-answered within a second or two. An actor that is silent for longer may be lost: then Ray is waited
-for, which knows whether its raylet has ended.
+answered within a second or two. When a raylet ends, this process may hear of it in these ways:
+
+    an actor does not answer                     or its node is slow
+    an actor is unavailable                      Ray does not know yet what has become of it
+    an actor has died                            with its node, which Ray's list of nodes says
+    an actor's owner has died                    this process was connected to that raylet: Ray
+                                                 ends its actors on all nodes
+
+So the cause is told when Ray knows it, and a node that has ended is the cause, whichever actor was
+the first to be lost.
 """
 
 from __future__ import annotations
@@ -39,7 +47,7 @@ _ROOM_TIMEOUT_S = 60.0
 _CALL_TIMEOUT_S = 60.0
 _LINES_S = 1.0
 _SILENT_S = 4.0
-_LOST_TIMEOUT_S = 40.0  # for Ray to say that a raylet has ended
+_LOST_TIMEOUT_S = 40.0  # for Ray to say that a raylet has ended; by default it takes 15 to 20 s
 _FIRST_CAUSE_S = 2.0  # for others to fail, too, of which one knows more
 _FAREWELL_S = 15.0
 _END_TIMEOUT_S = 15.0
@@ -77,14 +85,24 @@ class Task:
 
 @dataclass
 class _Role:
-    """A role and its actor. ``node``: the address of its node, and its id in Ray."""
+    """A role and its actor.
+
+    Attributes:
+        node: the address of its node, and its id in Ray.
+        call: of ``lines``, in flight.
+        heard_s: when the actor has answered last.
+        next_s: not called again before this time.
+        status: of the role that has ended.
+        lost: why there will be no more answers.
+    """
 
     unit: Unit
     actor: Any
     node: tuple[str, str] = ("", "")
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=100))
-    call: Any = None  # of ``lines``, in flight
-    called_s: float = 0.0
+    call: Any = None
+    heard_s: float = 0.0
+    next_s: float = 0.0
     status: int | None = None
     lost: str = ""
 
@@ -104,6 +122,7 @@ class Client:
         self._asked = False
         self._roles: list[_Role] = []
         self._logs = Path(task.run_directory) / "logs"
+        self._node_id = ""  # of the node to which this process is connected
 
     def run(self) -> bool:
         """Run it. False: somebody has asked for the end.
@@ -133,6 +152,7 @@ class Client:
                 f"{one_line(str(error))[:200]}"
             ) from None
         signal.signal(signal.SIGTERM, self._note)
+        self._node_id = self._ray.get_runtime_context().get_node_id()
         try:
             yield
         finally:
@@ -210,6 +230,8 @@ class Client:
             arguments = ["role", role.unit.kind, "--job", "-", "--index", str(role.unit.index)]
             starts.append(role.actor.start.remote(arguments, told, scratch))
         self._ray.get(starts, timeout=_CALL_TIMEOUT_S)
+        for role in self._roles:
+            role.heard_s = time.monotonic()
 
     def _wait(self) -> bool:
         done_s = None
@@ -227,10 +249,10 @@ class Client:
 
     def _take_lines(self, timeout_s: float) -> None:
         """Waits until some actor has answered, for at most ``timeout_s``; shows what is new."""
+        now_s = time.monotonic()
         for role in self._roles:
-            if role.is_running and role.call is None:
+            if role.is_running and role.call is None and now_s >= role.next_s:
                 role.call = role.actor.lines.remote(_LINES_S)
-                role.called_s = time.monotonic()
         calls = {role.call: role for role in self._roles if role.call is not None}
         if not calls:
             time.sleep(timeout_s)
@@ -240,9 +262,15 @@ class Client:
             role, calls[call].call = calls[call], None
             try:
                 lines, role.status = self._ray.get(call)
+            except self._ray.exceptions.ActorUnavailableError as error:
+                role.next_s = time.monotonic() + _LINES_S
+                if role.next_s > role.heard_s + _LOST_TIMEOUT_S:
+                    role.lost = _last_line(str(error))
+                continue
             except self._ray.exceptions.RayError as error:
                 role.lost = _last_line(str(error))
                 continue
+            role.heard_s = time.monotonic()
             self._show(role, lines)
 
     def _show(self, role: _Role, lines: list[str]) -> None:
@@ -259,9 +287,9 @@ class Client:
             if time.monotonic() > began_s + _LOST_TIMEOUT_S or any(r.lost for r in self._roles):
                 break
             self._take_lines(_LINES_S)
-        for role in self._roles:
-            if role.lost:
-                return self._of_lost(role)
+        lost = next((role for role in self._roles if role.lost), None)
+        if lost is not None:
+            return self._lost_node() or f"{lost.unit.name}: its Ray actor is lost: {lost.lost}"
         failed = [role.unit.name for role in self._roles if role.status not in (None, 0)]
         places = {role.unit.name: f"on {role.node[0] or 'its node'}" for role in self._roles}
         said = {role.unit.name: list(role.lines) for role in self._roles}
@@ -270,21 +298,26 @@ class Client:
         return told or f"{first.unit.name} ended with status {first.status}"
 
     def _silent(self) -> bool:
-        """Whether an actor that runs has not answered for too long."""
+        """Whether an actor whose role runs has not answered for too long."""
         now_s = time.monotonic()
-        return any(
-            role.call is not None and now_s - role.called_s > _SILENT_S for role in self._roles
-        )
+        return any(role.is_running and now_s - role.heard_s > _SILENT_S for role in self._roles)
 
-    def _of_lost(self, role: _Role) -> str:
-        address, node_id = role.node
+    def _lost_node(self) -> str | None:
+        """One line about a node that has ended and that this job needs; None: there is none."""
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
-        if node_id and node_id not in alive:
+        for role in self._roles:
+            address, node_id = role.node
+            if node_id and node_id not in alive:
+                return (
+                    f"{role.unit.name}: its Ray node {address} is lost: its raylet has ended "
+                    f"(node {node_id[:12]})"
+                )
+        if self._node_id not in alive:
             return (
-                f"{role.unit.name}: its Ray node {address} is lost: its raylet has ended "
-                f"(node {node_id[:12]})"
+                "the Ray node of this process is lost, and so are all actors: its raylet has ended "
+                f"(node {self._node_id[:12]})"
             )
-        return f"{role.unit.name}: its Ray actor is lost: {role.lost}"
+        return None
 
     def _end(self) -> None:
         """Ends the roles that still run, and fetches what all of them have written."""
