@@ -13,8 +13,8 @@ it is the last handler. By then, the interpreter has done the following itself, 
    (``torch/lifecycle.py``, which save what was recorded), of BytePS (which leaves the job and
    removes its shared memory), multiprocessing (which ends children) and logging.
 
-``end`` then does what remains for the program itself. It frees ``__main__``, so that ``__del__`` of
-the program's objects runs and files that it has left open are closed. It flushes all other files,
+``end`` then does what remains for the program itself. It flushes all open files, then frees
+``__main__``, so that ``__del__`` of the program's objects runs. It flushes what these have written,
 the standard streams and those of C, and ends the process.
 
 What does not happen: ``__del__`` of objects that only other modules refer to, which Python does not
@@ -57,12 +57,10 @@ def end() -> None:
     """Ends this process. Returns if the interpreter must end it."""
     if _status is None or _has_process_group() or not _flushed():
         return
+    _flush_files()  # the collector may close a file before what is buffered for it is written
     sys.modules.pop("__main__", None)
-    gc.collect()  # objects of the server are frozen, and not looked at
-    for item in gc.get_objects():
-        if issubclass(type(item), _BUFFERED):
-            with contextlib.suppress(Exception):  # closed, detached, or its disk is full
-                item.flush()
+    gc.collect()
+    _flush_files()
     if _flushed():
         ctypes.CDLL(None).fflush(None)
         os._exit(_status)
@@ -77,6 +75,13 @@ def _flushed() -> bool:
         except Exception:  # noqa: BLE001 - whatever it is, the interpreter reports it
             return False
     return True
+
+
+def _flush_files() -> None:
+    for item in gc.get_objects():  # but for those of the server, which are frozen
+        if issubclass(type(item), _BUFFERED):
+            with contextlib.suppress(Exception):  # closed, detached, or its disk is full
+                item.flush()
 
 
 def _has_process_group() -> bool:
