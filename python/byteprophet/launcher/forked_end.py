@@ -20,11 +20,12 @@ the standard streams and those of C, and ends the process.
 What does not happen: ``__del__`` of objects that only other modules refer to, which Python does not
 promise either; destructors of C++ objects that live as long as the process, and functions
 registered with C's ``atexit``. Nothing in BytePS, torch or the plug-in writes, sends or removes
-anything there, except that a process group of torch.distributed waits for operations in flight.
+anything there. A process group of torch.distributed that the program has left open waits for
+operations in flight when it is freed, but an interpreter does not free it either.
 
-Therefore the interpreter ends as always if such a group is open. It also does if an exception ended
-the program, if a standard stream cannot be flushed (it then says so, with status 120), and if
-``end`` may not be the last handler. Daemon threads run until the process ends, as always.
+The interpreter ends as always if an exception has ended the program, if a standard stream cannot be
+flushed (it then says so, with status 120), and if ``end`` may not be the last handler. Daemon
+threads run until the process ends, as always.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def note_exit(code: object) -> None:
 
 def end() -> None:
     """Ends this process. Returns if the interpreter must end it."""
-    if _status is None or _has_process_group() or not _flushed():
+    if _status is None or not _flushed():
         return
     _flush_files()  # the collector may close a file before what is buffered for it is written
     sys.modules.pop("__main__", None)
@@ -82,8 +83,3 @@ def _flush_files() -> None:
         if issubclass(type(item), _BUFFERED):
             with contextlib.suppress(Exception):  # closed, detached, or its disk is full
                 item.flush()
-
-
-def _has_process_group() -> bool:
-    distributed = sys.modules.get("torch.distributed")
-    return distributed is not None and distributed.is_available() and distributed.is_initialized()
