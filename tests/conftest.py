@@ -14,6 +14,13 @@ import pytest
 
 from byteprophet.launcher import forked_process
 
+from .processor_time import (  # noqa: F401 (hooks)
+    pytest_addoption,
+    pytest_runtest_setup,
+    pytest_runtest_teardown,
+    pytest_terminal_summary,
+)
+
 # Hundreds of workers are started, and importing torch is most of their processor time.
 os.environ.setdefault(forked_process.VARIABLE, "1")
 # As ranks without servers have it: so all workers have one fork server.

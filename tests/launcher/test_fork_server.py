@@ -163,10 +163,7 @@ def test_files_that_are_left_open_are_written(tmp_path: Path) -> None:
 def test_what_only_other_modules_keep_is_not_freed() -> None:
     """An interpreter frees all that the server has made, too, which takes long."""
     code = (
-        "import json\n"
-        "class A:\n"
-        "    def __del__(self, say=print): say('freed')\n"
-        "json.kept = A()\n"
+        "import json\nclass A:\n    def __del__(self, say=print): say('freed')\njson.kept = A()\n"
     )
     assert outcome("-c", code, fork=False) == (0, "freed\n", "")
     assert outcome("-c", code) == (0, "", "")

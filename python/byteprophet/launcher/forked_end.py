@@ -69,12 +69,12 @@ def end() -> None:
 
 def _flushed() -> bool:
     """Whether all that was written to the standard streams has left this process."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
+    try:
+        for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
-        except Exception:  # noqa: BLE001 - whatever it is, the interpreter reports it
-            return False
+    except Exception:  # noqa: BLE001 - whatever it is, the interpreter reports it
+        return False
     return True
 
 

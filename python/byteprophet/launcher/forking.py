@@ -26,8 +26,8 @@ from typing import Any
 
 from byteprophet.readable import readable
 
-# What many workers import, as far as it loads no BytePS. A module that is started with -m is not here:
-# runpy warns of those that are loaded already.
+# What many workers import, as far as it loads no BytePS. Modules that are started with -m are not
+# here, because runpy warns of those that are loaded already.
 IMPORTS = (
     "torch",
     "torch._dynamo",
