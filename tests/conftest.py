@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -21,6 +22,10 @@ from .processor_time import (  # noqa: F401 (hooks)
     pytest_terminal_summary,
 )
 
+# Where Python is told to write no bytecode, each of the thousands of processes that tests start would
+# compile all that it imports of the package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Hundreds of workers are started, and importing torch is most of their processor time.
 os.environ.setdefault(forked_process.VARIABLE, "1")
 # As ranks without servers have it: so all workers have one fork server.
