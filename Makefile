@@ -115,7 +115,7 @@ bench-native: build
 
 # A shared machine may starve a real job. Up to three tests in all are run once more, and named with what they said.
 test-python: build
-	$(BIN)/python -m pytest --durations=30 -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest --durations=30 --processor-seconds=60 -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder \
 	  --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 
 test-mxnet:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +15,17 @@ import pytest
 
 from byteprophet.launcher import forked_process
 
+from .processor_time import (  # noqa: F401 (hooks)
+    pytest_addoption,
+    pytest_runtest_setup,
+    pytest_runtest_teardown,
+    pytest_terminal_summary,
+)
+
+# Where Python is told to write no bytecode, every one of the thousands of processes that tests start
+# would compile what it imports of the package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Hundreds of workers are started, and importing torch is most of their processor time.
 os.environ.setdefault(forked_process.VARIABLE, "1")
 # As ranks without servers have it: so all workers have one fork server.
@@ -29,6 +42,20 @@ _TESTS_PER_JOB = 30
 """Quick tests that take about as long as one job."""
 _JOBS_BY = 0.9
 """Files that start jobs come within this part of all: one that began last would run alone."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import all test modules without looking for garbage, now and in them later.
+
+    What they import are millions of objects that live as long as the process.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -103,6 +103,20 @@ def assert_same(*command: str, **options: Any) -> tuple[int, str, str]:
             0,
         ),
         ("import sys, atexit; atexit.register(lambda: print(hasattr(sys, 'last_type'))); 1/0", 1),
+        ("import sys; sys.exit(256 + 3)", 3),
+        ("import sys; sys.exit(-1)", 255),
+        ("import sys; sys.excepthook = lambda *a: sys.exit(9); raise ValueError('x')", 9),
+        ("import sys; sys.stdout = open('/dev/full', 'w'); print('lost')", 120),
+        ("import ctypes; ctypes.CDLL(None).printf(b'from C')", 0),
+        ("import sys; sys.stdout.close()", 0),
+        ("class A:\n  def __del__(self): print('freed', A.__name__)\na = A(); a.itself = a", 0),
+        (
+            "import threading, time\n"
+            "threading.Thread(target=time.sleep, args=(100,), daemon=True).start(); print('end')",
+            0,
+        ),
+        ("import os\nif os.fork(): print(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+         "else: import atexit; atexit.register(print, 'child'); raise SystemExit(4)", 0),
         ("import torch; torch.manual_seed(7); print(torch.rand(3), torch.get_num_threads())", 0),
         ("import torch; torch.rand(9, requires_grad=True).sum().backward(); print('done')", 0),
         ("import os; print(len(os.listdir('/proc/self/task')), sorted(os.listdir('/dev/fd')))", 0),
@@ -125,6 +139,45 @@ def assert_same(*command: str, **options: Any) -> tuple[int, str, str]:
 )  # fmt: skip
 def test_code_does_as_when_started_afresh(code: str, status: int, tmp_path: Path) -> None:
     assert assert_same("-c", code, "first", "second", cwd=tmp_path)[0] == status
+
+
+def test_files_that_are_left_open_are_written(tmp_path: Path) -> None:
+    code = (
+        "import json, sys\n"
+        "def opened(name):\n"
+        "    file = open(sys.argv[1] + name, 'w')\n"
+        "    file.write(name)\n"
+        "    return file\n"
+        "own = opened('own')\n"
+        "json.kept = opened('of a module')\n"
+        "held = []\n"
+        "held.append((held, opened('in a cycle')))\n"
+    )
+    for place, fork in (("fresh ", False), ("forked ", True)):
+        assert outcome("-c", code, str(tmp_path / place), fork=fork)[0] == 0
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    names = ("own", "of a module", "in a cycle")
+    assert written == {place + name: name for place in ("fresh ", "forked ") for name in names}
+
+
+def test_what_only_other_modules_keep_is_not_freed() -> None:
+    """An interpreter frees all that the server has made, too, which takes long."""
+    code = (
+        "import json\nclass A:\n    def __del__(self, say=print): say('freed')\njson.kept = A()\n"
+    )
+    assert outcome("-c", code, fork=False) == (0, "freed\n", "")
+    assert outcome("-c", code) == (0, "", "")
+
+
+def test_a_process_group_that_is_left_open_is_not_waited_for() -> None:
+    """Nor is it by an interpreter, which would have to free it."""
+    code = (
+        "import ctypes, weakref, torch.distributed as dist\n"
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
+        "seen = weakref.ref(dist.group.WORLD, lambda _, say=print: say('freed'))\n"
+        "ctypes.pythonapi.Py_IncRef(ctypes.py_object(seen))\n"
+    )
+    assert_same("-c", code)
 
 
 def test_a_script_does_as_when_started_afresh(tmp_path: Path) -> None:

@@ -177,6 +177,20 @@ def test_an_ordinary_user_gets_one_too_or_hears_why_not() -> None:
     assert "tbf" in done.stdout or done.stdout.startswith("not permitted: network and mount ")
 
 
+def test_what_is_not_permitted_is_named_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "tc"
+    broken.write_text("#!/bin/sh\necho no queues >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    reason = why_not_permitted()
+    assert reason is not None
+    assert reason.startswith("the tbf queue of tc cannot be made here (no queues)")
+    broken.unlink()
+    assert why_not_permitted() is None
+
+
 def test_a_cut_cable_cuts_one_host_off() -> None:
     with Cluster([HostSpec("a"), HostSpec("b")]) as cluster:
         cut_cable(cluster.hosts[0].pid)

@@ -99,18 +99,24 @@ def fingerprints(run_directory: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in sorted((run_directory / "results").iterdir())]
 
 
+def trained_here(directory: Path, command: Sequence[str]) -> list[dict[str, Any]]:
+    """What the workers of a job of ``command`` on this machine write."""
+    here = directory / "here"
+    run_job(JobSpec(tuple(command), here, directory=directory, timeout_s=100.0)).check()
+    return fingerprints(here)
+
+
 def runs_as_here(directory: Path, *on: str, env: Mapping[str, str]) -> Path:
     """A recorded job elsewhere, as ``on`` says, which must train as one on this machine does.
 
     Returns its run directory.
     """
     command = write_script(directory)
-    here = directory / "here"
-    run_job(JobSpec(tuple(command), here, directory=directory, timeout_s=100.0)).check()
+    expected = trained_here(directory, command)
     there = run(directory, *on, "--record", "--", *command, env=env)
     assert there.returncode == 0, there.stderr + there.stdout
     made = run_directory(there.stderr)
-    assert fingerprints(made) == fingerprints(here)
+    assert fingerprints(made) == expected
     assert "[worker-1] done 1" in there.stdout
     assert (made / "events" / "transfers-worker-1.arrows").is_file()
     assert not (made / "roles").exists()

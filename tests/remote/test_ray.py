@@ -17,6 +17,7 @@ from byteprophet.input_files import read_json
 
 from .jobs import (
     NAMED_S,
+    NO_FORKS,
     RUN,
     STAY,
     Started,
@@ -64,10 +65,13 @@ def ray_cluster() -> Iterator[RayCluster]:
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 1, "_system_config": HEALTH, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(2):
-        cluster.add_node(num_cpus=1)
-    yield RayCluster(cluster, {**os.environ, "RAY_ADDRESS": cluster.address})
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in NO_FORKS.items():
+            patch.setenv(name, value)  # the nodes pass their variables on to roles
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+    yield RayCluster(cluster, {**os.environ, **NO_FORKS, "RAY_ADDRESS": cluster.address})
     cluster.shutdown()
 
 
@@ -82,7 +86,7 @@ def left(tmp_path: Path) -> list[object]:
 @pytest.mark.usefixtures("default_signals")
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ray_cluster: RayCluster) -> None:
     command = write_script(tmp_path)
-    here = run(tmp_path, "--", *command)
+    here = run(tmp_path, "--", *command, env={**os.environ, **NO_FORKS})
     assert here.returncode == 0, here.stderr
     on = (*shown_on("ray"), "--record")
     there = run(tmp_path, *on, "--", *command, env=ray_cluster.environment)

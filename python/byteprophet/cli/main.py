@@ -119,8 +119,13 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    # Anything but a command's name is help or an error, which may speak of them all.
-    commands = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    # Help and errors may speak of all commands.
+    if arguments[:1] == ["--version"]:
+        commands: Sequence[str] = ()
+    elif arguments and arguments[0] in COMMANDS:
+        commands = arguments[:1]
+    else:
+        commands = COMMANDS
     try:
         # Not standalone: it would print usage errors in a box of its own, and exit by itself.
         status = make_app(commands)(list(arguments), prog_name="byteprophet", standalone_mode=False)

@@ -1,7 +1,8 @@
 """Runs a program in a fork as ``python -m MODULE``, ``-c CODE`` or ``python SCRIPT`` would.
 
-``__main__`` is a new module, tracebacks begin in the program, and the process ends as the
-interpreter does: it waits for threads, calls functions registered with atexit and flushes streams.
+``__main__`` is a new module, tracebacks begin in the program, and the process does at its end what
+an interpreter does for the program: it waits for threads, calls functions registered with atexit
+and flushes streams (``forked_end.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
+
+from byteprophet.launcher import forked_end
 
 _OURS = {__file__, str(Path(__file__).with_name("fork_server_main.py"))}
 
@@ -30,11 +33,13 @@ def run(request: Mapping[str, Any]) -> None:
             runpy._run_module_as_main(command[2])  # type: ignore[attr-defined]
         else:
             exec(_code(command, main), main.__dict__)  # noqa: S102
-    except SystemExit:
+    except SystemExit as ended:
+        forked_end.note_exit(ended.code)
         raise
     except BaseException:
         _show_no_frames_of_ours()
         raise
+    forked_end.note_exit(None)
 
 
 def _code(command: Sequence[str], main: ModuleType) -> CodeType:

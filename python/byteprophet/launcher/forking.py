@@ -26,12 +26,20 @@ from typing import Any
 
 from byteprophet.readable import readable
 
+# What many workers import, as far as it loads no BytePS. Modules that are started with -m are not
+# here, because runpy warns of those that are loaded already.
 IMPORTS = (
     "torch",
     "torch._dynamo",
     "torch.distributed",
     "torch.distributed.fsdp",
     "byteprophet.session.process",
+    "byteprophet.control.client",
+    "byteprophet.paced.check",
+    "byteprophet.paced.collective_front",
+    "byteprophet.paced.real_time",
+    "psutil",
+    "zmq",
 )
 _PR_SET_PDEATHSIG = 1
 _ADOPTED_TIMEOUT_S = 10.0
@@ -80,8 +88,10 @@ def _load() -> bool:
     said = os.memfd_create("said")
     for number in (1, 2):
         os.dup2(said, number)
+    gc.disable()  # imports leave hardly any garbage, and looking for it takes long
     for name in IMPORTS:
         importlib.import_module(name)
+    gc.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     gc.collect()

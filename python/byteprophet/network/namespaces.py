@@ -28,7 +28,7 @@ from byteprophet.network.permission import (
     enter_command,
     entered_namespaces,
     unshare_command,
-    why_not_permitted,
+    why_not_now,
 )
 
 INTERFACE = "eth0"
@@ -145,7 +145,7 @@ class Cluster:
             switch = self._hold(undo, "switch", unshare_command())
             switch.wait_ready()
         except UserError as error:
-            raise UserError(f"namespaces: {why_not_permitted() or error}") from None
+            raise UserError(f"namespaces: {why_not_now() or error}") from None
         # All hosts live in the switch's user namespace: it owns both ends of every cable.
         unshare = [tools.require("unshare"), "--net", "--mount", "--propagation", "private", "--"]
         if "--user" in unshare_command():
