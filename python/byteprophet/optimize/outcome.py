@@ -11,6 +11,10 @@ Where a candidate ran in the real job, its measured ratio takes the place of the
 runs are not the truth either, so the interval reaches to the ratio of each of them and to the
 replayed one. If there were several, the errors of replays widen it no further.
 
+The bound is that of the best job, whose costs are those of its replay. If what is predicted is less
+than the replay, because trials or the measured time of the recorded job say so, these costs were
+too large, and the bound is smaller by the same ratio. So it is never above the prediction.
+
 For a job under another transport, the measured time of the job that ran there takes part: its
 replays are off by another ratio. The errors of both replays then widen the interval.
 """
@@ -168,10 +172,12 @@ def outcome_of(
     job = chosen.job
     after = kind_of(job).replay(job)
     after_ns = after.iterations_ns[warmup_of(measured) :]
+    played_ns = float(np.median(after_ns))
     other_error = 0.0
     other = next((each for each in others if each.job.transport == job.transport), None)
     if other is not None:
         after_ns = after.iterations_ns[warmup_of(other) :]
+        played_ns = float(np.median(after_ns))
         _, _, other_error = replayed(other)
         after_ns = np.rint(after_ns * (1 + replay_error) / (1 + other_error)).astype(np.int64)
     replayed_ratio = float(np.median(after_ns) / np.median(before_ns))
@@ -181,6 +187,7 @@ def outcome_of(
     decisions, reasons = by_pass(chosen.decisions), reasons_of(chosen.decisions, found.tested)
     if found.start_fits and np.median(after_ns) > (1 - _LEAST_GAIN) * np.median(before_ns):
         job, after, after_ns = measured.job, before, before_ns
+        played_ns = float(np.median(before_ns))
         decisions, reasons = (), ()
         other_error = 0.0
     ratio = float(np.median(after_ns) / np.median(before_ns))
@@ -200,7 +207,7 @@ def outcome_of(
         baseline_ns=was_ns,
         predicted_ns=round(was_ns * ratio),
         interval_ns=(round(was_ns * (low - unsure)), round(was_ns * (high + unsure))),
-        bound_ns=bound_ns(job),
+        bound_ns=round(bound_ns(job) * min(1.0, was_ns * ratio / played_ns)),
         decisions=decisions,
         reasons=reasons,
         replay_error=replay_error,

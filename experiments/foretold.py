@@ -1,0 +1,221 @@
+"""How well recorded jobs foretell each other, replayed again without running anything.
+
+    python experiments/foretold.py runs/gains/*-*-*-*
+
+``gains.py`` keeps all runs of a cell, and each is recorded: the job with its defaults, the same
+under other transports, trials of the optimizer, opponents, and the rounds. Of each transport, the
+first run without compiled regions foretells all others under that transport, by a replay with
+their buckets, policies and regions. So a change of the replay, or of what it is given, is seen here
+in minutes, on jobs that ran long ago.
+
+Printed are, for each other strategy, how many times as fast as the first run's it was foretold to
+be and was, and the error in points: with times as they were recorded ("wall"), and with processor
+time on shared cores ("cores", ``measure/processors.py``). "own" is the error of the replay of a
+run's own record. Then come means per cell and of all. A strategy that ran several times has the
+median of all its iterations.
+
+Runs that were recorded before processor time was have no cores. ``--cores 2 --ns-per-byte 1.2``
+says what the machine had.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from rich import box
+from rich.table import Table
+from script import run_script
+
+from byteprophet.errors import UserError, warn
+from byteprophet.job import Job, Processors
+from byteprophet.job.region_costs import RegionCosts, read_region_costs
+from byteprophet.job.strategy import BYTEPS
+from byteprophet.measure.processors import Use
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import Measured, measure_run
+from byteprophet.optimize.regions import times_with
+from byteprophet.replay.all_reduce import with_strategy
+from byteprophet.replay.predict import kind_of, warmup_of
+from byteprophet.report.console import table_console
+
+_COSTS = Path("optimized", "regions", "region-costs.json")
+WALL, CORES = "wall", "cores"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A recorded run; ``jobs``: as measured in each way."""
+
+    name: str
+    measured: dict[str, Measured]
+
+    @property
+    def job(self) -> Job:
+        """With times of the wall clock."""
+        return self.measured[WALL].job
+
+    @property
+    def took_ns(self) -> list[int]:
+        """Its iterations, without warm-up."""
+        measured = self.measured[WALL]
+        return measured.iteration_ns[warmup_of(measured) :].tolist()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Replay, print."""
+    options = _parse(arguments)
+    table = Table(
+        "cell", "strategy", "runs", "measured ms", "own: wall", "cores", "gain: wall", "cores",
+        "measured", "error: wall", "cores", box=box.SIMPLE,
+    )  # fmt: skip
+    errors: dict[str, list[tuple[float, float, float, float]]] = {}
+    for cell in options.cells:
+        if not (cell / "recorded").exists():
+            continue
+        for row, found in rows_of(cell, options.cores, options.ns_per_byte):
+            table.add_row(cell.name, *row)
+            errors.setdefault(cell.name, []).append(found)
+    console = table_console(150)
+    console.print(table)
+    sums = Table(
+        "cell", "strategies", "own: wall", "cores", "error: wall", "cores", "worst: wall", "cores",
+        box=box.SIMPLE,
+    )  # fmt: skip
+    everything = [each for found in errors.values() for each in found]
+    for name, found in [*errors.items(), ("all", everything)]:
+        if found:
+            size = np.abs(np.array(found))
+            sums.add_row(
+                name,
+                str(len(found)),
+                *(f"{each:.1f}" for each in (*size.mean(axis=0), *size[:, 2:].max(axis=0))),
+            )
+    console.print(sums)
+    console.print("Errors are in percent (own) and in points of a gain; means of their sizes.")
+
+
+def rows_of(
+    cell: Path, cores: float, ns_per_byte: float
+) -> Iterator[tuple[list[str], tuple[float, float, float, float]]]:
+    """Rows of the table, with the errors in them: own (wall, cores) and of gains."""
+    costs = read_region_costs(cell / _COSTS) if (cell / _COSTS).exists() else None
+    by_transport: dict[str, list[list[Ran]]] = {}
+    for ran in _runs(cell, cores, ns_per_byte):
+        groups = by_transport.setdefault(ran.job.transport, [])
+        same = next((each for each in groups if _alike(each[0].job, ran.job)), None)
+        if same is None:
+            groups.append([ran])
+        else:
+            same.append(ran)
+    for groups in by_transport.values():
+        plain = [group for group in groups if not group[0].job.strategy.regions]
+        if not plain:
+            continue
+        source = plain[0][0]
+        was_ns = _median_ns(plain[0])
+        for group in groups:
+            is_ns = _median_ns(group)
+            own, gains = [], []
+            for way in (WALL, CORES):
+                own_ns = [_replayed_ns(ran.measured[way], ran.measured[way].job) for ran in group]
+                took = [float(np.median(ran.took_ns)) for ran in group]
+                own.append(100 * (float(np.median(np.array(own_ns) / took)) - 1))
+                measured = source.measured[way]
+                job = changed(measured.job, group[0].job, costs)
+                if job is None:
+                    break
+                gains.append(
+                    _replayed_ns(measured, measured.job) / _replayed_ns(measured, job)
+                )
+            if len(gains) < len((WALL, CORES)):
+                continue
+            gain = was_ns / is_ns
+            off = [100 * (each - gain) for each in gains]
+            yield (
+                [
+                    group[0].job.title + f", {len(group[0].job.strategy.regions)} region(s)",
+                    str(len(group)),
+                    f"{is_ns / 1e6:.1f}",
+                    *(f"{each:+.1f}%" for each in own),
+                    *(f"{each:.3f}" for each in gains),
+                    f"{gain:.3f}",
+                    *(f"{each:+.1f}" for each in off),
+                ],
+                (own[0], own[1], off[0], off[1]),
+            )
+
+
+def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:
+    """``job`` under the strategy of ``wanted``; None if it is not known what regions cost."""
+    strategy = wanted.strategy
+    if strategy.regions and costs is None:
+        return None
+    if strategy.runtime == BYTEPS:
+        if strategy.regions:
+            return None
+        return replace(job, policy=wanted.policy, strategy=strategy)
+    made = with_strategy(job, strategy)
+    if strategy.regions:
+        assert costs is not None
+        made = replace(made, times=times_with(made.times, made.model, strategy, costs))
+    return made
+
+
+def _runs(cell: Path, cores: float, ns_per_byte: float) -> Iterator[Ran]:
+    """The runs of a cell that can be measured, but not those of wholly compiled models."""
+    found = {path.parent for path in cell.rglob("config.toml")}
+    for directory in sorted(found, key=lambda path: path.name):
+        run = Run(directory)
+        if "--compile" in run.config.get("command", ()):
+            continue
+        try:
+            wall = measure_run(run)
+            shared = wall
+            if not run.config["servers"] and cores:
+                machine = Processors(tuple(range(wall.job.workers)), cores)
+                shared = measure_run(run, Use((machine,), ns_per_byte))
+        except UserError as error:
+            warn(str(error))
+            continue
+        yield Ran(directory.name, {WALL: wall, CORES: shared})
+
+
+def _alike(one: Job, other: Job) -> bool:
+    def key(job: Job) -> object:
+        policy = job.policy
+        settings = None if policy is None else (policy.name, sorted(policy.settings.items()))
+        buckets = [(bucket.parameters, bucket.sharded) for bucket in job.strategy.buckets]
+        return job.strategy.runtime, buckets, job.strategy.regions, settings
+
+    return key(one) == key(other)
+
+
+def _median_ns(group: Sequence[Ran]) -> float:
+    return float(np.median(np.concatenate([ran.took_ns for ran in group])))
+
+
+def _replayed_ns(recorded: Measured, job: Job) -> float:
+    """The replay of ``job``, without the warm-up of ``recorded``."""
+    times_ns = kind_of(job).iterations_ns(job)
+    return float(np.median(times_ns[warmup_of(recorded) :]))
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Foretell recorded jobs from each other, without running any.",
+        epilog="example: python experiments/foretold.py runs/gains/gpt-*",
+    )
+    parser.add_argument("cells", nargs="+", type=Path, help="directories that gains.py made")
+    parser.add_argument("--cores", type=float, default=0.0, help="of the machine; 0: as recorded")
+    parser.add_argument(
+        "--ns-per-byte", type=float, default=1.0, help="processor time of a byte that travels"
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    run_script(main)
