@@ -224,7 +224,7 @@ class _Build:
         order = np.argsort(complete_ns, kind="stable")
         ends_ns = np.append(complete_ns[order], max(times.backward_ns[at], complete_ns.max()))
         took_ns = np.diff(ends_ns, prepend=0)
-        took_ns[:-1] += self.job.cluster.costs.bucket_ns
+        took_ns[1:] += self.job.cluster.costs.bucket_ns
         backward = self.cores.compute(
             len(ends_ns),
             took_ns,

@@ -207,7 +207,7 @@ def outcome_of(
         baseline_ns=was_ns,
         predicted_ns=round(was_ns * ratio),
         interval_ns=(round(was_ns * (low - unsure)), round(was_ns * (high + unsure))),
-        bound_ns=round(bound_ns(job) * min(1.0, was_ns * ratio / played_ns)),
+        bound_ns=round(min(was_ns * ratio, bound_ns(job) * min(1.0, was_ns * ratio / played_ns))),
         decisions=decisions,
         reasons=reasons,
         replay_error=replay_error,
