@@ -62,22 +62,36 @@ class Cores:
                 self._sends[worker] = graph.link(f"worker {worker} sends", CORE_BPS)
                 self._receives[worker] = graph.link(f"worker {worker} receives", CORE_BPS)
 
-    def thread(self, name: str, worker: int) -> int:
+    def thread(self, name: str, worker: int, *, by_priority: bool = False) -> int:
         """Add a thread of a worker, which does one thing after the other, and return its device."""
         if not self.shared:
-            return self._graph.serial(name)
+            return self._graph.serial(name, by_priority=by_priority)
         weight = round(self._unit_ns * WHOLE)
         own = self._graph.link(name, CORE_BPS)
         return self._graph.connection(
-            name, (own, self._machine[worker]), weights=(weight, weight)
+            name,
+            (own, self._machine[worker]),
+            by_priority=by_priority,
+            weights=(weight, weight),
         )
 
-    def compute(self, shape: int, time_ns: npt.ArrayLike, device: int, label: Label) -> Int64Array:
+    def compute(
+        self,
+        shape: int,
+        time_ns: npt.ArrayLike,
+        device: int,
+        label: Label,
+        priority: npt.ArrayLike = 0,
+    ) -> Int64Array:
         """Add what a thread, ``device``, computes in ``time_ns``, and return the operations."""
         if not self.shared:
-            return self._graph.add_block(shape, time_ns, device=device, label=label)
+            return self._graph.add_block(
+                shape, time_ns, device=device, label=label, priority=priority
+            )
         work = np.rint(np.asarray(time_ns) / self._unit_ns).astype(np.int64)
-        return self._graph.add_block(shape, device=device, size_bytes=work, label=label)
+        return self._graph.add_block(
+            shape, device=device, size_bytes=work, label=label, priority=priority
+        )
 
     def message(self, sender: int, receiver: int) -> Path:
         """What a message from one worker to another crosses besides its network links."""

@@ -1,6 +1,6 @@
 """What every worker of a job has, whatever carries its gradients: a link, and what it computes.
 
-A worker has one device that computes, and a thread that makes updates one after the other. The
+A worker has one device that computes, and a thread that makes updates, the most urgent first. The
 graphs of jobs with servers, without, and with both, add their transfers between these.
 """
 
@@ -70,7 +70,10 @@ class Workers:
         self.computes = [
             self.cores.thread(f"worker {w} computes", w) for w in range(len(hosts))
         ]
-        self.updates = [self.cores.thread(f"worker {w} updates", w) for w in range(len(hosts))]
+        self.updates = [
+            self.cores.thread(f"worker {w} updates", w, by_priority=True)
+            for w in range(len(hosts))
+        ]
 
     def compute(self, worker: int, iteration: int) -> Computed:
         """Add forward and backward of an iteration, one operation after the other.
@@ -103,10 +106,11 @@ class Workers:
         return Computed(int(begin[0]), forward, backward, ready)
 
     def update(self, worker: int, iteration: int) -> Int64Array:
-        """Add the updates of all parameters, shape (P,)."""
+        """Add the updates of all parameters, shape (P,). What the forward pass needs first goes first."""
         return self.cores.compute(
             len(self._parameters),
             self._job.times.update_ns[worker, iteration],
             self.updates[worker],
             Label(Kind.UPDATE, rank=worker, iteration=iteration, tensor=self._parameters),
+            -(iteration * len(self._parameters) + self._parameters),
         )
