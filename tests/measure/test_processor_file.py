@@ -52,7 +52,7 @@ def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: fl
     return Run(directory)
 
 
-def save(directory: Path, rank: int, cores: Sequence[int], rows: Any, **others: Any) -> Path:
+def save(directory: Path, rank: int, cores: Sequence[int], rows: Any, others: dict[str, Any] | None = None) -> Path:
     path = directory / "processors" / f"worker-{rank}.json"
     path.parent.mkdir(exist_ok=True)
     data = {
@@ -62,7 +62,7 @@ def save(directory: Path, rank: int, cores: Sequence[int], rows: Any, **others: 
         "machine": "here",
         "cores": list(cores),
         "iterations": rows,
-        **others,
+        **(others or {}),
     }
     path.write_text(json.dumps(data))
     return path
@@ -119,6 +119,6 @@ def test_without_files_nothing_is_known(tmp_path: Path) -> None:
 def test_damaged_files_are_named(tmp_path: Path, others: dict[str, Any], says: str) -> None:
     job, _ = on_cores(2)
     run = written(tmp_path / "run", job, [[0, 1], [0, 1]])
-    path = save(run.directory, 0, [0, 1], [[1, EPOCH_NS, 0, 0]], **others)
+    path = save(run.directory, 0, [0, 1], [[1, EPOCH_NS, 0, 0]], others)
     with pytest.raises(UserError, match=f"{path.name}: {says}"):
         measured_use(run, measure_run(run))

@@ -65,9 +65,14 @@ class Measured:
 
     @property
     def iteration_ns(self) -> Int64Array:
-        """The slowest worker's time of a step in each iteration, shape (iterations,)."""
-        slowest: Int64Array = np.diff(self.start_ns, axis=1).max(axis=0)
-        return slowest // self.job.strategy.accumulation
+        """The time of a step in each iteration, shape (iterations,).
+
+        An iteration lasts from when the last worker begins it to when the last one begins the next.
+        So the sum of all is what training takes. The slowest of all workers' own times would add up
+        to more, because workers are late in turn.
+        """
+        iterations_ns: Int64Array = np.diff(self.start_ns.max(axis=0))
+        return iterations_ns // self.job.strategy.accumulation
 
 
 def measure_run(run: Run, use: Use | None = None) -> Measured:
