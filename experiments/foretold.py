@@ -33,7 +33,8 @@ from script import run_script
 from byteprophet.errors import UserError, warn
 from byteprophet.job import Job, Processors
 from byteprophet.job.region_costs import RegionCosts, read_region_costs
-from byteprophet.job.strategy import BYTEPS
+from byteprophet.job.strategy import BYTEPS, Region
+from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
@@ -41,6 +42,7 @@ from byteprophet.optimize.regions import times_with
 from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.replay.predict import kind_of, warmup_of
 from byteprophet.report.console import table_console
+from byteprophet.runtime_settings import STRATEGY
 
 _COSTS = Path("optimized", "regions", "region-costs.json")
 WALL, CORES = "wall", "cores"
@@ -181,7 +183,20 @@ def _runs(cell: Path, cores: float, ns_per_byte: float) -> Iterator[Ran]:
         except UserError as error:
             warn(str(error))
             continue
-        yield Ran(directory.name, {WALL: wall, CORES: shared})
+        regions = _regions(run)
+        ways = {WALL: wall, CORES: shared}
+        yield Ran(directory.name, {way: _with(each, regions) for way, each in ways.items()})
+
+
+def _regions(run: Run) -> tuple[Region, ...]:
+    """Those that the run was given; its own files do not have them."""
+    path = run.config.get("environment", {}).get(STRATEGY)
+    return read_strategy_file(Path(path)).strategy.regions if path else ()
+
+
+def _with(measured: Measured, regions: tuple[Region, ...]) -> Measured:
+    job = measured.job
+    return replace(measured, job=replace(job, strategy=replace(job.strategy, regions=regions)))
 
 
 def _alike(one: Job, other: Job) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from byteprophet.graph.gloo_graph import GlooGraph, build
 from byteprophet.job import Job
+from byteprophet.measure.barriered import HAND_OVER
 from byteprophet.replay import Replayed, replay
 from byteprophet.timeline.events import Events, Origin
 from byteprophet.timeline.tables import SPAN, SPANS, Kind
@@ -74,3 +75,5 @@ def _each_span(
             began_ns = int(end_ns[built.ready[at][bucket]])
             done_ns = int(end_ns[built.done[at][bucket]])
             yield Kind.COLLECTIVE, number, f"bucket {bucket}", began_ns, done_ns, size_bytes
+            launched_ns = began_ns + job.cluster.costs.bucket_ns
+            yield Kind.COMPUTE, number, f"{HAND_OVER}{bucket}", began_ns, launched_ns, 0

@@ -10,6 +10,8 @@ completely, and in which it reduced its last buckets. It takes these times from 
              that at least one gradient of a bucket is ready when the bucket's collective begins,
              and none is ready later
     update   from the end of the last collective to the next iteration
+    bucket   what a bucket of DistributedDataParallel takes the training thread; "ready" is without
+             what earlier buckets took
 
 ``links.py`` measures the network. All ranks' times must be on one clock.
 
@@ -20,6 +22,7 @@ known by their layers only, and fill the buckets in the order in which they beca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +42,10 @@ from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
 
 GATHER = "all-gather "
+HAND_OVER = "hand over bucket "  # torch/recording/ddp_spans.py
+_SHORTEST = 0.1
+_ASSUMED_BUCKET_NS = 400_000
+"""What 11 to 16 buckets took beyond 2 or 3 in jobs on two cores (experiments/foretold.py)."""
 _ALL = "model"  # the only parameter of a job that recorded no gradients
 _UNKNOWN = (
     "no strategy.json says which gradients share a bucket: DistributedDataParallel did not rebuild "
@@ -75,6 +82,9 @@ def measure_barriered(
         spans = [_spans_of(recorded, rank) for rank in range(processes)]
         clocks = Clocks(spans, _arrivals(ranks, numbers, moved), use)
     measured = [_Times(rank, numbers, used, clocks) for rank in ranks]
+    bucket_ns = _bucket_ns(measured) if used.strategy.runtime == DDP else 0
+    for each in measured:
+        each.leave_out(bucket_ns)
     times = Times(
         forward_ns=np.stack([each.forward_ns for each in measured]),
         ready_ns=np.stack([each.ready_ns for each in measured]),
@@ -89,6 +99,7 @@ def measure_barriered(
         limits_bps,
         steps=(1 if halves else 2) * (processes - 1),
     )
+    cluster = replace(cluster, costs=replace(cluster.costs, bucket_ns=bucket_ns))
     if use is not None:
         cluster = use.on(cluster, limits_bps)
     job = Job(used.model, times, cluster, used.strategy)
@@ -142,6 +153,21 @@ def _arrivals(
         )
         for own in collectives
     ]
+
+
+def _bucket_ns(measured: Sequence[_Times]) -> int:
+    """What a bucket takes the training thread beside its bytes.
+
+    The shortest times from the last gradient to the collective are those of small buckets, because
+    the gradients of a bucket are divided there. What follows, its launch, has spans of its own.
+    Older runs have none: then the cost is not known, and ``_ASSUMED_BUCKET_NS`` is taken for it, so
+    that many small buckets are not free.
+    """
+    launches_ns = [time_ns for each in measured for time_ns in each.launches_ns]
+    if not launches_ns:
+        return _ASSUMED_BUCKET_NS
+    begins_ns = [time_ns for each in measured for time_ns in each.begins_ns] or [0]
+    return int(np.quantile(begins_ns, _SHORTEST) + np.median(launches_ns))
 
 
 def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
@@ -238,8 +264,16 @@ class _Times:
         self.began_ns = np.zeros((len(numbers), collectives), np.int64)
         self.ended_ns = np.zeros((len(numbers), collectives), np.int64)
         self.start_ns = np.zeros(len(numbers) + 1, np.int64)
+        self.begins_ns: list[int] = []
+        self.launches_ns: list[int] = []
+        self._complete_ns = np.zeros((len(numbers), len(buckets)), np.int64)
         for at, number in enumerate(numbers):
             self._take(at, number)
+
+    def leave_out(self, bucket_ns: int) -> None:
+        """Leave out what handing over buckets took from when later gradients were ready."""
+        before = (self._complete_ns[:, None, :] < self.ready_ns[:, :, None]).sum(axis=2)
+        self.ready_ns = np.maximum(0, self.ready_ns - bucket_ns * before)
 
     def _take(self, at: int, number: int) -> None:
         rank = self._rank
@@ -267,9 +301,23 @@ class _Times:
             ready_ns = np.minimum(self.ready_ns[at, members], complete_ns)
             ready_ns[np.argmax(ready_ns)] = complete_ns
             self.ready_ns[at, members] = ready_ns
+        self._complete_ns[at] = began_ns
+        self._take_hand_overs(number, collectives["begin_ns"][~gathers])
         update_ns = max(0, int(self._passed_ns(int(self.ended_ns[at].max()), next_ns)))
         self.update_ns[at] = np.floor(update_ns * self._share)
         self.update_ns[at, 0] += update_ns - self.update_ns[at].sum()
+
+    def _take_hand_overs(self, number: int, began_ns: Int64Array) -> None:
+        """Take what the training thread did between the last gradients of buckets and the next."""
+        ready_ns = np.sort(self._rank.of(number, Kind.BACKWARD)["end_ns"])
+        last = np.searchsorted(ready_ns, began_ns, side="right") - 1
+        for ready, began in zip(ready_ns[last[last >= 0]], began_ns[last >= 0], strict=True):
+            self.begins_ns.append(int(self._passed_ns(int(ready), int(began))))
+        for name, begin_ns, end_ns in self._rank.of(number, Kind.COMPUTE)[
+            ["name", "begin_ns", "end_ns"]
+        ].tolist():
+            if self._rank.names[name].startswith(HAND_OVER):
+                self.launches_ns.append(int(self._passed_ns(begin_ns, end_ns)))
 
     def _passed_ns(self, since_ns: int, times_ns: npt.ArrayLike) -> Int64Array:
         """What the training thread computed from ``since_ns`` to each of ``times_ns``."""
