@@ -3,16 +3,17 @@
     python experiments/foretold.py runs/gains/*-*-*-*
 
 ``gains.py`` keeps all runs of a cell, and each is recorded: the job with its defaults, the same
-under other transports, trials of the optimizer, opponents, and the rounds. Of each transport, the
-first run without compiled regions foretells all others under that transport, by a replay with
-their buckets, policies and regions. So a change of the replay, or of what it is given, is seen here
+under other transports, trials of the optimizer, opponents, and the rounds. Of each transport
+without servers, the first run without compiled regions foretells all others, by a replay with their
+buckets, runtimes and regions. So a change of the replay, or of what it is given, is seen here
 in minutes, on jobs that ran long ago.
 
 Printed are, for each other strategy, how many times as fast as the first run's it was foretold to
 be and was, and the error in points: with times as they were recorded ("wall"), and with processor
 time on shared cores ("cores", ``measure/processors.py``). "own" is the error of the replay of a
-run's own record. Then come means per cell and of all. A strategy that ran several times has the
-median of all its iterations.
+run's own record. Then come means per cell and of all. A machine is not equally fast all the time: a
+run is compared with the one of the default job that was nearest in time, and a strategy that ran
+several times has the median of these gains.
 
 Runs that were recorded before processor time was have no cores. ``--cores 2 --ns-per-byte 1.2``
 says what the machine had.
@@ -33,7 +34,7 @@ from script import run_script
 from byteprophet.errors import UserError, warn
 from byteprophet.job import Job, Processors
 from byteprophet.job.region_costs import RegionCosts, read_region_costs
-from byteprophet.job.strategy import BYTEPS, Region
+from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
@@ -46,6 +47,9 @@ from byteprophet.runtime_settings import STRATEGY
 
 _COSTS = Path("optimized", "regions", "region-costs.json")
 WALL, CORES = "wall", "cores"
+_RECORDED = "recorded"  # in the names of runs of the job with its defaults
+_OWN = 2
+"""Of a strategy that ran several times, so many runs are replayed from their own records."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,10 @@ class Ran:
         return self.measured[WALL].job
 
     @property
-    def took_ns(self) -> list[int]:
-        """Its iterations, without warm-up."""
+    def took_ns(self) -> float:
+        """The median of its iterations, without warm-up."""
         measured = self.measured[WALL]
-        return measured.iteration_ns[warmup_of(measured) :].tolist()
+        return float(np.median(measured.iteration_ns[warmup_of(measured) :]))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -118,24 +122,27 @@ def rows_of(
         if not plain:
             continue
         source = plain[0][0]
-        was_ns = _median_ns(plain[0])
+        base = [ran for group in groups for ran in group if _is_default(ran, source)]
         for group in groups:
-            is_ns = _median_ns(group)
+            if group is not plain[0] and all(ran in base for ran in group):
+                continue
+            is_ns = float(np.median([ran.took_ns for ran in group]))
             own, gains = [], []
             for way in (WALL, CORES):
-                own_ns = [_replayed_ns(ran.measured[way], ran.measured[way].job) for ran in group]
-                took = [float(np.median(ran.took_ns)) for ran in group]
+                few = group[:_OWN]
+                own_ns = [_replayed_ns(ran.measured[way], ran.measured[way].job) for ran in few]
+                took = [ran.took_ns for ran in few]
                 own.append(100 * (float(np.median(np.array(own_ns) / took)) - 1))
                 measured = source.measured[way]
                 job = changed(measured.job, group[0].job, costs)
                 if job is None:
                     break
-                gains.append(
-                    _replayed_ns(measured, measured.job) / _replayed_ns(measured, job)
-                )
+                gains.append(_replayed_ns(measured, measured.job) / _replayed_ns(measured, job))
             if len(gains) < len((WALL, CORES)):
                 continue
-            gain = was_ns / is_ns
+            gain = float(np.median([_nearest(base, ran).took_ns / ran.took_ns for ran in group]))
+            if group is plain[0]:
+                gain = 1.0
             off = [100 * (each - gain) for each in gains]
             yield (
                 [
@@ -156,10 +163,6 @@ def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:
     strategy = wanted.strategy
     if strategy.regions and costs is None:
         return None
-    if strategy.runtime == BYTEPS:
-        if strategy.regions:
-            return None
-        return replace(job, policy=wanted.policy, strategy=strategy)
     made = with_strategy(job, strategy)
     if strategy.regions:
         assert costs is not None
@@ -168,16 +171,16 @@ def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:
 
 
 def _runs(cell: Path, cores: float, ns_per_byte: float) -> Iterator[Ran]:
-    """The runs of a cell that can be measured, but not those of wholly compiled models."""
+    """The runs of a cell without servers, but not those of wholly compiled models."""
     found = {path.parent for path in cell.rglob("config.toml")}
     for directory in sorted(found, key=lambda path: path.name):
         run = Run(directory)
-        if "--compile" in run.config.get("command", ()):
+        if "--compile" in run.config.get("command", ()) or run.config["servers"]:
             continue
         try:
             wall = measure_run(run)
             shared = wall
-            if not run.config["servers"] and cores:
+            if cores:
                 machine = Processors(tuple(range(wall.job.workers)), cores)
                 shared = measure_run(run, Use((machine,), ns_per_byte))
         except UserError as error:
@@ -201,16 +204,22 @@ def _with(measured: Measured, regions: tuple[Region, ...]) -> Measured:
 
 def _alike(one: Job, other: Job) -> bool:
     def key(job: Job) -> object:
-        policy = job.policy
-        settings = None if policy is None else (policy.name, sorted(policy.settings.items()))
         buckets = [(bucket.parameters, bucket.sharded) for bucket in job.strategy.buckets]
-        return job.strategy.runtime, buckets, job.strategy.regions, settings
+        return job.strategy.runtime, buckets, job.strategy.regions
 
     return key(one) == key(other)
 
 
-def _median_ns(group: Sequence[Ran]) -> float:
-    return float(np.median(np.concatenate([ran.took_ns for ran in group])))
+def _is_default(ran: Ran, source: Ran) -> bool:
+    """Whether a run is one of the job with its defaults, whose buckets may differ a little."""
+    same_runtime = ran.job.strategy.runtime == source.job.strategy.runtime
+    return _alike(ran.job, source.job) or (same_runtime and _RECORDED in ran.name)
+
+
+def _nearest(base: Sequence[Ran], ran: Ran) -> Ran:
+    """The one of ``base`` that began at the least distance from ``ran``."""
+    began_ns = int(ran.measured[WALL].start_ns[0, 0])
+    return min(base, key=lambda one: abs(int(one.measured[WALL].start_ns[0, 0]) - began_ns))
 
 
 def _replayed_ns(recorded: Measured, job: Job) -> float:

@@ -101,7 +101,9 @@ def rows_of(cell: Cell, options: argparse.Namespace) -> list[list[str]]:
             ran[way].append(measure_run(run))
             if number == 1:
                 trace = directory / f"{path.stem}.trace.json.gz"
-                run_cli(["timeline", str(run.directory), "--format", "perfetto", "--out", str(trace)])
+                run_cli(
+                    ["timeline", str(run.directory), "--format", "perfetto", "--out", str(trace)]
+                )
     times_ns = {way: _median_ns(each) for way, each in ran.items()}
     regions = len(used.strategy.regions)
     return [

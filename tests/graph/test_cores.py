@@ -85,12 +85,12 @@ def test_handing_buckets_over_takes_time() -> None:
     cluster = replace(one.cluster, costs=Costs(bucket_ns=MS))
 
     def backward_ns(buckets: tuple[Bucket, ...]) -> int:
-        built = gloo_graph.build(
-            replace(one, cluster=cluster, strategy=Strategy(DDP, buckets))
-        )
+        built = gloo_graph.build(replace(one, cluster=cluster, strategy=Strategy(DDP, buckets)))
         return int(np.diff(replay(built.graph).start_ns[built.begin], axis=1)[0, -1])
 
-    assert backward_ns(each) - backward_ns((Bucket(names, 0, 0),)) == pytest.approx(2 * MS, rel=0.01)
+    assert backward_ns(each) - backward_ns((Bucket(names, 0, 0),)) == pytest.approx(
+        2 * MS, rel=0.01
+    )
 
 
 def test_more_workers_have_machines_of_their_own() -> None:

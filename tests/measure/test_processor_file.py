@@ -52,7 +52,13 @@ def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: fl
     return Run(directory)
 
 
-def save(directory: Path, rank: int, cores: Sequence[int], rows: Any, others: dict[str, Any] | None = None) -> Path:
+def save(
+    directory: Path,
+    rank: int,
+    cores: Sequence[int],
+    rows: Any,
+    others: dict[str, Any] | None = None,
+) -> Path:
     path = directory / "processors" / f"worker-{rank}.json"
     path.parent.mkdir(exist_ok=True)
     data = {

@@ -41,9 +41,7 @@ def record(one: Job) -> list[Events]:
     """The spans of each rank, had ``one`` run as its graph replays."""
     built = build(one)
     replayed = replay(built.graph)
-    return [
-        events_of([*_spans(one, built, replayed, rank)], rank) for rank in range(one.workers)
-    ]
+    return [events_of([*_spans(one, built, replayed, rank)], rank) for rank in range(one.workers)]
 
 
 def events_of(spans: list[_Span], rank: int) -> Events:
@@ -88,8 +86,24 @@ def _spans(one: Job, built: MeshGraph, replayed: Replayed, rank: int) -> Iterato
                 for each in (built.start, built.averaged, built.gathered)
             )
             lane = 2 + place
-            yield Kind.COLLECTIVE, number, f"{REDUCE}1.{place}", begin_ns, middle_ns, size_bytes, lane
-            yield Kind.COLLECTIVE, number, f"{GATHER}1.{place}", middle_ns, until_ns, size_bytes, lane
+            yield (
+                Kind.COLLECTIVE,
+                number,
+                f"{REDUCE}1.{place}",
+                begin_ns,
+                middle_ns,
+                size_bytes,
+                lane,
+            )
+            yield (
+                Kind.COLLECTIVE,
+                number,
+                f"{GATHER}1.{place}",
+                middle_ns,
+                until_ns,
+                size_bytes,
+                lane,
+            )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -108,7 +122,6 @@ def test_times_are_those_of_the_job(seed: int) -> None:
 def _computing_ns(job: Job) -> float:
     times = job.times
     return float((times.forward_ns.sum(axis=2) + times.backward_ns).mean())
-
 
 
 def clock_between(events: list[Events], arrivals: list[Arrivals], use: Use, rank: int) -> int:

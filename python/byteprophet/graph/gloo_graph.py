@@ -113,9 +113,7 @@ class _Build:
             graph.link(f"worker {r} down", host.down_bps or None) for r, host in enumerate(hosts)
         ]
         self.cores = Cores(job.cluster, graph)
-        self.computes = [
-            self.cores.thread(f"worker {r} computes", r) for r in range(self.ranks)
-        ]
+        self.computes = [self.cores.thread(f"worker {r} computes", r) for r in range(self.ranks)]
         limit = {"outstanding_messages": job.cluster.costs.collectives_at_once}
         self.gates = [graph.gate(f"worker {r} reduces", _GATE, limit) for r in range(self.ranks)]
         self.collectives = self._collectives()

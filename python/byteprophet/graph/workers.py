@@ -67,12 +67,9 @@ class Workers:
             for w, host in enumerate(hosts)
         ]
         self.cores = Cores(job.cluster, graph)
-        self.computes = [
-            self.cores.thread(f"worker {w} computes", w) for w in range(len(hosts))
-        ]
+        self.computes = [self.cores.thread(f"worker {w} computes", w) for w in range(len(hosts))]
         self.updates = [
-            self.cores.thread(f"worker {w} updates", w, by_priority=True)
-            for w in range(len(hosts))
+            self.cores.thread(f"worker {w} updates", w, by_priority=True) for w in range(len(hosts))
         ]
 
     def compute(self, worker: int, iteration: int) -> Computed:

@@ -294,9 +294,7 @@ class _Times:
             self.forward_ns[at, place] += self._passed_ns(ran_ns, until_ns)
             since_ns = until_ns
         self._take_gradients(at, number, since_ns)
-        began_ns = np.maximum(
-            0, self._passed_ns(since_ns, collectives["begin_ns"][~gathers])
-        )
+        began_ns = np.maximum(0, self._passed_ns(since_ns, collectives["begin_ns"][~gathers]))
         for members, complete_ns in zip(self._members, began_ns.tolist(), strict=True):
             ready_ns = np.minimum(self.ready_ns[at, members], complete_ns)
             ready_ns[np.argmax(ready_ns)] = complete_ns

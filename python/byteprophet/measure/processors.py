@@ -49,9 +49,7 @@ class Use:
         What a byte took beyond the limit of a link was the processors' part, which the cores have
         now. A link without a limit is as fast as a thread at each end.
         """
-        costs = replace(
-            cluster.costs, host_ns_per_byte=0.0, processor_ns_per_byte=self.ns_per_byte
-        )
+        costs = replace(cluster.costs, host_ns_per_byte=0.0, processor_ns_per_byte=self.ns_per_byte)
         workers = cluster.workers
         if None in limits_bps and self.ns_per_byte:
             rate_bps = round(2 * 8e9 / self.ns_per_byte)  # one core at each end

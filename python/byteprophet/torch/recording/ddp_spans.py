@@ -42,7 +42,6 @@ from byteprophet.torch.recording.ddp_buckets import (
 )
 from byteprophet.torch.tensors.reduce_dtypes import REDUCE_DTYPES
 
-
 HAND_OVER = "hand over bucket "
 """The begin of the names of spans in which the training thread hands a bucket to its collective."""
 
