@@ -82,9 +82,9 @@ def main(arguments: Sequence[str]) -> None:
     for cell in options.cells:
         if not (cell / "recorded").exists():
             continue
-        for row, found in rows_of(cell, options.cores, options.ns_per_byte):
+        for row, each in rows_of(cell, options.cores, options.ns_per_byte):
             table.add_row(cell.name, *row)
-            errors.setdefault(cell.name, []).append(found)
+            errors.setdefault(cell.name, []).append(each)
     console = table_console(150)
     console.print(table)
     sums = Table(

@@ -62,8 +62,8 @@ def main(arguments: Sequence[str]) -> None:
     console = table_console(110)
     console.print(table)
     console.print(
-        "over the choice: how many times as long as the chosen regions. bytes ready: the mean share "
-        "of a backward pass after which a byte is ready; 1 means at its end."
+        "over the choice: how many times as long as the chosen regions take. bytes ready: the mean "
+        "share of a backward pass after which a byte is ready; 1 means at its end."
     )
 
 

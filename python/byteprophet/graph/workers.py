@@ -103,7 +103,7 @@ class Workers:
         return Computed(int(begin[0]), forward, backward, ready)
 
     def update(self, worker: int, iteration: int) -> Int64Array:
-        """Add the updates of all parameters, shape (P,). What the forward pass needs first goes first."""
+        """Add the updates of all parameters, shape (P,). The most urgent ones go first."""
         return self.cores.compute(
             len(self._parameters),
             self._job.times.update_ns[worker, iteration],

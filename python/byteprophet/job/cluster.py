@@ -52,8 +52,8 @@ class Costs:
     up and copy. ``start_lag_ns``: from when the last gradient of a bucket is ready until its
     communication begins. ``update_lag_ns``: from when averages have arrived until the updater goes
     on. ``bucket_ns``: what a worker computes to hand a bucket over, in its backward pass.
-    ``processor_ns_per_byte``: the processor time of a byte that travels from one rank to another, of
-    both ranks together. It counts only where ``Cluster.processors`` says which cores are shared.
+    ``processor_ns_per_byte``: the processor time of a byte that travels from one rank to another,
+    of both together. It counts only where ``Cluster.processors`` says which cores are shared.
 
     With servers. ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
     ``hand_over_ns``: of a worker's sending thread, per push that its policy lets go.

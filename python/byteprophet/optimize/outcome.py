@@ -1,8 +1,8 @@
 """What a search found for a recorded job, with the interval in which its iteration time will be.
 
 The recorded job and the best one are replayed with all recorded iterations. The predicted time is
-the measured one times the ratio of the two replays, so an error that both have is not in it. Where a
-candidate ran in the real job, its measured ratio is a second estimate, and both are averaged. The
+the measured one times the ratio of the two replays, so an error that both have is not in it. Where
+a candidate ran in the real job, its measured ratio is a second estimate, and both are averaged. The
 interval has the bootstrapped quantiles of the ratio of single iterations' medians, and what is
 unsure otherwise (``uncertainty.py``). Where the whole replay finds no gain the outcome is the
 recorded job.

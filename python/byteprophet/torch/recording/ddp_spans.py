@@ -1,9 +1,10 @@
 """Spans of the collectives of ``torch.nn.parallel.DistributedDataParallel``, one per bucket.
 
 A communication hook does what DistributedDataParallel does without one: the same operations on the
-same memory. It also notes when a bucket was complete, how long the training thread took to hand it over,
-and when its all-reduce ended (with NCCL: when it was queued). The wait from the last bucket of an iteration to the end of the last all-reduce is a
-span, too. Once buckets were rebuilt, rank 0 saves which gradients each one has, in strategy.json.
+same memory. It also notes when a bucket was complete, how long the training thread took to hand it
+over, and when its all-reduce ended (with NCCL: when it was queued). The wait from the last bucket
+of an iteration to the end of the last all-reduce is a span, too. Once buckets were rebuilt, rank 0
+saves which gradients each one has, in strategy.json.
 
 A model can have only one hook, which cannot be removed. So ours stays, and only reduces while
 nobody records. If a strategy casts gradients, the same hook does it (``reduce_in``), with the
