@@ -8,8 +8,8 @@ There is nothing to know, and ``measured_use`` returns None, if
 
 - a rank has no such file, or the job has servers, whose messages are not measured yet
 - the cores are enough for all threads of all ranks, so that nothing can slow anything down
-- the training threads used little of the time in which they did not wait: they are paced, or an
-  accelerator computes
+- the training threads used less than half of what the cores had for them: they are paced, an
+  accelerator computes, or other programs used the cores
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
-from byteprophet.job import Processors
+from byteprophet.job import Job, Processors
 from byteprophet.job.strategy import OURS
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.processors import Use
@@ -34,8 +34,11 @@ _DIRECTORY, _SCHEMA = "processors", 1
 _THREADS = 4
 """Of a rank: one trains, one updates, two carry messages."""
 _COMPUTES = 0.5
-"""A training thread that used a smaller share of the time in which it did not wait is paced."""
-_PASSES = 3
+"""Training threads that used a smaller share of what the cores had for them are paced, or other
+programs used the cores."""
+_MOST_NS = 100.0
+"""Of a byte: in a tiny model, what threads do otherwise would count for its few bytes."""
+_PASSES = 2
 """Updates are measured with a clock that depends on what messages cost; this converges quickly."""
 
 
@@ -77,17 +80,20 @@ def measured_use(run: Run, wall: Measured) -> Use | None:
     if all(_THREADS * len(each.workers) <= each.cores for each in machines):
         return None
     spent = [_spent(rank.rows, wall.start_ns.shape[1] - 1) for rank in ranks]
-    times = job.times
-    ran_ns = times.forward_ns.sum(axis=2) + times.backward_ns
-    if sum(trained for trained, _ in spent) < _COMPUTES * float(ran_ns.mean(axis=1).sum()):
-        return None
+    trained_ns = sum(trained for trained, _ in spent)
     others_ns = sum(others for _, others in spent)
     passed_bytes = _passed_bytes(wall)
-    use = Use(machines, others_ns / passed_bytes if passed_bytes else 0.0)
-    for _ in range(_PASSES if passed_bytes else 0):
-        updates_ns = _updates_ns(measure_run(run, use))
-        use = replace(use, ns_per_byte=max(0.0, others_ns - updates_ns) / passed_bytes)
-    return use
+
+    def per_byte(time_ns: float) -> float:
+        return min(_MOST_NS, max(0.0, time_ns) / passed_bytes) if passed_bytes else 0.0
+
+    use = Use(machines, per_byte(others_ns))
+    for _ in range(_PASSES):
+        found = measure_run(run, use).job
+        use = replace(use, ns_per_byte=per_byte(others_ns - _updates_ns(found)))
+    times = found.times
+    computed_ns = float((times.forward_ns.sum(axis=2) + times.backward_ns).mean(axis=1).sum())
+    return None if trained_ns < _COMPUTES * computed_ns else use
 
 
 def _spent(rows: Int64Array, iterations: int) -> tuple[float, float]:
@@ -113,12 +119,11 @@ def _passed_bytes(measured: Measured) -> float:
     return (job.workers - 1) * both
 
 
-def _updates_ns(measured: Measured) -> float:
+def _updates_ns(job: Job) -> float:
     """The processor time of all ranks' updaters in an iteration.
 
     Where the training thread updates, this is part of what it uses.
     """
-    job = measured.job
     if job.strategy.runtime not in OURS:
         return 0.0
     return float(job.times.update_ns.sum(axis=2).mean(axis=1).sum())
