@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,7 +44,7 @@ def record(one: Job) -> list[Events]:
     return [events_of([*_spans(one, built, replayed, rank)], rank) for rank in range(one.workers)]
 
 
-def events_of(spans: list[_Span], rank: int) -> Events:
+def events_of(spans: Sequence[_Span], rank: int) -> Events:
     names = {name: index for index, name in enumerate(dict.fromkeys(span[2] for span in spans))}
     rows = np.zeros(len(spans), SPAN)
     for row, (kind, iteration, name, begin_ns, end_ns, size_bytes, lane) in zip(

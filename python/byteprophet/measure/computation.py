@@ -96,7 +96,8 @@ class Computation:
             clock.at(updates["end_ns"]) - clock.at(updates["begin_ns"])
             for clock in (self._training, self._updating)
         )
-        return np.where(np.isin(updates["lane"], self._own_lanes), here_ns, there_ns)
+        chosen: Int64Array = np.where(np.isin(updates["lane"], self._own_lanes), here_ns, there_ns)
+        return chosen
 
     def _passed_ns(self, since_ns: int, times_ns: npt.ArrayLike) -> Int64Array:
         """From ``since_ns`` until each of ``times_ns``; 0 if that is earlier."""
