@@ -9,6 +9,7 @@ import numpy as np
 
 from byteprophet.graph.gloo_graph import GlooGraph, build
 from byteprophet.job import Job
+from byteprophet.measure.barriered import HAND_OVER
 from byteprophet.replay import Replayed, replay
 from byteprophet.timeline.events import Events, Origin
 from byteprophet.timeline.tables import SPAN, SPANS, Kind
@@ -66,11 +67,19 @@ def _each_span(
         for layer, operation in zip(job.model.names, built.forward[at].tolist(), strict=True):
             forward_ns = int(end_ns[operation])
             yield Kind.FORWARD, number, layer, int(start_ns[operation]), forward_ns, 0
+        complete_ns = [
+            job.times.ready_ns[at][[job.model.places[name] for name in b.parameters]].max()
+            for b in job.strategy.buckets
+        ]
         for place, layer in enumerate(job.model.names):
-            ready_ns = forward_ns + int(job.times.ready_ns[at][place])
+            ready_ns = int(job.times.ready_ns[at][place])
+            handed = sum(1 for each_ns in complete_ns if each_ns < ready_ns)
+            ready_ns += forward_ns + handed * job.cluster.costs.bucket_ns
             size_bytes = job.model.sizes_bytes[place]
             yield Kind.BACKWARD, number, f"{layer}.weight", forward_ns, ready_ns, size_bytes
         for bucket, size_bytes in enumerate(bucket_bytes(job)):
             began_ns = int(end_ns[built.ready[at][bucket]])
             done_ns = int(end_ns[built.done[at][bucket]])
             yield Kind.COLLECTIVE, number, f"bucket {bucket}", began_ns, done_ns, size_bytes
+            launched_ns = began_ns + job.cluster.costs.bucket_ns
+            yield Kind.COMPUTE, number, f"{HAND_OVER}{bucket}", began_ns, launched_ns, 0

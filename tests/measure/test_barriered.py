@@ -12,6 +12,7 @@ from byteprophet.graph.gloo_graph import build
 from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
 from byteprophet.job.strategy import DDP
 from byteprophet.measure.all_reduce import measure_all_reduce
+from byteprophet.measure.barriered import _ASSUMED_BUCKET_NS
 from byteprophet.replay import replay
 from byteprophet.timeline.tables import Kind
 
@@ -70,6 +71,29 @@ def test_a_job_is_measured_as_it_was(ranks: int, backward_ns: int) -> None:
         rates_bps = [host.up_bps for host in found.cluster.workers]
         assert rates_bps == pytest.approx([LINK_BPS] * ranks, rel=0.02)
     # What is replayed again is what was recorded.
+    again = build(found)
+    again_ns = np.diff(replay(again.graph).start_ns[again.begin], axis=1)
+    assert again_ns.sum() == pytest.approx(np.diff(start_ns, axis=1)[:, :-1].sum(), rel=0.01)
+
+
+def test_handing_buckets_over_is_no_part_of_the_gradients() -> None:
+    """Each bucket takes the training thread 0.7 ms, which is measured, and counted once."""
+    job = a_ring()
+    costs = replace(job.cluster.costs, bucket_ns=700_000)
+    slow = replace(job, cluster=replace(job.cluster, costs=costs))
+    found, _ = measure_all_reduce(record(slow), config_of(slow), None)
+    assert found.cluster.costs.bucket_ns == 700_000
+    assert np.array_equal(found.times.ready_ns, job.times.ready_ns)
+
+
+def test_older_runs_do_not_tell_what_a_bucket_takes() -> None:
+    job = a_ring()
+    recorded = [
+        replace(events, rows=events.rows[events.rows["kind"] != Kind.COMPUTE])
+        for events in record(job)
+    ]
+    found, start_ns = measure_all_reduce(recorded, config_of(job), None)
+    assert found.cluster.costs.bucket_ns == _ASSUMED_BUCKET_NS
     again = build(found)
     again_ns = np.diff(replay(again.graph).start_ns[again.begin], axis=1)
     assert again_ns.sum() == pytest.approx(np.diff(start_ns, axis=1)[:, :-1].sum(), rel=0.01)

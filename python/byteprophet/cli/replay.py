@@ -16,8 +16,8 @@ from byteprophet.cli.given import refuse_given
 from byteprophet.cli.lists import split
 from byteprophet.cli.validate import POLICIES, validate
 from byteprophet.errors import UserError
+from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import measure_run
 from byteprophet.network import parse_rate
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import RANGES, Changes
@@ -140,7 +140,7 @@ def replay(
         compute_scale=compute_scale,
         link_latency_ns=None if link_latency is None else _latency_ns(link_latency),
     )
-    prediction = predict(measure_run(recorded), changes)
+    prediction = predict(measure_on_cores(recorded), changes)
     if as_json:
         typer.echo(json.dumps(prediction.as_json(), indent=1))
     else:

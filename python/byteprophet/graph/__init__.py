@@ -4,6 +4,7 @@ model.py     a graph: arrays of operations and dependencies, tables of devices, 
 labels.py    the labels of operations: kind, rank, peer, iteration, tensor, part
 builder.py   builds a graph, operation by operation or in arrays; columns.py stores these
 workers.py   what every worker has: a link, and what it computes
+cores.py     the cores that workers share
 ps_devices.py, ps_transfers.py, ps_graph.py  the graph of a job with servers
 gloo_graph.py  the graph of a job with gloo's collectives, whose optimizer waits for all of them
 mesh_transfers.py, mesh_graph.py  the graph of a job whose ranks exchange shards by priority

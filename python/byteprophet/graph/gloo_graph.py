@@ -13,6 +13,8 @@
   message starts only when both ranks have started the collective.
 - Messages of collectives in flight share the links of the sender and the receiver fairly.
 - The optimizer makes all updates when all collectives are done. Then the next iteration begins.
+- A worker hands buckets over in its backward pass, which takes it ``Costs.bucket_ns`` each.
+- Where ranks share cores, computing and messages slow each other down (``cores.py``).
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.cores import Cores
 from byteprophet.graph.labels import Kind, Label
-from byteprophet.graph.model import NONE, Graph, Int64Array
+from byteprophet.graph.model import NONE, WHOLE, Graph, Int64Array
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.strategy import FSDP2
@@ -109,7 +112,8 @@ class _Build:
         self.down = [
             graph.link(f"worker {r} down", host.down_bps or None) for r, host in enumerate(hosts)
         ]
-        self.computes = [graph.serial(f"worker {r} computes") for r in range(self.ranks)]
+        self.cores = Cores(job.cluster, graph)
+        self.computes = [self.cores.thread(f"worker {r} computes", r) for r in range(self.ranks)]
         limit = {"outstanding_messages": job.cluster.costs.collectives_at_once}
         self.gates = [graph.gate(f"worker {r} reduces", _GATE, limit) for r in range(self.ranks)]
         self.collectives = self._collectives()
@@ -154,9 +158,8 @@ class _Build:
         sender = np.arange(ranks)
         # Each collective has its own connections, so that those in flight share links fairly.
         connections = [
-            self.graph.connection(
-                f"collective of bucket {bucket}, worker {rank}",
-                (self.up[rank], self.down[(rank + 1) % ranks]),
+            self._connection(
+                f"collective of bucket {bucket}, worker {rank}", rank, (rank + 1) % ranks
             )
             for rank in range(ranks)
         ]
@@ -169,14 +172,17 @@ class _Build:
     def _all_to_all(self, bucket: int, size_bytes: int) -> _Collective:
         pairs = _pairs(self.ranks)
         connections = [
-            self.graph.connection(
-                f"bucket {bucket}, worker {sender} to {receiver}",
-                (self.up[sender], self.down[receiver]),
-            )
+            self._connection(f"bucket {bucket}, worker {sender} to {receiver}", sender, receiver)
             for sender, receiver in pairs
         ]
         sizes = chunk_bytes(size_bytes, self.ranks)[[receiver for _, receiver in pairs]]
         return _Collective(bucket, False, np.array([connections]), sizes[None])
+
+    def _connection(self, name: str, sender: int, receiver: int) -> int:
+        route = (self.up[sender], self.down[receiver])
+        path = self.cores.message(sender, receiver)
+        weights = (WHOLE,) * len(route) + path.weights if path.links else ()
+        return self.graph.connection(name, (*route, *path.links), weights=weights)
 
     def _label(self, bucket: int | Int64Array) -> int | Int64Array:
         """The index of the name of one or several buckets."""
@@ -205,21 +211,23 @@ class _Build:
         graph.mark_iteration(int(begin[0]), self.gates[rank])
         if iteration:
             graph.depend_each(blocks["update"][rank, iteration - 1], begin)
-        forward = graph.add_block(
+        forward = self.cores.compute(
             len(self.job.model),
             times.forward_ns[at],
-            device=device,
-            label=where._replace(kind=Kind.FORWARD, tensor=self.parameters),
+            device,
+            where._replace(kind=Kind.FORWARD, tensor=self.parameters),
         )
         ready_ns = times.ready_ns[at]
         complete_ns = np.array([ready_ns[members].max() for members in self.members])
         order = np.argsort(complete_ns, kind="stable")
         ends_ns = np.append(complete_ns[order], max(times.backward_ns[at], complete_ns.max()))
-        backward = graph.add_block(
+        took_ns = np.diff(ends_ns, prepend=0)
+        took_ns[1:] += self.job.cluster.costs.bucket_ns
+        backward = self.cores.compute(
             len(ends_ns),
-            np.diff(ends_ns, prepend=0),
-            device=device,
-            label=where._replace(kind=Kind.BACKWARD, tensor=np.append(self._label(order), NONE)),
+            took_ns,
+            device,
+            where._replace(kind=Kind.BACKWARD, tensor=np.append(self._label(order), NONE)),
         )
         graph.chain(np.concatenate([begin, forward, backward]))
         count = len(self.collectives)
@@ -292,11 +300,11 @@ class _Build:
     def _update(self, rank: int, iteration: int) -> None:
         graph, blocks, at = self.graph, self.blocks, (rank, iteration)
         update_ns = int(self.job.times.update_ns[at].sum())
-        update = graph.add_block(
+        update = self.cores.compute(
             1,
             update_ns,
-            device=self.computes[rank],
-            label=Label(Kind.UPDATE, rank, iteration=iteration),
+            self.computes[rank],
+            Label(Kind.UPDATE, rank, iteration=iteration),
         )
         graph.depend_each(blocks["update"][at], update)  # the end of backward
         graph.depend_each(blocks["done"][at], update)

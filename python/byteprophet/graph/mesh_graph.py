@@ -7,6 +7,7 @@
 
 - What is exchanged, and in which order, ``mesh_transfers.py`` says.
 - A layer of the next forward pass waits only for its own parameters.
+- Where ranks share cores, computing, updates and messages slow each other down (``cores.py``).
 - If a bucket's averages are delayed by k steps (``job/staleness.py``), the update of an iteration
   waits for the all-gather of k iterations before, and operations have the priority of the iteration
   in which they are needed. The first k updates wait for nothing.
@@ -71,7 +72,10 @@ class _Build:
         hosts = [host.slowed_by(job.cluster.costs.host_ns_per_byte) for host in job.cluster.workers]
         self.workers = Workers(job, hosts, graph)
         connections = connected(
-            graph, [(up,) for up in self.workers.up], [(down,) for down in self.workers.down]
+            graph,
+            [(up,) for up in self.workers.up],
+            [(down,) for down in self.workers.down],
+            cores=self.workers.cores,
         )
         self.transfers = MeshTransfers(job, graph, connections, len(job.model))
         shape = (job.workers, job.iterations)

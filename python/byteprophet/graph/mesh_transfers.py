@@ -24,8 +24,9 @@ import numpy as np
 
 from byteprophet.errors import UserError
 from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.cores import Cores, Path
 from byteprophet.graph.labels import Kind, Label
-from byteprophet.graph.model import NONE, Int64Array
+from byteprophet.graph.model import NONE, WHOLE, Int64Array
 from byteprophet.job import Job
 from byteprophet.job.compression import flat_form
 from byteprophet.job.owners import Owners
@@ -316,11 +317,13 @@ def connected(
     sends: Sequence[tuple[int, ...]],
     receives: Sequence[tuple[int, ...]],
     pace_bps: int = 0,
+    cores: Cores | None = None,
 ) -> Int64Array:
     """Add a connection from each rank to each other one, and return them, shape (W, W).
 
     ``sends`` and ``receives``: the links that a rank's messages cross on its own side, by rank.
     ``pace_bps``: no connection is faster than that; 0: they are as fast as their links.
+    ``cores``: of the ranks, if messages need any.
     """
     ranks = range(len(sends))
     found = np.full((len(sends), len(sends)), NONE, np.int64)
@@ -331,5 +334,11 @@ def connected(
             name, route = f"worker {s} to {r}", (*sends[s], *receives[r])
             if pace_bps:
                 route = (graph.link(f"{name}{OF_THE_MESH}", pace_bps), *route)
-            found[s, r] = graph.connection(name, route, by_priority=True)
+            path = Path((), ()) if cores is None else cores.message(s, r)
+            found[s, r] = graph.connection(
+                name,
+                (*route, *path.links),
+                by_priority=True,
+                weights=(WHOLE,) * len(route) + path.weights if path.links else (),
+            )
     return found

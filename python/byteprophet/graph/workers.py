@@ -1,6 +1,6 @@
 """What every worker of a job has, whatever carries its gradients: a link, and what it computes.
 
-A worker has one device that computes, and a thread that makes updates one after the other. The
+A worker has one device that computes, and a thread that makes updates, the most urgent first. The
 graphs of jobs with servers, without, and with both, add their transfers between these.
 """
 
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.cores import Cores
 from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, Int64Array
 from byteprophet.job import Host, Job
@@ -49,6 +50,7 @@ class Workers:
         down: the receiving direction, by worker.
         computes: the device that computes, by worker.
         updates: the thread that updates, by worker.
+        cores: what these have in common.
     """
 
     def __init__(self, job: Job, hosts: Sequence[Host], graph: GraphBuilder) -> None:
@@ -64,8 +66,11 @@ class Workers:
             graph.link(f"worker {w} down", host.down_bps or None, host.burst_bytes)
             for w, host in enumerate(hosts)
         ]
-        self.computes = [graph.serial(f"worker {w} computes") for w in range(len(hosts))]
-        self.updates = [graph.serial(f"worker {w} updates") for w in range(len(hosts))]
+        self.cores = Cores(job.cluster, graph)
+        self.computes = [self.cores.thread(f"worker {w} computes", w) for w in range(len(hosts))]
+        self.updates = [
+            self.cores.thread(f"worker {w} updates", w, by_priority=True) for w in range(len(hosts))
+        ]
 
     def compute(self, worker: int, iteration: int) -> Computed:
         """Add forward and backward of an iteration, one operation after the other.
@@ -76,21 +81,21 @@ class Workers:
         device, at = self.computes[worker], (worker, iteration)
         whose = Label(rank=worker, iteration=iteration)
         begin = graph.add_block(1, label=whose._replace(kind=Kind.ITERATION))
-        forward = graph.add_block(
+        forward = self.cores.compute(
             len(self._parameters),
             times.forward_ns[at],
-            device=device,
-            label=whose._replace(kind=Kind.FORWARD, tensor=self._parameters),
+            device,
+            whose._replace(kind=Kind.FORWARD, tensor=self._parameters),
         )
         graph.chain(np.concatenate([begin, forward]))
         ready_ns = times.ready_ns[at]
         order = np.lexsort((-self._parameters, ready_ns))
         ends_ns = np.append(ready_ns[order], max(times.backward_ns[at], ready_ns.max()))
-        backward = graph.add_block(
+        backward = self.cores.compute(
             len(ends_ns),
             np.diff(ends_ns, prepend=0),
-            device=device,
-            label=whose._replace(kind=Kind.BACKWARD, tensor=np.append(order, NONE)),
+            device,
+            whose._replace(kind=Kind.BACKWARD, tensor=np.append(order, NONE)),
         )
         graph.chain(np.concatenate([forward[-1:], backward]))
         ready: Int64Array = np.empty(len(order), np.int64)
@@ -98,10 +103,11 @@ class Workers:
         return Computed(int(begin[0]), forward, backward, ready)
 
     def update(self, worker: int, iteration: int) -> Int64Array:
-        """Add the updates of all parameters, shape (P,)."""
-        return self._graph.add_block(
+        """Add the updates of all parameters, shape (P,). The most urgent ones go first."""
+        return self.cores.compute(
             len(self._parameters),
             self._job.times.update_ns[worker, iteration],
-            device=self.updates[worker],
-            label=Label(Kind.UPDATE, rank=worker, iteration=iteration, tensor=self._parameters),
+            self.updates[worker],
+            Label(Kind.UPDATE, rank=worker, iteration=iteration, tensor=self._parameters),
+            -(iteration * len(self._parameters) + self._parameters),
         )

@@ -16,7 +16,7 @@ A job may be measured (``measure/``), read from a workload, or assumed. Changing
 
 from __future__ import annotations
 
-from byteprophet.job.cluster import Cluster, Costs, Host
+from byteprophet.job.cluster import Cluster, Costs, Host, Processors
 from byteprophet.job.job import Job
 from byteprophet.job.model import Model, Parameter
 from byteprophet.job.policy import Policy
@@ -32,6 +32,7 @@ __all__ = [
     "Model",
     "Parameter",
     "Policy",
+    "Processors",
     "Strategy",
     "Times",
 ]

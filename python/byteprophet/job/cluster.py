@@ -66,7 +66,9 @@ class Costs:
     collective. ``host_ns_per_byte``: what a byte takes beside its time on the link, since hosts add
     up and copy. ``start_lag_ns``: from when the last gradient of a bucket is ready until its
     communication begins. ``update_lag_ns``: from when averages have arrived until the updater goes
-    on.
+    on. ``bucket_ns``: what a worker computes to hand a bucket over, in its backward pass.
+    ``processor_ns_per_byte``: the processor time of a byte that travels from one rank to another,
+    of both together. It counts only where ``Cluster.processors`` says which cores are shared.
 
     With servers. ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
     ``hand_over_ns``: of a worker's sending thread, per push that its policy lets go.
@@ -87,6 +89,8 @@ class Costs:
     host_ns_per_byte: float = 0.0
     start_lag_ns: int = 0
     update_lag_ns: int = 0
+    bucket_ns: int = 0
+    processor_ns_per_byte: float = 0.0
     sum_ns_per_byte: float = 0.0
     sum_threads: int = 4
     hand_over_ns: int = 0
@@ -97,23 +101,51 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Processors:
+    """The cores of a machine on which several workers run.
+
+    ``workers``: their ranks. ``cores``: how many they may use together.
+    """
+
+    workers: tuple[int, ...]
+    cores: float
+
+
+@dataclass(frozen=True)
 class Cluster:
     """Workers (ranks) and servers, one host each. Every worker and server has a link of its own.
 
     ``mesh_costs``: if the job has two transports, the costs of messages among the ranks; ``costs``
     are then those of messages to servers. None: both are equal.
+
+    ``processors``: the cores of machines; each worker is on one of them. The job's times are then
+    processor time, and computing, updates and messages between ranks share the cores. Empty: the
+    times are what computing took beside all else that ran, and nothing slows it down further.
     """
 
     workers: tuple[Host, ...]
     servers: tuple[Host, ...] = ()
     costs: Costs = field(default_factory=Costs)
     mesh_costs: Costs | None = None
+    processors: tuple[Processors, ...] = ()
 
     def with_workers(self, workers: int) -> Cluster:
-        """The same cluster with so many workers; the links of those recorded repeat."""
+        """The same cluster with so many workers; links and machines of those recorded repeat."""
         recorded = self.workers
+        machine_of = {
+            rank: number for number, each in enumerate(self.processors) for rank in each.workers
+        }
+        on: dict[tuple[int, int], list[int]] = {}
+        for rank in range(workers if machine_of else 0):
+            again, of = divmod(rank, len(recorded))
+            on.setdefault((again, machine_of[of]), []).append(rank)
         return replace(
-            self, workers=tuple(recorded[rank % len(recorded)] for rank in range(workers))
+            self,
+            workers=tuple(recorded[rank % len(recorded)] for rank in range(workers)),
+            processors=tuple(
+                Processors(tuple(ranks), self.processors[machine].cores)
+                for (_, machine), ranks in on.items()
+            ),
         )
 
     def with_rate(self, payload_bps: int) -> Cluster:

@@ -26,6 +26,7 @@ _WRONG_USAGE = 2  # an exit status that the next start would have, too
 # Files of a start, but none of a script.
 _OF_A_START = (
     "config.toml", "job.toml", "logs", "results", "roles", "events", "network", "live", "steps",
+    "processors",
     "control.jsonl", "plan.json", "tuning.jsonl", "steps.json", "profile*.json", "strategy*.json",
     "fused.json", "summary*.json",
 )  # fmt: skip

@@ -10,6 +10,8 @@ completely, and in which it reduced its last buckets. It takes these times from 
              that at least one gradient of a bucket is ready when the bucket's collective begins,
              and none is ready later
     update   from the end of the last collective to the next iteration
+    bucket   what a bucket of DistributedDataParallel takes the training thread; "ready" is without
+             what earlier buckets took
 
 ``links.py`` measures the network. All ranks' times must be on one clock.
 
@@ -20,9 +22,11 @@ known by their layers only, and fill the buckets in the order in which they beca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Job, Model, Parameter, Strategy, Times
@@ -31,12 +35,17 @@ from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import last_places
 from byteprophet.measure.links import measure_links
+from byteprophet.measure.processors import Arrivals, Clocks, Use
 from byteprophet.measure.tensors import check_extent, check_ranks, layer_of, whole_iterations
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
 
 GATHER = "all-gather "
+HAND_OVER = "hand over bucket "  # torch/recording/ddp_spans.py
+_SHORTEST = 0.1
+_ASSUMED_BUCKET_NS = 400_000
+"""What 11 to 16 buckets took beyond 2 or 3 in jobs on two cores (experiments/foretold.py)."""
 _ALL = "model"  # the only parameter of a job that recorded no gradients
 _UNKNOWN = (
     "no strategy.json says which gradients share a bucket: DistributedDataParallel did not rebuild "
@@ -45,12 +54,16 @@ _UNKNOWN = (
 
 
 def measure_barriered(
-    recorded: Sequence[Events], config: Mapping[str, Any], used: Used | None
+    recorded: Sequence[Events],
+    config: Mapping[str, Any],
+    used: Used | None,
+    use: Use | None = None,
 ) -> tuple[Job, Int64Array]:
     """Measure the job that recorded ``recorded``.
 
     Returns it with the starts of its iterations, shape (ranks, iterations + 1).
-    ``config`` is the content of the run's ``config.toml``. UserError if a recording is missing.
+    ``config`` is the content of the run's ``config.toml``. ``use``: of the cores that ranks share;
+    None: they share none, or it is not known. UserError if a recording is missing.
     """
     processes = config["workers"] * config["local_ranks"]
     ranks = [_Rank(_spans_of(recorded, rank)) for rank in range(processes)]
@@ -61,23 +74,34 @@ def measure_barriered(
     if used is None:
         used = _told_by_spans(ranks[0], numbers)
     check_extent(len(numbers), len(used.model) + len(used.strategy.buckets))
-    measured = [_Times(rank, numbers, used) for rank in ranks]
+    halves = used.strategy.runtime == FSDP2
+    sizes = ranks[0].sizes[numbers[-1]]
+    moved = np.array(sizes) * (1 if halves else 2) * (processes - 1) / processes
+    clocks = None
+    if use is not None:
+        spans = [_spans_of(recorded, rank) for rank in range(processes)]
+        clocks = Clocks(spans, _arrivals(ranks, numbers, moved), use)
+    measured = [_Times(rank, numbers, used, clocks) for rank in ranks]
+    bucket_ns = _bucket_ns(measured) if used.strategy.runtime == DDP else 0
+    for each in measured:
+        each.leave_out(bucket_ns)
     times = Times(
         forward_ns=np.stack([each.forward_ns for each in measured]),
         ready_ns=np.stack([each.ready_ns for each in measured]),
         backward_ns=np.stack([each.ready_ns.max(axis=1) for each in measured]),
         update_ns=np.stack([each.update_ns for each in measured]),
     )
-    halves = used.strategy.runtime == FSDP2
-    sizes = ranks[0].sizes[numbers[-1]]
-    moved = np.array(sizes) * (1 if halves else 2) * (processes - 1) / processes
+    limits_bps = link_limits_bps(config)
     cluster = measure_links(
         np.stack([each.began_ns for each in measured]),
         np.stack([each.ended_ns for each in measured]),
         moved,
-        link_limits_bps(config),
+        limits_bps,
         steps=(1 if halves else 2) * (processes - 1),
     )
+    cluster = replace(cluster, costs=replace(cluster.costs, bucket_ns=bucket_ns))
+    if use is not None:
+        cluster = use.on(cluster, limits_bps)
     job = Job(used.model, times, cluster, used.strategy)
     return job, np.stack([each.start_ns for each in measured])
 
@@ -111,6 +135,39 @@ class _Rank:
         """The spans of one kind."""
         rows = self.rows[iteration]
         return np.sort(rows[rows["kind"] == kind], order=order)
+
+
+def _arrivals(
+    ranks: Sequence[_Rank], numbers: Sequence[int], moved_bytes: npt.NDArray[np.float64]
+) -> list[Arrivals]:
+    """What arrived at each rank in the iterations ``numbers``."""
+    collectives = [
+        [rank.of(number, Kind.COLLECTIVE, "begin_ns") for number in numbers] for rank in ranks
+    ]
+    begin_ns = np.max([[rows["begin_ns"] for rows in own] for own in collectives], axis=0)
+    return [
+        Arrivals(
+            begin_ns.ravel(),
+            np.concatenate([rows["end_ns"] for rows in own]),
+            np.tile(moved_bytes, len(numbers)),
+        )
+        for own in collectives
+    ]
+
+
+def _bucket_ns(measured: Sequence[_Times]) -> int:
+    """What a bucket takes the training thread beside its bytes.
+
+    The shortest times from the last gradient to the collective are those of small buckets, because
+    the gradients of a bucket are divided there. What follows, its launch, has spans of its own.
+    Older runs have none: then the cost is not known, and ``_ASSUMED_BUCKET_NS`` is taken for it, so
+    that many small buckets are not free.
+    """
+    launches_ns = [time_ns for each in measured for time_ns in each.launches_ns]
+    if not launches_ns:
+        return _ASSUMED_BUCKET_NS
+    begins_ns = [time_ns for each in measured for time_ns in each.begins_ns] or [0]
+    return int(np.quantile(begins_ns, _SHORTEST) + np.median(launches_ns))
 
 
 def _iterations(ranks: Sequence[_Rank], since: int) -> list[int]:
@@ -186,8 +243,11 @@ class _Times:
     ``began_ns``, ``ended_ns`` (I, C): times of collectives on the clock, in the order they began.
     """
 
-    def __init__(self, rank: _Rank, numbers: Sequence[int], used: Used) -> None:
+    def __init__(
+        self, rank: _Rank, numbers: Sequence[int], used: Used, clocks: Clocks | None
+    ) -> None:
         self._rank = rank
+        self._clock = None if clocks is None else clocks.training[rank.rank]
         self._places = last_places(used.model.names)
         self._shards = used.strategy.runtime == FSDP2
         places = used.model.places
@@ -204,8 +264,16 @@ class _Times:
         self.began_ns = np.zeros((len(numbers), collectives), np.int64)
         self.ended_ns = np.zeros((len(numbers), collectives), np.int64)
         self.start_ns = np.zeros(len(numbers) + 1, np.int64)
+        self.begins_ns: list[int] = []
+        self.launches_ns: list[int] = []
+        self._complete_ns = np.zeros((len(numbers), len(buckets)), np.int64)
         for at, number in enumerate(numbers):
             self._take(at, number)
+
+    def leave_out(self, bucket_ns: int) -> None:
+        """Leave out what handing over buckets took from when later gradients were ready."""
+        before = (self._complete_ns[:, None, :] < self.ready_ns[:, :, None]).sum(axis=2)
+        self.ready_ns = np.maximum(0, self.ready_ns - bucket_ns * before)
 
     def _take(self, at: int, number: int) -> None:
         rank = self._rank
@@ -222,18 +290,38 @@ class _Times:
         ].tolist():
             place = layer_of(rank.names[name], self._places)
             # A unit's first layer waits for its all-gather, and for nothing else.
-            waited_ns = max(0, min(there_ns.pop(place, 0), begin_ns) - since_ns)
-            self.forward_ns[at, place] += until_ns - since_ns - waited_ns
+            ran_ns = max(since_ns, min(there_ns.pop(place, 0), begin_ns))
+            self.forward_ns[at, place] += self._passed_ns(ran_ns, until_ns)
             since_ns = until_ns
         self._take_gradients(at, number, since_ns)
-        began_ns = np.maximum(0, collectives["begin_ns"][~gathers] - since_ns)
+        began_ns = np.maximum(0, self._passed_ns(since_ns, collectives["begin_ns"][~gathers]))
         for members, complete_ns in zip(self._members, began_ns.tolist(), strict=True):
             ready_ns = np.minimum(self.ready_ns[at, members], complete_ns)
             ready_ns[np.argmax(ready_ns)] = complete_ns
             self.ready_ns[at, members] = ready_ns
-        update_ns = max(0, next_ns - int(self.ended_ns[at].max()))
+        self._complete_ns[at] = began_ns
+        self._take_hand_overs(number, collectives["begin_ns"][~gathers])
+        update_ns = max(0, int(self._passed_ns(int(self.ended_ns[at].max()), next_ns)))
         self.update_ns[at] = np.floor(update_ns * self._share)
         self.update_ns[at, 0] += update_ns - self.update_ns[at].sum()
+
+    def _take_hand_overs(self, number: int, began_ns: Int64Array) -> None:
+        """Take what the training thread did between the last gradients of buckets and the next."""
+        ready_ns = np.sort(self._rank.of(number, Kind.BACKWARD)["end_ns"])
+        last = np.searchsorted(ready_ns, began_ns, side="right") - 1
+        for ready, began in zip(ready_ns[last[last >= 0]], began_ns[last >= 0], strict=True):
+            self.begins_ns.append(int(self._passed_ns(int(ready), int(began))))
+        for name, begin_ns, end_ns in self._rank.of(number, Kind.COMPUTE)[
+            ["name", "begin_ns", "end_ns"]
+        ].tolist():
+            if self._rank.names[name].startswith(HAND_OVER):
+                self.launches_ns.append(int(self._passed_ns(begin_ns, end_ns)))
+
+    def _passed_ns(self, since_ns: int, times_ns: npt.ArrayLike) -> Int64Array:
+        """What the training thread computed from ``since_ns`` to each of ``times_ns``."""
+        if self._clock is None:
+            return np.asarray(times_ns, np.int64) - since_ns
+        return self._clock.at(times_ns) - self._clock.at(since_ns)
 
     def _take_gradients(self, at: int, number: int, since_ns: int) -> None:
         """Take the times at which gradients are complete.
@@ -243,9 +331,9 @@ class _Times:
         together: list[int] = []
         backward = self._rank.of(number, Kind.BACKWARD)[["name", "end_ns", "size_bytes"]]
         last_ns = int(backward["end_ns"].max()) if len(backward) else since_ns
-        self.ready_ns[at] = max(0, last_ns - since_ns)
+        self.ready_ns[at] = max(0, int(self._passed_ns(since_ns, last_ns)))
         for name, end_ns, size_bytes in backward.tolist():
             together.append(layer_of(self._rank.names[name], self._places))
             if size_bytes:
-                self.ready_ns[at, together] = max(0, end_ns - since_ns)
+                self.ready_ns[at, together] = max(0, int(self._passed_ns(since_ns, end_ns)))
                 together.clear()

@@ -26,6 +26,7 @@ from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import Computation, stacked, times_of
 from byteprophet.measure.links import configured_mesh_links, measure_mesh_links
+from byteprophet.measure.processors import Arrivals, Clocks, Use
 from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
@@ -40,12 +41,16 @@ Operations = dict[tuple[int, str], tuple[int, int, int]]
 
 
 def measure_collectives(
-    recorded: Sequence[Events], config: Mapping[str, Any], used: Used
+    recorded: Sequence[Events],
+    config: Mapping[str, Any],
+    used: Used,
+    use: Use | None = None,
 ) -> tuple[Job, Int64Array]:
     """Measure the job that recorded ``recorded``.
 
     Returns it with the starts of its iterations, shape (ranks, iterations + 1).
-    ``config`` is the content of the run's ``config.toml``. UserError if a recording is missing.
+    ``config`` is the content of the run's ``config.toml``. ``use``: of the cores that ranks share;
+    None: they share none, or it is not known. UserError if a recording is missing.
     """
     if used.strategy.local_sgd:
         raise UserError("it averages parameters at times (local SGD): it cannot be replayed")
@@ -56,8 +61,9 @@ def measure_collectives(
     spans = by_rank(recorded, SPANS, ranks)
     numbers = iterations_since(spans, used.since)
     check_extent(len(numbers), len(used.model))
-    computed = [Computation(events, used.model.names, numbers) for events in spans]
     operations = [operations_of(events, numbers) for events in spans]
+    clocks = None if use is None else Clocks(spans, arrivals_of(operations), use)
+    computed = [Computation(events, used.model.names, numbers, clocks) for events in spans]
     limits_bps = link_limits_bps(config)
     if used.strategy.owners:
         cluster = configured_mesh_links(limits_bps)
@@ -75,9 +81,26 @@ def measure_collectives(
         compressing=compressing_costs(spans, numbers, used.strategy),
     )
     cluster = replace(cluster, costs=costs)
+    if use is not None:
+        cluster = use.on(cluster, limits_bps)
     times = times_of(computed, used.strategy.accumulation)
     job = Job(used.model, times, cluster, used.strategy)
     return job, stacked(computed, "start_ns")
+
+
+def arrivals_of(operations: Sequence[Operations]) -> list[Arrivals]:
+    """What arrived at each rank: of each half of an all-reduce, what the others have of it."""
+    found = []
+    for own in operations:
+        rows = [
+            (max(others[key][0] for others in operations), end_ns, size_bytes)
+            for key, (_, end_ns, size_bytes) in own.items()
+            if all(key in others for others in operations)
+        ]
+        begin_ns, end_ns, size_bytes = np.array(rows, np.int64).reshape(-1, 3).T
+        share = (len(operations) - 1) / len(operations)
+        found.append(Arrivals(begin_ns, end_ns, size_bytes * share))
+    return found
 
 
 def iterations_since(spans: Sequence[Events], since: int) -> list[int]:

@@ -7,6 +7,8 @@ forward   from the end of the previous layer to the end of this one, without wai
 ready     from the end of the forward pass to the end of the parameter's BACKWARD
 backward  from the end of the forward pass to the start of the next iteration, without waits
 update    the parameter's UPDATE, by the updater's thread
+
+With clocks of processor time (``processors.py``), all of these are processor time.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.errors import UserError
 from byteprophet.job.times import Int64Array, Times
+from byteprophet.measure.processors import Clock, Clocks
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import Kind, Rows
 
@@ -30,7 +34,14 @@ class Computation:
     the starts of iterations, and the end of the last one, on the recorded clock.
     """
 
-    def __init__(self, spans: Events, parameters: Sequence[str], iterations: Sequence[int]) -> None:
+    def __init__(
+        self,
+        spans: Events,
+        parameters: Sequence[str],
+        iterations: Sequence[int],
+        clocks: Clocks | None = None,
+    ) -> None:
+        """``clocks``: of processor time; None: times are those of the wall clock."""
         shape = (len(iterations), len(parameters))
         self.forward_ns = np.zeros(shape, np.int64)
         self.ready_ns = np.zeros(shape, np.int64)
@@ -43,7 +54,12 @@ class Computation:
         self._place = {number: places.get(name, -1) for number, name in spans.names.items()}
         self._layer = {number: last_of_layer.get(name, -1) for number, name in spans.names.items()}
         rows = np.sort(spans.rows, order="end_ns")
-        self._waits = Waits(rows[rows["kind"] == Kind.WAIT])
+        self._training: Waits | Clock = Waits(rows[rows["kind"] == Kind.WAIT])
+        self._updating: Clock | None = None
+        if clocks is not None:
+            self._training = clocks.training[self._rank]
+            self._updating = clocks.updating[self._rank]
+        self._own_lanes = np.unique(rows["lane"][rows["kind"] == Kind.FORWARD])
         for at, number in enumerate(iterations):
             self._take(at, number, rows[rows["iteration"] == number])
 
@@ -53,7 +69,7 @@ class Computation:
         since_ns, end_ns = whole
         forward = spans[spans["kind"] == Kind.FORWARD]
         times_ns = [since_ns, *forward["end_ns"].tolist(), end_ns]
-        *forward_ns, self.backward_ns[at] = self._waits.worked_ns(times_ns)
+        *forward_ns, self.backward_ns[at] = self._training.worked_ns(times_ns)
         since_ns = times_ns[-2]
         ends_ns, first_ns = forward["end_ns"].tolist(), first_gradient_ns(spans)
         for name, until_ns, each_ns in zip(
@@ -63,13 +79,31 @@ class Computation:
             self.forward_ns[at, place] += each_ns
         self._take_gradients(at, spans, since_ns)
         updates = spans[spans["kind"] == Kind.UPDATE]
-        took_ns = updates["end_ns"] - updates["begin_ns"]
+        took_ns = self._took_ns(updates)
         for name, each_ns in zip(updates["name"].tolist(), took_ns.tolist(), strict=True):
             place = self._place[name]
             if place >= 0:
                 self.update_ns[at, place] += each_ns
             else:  # of all parameters together
                 self.update_ns[at] += each_ns // self.update_ns.shape[1]
+
+    def _took_ns(self, updates: Rows) -> Int64Array:
+        """How long updates took, in the training thread or in the updater's."""
+        took_ns: Int64Array = updates["end_ns"] - updates["begin_ns"]
+        if self._updating is None or isinstance(self._training, Waits):
+            return took_ns
+        here_ns, there_ns = (
+            clock.at(updates["end_ns"]) - clock.at(updates["begin_ns"])
+            for clock in (self._training, self._updating)
+        )
+        chosen: Int64Array = np.where(np.isin(updates["lane"], self._own_lanes), here_ns, there_ns)
+        return chosen
+
+    def _passed_ns(self, since_ns: int, times_ns: npt.ArrayLike) -> Int64Array:
+        """From ``since_ns`` until each of ``times_ns``; 0 if that is earlier."""
+        if isinstance(self._training, Waits):
+            return np.maximum(0, np.asarray(times_ns, np.int64) - since_ns)
+        return np.maximum(0, self._training.at(times_ns) - self._training.at(since_ns))
 
     def _take_gradients(self, at: int, spans: Rows, since_ns: int) -> None:
         """Take the times at which gradients are ready.
@@ -80,13 +114,15 @@ class Computation:
         backward = spans[spans["kind"] == Kind.BACKWARD]
         if not len(backward):
             raise UserError(f"rank {self._rank} recorded no BACKWARD spans")
-        self.ready_ns[at] = max(0, int(backward["end_ns"].max()) - since_ns)
+        passed_ns = self._passed_ns(since_ns, backward["end_ns"])
+        self.ready_ns[at] = passed_ns.max()
         together: list[int] = []
-        for name, end_ns, size_bytes in backward[["name", "end_ns", "size_bytes"]].tolist():
+        names, sizes = backward["name"].tolist(), backward["size_bytes"].tolist()
+        for name, size_bytes, ready_ns in zip(names, sizes, passed_ns.tolist(), strict=True):
             place = self._place[name]
             together.append(place if place >= 0 else max(0, self._layer[name]))
             if size_bytes:
-                self.ready_ns[at, together] = max(0, end_ns - since_ns)
+                self.ready_ns[at, together] = ready_ns
                 together.clear()
 
 

@@ -33,6 +33,7 @@ from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import Waits, first_gradient_ns
 from byteprophet.measure.network import measure_network
 from byteprophet.measure.parameters import gradient_sizes_bytes
+from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
 from byteprophet.measure.settings import Told, read_told
 from byteprophet.measure.tensors import (
@@ -64,13 +65,22 @@ class Measured:
 
     @property
     def iteration_ns(self) -> Int64Array:
-        """The slowest worker's time of a step in each iteration, shape (iterations,)."""
-        slowest: Int64Array = np.diff(self.start_ns, axis=1).max(axis=0)
-        return slowest // self.job.strategy.accumulation
+        """The time of a step in each iteration, shape (iterations,).
+
+        An iteration lasts from when the last worker begins it to when the last one begins the next.
+        So the sum of all is what training takes. The slowest of all workers' own times would add up
+        to more, because workers are late in turn.
+        """
+        iterations_ns: Int64Array = np.diff(self.start_ns.max(axis=0))
+        return iterations_ns // self.job.strategy.accumulation
 
 
-def measure_run(run: Run) -> Measured:
-    """Measure the job of ``run``; UserError if a needed recording is missing."""
+def measure_run(run: Run, use: Use | None = None) -> Measured:
+    """Measure the job of ``run``; UserError if a needed recording is missing.
+
+    ``use``: of the cores that the ranks of a job without servers share; the job's times are then
+    processor time (``processors.py``). None: its times are those of the wall clock.
+    """
     config = run.config
     try:
         events = run.aligned.events
@@ -80,7 +90,7 @@ def measure_run(run: Run) -> Measured:
             from byteprophet.measure.all_reduce import measure_all_reduce
 
             used = read_strategy(run.directory)
-            measured = Measured(*measure_all_reduce(events, config, used))
+            measured = Measured(*measure_all_reduce(events, config, used, use))
         else:
             from byteprophet.job.strategy import MIXED
             from byteprophet.job.strategy_file import read_given

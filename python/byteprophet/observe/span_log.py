@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
+from byteprophet.observe.processor_log import ProcessorLog
 from byteprophet.observe.windows import Windows
 from byteprophet.timeline.tables import Kind
 
@@ -71,6 +72,7 @@ class SpanLog:
         self.iteration = 0
         self.told_by_model = False
         self.windows = Windows()
+        self.processors = ProcessorLog()
         self._capacity = capacity
         self._wanted = False  # spans of the current iteration
         self._spans: deque[_Fields] = deque()
@@ -101,6 +103,8 @@ class SpanLog:
             self.add(Kind.ITERATION, "iteration", self._begun_ns, now_ns)
         self.skip_to(iteration)
         self._begun_ns = now_ns
+        if self.on:
+            self.processors.note(iteration, now_ns)
 
     def skip_to(self, iteration: int) -> None:
         """Makes ``iteration`` the current one. It gets no span, as its start is not known."""

@@ -24,7 +24,8 @@ class SpanConsumer:
 
     def __init__(self, run_directory: Path, role: str, rank: int, log: SpanLog) -> None:
         path = new_path(run_directory, SPANS, role)
-        self._writer = EventWriter(path, SPANS, Origin(role, rank))
+        self._run_directory, self._origin = run_directory, Origin(role, rank)
+        self._writer = EventWriter(path, SPANS, self._origin)
         self._log = log
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -39,6 +40,7 @@ class SpanConsumer:
         self.abandon()
         self._write()
         self._writer.close()
+        self._log.processors.write(self._run_directory, self._origin)
 
     def abandon(self) -> None:
         """Stops recording."""

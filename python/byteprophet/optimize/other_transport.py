@@ -24,8 +24,9 @@ from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.launcher import check_job, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.measure.parameters import measure_parameters
+from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import Measured, measure_run
+from byteprophet.measure.servers import Measured
 from byteprophet.optimize.moves import Pass
 from byteprophet.optimize.recorded import OF_A_BENCH, recorded_again
 from byteprophet.whole_files import make_directory, write_whole
@@ -100,7 +101,7 @@ def measure_others(
     for transport in transports:
         try:
             made = _run_once(run, job, transport, directory / transport, say)
-            other = Other(made, measure_run(made))
+            other = Other(made, measure_on_cores(made))
         except (UserError, JobFailed) as error:
             if transport != TORCH:
                 raise

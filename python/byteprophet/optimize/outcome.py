@@ -1,15 +1,15 @@
 """What a search found for a recorded job, with the interval in which its iteration time will be.
 
 The recorded job and the best one are replayed with all recorded iterations. The predicted time is
-the measured one times the ratio of the two replays, so an error that both have is not in it. The
-interval has three parts: the quantiles of the ratio of single iterations' medians, drawn by a
-bootstrap; the error of the replay of the unchanged job, which says how well the model fits; and
-``_RUN_TO_RUN``, by which two runs of the same job differ. Where the whole replay finds no gain the
-outcome is the recorded job.
+the measured one times the ratio of the two replays, so an error that both have is not in it. Where
+a candidate ran in the real job, its measured ratio is a second estimate, and both are averaged. The
+interval has the bootstrapped quantiles of the ratio of single iterations' medians, and what is
+unsure otherwise (``uncertainty.py``). Where the whole replay finds no gain the outcome is the
+recorded job.
 
-Where a candidate ran in the real job, its measured ratio takes the place of the replayed one. A few
-runs are not the truth either, so the interval reaches to the ratio of each of them and to the
-replayed one. If there were several, the errors of replays widen it no further.
+The bound is that of the best job, whose costs are those of its replay. If what is predicted is less
+than the replay, because trials or the measured time of the recorded job say so, these costs were
+too large, and the bound is smaller by the same ratio. So it is never above the prediction.
 
 For a job under another transport, the measured time of the job that ran there takes part: its
 replays are off by another ratio. The errors of both replays then widen the interval.
@@ -36,10 +36,10 @@ from byteprophet.optimize.recorded import used_by
 from byteprophet.optimize.regions import compile_ns
 from byteprophet.optimize.search import Decision, Found
 from byteprophet.optimize.trials import Trial
+from byteprophet.optimize.uncertainty import MODEL, Estimate, of_median, spread_of
 from byteprophet.replay.kinds import ReplayedJob
 from byteprophet.replay.predict import kind_of, warmup_of
 
-_RUN_TO_RUN = 0.01
 _DRAWS = 1000
 _QUANTILES = (0.05, 0.95)
 _LEAST_GAIN = 0.001
@@ -59,7 +59,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A recorded job and the best one that was found; times are of the slowest worker's iterations.
+    """A recorded job and the best one that was found; times are of iterations of all workers.
 
     ``recorded`` and ``job``: the two. ``before`` and ``after`` are their replays. ``decisions``:
     one per pass that brought something, the largest first; ``gain_ns`` add up to what the search
@@ -168,29 +168,37 @@ def outcome_of(
     job = chosen.job
     after = kind_of(job).replay(job)
     after_ns = after.iterations_ns[warmup_of(measured) :]
+    played_ns = float(np.median(after_ns))
     other_error = 0.0
     other = next((each for each in others if each.job.transport == job.transport), None)
     if other is not None:
         after_ns = after.iterations_ns[warmup_of(other) :]
+        played_ns = float(np.median(after_ns))
         _, _, other_error = replayed(other)
         after_ns = np.rint(after_ns * (1 + replay_error) / (1 + other_error)).astype(np.int64)
-    replayed_ratio = float(np.median(after_ns) / np.median(before_ns))
+    spread = spread_of(measured.iteration_ns[warmup_of(measured) :], trial.ratios if trial else ())
+    estimate = Estimate(
+        float(np.median(after_ns) / np.median(before_ns)),
+        abs(replay_error) + abs(other_error) + MODEL,
+    )
     if trial is not None:
-        correction = trial.ratio * np.median(before_ns) / np.median(after_ns)
+        rounds = len(trial.ratios)
+        tried = Estimate(trial.ratio, of_median(spread, rounds))
+        estimate = estimate.averaged(tried)
+        correction = estimate.ratio * np.median(before_ns) / np.median(after_ns)
         after_ns = np.rint(after_ns * correction).astype(np.int64)
     decisions, reasons = by_pass(chosen.decisions), reasons_of(chosen.decisions, found.tested)
-    if found.start_fits and np.median(after_ns) > (1 - _LEAST_GAIN) * np.median(before_ns):
+    slower = np.median(after_ns) > (1 - _LEAST_GAIN) * np.median(before_ns)
+    if found.start_fits and (slower or (trial is not None and trial.ratio > 1 - _LEAST_GAIN)):
         job, after, after_ns = measured.job, before, before_ns
+        played_ns = float(np.median(before_ns))
         decisions, reasons = (), ()
         other_error = 0.0
     ratio = float(np.median(after_ns) / np.median(before_ns))
     low, high = _ratio_interval(before_ns, after_ns)
-    if trial is not None and decisions:
-        low = min(low, replayed_ratio, *trial.ratios)
-        high = max(high, replayed_ratio, *trial.ratios)
-    unsure = _RUN_TO_RUN
-    if trial is None or not decisions or len(trial.ratios) == 1:
-        unsure += abs(replay_error) + abs(other_error)
+    if not decisions:
+        estimate = Estimate(1.0, 0.0)
+    unsure = estimate.half_width(spread)
     return Outcome(
         recorded=measured.job,
         job=job,
@@ -199,8 +207,8 @@ def outcome_of(
         typical=_typical(before, after, len(before_ns)),
         baseline_ns=was_ns,
         predicted_ns=round(was_ns * ratio),
-        interval_ns=(round(was_ns * (low - unsure)), round(was_ns * (high + unsure))),
-        bound_ns=bound_ns(job),
+        interval_ns=(round(was_ns * low * (1 - unsure)), round(was_ns * high * (1 + unsure))),
+        bound_ns=round(min(was_ns * ratio, bound_ns(job) * min(1.0, was_ns * ratio / played_ns))),
         decisions=decisions,
         reasons=reasons,
         replay_error=replay_error,

@@ -14,8 +14,9 @@ from byteprophet.job.strategy import DDP, MIXED
 from byteprophet.job.strategy_file import Used
 from byteprophet.launcher import JobSpec
 from byteprophet.launcher.recorded_spec import spec_of_run
+from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import Measured, measure_run
+from byteprophet.measure.servers import Measured
 from byteprophet.observe import recording
 from byteprophet.optimize.moves import NeedsRegionCosts, Pass
 from byteprophet.runtime_settings import STRATEGY
@@ -31,7 +32,7 @@ def measure_changeable(run: Run, passes: Sequence[Pass]) -> Measured:
     gradients or delays averages, if DistributedDataParallel could not be given other buckets, or if
     a pass changes what only ``DistributedOptimizer`` changes in a model.
     """
-    measured = measure_run(run)
+    measured = measure_on_cores(run)
     strategy = measured.job.strategy
     if strategy.runtime == MIXED:
         raise UserError(

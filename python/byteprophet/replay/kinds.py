@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from byteprophet.job import Job
 from byteprophet.job.times import Int64Array
 from byteprophet.replay.engine import Replayed
@@ -27,10 +29,15 @@ class ReplayedJob:
 
     @property
     def iterations_ns(self) -> Int64Array:
-        """The times of a step of the slowest worker, shape (iterations,)."""
-        times_ns = self.replayed.end_ns[self.end] - self.replayed.start_ns[self.begin]
-        slowest: Int64Array = times_ns.max(axis=0) // self.steps
-        return slowest
+        """The time of a step in each iteration, shape (iterations,).
+
+        An iteration lasts from when the last worker ends the one before it to when the last one
+        ends it, as ``measure.servers.Measured`` has it.
+        """
+        begin_ns = self.replayed.start_ns[self.begin[:, 0]].max()
+        ends_ns = self.replayed.end_ns[self.end].max(axis=0)
+        iterations_ns: Int64Array = np.diff(ends_ns, prepend=begin_ns)
+        return iterations_ns // self.steps
 
 
 @dataclass(frozen=True)
@@ -50,5 +57,5 @@ class JobKind:
     assumptions: Callable[[Job], dict[str, Any]]
 
     def iterations_ns(self, job: Job) -> Int64Array:
-        """The replayed iteration times of the slowest worker, shape (iterations,)."""
+        """The replayed times of iterations, shape (iterations,)."""
         return self.replay(job).iterations_ns

@@ -1,9 +1,10 @@
 """Spans of the collectives of ``torch.nn.parallel.DistributedDataParallel``, one per bucket.
 
 A communication hook does what DistributedDataParallel does without one: the same operations on the
-same memory. It also notes when a bucket was complete and when its all-reduce ended (with NCCL: when
-it was queued). The wait from the last bucket of an iteration to the end of the last all-reduce is a
-span, too. Once buckets were rebuilt, rank 0 saves which gradients each one has, in strategy.json.
+same memory. It also notes when a bucket was complete, how long the training thread took to hand it
+over, and when its all-reduce ended (with NCCL: when it was queued). The wait from the last bucket
+of an iteration to the end of the last all-reduce is a span, too. Once buckets were rebuilt, rank 0
+saves which gradients each one has, in strategy.json.
 
 A model can have only one hook, which cannot be removed. So ours stays, and only reduces while
 nobody records. If a strategy casts gradients, the same hook does it (``reduce_in``), with the
@@ -41,6 +42,9 @@ from byteprophet.torch.recording.ddp_buckets import (
     why_not_cast,
 )
 from byteprophet.torch.tensors.reduce_dtypes import REDUCE_DTYPES
+
+HAND_OVER = "hand over bucket "
+"""The begin of the names of spans in which the training thread hands a bucket to its collective."""
 
 
 class Buckets:
@@ -173,6 +177,9 @@ def reduce_bucket(
         return result if sent is gradients else gradients.copy_(result)
 
     done: torch.futures.Future[torch.Tensor] = work.get_future().then(reduced)
+    if log is not None:
+        name = f"{HAND_OVER}{index}"
+        log.add(Kind.COMPUTE, name, begin_ns, log.clock(), iteration=iteration)
     return done
 
 

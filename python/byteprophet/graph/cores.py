@@ -1,0 +1,104 @@
+"""The cores that workers share, in a graph: what computes gets a part of them, as messages do.
+
+Cores are links, and processor time is what passes over them: a byte stands for ``unit`` ns of it.
+So computing is a flow over two links, the one core that a thread can use and all cores of its
+machine, and the engine shares these max-min fairly, as a kernel's scheduler shares cores among
+threads. A message needs processor time at both ends, so its bytes also pass, by a weight, what the
+two machines have, and the threads that send and receive them.
+
+Fairness is among flows, by their rates. The unit is chosen so that at equal rates a message costs
+each of the threads at its ends as much as one computing thread gets, divided by the messages that
+such a thread has at the same time: one for each other rank. A message that its link limits to less
+takes only what it needs, and the rest is left to those that compute: the kernel prefers threads
+that mostly sleep, too.
+
+Where the cluster has no ``processors``, a thread is a serial device, and messages need their links
+alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.labels import Label
+from byteprophet.graph.model import WHOLE, Int64Array
+from byteprophet.job import Cluster
+
+CORE_BPS = 8_000_000_000
+"""What a core is as a link: one ns of processor time, which stands as one byte, in one ns."""
+
+_LEAST_UNIT, _MOST_UNIT = 1 / 16, 64.0
+
+
+class Path(NamedTuple):
+    """Links that a message also crosses, and its weight on each, in parts of ``WHOLE``."""
+
+    links: tuple[int, ...]
+    weights: tuple[int, ...]
+
+
+class Cores:
+    """The cores of a cluster's machines, and threads on them. ``shared``: there are any."""
+
+    def __init__(self, cluster: Cluster, graph: GraphBuilder) -> None:
+        self._graph = graph
+        self.shared = bool(cluster.processors)
+        self._machine: dict[int, int] = {}  # the link that stands for its cores, by worker
+        for number, each in enumerate(cluster.processors):
+            link = graph.link(f"cores of machine {number}", round(each.cores * CORE_BPS))
+            self._machine.update(dict.fromkeys(each.workers, link))
+        self._ns_per_byte = cluster.costs.processor_ns_per_byte if self.shared else 0.0
+        others = max(1, len(cluster.workers) - 1)
+        unit = self._ns_per_byte / 2 * others or 1.0
+        self._unit_ns = min(_MOST_UNIT, max(_LEAST_UNIT, unit))
+        self._sends: dict[int, int] = {}
+        self._receives: dict[int, int] = {}
+        if self._ns_per_byte:
+            for worker in range(len(cluster.workers)):
+                self._sends[worker] = graph.link(f"worker {worker} sends", CORE_BPS)
+                self._receives[worker] = graph.link(f"worker {worker} receives", CORE_BPS)
+
+    def thread(self, name: str, worker: int, *, by_priority: bool = False) -> int:
+        """Add a thread of a worker, which does one thing after the other, and return its device."""
+        if not self.shared:
+            return self._graph.serial(name, by_priority=by_priority)
+        weight = round(self._unit_ns * WHOLE)
+        own = self._graph.link(name, CORE_BPS)
+        return self._graph.connection(
+            name,
+            (own, self._machine[worker]),
+            by_priority=by_priority,
+            weights=(weight, weight),
+        )
+
+    def compute(
+        self,
+        shape: int,
+        time_ns: npt.ArrayLike,
+        device: int,
+        label: Label,
+        priority: npt.ArrayLike = 0,
+    ) -> Int64Array:
+        """Add what a thread, ``device``, computes in ``time_ns``, and return the operations."""
+        if not self.shared:
+            return self._graph.add_block(
+                shape, time_ns, device=device, label=label, priority=priority
+            )
+        work = np.rint(np.asarray(time_ns) / self._unit_ns).astype(np.int64)
+        return self._graph.add_block(
+            shape, device=device, size_bytes=work, label=label, priority=priority
+        )
+
+    def message(self, sender: int, receiver: int) -> Path:
+        """What a message from one worker to another crosses besides its network links."""
+        if not self._ns_per_byte:
+            return Path((), ())
+        half = max(1, round(self._ns_per_byte / 2 * WHOLE))
+        links = [self._sends[sender], self._receives[receiver], self._machine[sender]]
+        if self._machine[receiver] == self._machine[sender]:
+            return Path(tuple(links), (half, half, 2 * half))
+        return Path((*links, self._machine[receiver]), (half,) * 4)

@@ -1,0 +1,177 @@
+"""What a recorded job used of the cores that its ranks share, from ``processors/<role>.json``.
+
+A process knows the processor time of all its threads, and of its training thread
+(``observe/processor_log.py``). What is left, less the updates, carried messages: that divided by
+the bytes which arrived is the processor time of a byte.
+
+There is nothing to know, and ``measured_use`` returns None, if
+
+- a rank has no such file, or the job has servers, whose messages are not measured yet
+- the cores are enough for all threads of all ranks, so that nothing can slow anything down
+- the training threads used less than half of what the cores had for them: they are paced, an
+  accelerator computes, or other programs used the cores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from byteprophet.errors import UserError
+from byteprophet.input_files import read_json
+from byteprophet.job import Job, Processors
+from byteprophet.job.strategy import OURS
+from byteprophet.job.times import Int64Array
+from byteprophet.measure.processors import Use
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import Measured, measure_run
+
+_DIRECTORY, _SCHEMA = "processors", 1
+_THREADS = 4
+"""Of a rank: one trains, one updates, two carry messages."""
+_COMPUTES = 0.5
+"""Training threads that used a smaller share of what the cores had for them are paced, or other
+programs used the cores."""
+_MOST_NS = 100.0
+"""Of a byte: in a tiny model, what threads do otherwise would count for its few bytes."""
+_PASSES = 2
+"""Updates are measured with a clock that depends on what messages cost; this converges quickly."""
+
+
+@dataclass(frozen=True)
+class RankUse:
+    """What a rank has used. ``rows``: iteration, time, training and process time, (iterations, 4).
+
+    The last three are in nanoseconds: the begin of the iteration on the machine's clock, and the
+    processor time until then.
+    """
+
+    machine: str
+    cores: frozenset[int]
+    rows: Int64Array
+
+
+def measure_on_cores(run: Run) -> Measured:
+    """Measure the job of ``run`` with processor time, if its ranks shared cores; else as it is.
+
+    Raises ``UserError`` if a needed recording is missing.
+    """
+    wall = measure_run(run)
+    use = measured_use(run, wall)
+    return wall if use is None else measure_run(run, use)
+
+
+def measured_use(run: Run, wall: Measured) -> Use | None:
+    """What the job of ``run`` used of shared cores; None if it shared none, or it is not known.
+
+    ``wall``: the job as measured by the wall clock.
+    """
+    job = wall.job
+    if run.config["servers"]:
+        return None
+    ranks = _read(run.directory, job.workers)
+    if ranks is None:
+        return None
+    machines = _machines(ranks)
+    if all(_THREADS * len(each.workers) <= each.cores for each in machines):
+        return None
+    spent = [_spent(rank.rows, wall.start_ns.shape[1] - 1) for rank in ranks]
+    trained_ns = sum(trained for trained, _ in spent)
+    others_ns = sum(others for _, others in spent)
+    passed_bytes = _passed_bytes(wall)
+
+    def per_byte(time_ns: float) -> float:
+        return min(_MOST_NS, max(0.0, time_ns) / passed_bytes) if passed_bytes else 0.0
+
+    use = Use(machines, per_byte(others_ns))
+    for _ in range(_PASSES):
+        found = measure_run(run, use).job
+        use = replace(use, ns_per_byte=per_byte(others_ns - _updates_ns(found)))
+    times = found.times
+    computed_ns = float((times.forward_ns.sum(axis=2) + times.backward_ns).mean(axis=1).sum())
+    return None if trained_ns < _COMPUTES * computed_ns else use
+
+
+def _spent(rows: Int64Array, iterations: int) -> tuple[float, float]:
+    """Processor time of an iteration: of the training thread, and of all other threads.
+
+    The mean of the last ``iterations`` ones, as far as they are known.
+    """
+    last = rows[-(iterations + 1) :]
+    if len(last) < 2:
+        return 0.0, 0.0
+    trained_ns, process_ns = (last[-1, 2:] - last[0, 2:]) / (len(last) - 1)
+    return float(trained_ns), float(max(0, process_ns - trained_ns))
+
+
+def _passed_bytes(measured: Measured) -> float:
+    """What arrives at all ranks in an iteration."""
+    job = measured.job
+    sharded = {
+        name for bucket in job.strategy.buckets if bucket.sharded for name in bucket.parameters
+    }
+    sizes = zip(job.model.names, job.model.sizes_bytes, job.wire_bytes, strict=True)
+    both = sum(wire + (own if name in sharded else wire) for name, own, wire in sizes)
+    return (job.workers - 1) * both
+
+
+def _updates_ns(job: Job) -> float:
+    """The processor time of all ranks' updaters in an iteration.
+
+    Where the training thread updates, this is part of what it uses.
+    """
+    if job.strategy.runtime not in OURS:
+        return 0.0
+    return float(job.times.update_ns.sum(axis=2).mean(axis=1).sum())
+
+
+def _machines(ranks: Sequence[RankUse]) -> tuple[Processors, ...]:
+    """Ranks on one machine share cores, unless they are pinned to different ones."""
+    groups: list[tuple[str, set[int], list[int]]] = []
+    for rank, each in enumerate(ranks):
+        joined = [g for g in groups if g[0] == each.machine and g[1] & each.cores]
+        cores, members = set(each.cores), [rank]
+        for group in joined:
+            groups.remove(group)
+            cores |= group[1]
+            members += group[2]
+        groups.append((each.machine, cores, sorted(members)))
+    return tuple(Processors(tuple(members), len(cores)) for _, cores, members in groups)
+
+
+def _read(run_directory: Path, ranks: int) -> list[RankUse] | None:
+    """What each rank has used; None if a file is missing."""
+    found: dict[int, RankUse] = {}
+    for path in sorted((run_directory / _DIRECTORY).glob("worker-*.json")):
+        rank, use = _parsed(path, read_json(path))
+        found[rank] = use
+    return [found[rank] for rank in range(ranks)] if found.keys() >= {*range(ranks)} else None
+
+
+def _parsed(path: Path, data: Any) -> tuple[int, RankUse]:
+    if not isinstance(data, Mapping) or data.get("schema") != _SCHEMA:
+        raise UserError(f"{path}: schema: must be {_SCHEMA}")
+    rank, machine, cores = data.get("rank"), data.get("machine"), data.get("cores")
+    rows = data.get("iterations")
+    if type(rank) is not int or not isinstance(machine, str):
+        raise UserError(f"{path}: must have a rank and a machine")
+    if not isinstance(cores, list) or not cores or any(type(core) is not int for core in cores):
+        raise UserError(f"{path}: cores: must be a list of numbers of cores")
+    if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
+        raise UserError(
+            f"{path}: iterations: each must have a number, a time and two processor times"
+        )
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    return rank, RankUse(machine, frozenset(cores), table)
+
+
+def _is_row(row: object) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == 4
+        and all(type(each) is int and 0 <= each < 1 << 62 for each in row)
+    )

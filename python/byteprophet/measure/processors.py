@@ -1,0 +1,180 @@
+"""Processor time from wall time, where the ranks of a job shared the cores of a machine.
+
+What a thread computes takes longer while more threads could run than there are cores. Spans tell
+which threads those were: the training threads, unless they waited, updaters, and those that carried
+messages, whose processor time per byte is known. So at any time, a thread that computes had
+
+    share = min(1, (cores - processor time of messages) / threads that compute)
+
+of a core, and at least what an even division among all threads leaves it. The integral of the share
+is a clock of processor time. ``Clocks`` has one for each training thread and each updater; measured
+with these instead of the wall clock, a job's times are what it would take alone
+(``Cluster.processors``).
+
+A message passes when its link has sent those before it. So in a rank, the bytes of a collective
+pass between the end of the one before it, in the order of their ends, and its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from byteprophet.job import Cluster, Processors
+from byteprophet.job.times import Int64Array
+from byteprophet.timeline.events import Events
+from byteprophet.timeline.tables import Kind, Rows
+
+_Floats = npt.NDArray[np.float64]
+_Spans = tuple[Int64Array, Int64Array]
+"""Begins and ends."""
+
+_THREADS = 2
+"""Of a rank, those that carry messages: one sends, one receives."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """The machines of a job's ranks, and the processor time of a byte between two of them."""
+
+    machines: tuple[Processors, ...]
+    ns_per_byte: float
+
+    def on(self, cluster: Cluster, limits_bps: Sequence[int | None]) -> Cluster:
+        """``cluster`` with shared cores.
+
+        What a byte took beyond the limit of a link was the processors' part, which the cores have
+        now. A link without a limit is as fast as a thread at each end.
+        """
+        costs = replace(cluster.costs, host_ns_per_byte=0.0, processor_ns_per_byte=self.ns_per_byte)
+        workers = cluster.workers
+        if None in limits_bps and self.ns_per_byte:
+            rate_bps = round(2 * 8e9 / self.ns_per_byte)  # one core at each end
+            workers = tuple(replace(host, up_bps=rate_bps, down_bps=rate_bps) for host in workers)
+        return replace(cluster, workers=workers, costs=costs, processors=self.machines)
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What arrived at a rank: collectives with begin, end and bytes, each of shape (collectives,).
+
+    A collective begins when all ranks have begun it.
+    """
+
+    begin_ns: Int64Array
+    end_ns: Int64Array
+    size_bytes: _Floats
+
+
+class Clock:
+    """Processor time of a thread, as a function of wall time."""
+
+    def __init__(self, zero_ns: int, knots_ns: _Floats, worked_ns: _Floats) -> None:
+        """``knots_ns``: wall times since ``zero_ns``; the clock is straight between two of them."""
+        self._zero_ns, self._knots_ns, self._worked_ns = zero_ns, knots_ns, worked_ns
+
+    def at(self, times_ns: npt.ArrayLike) -> Int64Array:
+        """The processor time at each of ``times_ns``."""
+        since_ns = np.asarray(times_ns, np.int64) - self._zero_ns
+        found = np.interp(since_ns.astype(np.float64), self._knots_ns, self._worked_ns)
+        return np.rint(found).astype(np.int64)
+
+    def worked_ns(self, times_ns: Sequence[int]) -> Int64Array:
+        """From each of ``times_ns`` to the next; 0 if the next one is earlier."""
+        worked: Int64Array = np.maximum(0, np.diff(self.at(times_ns)))
+        return worked
+
+
+class Clocks:
+    """The clocks of all ranks: ``training``, ``updating``, by rank."""
+
+    def __init__(self, spans: Sequence[Events], arrivals: Sequence[Arrivals], use: Use) -> None:
+        """``spans``: of each rank, as it recorded them, on one clock."""
+        self.training: dict[int, Clock] = {}
+        self.updating: dict[int, Clock] = {}
+        for machine in use.machines:
+            self._machine(machine, spans, arrivals, use.ns_per_byte)
+
+    def _machine(
+        self,
+        machine: Processors,
+        spans: Sequence[Events],
+        arrivals: Sequence[Arrivals],
+        ns_per_byte: float,
+    ) -> None:
+        ranks = machine.workers
+        computing = [_training(spans[rank].rows) for rank in ranks]
+        updating = [_updating(spans[rank].rows) for rank in ranks]
+        passing = [_passing(arrivals[rank]) for rank in ranks]
+        edges = [
+            each
+            for pairs in (computing, updating, [pair for pair, _ in passing])
+            for begins, ends in pairs
+            for each in (begins, ends)
+        ]
+        knots = np.unique(np.concatenate(edges))
+        zero_ns = int(knots[0])
+        trains = [_count(knots, pair) for pair in computing]
+        updates = [_count(knots, pair) for pair in updating]
+        rates = [_count(knots, pair, rate) for pair, rate in passing]
+        threads = sum(trains) + sum(updates)
+        used = ns_per_byte * sum(rates)
+        carrying = _THREADS * sum((rate > 0).astype(float) for rate in rates)
+        even = machine.cores * threads / np.maximum(1.0, threads + carrying)
+        left = np.maximum(machine.cores - used, even)
+        share = np.minimum(1.0, left / np.maximum(1.0, threads))
+        since_ns = (knots - zero_ns).astype(np.float64)
+        lasted_ns = np.diff(since_ns)
+        for place, rank in enumerate(ranks):
+            for clocks, runs in ((self.training, trains), (self.updating, updates)):
+                worked = np.concatenate(([0.0], np.cumsum(lasted_ns * share * runs[place])))
+                clocks[rank] = Clock(zero_ns, since_ns, worked)
+
+
+def _training(rows: Rows) -> _Spans:
+    """When a training thread ran: from its first span to its last, but not in waits."""
+    waits = rows[rows["kind"] == Kind.WAIT]
+    first_ns, last_ns = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
+    begins, ends = _union(waits["begin_ns"], waits["end_ns"])
+    return np.append(first_ns, ends), np.append(begins, max(last_ns, *ends[-1:].tolist()))
+
+
+def _updating(rows: Rows) -> _Spans:
+    """When an updater ran; the training thread's own updates do not count."""
+    updates = rows[rows["kind"] == Kind.UPDATE]
+    own = rows["lane"][rows["kind"] == Kind.FORWARD]
+    updates = updates[~np.isin(updates["lane"], own)]
+    return _union(updates["begin_ns"], updates["end_ns"])
+
+
+def _union(begin_ns: Int64Array, end_ns: Int64Array) -> _Spans:
+    """The times that any of the spans covers, as disjoint spans in order."""
+    if not len(begin_ns):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.argsort(begin_ns, kind="stable")
+    begins, ends = begin_ns[order], np.maximum.accumulate(end_ns[order])
+    new = np.append(True, begins[1:] > ends[:-1])
+    return begins[new], ends[np.append(new[1:], True)]
+
+
+def _passing(arrivals: Arrivals) -> tuple[_Spans, _Floats]:
+    """When the bytes of each collective passed, and at which rate, in bytes per ns."""
+    order = np.argsort(arrivals.end_ns, kind="stable")
+    begin_ns, end_ns = arrivals.begin_ns[order], arrivals.end_ns[order]
+    size_bytes = arrivals.size_bytes[order]
+    before_ns = np.append(begin_ns[:1], np.maximum.accumulate(end_ns)[:-1])
+    since_ns = np.minimum(np.maximum(begin_ns, before_ns), end_ns - 1)
+    return (since_ns, end_ns), size_bytes / (end_ns - since_ns)
+
+
+def _count(knots: Int64Array, spans: _Spans, of: _Floats | float = 1.0) -> _Floats:
+    """The sum of ``of`` over the spans that cover each time between two knots, (knots - 1,)."""
+    steps = np.zeros(len(knots))
+    begins, ends = spans
+    np.add.at(steps, np.searchsorted(knots, begins), of)
+    np.add.at(steps, np.searchsorted(knots, ends), -np.asarray(of))
+    summed: _Floats = np.cumsum(steps)[:-1]
+    return np.where(np.abs(summed) < 1e-9, 0.0, summed)

@@ -1,0 +1,110 @@
+"""Jobs whose ranks share cores, against closed forms and against jobs that share none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_jobs import random_job, with_runtime
+
+from byteprophet.graph import gloo_graph, mesh_graph
+from byteprophet.job import Bucket, Costs, Host, Job, Processors, Strategy
+from byteprophet.job.strategy import ALL_REDUCE, DDP, OURS
+from byteprophet.replay import replay
+from byteprophet.replay.all_reduce import ALL_REDUCE as KIND
+
+from .test_mesh_graph import MS, NS_PER_BYTE, iterations_ns, job
+
+
+def sharing(one: Job, cores: float, ns_per_byte: float = 0.0) -> Job:
+    """``one`` with all its ranks on a machine with so many cores."""
+    costs = replace(one.cluster.costs, processor_ns_per_byte=ns_per_byte)
+    machine = Processors(tuple(range(one.workers)), cores)
+    return replace(one, cluster=replace(one.cluster, costs=costs, processors=(machine,)))
+
+
+@pytest.mark.parametrize(("ranks", "cores"), [(2, 1), (4, 2), (3, 1)])
+def test_ranks_divide_the_cores(ranks: int, cores: int) -> None:
+    """Forward takes 3 ms and backward 2 ms of processor time; gradients take next to no time."""
+    one = sharing(job(ranks, (8,), (3 * MS,), (2 * MS,)), cores)
+    assert iterations_ns(one)[-1] == pytest.approx(5 * MS * ranks / cores, rel=1e-3)
+
+
+@pytest.mark.parametrize("runtime", [*OURS, DDP])
+@pytest.mark.parametrize("seed", range(3))
+def test_enough_cores_change_nothing(runtime: str, seed: int) -> None:
+    if runtime == DDP:
+        one = replace(random_job(seed, 6), strategy=_one_bucket(random_job(seed, 6), DDP))
+    else:
+        one = with_runtime(random_job(seed, 6), runtime, 1_000_000)
+    assert np.array_equal(KIND.iterations_ns(one), KIND.iterations_ns(sharing(one, 64)))
+
+
+def _one_bucket(one: Job, runtime: str) -> Strategy:
+    return Strategy(runtime, (Bucket(one.model.names, 0, 1),))
+
+
+def test_messages_take_processor_time_from_computing() -> None:
+    """A bucket travels while the rest of the backward pass is computed, on one core per rank.
+
+    A byte takes 10 ns on a link, and 4 ns of processor time in all. Both directions are in use, so
+    a rank's threads use 0.4 of its core while messages travel, and computing has 0.6 of it.
+    """
+    size_bytes = 1_000_000
+    travels_ns = size_bytes // 2 * NS_PER_BYTE
+    one = job(2, (8, size_bytes), (0, 0), (20 * MS, 1 * MS))
+    one = sharing(one, 2, ns_per_byte=4.0)
+    built = mesh_graph.build(one)
+    replayed = replay(built.graph)
+    averaged_ns = replayed.end_ns[built.averaged] - replayed.end_ns[built.start]
+    order = [bucket.parameters[0] for bucket in one.strategy.buckets].index("layer1.weight")
+    assert averaged_ns[0, -1, order] == pytest.approx(travels_ns, rel=1e-3)
+    computed_ns = (replayed.end_ns - replayed.start_ns)[built.end]
+    backward_ns = np.diff(replayed.end_ns[built.end], axis=1)
+    assert computed_ns.min() >= 0
+    # 5 ms of travelling take 2 ms of computing away; all-gathers wait for step().
+    assert backward_ns[0, -1] == pytest.approx(20 * MS + 2 * MS + travels_ns, rel=0.02)
+
+
+def test_a_thread_carries_no_more_than_a_core_can() -> None:
+    """On links without limits, a byte takes half of its processor time, at both ends at once."""
+    size_bytes = 4_000_000
+    one = job(2, (size_bytes,), (0,), (1 * MS,), costs=Costs())
+    one = replace(one, cluster=replace(one.cluster, workers=(Host(), Host())))
+    one = sharing(one, 64, ns_per_byte=6.0)
+    halves_ns = size_bytes * 3
+    assert iterations_ns(one)[-1] == pytest.approx(1 * MS + halves_ns, rel=1e-3)
+
+
+def test_handing_buckets_over_takes_time() -> None:
+    """Two buckets more, each for 1 ms; they travel in next to no time."""
+    one = job(2, (8, 8, 8), (0, 0, 0), (9 * MS, 6 * MS, 3 * MS))
+    names = one.model.names[::-1]
+    each = tuple(Bucket((name,), place, place) for place, name in enumerate(names))
+    cluster = replace(one.cluster, costs=Costs(bucket_ns=MS))
+
+    def backward_ns(buckets: tuple[Bucket, ...]) -> int:
+        built = gloo_graph.build(replace(one, cluster=cluster, strategy=Strategy(DDP, buckets)))
+        return int(np.diff(replay(built.graph).start_ns[built.begin], axis=1)[0, -1])
+
+    assert backward_ns(each) - backward_ns((Bucket(names, 0, 0),)) == pytest.approx(
+        2 * MS, rel=0.01
+    )
+
+
+def test_more_workers_have_machines_of_their_own() -> None:
+    machines = (Processors((0, 1), 2), Processors((2,), 4))
+    cluster = replace(random_job(0, 4, 3).cluster, processors=machines)
+    assert cluster.with_workers(3) == cluster
+    assert cluster.with_workers(5).processors == (*machines, Processors((3, 4), 2))
+    assert cluster.with_workers(1).processors == (Processors((0,), 2),)
+
+
+def test_runtimes_are_compared_with_cores() -> None:
+    """What is bound by processors gains nothing from better overlap."""
+    slow = sharing(with_runtime(random_job(2, 8), ALL_REDUCE, 10**8), 0.5)
+    times_ns = slow.times
+    work_ns = times_ns.forward_ns.sum(axis=2) + times_ns.backward_ns
+    least_ns = float(np.median(work_ns.sum(axis=0)) / 0.5)
+    assert float(np.median(KIND.iterations_ns(slow))) >= 0.99 * least_ns

@@ -1,0 +1,130 @@
+"""What ranks used of shared cores, from their files: a byte's part, machines, and refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byteprophet.errors import UserError
+from byteprophet.job import Job, Processors
+from byteprophet.job.strategy_file import Used, write_strategy
+from byteprophet.measure.processor_file import measure_on_cores, measured_use
+from byteprophet.measure.run import Run
+from byteprophet.measure.servers import measure_run
+from byteprophet.network.rate import PAYLOAD_SHARE
+from byteprophet.timeline.events import EventWriter, events_path
+from byteprophet.timeline.tables import SPANS, Kind
+
+from .test_processors import EPOCH_NS, NS_PER_BYTE, on_cores, record
+
+
+def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: float = 1.0) -> Run:
+    """A run directory of ``job``; ``cores``: those of each rank. ``share``: of what they computed.
+
+    Ranks used what the job says: computing in the training thread, updates and messages in others.
+    """
+    directory.mkdir()
+    (directory / "config.toml").write_text(
+        "schema = 1\nworkers = 2\nservers = 0\nlocal_ranks = 1\n"
+        f"bandwidth_bps = {round(job.cluster.workers[0].up_bps / PAYLOAD_SHARE)}\n"
+    )
+    write_strategy(directory / "strategy.json", Used(job.model, job.strategy, 1))
+    times = job.times
+    passed_bytes = 2 * job.model.size_bytes // 2
+    for rank, events in enumerate(record(job)):
+        path = events_path(directory, SPANS, f"worker-{rank}")
+        with_rank = EventWriter(path, SPANS, events.origin)
+        with_rank.write(events.rows, dict(events.names))
+        with_rank.close()
+        begins = events.rows[events.rows["kind"] == Kind.ITERATION]
+        times_ns = np.append(begins["begin_ns"], begins["end_ns"][-1]).tolist()
+        trained_ns = times.forward_ns[rank].sum(axis=1) + times.backward_ns[rank]
+        others_ns = times.update_ns[rank].sum(axis=1) + NS_PER_BYTE * passed_bytes
+        trained = np.append(0, np.cumsum(share * trained_ns)).astype(int)
+        process = trained + np.append(0, np.cumsum(others_ns)).astype(int)
+        rows = zip(range(1, len(times_ns) + 1), times_ns, trained, process, strict=True)
+        save(directory, rank, cores[rank], [[*map(int, row)] for row in rows])
+    return Run(directory)
+
+
+def save(
+    directory: Path,
+    rank: int,
+    cores: Sequence[int],
+    rows: Any,
+    others: dict[str, Any] | None = None,
+) -> Path:
+    path = directory / "processors" / f"worker-{rank}.json"
+    path.parent.mkdir(exist_ok=True)
+    data = {
+        "schema": 1,
+        "role": f"worker-{rank}",
+        "rank": rank,
+        "machine": "here",
+        "cores": list(cores),
+        "iterations": rows,
+        **(others or {}),
+    }
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_what_carried_messages_is_found(tmp_path: Path) -> None:
+    job, use = on_cores(2)
+    run = written(tmp_path / "run", job, [[0, 1], [0, 1]])
+    found = measured_use(run, measure_run(run))
+    assert found is not None
+    assert found.machines == use.machines
+    assert found.ns_per_byte == pytest.approx(NS_PER_BYTE, rel=0.1)
+    measured = measure_on_cores(run)
+    assert measured.job.cluster.processors == use.machines
+    assert measured.job.cluster.costs.host_ns_per_byte == 0
+
+
+def test_pinned_ranks_share_nothing(tmp_path: Path) -> None:
+    job, _ = on_cores(2)
+    run = written(tmp_path / "run", job, [[3], [7]])
+    found = measured_use(run, measure_run(run))
+    assert found is not None
+    assert found.machines == (Processors((0,), 1), Processors((1,), 1))
+
+
+@pytest.mark.parametrize(
+    ("cores", "share"), [([*range(8)], 1.0), ([0, 1], 0.1)], ids=["enough cores", "paced"]
+)
+def test_nothing_is_to_be_known(tmp_path: Path, cores: list[int], share: float) -> None:
+    job, _ = on_cores(8)
+    run = written(tmp_path / "run", job, [cores, cores], share)
+    assert measured_use(run, measure_run(run)) is None
+    assert measure_on_cores(run).job.cluster.processors == ()
+
+
+def test_without_files_nothing_is_known(tmp_path: Path) -> None:
+    job, _ = on_cores(2)
+    run = written(tmp_path / "run", job, [[0, 1], [0, 1]])
+    (run.directory / "processors" / "worker-1.json").unlink()
+    assert measured_use(run, measure_run(run)) is None
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        ({"schema": 2}, "schema: must be 1"),
+        ({"rank": "0"}, "must have a rank and a machine"),
+        ({"cores": []}, "cores: must be a list"),
+        ({"cores": ["x"]}, "cores: must be a list"),
+        ({"iterations": [[1, 2, 3]]}, "iterations: each must have"),
+        ({"iterations": [[1, 2, 3, -4]]}, "iterations: each must have"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, others: dict[str, Any], says: str) -> None:
+    job, _ = on_cores(2)
+    run = written(tmp_path / "run", job, [[0, 1], [0, 1]])
+    path = save(run.directory, 0, [0, 1], [[1, EPOCH_NS, 0, 0]], others)
+    with pytest.raises(UserError, match=f"{path.name}: {says}"):
+        measured_use(run, measure_run(run))

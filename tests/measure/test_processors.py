@@ -1,0 +1,180 @@
+"""Processor time from spans: what is measured is what the recorded job had been given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_jobs import random_job, with_runtime
+
+from byteprophet.graph.labels import Kind as Label
+from byteprophet.graph.mesh_graph import MeshGraph, build
+from byteprophet.job import Job, Processors
+from byteprophet.job.strategy import ALL_REDUCE
+from byteprophet.job.strategy_file import Used
+from byteprophet.measure.collectives import GATHER, REDUCE, measure_collectives
+from byteprophet.measure.processors import Arrivals, Clocks, Use
+from byteprophet.replay import Replayed, replay
+from byteprophet.timeline.events import Events, Origin
+from byteprophet.timeline.tables import SPAN, SPANS, Kind
+
+from .recorded_gloo import EPOCH_NS, config_of
+
+MS = 1_000_000
+NS_PER_BYTE = 1.5
+_Span = tuple[int, int, str, int, int, int, int]
+"""Kind, iteration, name, begin, end, bytes, lane."""
+
+
+def on_cores(cores: float, seed: int = 1) -> tuple[Job, Use]:
+    """Two ranks on one machine, under all-reduce in a few buckets."""
+    one = with_runtime(random_job(seed, 10), ALL_REDUCE, 1_000_000)
+    use = Use((Processors((0, 1), cores),), NS_PER_BYTE)
+    costs = replace(one.cluster.costs, processor_ns_per_byte=NS_PER_BYTE)
+    cluster = replace(one.cluster, costs=costs, processors=use.machines)
+    return replace(one, cluster=cluster), use
+
+
+def record(one: Job) -> list[Events]:
+    """The spans of each rank, had ``one`` run as its graph replays."""
+    built = build(one)
+    replayed = replay(built.graph)
+    return [events_of([*_spans(one, built, replayed, rank)], rank) for rank in range(one.workers)]
+
+
+def events_of(spans: Sequence[_Span], rank: int) -> Events:
+    names = {name: index for index, name in enumerate(dict.fromkeys(span[2] for span in spans))}
+    rows = np.zeros(len(spans), SPAN)
+    for row, (kind, iteration, name, begin_ns, end_ns, size_bytes, lane) in zip(
+        rows, spans, strict=True
+    ):
+        row["kind"], row["iteration"], row["name"] = kind, iteration, names[name]
+        row["begin_ns"], row["end_ns"] = EPOCH_NS + begin_ns, EPOCH_NS + end_ns
+        row["size_bytes"], row["lane"] = size_bytes, lane
+    texts = {index: name for name, index in names.items()}
+    return Events(SPANS, Origin(f"worker-{rank}", rank), rows, texts)
+
+
+def _spans(one: Job, built: MeshGraph, replayed: Replayed, rank: int) -> Iterator[_Span]:
+    start_ns, end_ns, labels = replayed.start_ns, replayed.end_ns, built.graph.labels
+    names, sizes = one.model.names, one.model.sizes_bytes
+    for iteration in range(one.iterations):
+        at, number = (rank, iteration), iteration + 1
+        free_ns = int(start_ns[built.begin[at]])
+        yield Kind.ITERATION, number, "iteration", free_ns, int(end_ns[built.end[at]]), 0, 0
+        for name, operation in zip(names, built.forward[at].tolist(), strict=True):
+            begin_ns = int(start_ns[operation])
+            if begin_ns > free_ns:
+                yield Kind.WAIT, number, name, free_ns, begin_ns, 0, 0
+            free_ns = int(end_ns[operation])
+            yield Kind.FORWARD, number, name, begin_ns, free_ns, 0, 0
+        mine = (labels.rank == rank) & (labels.iteration == iteration) & (labels.tensor >= 0)
+        for operation in np.flatnonzero(mine & (labels.kind == Label.BACKWARD)).tolist():
+            place = int(labels.tensor[operation])
+            until_ns = int(end_ns[operation])
+            yield Kind.BACKWARD, number, names[place], free_ns, until_ns, sizes[place], 0
+            free_ns = until_ns
+        for name, operation in zip(names, built.update[at].tolist(), strict=True):
+            times_ns = int(start_ns[operation]), int(end_ns[operation])
+            yield Kind.UPDATE, number, name, *times_ns, 0, 1
+        for place, bucket in enumerate(one.strategy.buckets):
+            size_bytes = sum(sizes[one.model.places[name]] for name in bucket.parameters)
+            begin_ns, middle_ns, until_ns = (
+                int(end_ns[each[at]][place])
+                for each in (built.start, built.averaged, built.gathered)
+            )
+            lane = 2 + place
+            yield (
+                Kind.COLLECTIVE,
+                number,
+                f"{REDUCE}1.{place}",
+                begin_ns,
+                middle_ns,
+                size_bytes,
+                lane,
+            )
+            yield (
+                Kind.COLLECTIVE,
+                number,
+                f"{GATHER}1.{place}",
+                middle_ns,
+                until_ns,
+                size_bytes,
+                lane,
+            )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_times_are_those_of_the_job(seed: int) -> None:
+    """On one core for two ranks, iterations are far longer, and yet the times come back."""
+    job, use = on_cores(1.0, seed)
+    recorded, used = record(job), Used(job.model, job.strategy, 1)
+    wall, starts_ns = measure_collectives(recorded, config_of(job), used)
+    found, _ = measure_collectives(recorded, config_of(job), used, use)
+    assert found.cluster.processors == use.machines
+    assert np.diff(starts_ns, axis=1).mean() > 1.5 * _computing_ns(job)
+    assert _computing_ns(found) == pytest.approx(_computing_ns(job), rel=0.06)
+    assert _computing_ns(wall) > 1.3 * _computing_ns(job)
+
+
+def _computing_ns(job: Job) -> float:
+    times = job.times
+    return float((times.forward_ns.sum(axis=2) + times.backward_ns).mean())
+
+
+def clock_between(events: list[Events], arrivals: list[Arrivals], use: Use, rank: int) -> int:
+    """The processor time of a rank's training thread from 0 to 10 ms."""
+    begin_ns, end_ns = EPOCH_NS, EPOCH_NS + 10 * MS
+    (worked_ns,) = Clocks(events, arrivals, use).training[rank].worked_ns([begin_ns, end_ns])
+    return int(worked_ns)
+
+
+NOTHING = Arrivals(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+@pytest.mark.parametrize(("cores", "expected_ms"), [(2, 10.0), (1, 5.0), (1.5, 7.5)])
+def test_threads_divide_cores(cores: float, expected_ms: float) -> None:
+    events = [events_of([(Kind.FORWARD, 1, "x", 0, 10 * MS, 0, 0)], rank) for rank in range(2)]
+    use = Use((Processors((0, 1), cores),), 1.0)
+    assert clock_between(events, [NOTHING, NOTHING], use, 0) == pytest.approx(expected_ms * MS)
+
+
+def test_a_thread_that_waits_leaves_its_core() -> None:
+    """Rank 1 waits half of the time; the union of two overlapping waits counts once."""
+    busy = events_of([(Kind.FORWARD, 1, "x", 0, 10 * MS, 0, 0)], 0)
+    waits = events_of(
+        [
+            (Kind.FORWARD, 1, "x", 0, 10 * MS, 0, 0),
+            (Kind.WAIT, 1, "x", 0, 4 * MS, 0, 0),
+            (Kind.WAIT, 1, "y", 2 * MS, 5 * MS, 0, 0),
+        ],
+        1,
+    )
+    use = Use((Processors((0, 1), 1),), 1.0)
+    none = [NOTHING, NOTHING]
+    assert clock_between([busy, waits], none, use, 0) == pytest.approx(7.5 * MS)
+    assert clock_between([busy, waits], none, use, 1) == pytest.approx(2.5 * MS)
+
+
+def test_messages_take_their_part() -> None:
+    """1 MB arrives in 10 ms at 3 ns of processor time per byte: 0.3 of one core, 0.7 are left."""
+    busy = events_of([(Kind.FORWARD, 1, "x", 0, 10 * MS, 0, 0)], 0)
+    arrives = Arrivals(np.array([EPOCH_NS]), np.array([EPOCH_NS + 10 * MS]), np.array([1e6]))
+    use = Use((Processors((0,), 1),), 3.0)
+    assert clock_between([busy], [arrives], use, 0) == pytest.approx(7 * MS)
+
+
+def test_updaters_have_clocks_of_their_own() -> None:
+    """What the training thread updates itself is on its own clock."""
+    rows = [
+        (Kind.FORWARD, 1, "x", 0, 10 * MS, 0, 0),
+        (Kind.UPDATE, 1, "x", 2 * MS, 6 * MS, 0, 1),
+        (Kind.UPDATE, 1, "y", 7 * MS, 8 * MS, 0, 0),
+    ]
+    use = Use((Processors((0,), 1),), 0.0)
+    clocks = Clocks([events_of(rows, 0)], [NOTHING], use)
+    whole = [EPOCH_NS, EPOCH_NS + 10 * MS]
+    assert clocks.training[0].worked_ns(whole)[0] == pytest.approx(8 * MS)
+    assert clocks.updating[0].worked_ns(whole)[0] == pytest.approx(2 * MS)

@@ -1,0 +1,55 @@
+"""What trials change of an outcome: the prediction, its interval, and the bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_jobs import random_job, with_runtime
+
+from byteprophet.bound import bound_ns
+from byteprophet.measure.servers import Measured
+from byteprophet.optimize.outcome import outcome_of
+from byteprophet.optimize.passes.tensor_fusion import TensorFusion
+from byteprophet.optimize.search import Found, search
+from byteprophet.optimize.trials import Trial
+from byteprophet.replay.predict import kind_of
+
+
+@pytest.fixture(scope="module")
+def searched() -> tuple[Measured, Found]:
+    """One bucket holds all gradients, and the search does better. The replay is right."""
+    job = with_runtime(random_job(3, 8), "allreduce", 100_000_000)
+    times_ns = kind_of(job).iterations_ns(job)
+    starts_ns = np.tile(np.append(0, np.cumsum(times_ns)), (job.workers, 1))
+    return Measured(job, starts_ns), search(job, (TensorFusion(),), budget_s=2.0)
+
+
+def test_the_bound_is_never_above_the_prediction(searched: tuple[Measured, Found]) -> None:
+    """Trials say that the job takes half of what the replay says: so do all its costs."""
+    measured, found = searched
+    replayed = outcome_of(measured, found)
+    assert replayed.bound_ns == bound_ns(found.best.job) <= replayed.predicted_ns
+    ratio = replayed.predicted_ns / replayed.baseline_ns / 2
+    tried = outcome_of(measured, found, Trial(found.best, (ratio,) * 9))
+    assert tried.predicted_ns < 0.7 * replayed.predicted_ns
+    assert tried.bound_ns <= tried.predicted_ns
+    shrunk = tried.predicted_ns / replayed.predicted_ns
+    assert tried.bound_ns == pytest.approx(replayed.bound_ns * shrunk, rel=0.01)
+
+
+def test_more_rounds_count_more(searched: tuple[Measured, Found]) -> None:
+    measured, found = searched
+    replayed = outcome_of(measured, found)
+    ratio = 0.95 * replayed.predicted_ns / replayed.baseline_ns
+    outcomes = [outcome_of(measured, found, Trial(found.best, (ratio,) * n)) for n in (1, 9)]
+    predicted = [outcome.predicted_ns / outcome.baseline_ns for outcome in outcomes]
+    assert ratio < predicted[1] < predicted[0] < ratio / 0.95
+    widths = [high - low for low, high in (each.interval_ns for each in (replayed, *outcomes))]
+    assert widths[0] > widths[1] > widths[2]
+
+
+def test_what_was_slower_when_it_was_tried_is_not_used(searched: tuple[Measured, Found]) -> None:
+    measured, found = searched
+    outcome = outcome_of(measured, found, Trial(found.best, (1.01,)))
+    assert not outcome.gains
+    assert outcome.predicted_ns == outcome.baseline_ns
