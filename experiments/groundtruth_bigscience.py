@@ -1,13 +1,18 @@
 """BLOOM's rehearsal: Megatron-DeepSpeed's GPT with 176 to 206B parameters on 384 A100.
 
 Of the chronicle's tables, rows are used whose layers and hidden size are stated, with the row or
-above it. What they do not say is taken from the text: nodes of 8 A100 and 4 Omni-Path adapters of
-100 Gb/s, fp16, ZeRO 1 unless a column says otherwise, full recomputation, sequences of 2,048
-tokens, 64 heads, and a vocabulary of 250,880. One row repeats an earlier one with seconds and TFLOPs
-exchanged; the earlier one holds. If the layers do not divide evenly, embedding and head count as
-layers, or else the last stage has fewer. Where they count as layers, the memory is
-that of DeepSpeed's BF16 optimizer, which keeps gradients as fp32 as well. That is an assumption: it
-was seen in the errors.
+above it. What they do not say is taken from elsewhere:
+
+- From the text: nodes of 8 A100 and 4 Omni-Path adapters of 100 Gb/s, fp16, ZeRO 1 unless a column
+  says otherwise, full recomputation, sequences of 2,048 tokens, 64 heads, a vocabulary of 250,880,
+  and CUDA_LAUNCH_BLOCKING=1, because jobs hung without it. One row repeats an earlier one with
+  seconds and TFLOPs exchanged; the earlier one holds.
+- From the project's script (train/tr11-176B-ml/tr11-176B-ml.slurm in its repository): ALiBi.
+- From DeepSpeed's source: a stage sends and receives while it is idle, tensor-parallel ranks send
+  parts of activations, and an operator adds up gradients.
+- If the layers do not divide evenly, embedding and head count as layers, or else the last stage has
+  fewer. Where they count as layers, the memory is that of DeepSpeed's BF16 optimizer, which keeps
+  gradients as fp32 as well. That is an assumption: it was seen in the errors.
 
 Times are predicted with no fit, and with one scale. The memory that was read includes libraries'
 and what PyTorch keeps cached, for which one constant is fitted. A row that ran must fit into

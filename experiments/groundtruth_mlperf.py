@@ -1,14 +1,14 @@
-"""MLPerf training's logged steps: GPT-3 175B, Llama 3.1 405B and Llama 3.1 8B on H100 and later GPUs.
+"""MLPerf training's logged steps: GPT-3 175B, Llama 3.1 405B and 8B on H100 and later GPUs.
 
 These runs use FP8, for which no shipped constant holds. So one constant, the efficiency of matrix
-products, is set such that one run of each model and GPU type is met: of the round with most runs, that
-with the fewest GPUs. All others are predicted with it, on up to 14 times as many GPUs. Software became
-faster from round to round, so the same is done for each round on its own, too.
+products, is set such that one run of each model and GPU type is met: of the round with most runs,
+that with the fewest GPUs. All others are predicted with it, on up to 14 times as many GPUs.
+Software became faster from round to round, so the same is done for each round on its own, too.
 
 Rows are those whose configuration file agrees with what was logged. Left out are runs with FP4 and
-with LoRA, which the simulator does not have. GPT-3 ran with 6 chunks per pipeline rank. Peaks of GPUs
-that are not built in are those of NVIDIA's data sheets, dense. GB200 and GB300 have NVLink between
-nodes of 4 GPUs, in domains of up to 72.
+with LoRA, which the simulator does not have. GPT-3 ran with 6 chunks per pipeline rank. Peaks of
+GPUs that are not built in are those of NVIDIA's data sheets, dense. GB200 and GB300 have NVLink
+between nodes of 4 GPUs, in domains of up to 72.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from byteprophet.simulate.tree.one_line import parse_strategy
 
 _MODELS = {"gpt3": "gpt3-175b", "llama31_405b": "llama3-405b", "llama31_8b": "llama3-8b"}
 _CHUNKS = {"gpt3": 6}
-"""Of pipeline ranks, where the configuration does not say."""
+"""Of pipeline ranks, where the configuration does not say.
+"""
 _H100 = (989, 3_350, 450, 132, 400)
 _GPUS = {
     "H100": _H100,
@@ -157,8 +158,8 @@ def pairs(
 ) -> list[tuple[Row, list[Row]]]:
     """For each kind of runs, the one that calibrates, and those that are predicted with it.
 
-    ``others``: runs that calibrate; None: those that are tested. The round with most runs calibrates
-    all (of several, the latest), or with ``by_round`` those of rounds that ``others`` lack.
+    ``others``: runs that calibrate; None: those that are tested. The round with most runs
+    calibrates all (of several, the latest), or with ``by_round`` rounds that ``others`` lack.
     """
     groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in tested:

@@ -2,10 +2,9 @@
 
 Only one tensor-parallel rank and at least 4 samples, so that neither collectives nor launches
 count. The forward pass of all operators is compared, and the backward pass of those that are
-limited by memory (for matrix products, the table has one of two backward products). Two constants are
-fitted for all operators. Of each that memory limits, the measured time over that of its
-bytes is kept, forward and backward, as ``byteprophet costs collect`` does: it is the same for all
-sizes.
+limited by memory (for matrix products, the table has one of two backward products). Two constants
+are fitted for all operators. Of each that memory limits, the measured time over that of its bytes
+is kept, forward and backward, as ``byteprophet costs collect`` does: it is the same for all sizes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _SHAPES = {"OPT-350": (1024, 16), "GPT-Neo-2.7": (2560, 32), "OPT-30": (7168, 56)}
-"""Hidden sizes, and heads as the sizes of scores in the table say."""
+"""Hidden sizes, and heads as the sizes of scores in the table say.
+"""
 _OPERATORS = {
     "enc-1st-layernorm": "norm1",
     "enc-attention-qkv": "qkv",

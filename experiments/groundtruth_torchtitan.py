@@ -16,8 +16,8 @@ torchtitan of that time:
   and its memory as that of recomputing all MLPs: they keep 64 kB per token, and it keeps 62 kB.
 
 One constant is fitted on the row with the fewest context-parallel ranks: the efficiency of 8-bit
-products, which stands for their conversion, too. That of 16-bit products is the shipped one, for the
-clocks that are left at 500 W. One constant is fitted for memory besides tensors.
+products, which stands for their conversion, too. That of 16-bit products is the shipped one, for
+the clocks that are left at 500 W. One constant is fitted for memory besides tensors.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from byteprophet.simulate.tree.one_line import parse_strategy
 from byteprophet.simulate.tree.strategy import Rule, Strategy
 
 _ATTENTION = 0.32
-"""Of the peak: 35% forward (Shah et al. 2024), and backward 63/73 of that, as on A100 (Dao 2023)."""
+"""Of the peak: 35% forward (Shah et al. 2024), backward 63/73 of it, as on A100 (Dao 2023).
+"""
 _POWER = (500 / 700) ** (1 / 3)
 """How fast clocks are at 500 W in place of 700 W: power grows with their third power."""
 _EAGER = {

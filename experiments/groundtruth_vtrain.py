@@ -3,9 +3,9 @@
 What the table does not say is taken from the paper and from Megatron-LM of that time: full
 recomputation, unfused attention with dropout, a cross entropy of several kernels, 1F1B in which a
 stage receives when it is idle, gradients that an operator adds up and that are all-reduced after
-the last backward pass, and nodes of 8 A100 with 4 x 200 Gb/s. Gradients are fp32 (bf16 training): 3.6B
-parameters with tp=1 ran with 8 samples per micro-batch, for which fp16 with two more bytes of state
-per parameter has not enough memory.
+the last backward pass, and nodes of 8 A100 with 4 x 200 Gb/s. Gradients are fp32 (bf16 training):
+3.6B parameters with tp=1 ran with 8 samples per micro-batch, for which fp16 with two more bytes of
+state per parameter has not enough memory.
 
 Three errors are scored:
 
@@ -43,23 +43,25 @@ from byteprophet.simulate.tree.one_line import parse_strategy
 
 CLUSTER = "a100-4xhdr"
 CONSTANTS = {
-    "matmul_efficiency": (0.82, 0.3, 1.0, 1.0),
-    "memory_efficiency": (0.65, 0.3, 1.0, 1.0),
-    "launch_ns": (1.5, 0.02, 3.0, 1e5),
+    "matmul_efficiency": (0.87, 0.3, 1.0, 1.0),
+    "memory_efficiency": (0.57, 0.3, 1.0, 1.0),
+    "launch_ns": (1.95, 0.02, 3.0, 1e5),
     "network_efficiency": (0.95, 0.3, 1.0, 1.0),
     "node_efficiency": (0.95, 0.3, 1.0, 1.0),
-    "base_ns": (1.5, 0.1, 5.0, 1e5),
+    "base_ns": (0.75, 0.1, 5.0, 1e5),
 }
 """The fitted constants: first value and bounds, in units of the last number."""
 FOLDS, REPEATS = 5, 2
 _DIFFERENCE = 0.02
 """Of logarithms of constants, for slopes."""
+_FAR = 0.2
+"""Of logarithms of constants: further than this, times are not linear in them."""
 SMALL = 18.4
 """Billions of parameters of the models on which constants for larger ones are fitted."""
 LAUNCH_NS = 5_000
 """A round estimate, which is below what any of the rows waits for."""
 LARGEST = "OPT-30"
-"""The largest of Sailor's models, whose hidden size of 7,168 is that of vTrain's models, roughly."""
+"""The largest of Sailor's models; its hidden size of 7,168 is roughly that of vTrain's."""
 NETWORK = 0.95
 """SimAI's share of the network's peak for 1 GiB and more on 2 to 8 nodes."""
 
@@ -115,9 +117,9 @@ def with_constants(values: Sequence[float]) -> Cluster:
         cluster.gpu,
         matmul_efficiency=matmul,
         memory_efficiency=memory,
-        launch_ns=round(launch * 1e5),
+        launch_ns=round(launch * CONSTANTS["launch_ns"][3]),
     )
-    base_ns = round(base * 1e5)
+    base_ns = round(base * CONSTANTS["base_ns"][3])
     return replace(
         cluster,
         gpu=gpu,
@@ -129,8 +131,9 @@ def with_constants(values: Sequence[float]) -> Cluster:
 def fit(some: Sequence[Row], known: dict[tuple[object, ...], float] | None = None) -> list[float]:
     """The constants with the smallest errors. Large errors of few rows count little (Cauchy).
 
-    Logarithms of times are nearly linear in those of constants. So the times are linearised twice:
-    at the first values, and where that leads. ``known`` keeps what was predicted, for other fits.
+    Logarithms of times are nearly linear in those of constants. So the times are linearised at the
+    first values, and again where that leads if it is far away. ``known`` keeps what was predicted,
+    for other fits.
     """
     known = {} if known is None else known
     measured = np.log([row.measured_ns for row in some])
@@ -152,6 +155,8 @@ def fit(some: Sequence[Row], known: dict[tuple[object, ...], float] | None = Non
             f_scale=0.03,
         )
         values = values + found.x
+        if np.abs(found.x).max() < _FAR:
+            break
     return [float(value) for value in np.exp(values)]
 
 

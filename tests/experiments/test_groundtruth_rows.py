@@ -18,6 +18,12 @@ _TITAN_CAPTION = (
 )
 
 
+_COLUMNS = (
+    *("_context", "GPUs", "Size", "DP", "TP", "PP", "MBS", "GBS", "Nodes", "ZS"),
+    *("NHIDDEN", "Layers", "NHEADS", "Mem", "TFLOPs"),
+)
+
+
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
@@ -119,9 +125,7 @@ def test_nvlink_joins_nodes_of_gb200(gpu: str, gpus: int, per_node: int, domain:
 
 
 def test_seconds_and_tflops_that_are_exchanged_are_put_right(tmp_path: Path) -> None:
-    row: dict[str, Any] = dict.fromkeys(
-        "_context GPUs Size DP TP PP MBS GBS Nodes ZS NHIDDEN Layers NHEADS Mem TFLOPs".split(), ""
-    )
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS, "")
     row |= {"Sec/it": "134.02", "TFLOPs": "120.29", "Size": "181B", "GBS": "2048", "Nodes": "48"}
     row |= {"DP": "4", "TP": "8", "PP": "12", "MBS": "2", "NHIDDEN": "14336", "Layers": "72"}
     other = row | {"Sec/it": "120.29", "TFLOPs": "134.02", "ZS": "1"}
@@ -131,9 +135,7 @@ def test_seconds_and_tflops_that_are_exchanged_are_put_right(tmp_path: Path) -> 
 
 
 def test_jobs_of_the_chronicle_wait_for_each_launch(tmp_path: Path) -> None:
-    row: dict[str, Any] = dict.fromkeys(
-        "_context GPUs Size DP TP PP MBS GBS Nodes ZS NHIDDEN Layers NHEADS Mem TFLOPs".split(), ""
-    )
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS, "")
     row |= {"Sec/it": "134.02", "Size": "181B", "GBS": "2048", "Nodes": "48"}
     row |= {"DP": "4", "TP": "8", "PP": "12", "MBS": "2", "NHIDDEN": "14336", "Layers": "72"}
     _write(tmp_path / "bigscience" / "bloom_prequel_384xA100.csv", [row])

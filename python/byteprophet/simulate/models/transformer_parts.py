@@ -87,7 +87,7 @@ def _core(config: TransformerConfig, make: Layers) -> list[Operator]:
 
 
 def _biases(query: Access, make: Layers) -> Operator:
-    """ALiBi as torch.baddbmm adds it: 2 bytes of each score are written, and read by the product."""
+    """ALiBi as torch.baddbmm adds it: 2 bytes per score are written, and read by the product."""
     biases = Access("biases", _SCORES, 4, differentiable=False)
     return make.memory("alibi", [replace(query, differentiable=False)], [biases])
 

@@ -27,8 +27,8 @@ class Precision:
         sent_gradient_bytes: gradients that are sent.
         sent_parameter_bytes: parameters that are sent.
         product_bytes: the inputs of matrix products with parameters, the vocabulary's excepted.
-        added_bytes: what an operator of its own reads and writes per parameter and micro-batch to add
-            its gradients to earlier ones; 0: the product that makes them does that.
+        added_bytes: what an operator of its own reads and writes per parameter and micro-batch, to
+            add its gradients to earlier ones; 0: the product that makes them does that.
     """
 
     parameter_bytes: int
