@@ -19,10 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from groundtruth_programs import naive, predict, with_efficiency
+from groundtruth_programs import naive, predict, root, with_efficiency
 from groundtruth_scores import Score, at_peak, shares
-from scipy.optimize import brentq
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
@@ -149,7 +147,7 @@ def calibrate(row: Row, known: dict[int, float] | None = None) -> float:
     def error(efficiency: float) -> float:
         return times([row], efficiency)[0] - row.measured_ns
 
-    known[id(row)] = float(brentq(error, 0.02, 8.0, rtol=1e-3))
+    known[id(row)] = root(error, 0.02, 8.0)
     return known[id(row)]
 
 
@@ -186,9 +184,10 @@ def score_mlperf(folder: Path, fit_folder: Path | None) -> list[Score]:
     for by_round in (False, True):
         words = "MLPerf, one run per model, GPU" + (" and round" if by_round else "")
         found = pairs(tested, others, by_round=by_round)
-        scores.append(_score(words, found, known))
         large = [(first, [row for row in rest if row.gpus >= LARGE]) for first, rest in found]
-        scores.append(_score("of these, 1,024 GPUs and more", large, known))
+        for name, some in ((words, found), (f"of these, {LARGE:,} GPUs and more", large)):
+            if any(rest for _, rest in some):
+                scores.append(_score(name, some, known))
     return scores
 
 
@@ -207,6 +206,4 @@ def _score(words: str, some: Iterable[tuple[Row, Sequence[Row]]], known: dict[in
         errors[2] += shares(times(rest), measured)
         errors[3] += shares(times(rest, peak=True), measured)
     named = f"mlperf: efficiency {', '.join(constants)}"
-    if not errors[0]:
-        errors = [[float(np.nan)]] * 4
     return Score(words, errors[0], errors[1], errors[2], named, errors[3])

@@ -173,7 +173,9 @@ def score_sailor(folder: Path, fit_folder: Path | None) -> list[Score]:
     constants = []
     for fitted, held_out in fitted_and_tested(rows(folder), others):
         parts = fit(fitted)
-        ratios = ", ".join(f"{one} {ratio:.2f}" for (one, _), ratio in parts.operators.items())
+        ratios = ", ".join(
+            f"{one} {phase} {ratio:.2f}" for (one, phase), ratio in parts.operators.items()
+        )
         constants.append(f"matmul_efficiency {parts.matmul_efficiency:.3f}, {ratios}")
         for of_memory, lists in errors.items():
             some = [row for row in held_out if (row.step.operator.name in _MEMORY) is of_memory]

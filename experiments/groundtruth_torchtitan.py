@@ -29,9 +29,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from groundtruth_programs import naive
+from groundtruth_programs import naive, root
 from groundtruth_scores import Score, at_peak, shares
-from scipy.optimize import brentq
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import is_there, read_text
@@ -194,7 +193,7 @@ def fit(some: Sequence[Row]) -> float:
     def error(efficiency: float) -> float:
         return predict([first], machines(efficiency))[0] - first.measured_ns
 
-    return float(brentq(error, 0.05, 5.0, rtol=1e-3))
+    return root(error, 0.05, 5.0)
 
 
 def _peaks(some: Sequence[Row]) -> list[float]:

@@ -11,6 +11,7 @@ import groundtruth_bigscience
 import groundtruth_mlperf
 import groundtruth_torchtitan
 import pytest
+from groundtruth_programs import root
 
 _TITAN_CAPTION = (
     "Float8 and torch.compile in general. **Table 1** 1D parallelism (FSDP). Llama 3.1 8B model. "
@@ -146,3 +147,9 @@ def test_jobs_of_the_chronicle_wait_for_each_launch(tmp_path: Path) -> None:
     ahead = replace(one.program, strategy=strategy)
     faster = groundtruth_bigscience.simulate_program(ahead, machines)
     assert faster.iteration_ns < blocking.iteration_ns
+
+
+def test_a_constant_without_a_solution_is_the_nearest_bound() -> None:
+    assert root(lambda value: 3 - value, 1, 5) == pytest.approx(3, rel=1e-3)
+    assert root(lambda value: 7 - value, 1, 5) == 5
+    assert root(lambda value: 0.5 - value, 1, 5) == 1
