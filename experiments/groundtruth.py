@@ -9,7 +9,7 @@ are not part of this repository. Sets:
 allreduce   nccl-tests' all-reduce on 2 to 8 A100 and on 2 to 8 V100, above 1 MiB (vTrain)
 bigscience  iteration times and memory of BLOOM's rehearsal on 384 A100
 memory      peak memory of Megatron-LM's functional tests on A100, H100 and GB200
-mlperf      steps of MLPerf training's GPT-3 175B and Llama 3.1 405B on 768 to 10,752 H100
+mlperf      steps of MLPerf training on 8 to 10,752 H100 and later GPUs (GPT-3 175B, Llama 3.1)
 sailor      Megatron-LM's operators on one A100
 scale       all-reduce on 16 to 1,024 GPUs (SimAI), and on 16 A100 and 16 H100 (AWS)
 torchtitan  iteration times and memory of Llama 3.1 on H100

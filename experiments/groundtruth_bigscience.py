@@ -1,12 +1,18 @@
 """BLOOM's rehearsal: Megatron-DeepSpeed's GPT with 176 to 206B parameters on 384 A100.
 
 Of the chronicle's tables, rows are used whose layers and hidden size are stated, with the row or
-above it. What they do not say is taken from the text: nodes of 8 A100 and 4 Omni-Path adapters of
-100 Gb/s, fp16, ZeRO 1 unless a column says otherwise, full recomputation, sequences of 2,048
-tokens, 64 heads, and a vocabulary of 250,880. If the layers do not divide evenly, embedding and
-head count as layers, or else the last stage has fewer. Where they count as layers, the memory is
-that of DeepSpeed's BF16 optimizer, which keeps gradients as fp32 as well. That is an assumption: it
-was seen in the errors.
+above it. What they do not say is taken from elsewhere:
+
+- From the text: nodes of 8 A100 and 4 Omni-Path adapters of 100 Gb/s, fp16, ZeRO 1 unless a column
+  says otherwise, full recomputation, sequences of 2,048 tokens, 64 heads, a vocabulary of 250,880,
+  and CUDA_LAUNCH_BLOCKING=1, because jobs hung without it. One row repeats an earlier one with
+  seconds and TFLOPs exchanged; the earlier one holds.
+- From the project's script (train/tr11-176B-ml/tr11-176B-ml.slurm in its repository): ALiBi.
+- From DeepSpeed's source: a stage sends and receives while it is idle, tensor-parallel ranks send
+  parts of activations, and an operator adds up gradients.
+- If the layers do not divide evenly, embedding and head count as layers, or else the last stage has
+  fewer. Where they count as layers, the memory is that of DeepSpeed's BF16 optimizer, which keeps
+  gradients as fp32 as well. That is an assumption: it was seen in the errors.
 
 Times are predicted with no fit, and with one scale. The memory that was read includes libraries'
 and what PyTorch keeps cached, for which one constant is fitted. A row that ran must fit into
@@ -67,8 +73,12 @@ def rows(folder: Path) -> list[Row]:
     path = folder / "bigscience" / "bloom_prequel_384xA100.csv"
     found = []
     stated: dict[str, tuple[int, int]] = {}
+    speeds: set[tuple[str, str]] = set()
     try:
         for row in csv.DictReader(read_text(path).splitlines()):
+            if (row["Sec/it"], row["TFLOPs"]) in speeds:
+                row["Sec/it"], row["TFLOPs"] = row["TFLOPs"], row["Sec/it"]
+            speeds.add((row["TFLOPs"], row["Sec/it"]))
             sizes = _sizes(row, stated)
             tp, pp = int(row["TP"] or 0), int(row["PP"] or 0)
             gpus = 8 * int(row["Nodes"] or 0)
@@ -102,12 +112,20 @@ def _row(row: Mapping[str, str], sizes: tuple[int, int], gpus: int) -> Row:
     strategy = parse_strategy(
         f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} zero={zero} "
         f"micro_batches={int(row['GBS']) // (dp * micro_batch)} "
-        f"recompute=full overlap=0 precision={precision}",
+        f"recompute=full overlap=0 overlap_p2p=0 scatter_gather=1 launch_blocking=1 "
+        f"precision={precision}",
         gpus,
     )
     strategy = replace(strategy, rules=(*strategy.rules, *_stages(layers, strategy)))
-    config = gpt(layers, hidden, heads, vocabulary=_VOCABULARY)
-    model = build("gpt", replace(config, fused_attention=False, dropout=True), strategy.samples)
+    config = replace(
+        gpt(layers, hidden, heads, vocabulary=_VOCABULARY),
+        positions=0,
+        alibi=True,
+        fused_attention=False,
+        fused_loss=False,
+        dropout=True,
+    )
+    model = build("gpt", config, strategy.samples)
     seconds, memory = row["Sec/it"], row["Mem"].removesuffix("GB")
     names = ("GPUs", "Size", "DP", "TP", "PP", "MBS", "GBS", "Nodes", "ZS")
     return Row(

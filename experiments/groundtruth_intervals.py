@@ -32,6 +32,7 @@ from byteprophet.simulate.calibrate.interval import interval
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.execute.simulate import simulate_program
 
+_RUNS = ("gpt3", "H100"), ("llama31_405b", "H100")
 FP8_FLOPS = 1_979_000_000_000_000
 """The H100 data sheet's peak for FP8, without sparsity."""
 
@@ -82,7 +83,8 @@ def main(arguments: Sequence[str]) -> None:
     h100 = find_cluster("dgx-h100")
     h100 = replace(h100, gpu=replace(h100.gpu, flops_per_s=FP8_FLOPS))
     seen = []
-    for first, *others in groundtruth_mlperf.rows(folder).values():
+    runs = [row for row in groundtruth_mlperf.rows(folder) if row.kind in _RUNS]
+    for first, others in groundtruth_mlperf.pairs(runs, None, by_round=True):
         seen += look(others, calibrate([first], h100, "MLPerf").cluster)
     _add(table, "MLPerf, 768 to 10,752 H100", "calibrated", seen)
     table_console().print(table)

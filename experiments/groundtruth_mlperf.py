@@ -1,112 +1,209 @@
-"""MLPerf training's logged steps: GPT-3 175B and Llama 3.1 405B on H100.
+"""MLPerf training's logged steps: GPT-3 175B, Llama 3.1 405B and 8B on H100 and later GPUs.
 
-These runs use FP8, for which the simulator has no rates. So one constant, the efficiency of matrix
-products, is set such that the run with the fewest GPUs of each round and model is met. All other
-runs of that round and model are predicted with it, on up to 14 times as many GPUs. Rows are those
-whose configuration file agrees with what was logged. GPT-3 ran with 6 chunks per pipeline rank.
+These runs use FP8, for which no shipped constant holds. So one constant, the efficiency of matrix
+products, is set such that one run of each model and GPU type is met: of the round with most runs,
+that with the fewest GPUs. All others are predicted with it, on up to 14 times as many GPUs.
+Software became faster from round to round, so the same is done for each round on its own, too.
+
+Rows are those whose configuration file agrees with what was logged. Left out are runs with FP4 and
+with LoRA, which the simulator does not have. GPT-3 ran with 6 chunks per pipeline rank. Peaks of
+GPUs that are not built in are those of NVIDIA's data sheets, dense. GB200 and GB300 have NVLink
+between nodes of 4 GPUs, in domains of up to 72.
 """
 
 from __future__ import annotations
 
 import csv
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from groundtruth_programs import naive, predict, with_efficiency
+from groundtruth_programs import naive, predict, root, with_efficiency
 from groundtruth_scores import Score, at_peak, shares
-from scipy.optimize import brentq
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_text
-from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.models.catalogue import MODELS
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.tree.one_line import parse_strategy
 
-_CLUSTER = "dgx-h100"
-_MODELS = {"gpt3": "gpt3-175b", "llama31_405b": "llama3-405b"}
+_MODELS = {"gpt3": "gpt3-175b", "llama31_405b": "llama3-405b", "llama31_8b": "llama3-8b"}
+_CHUNKS = {"gpt3": 6}
+"""Of pipeline ranks, where the configuration does not say.
+"""
+_H100 = (989, 3_350, 450, 132, 400)
+_GPUS = {
+    "H100": _H100,
+    "H200": (989, 4_800, 450, 132, 400),
+    "GB200": (2_500, 8_000, 900, 148, 400),
+    "GB300": (2_500, 8_000, 900, 148, 800),
+    "B200": (2_250, 8_000, 900, 148, 400),
+    "B300": (2_250, 8_000, 900, 148, 800),
+}
+"""By a word of the GPU's name: 16-bit TFLOPS, GB/s of memory and of NVLink (one direction),
+multiprocessors, and Gb/s of its adapter. The first word that is in the name counts."""
+_DOMAIN = 72
+"""The most GPUs that NVLink joins in GB200 and GB300 systems."""
+LARGE = 1024
+"""GPUs of the runs that have a score of their own."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement."""
+    """A measurement: ``kind`` is the model and the GPU type."""
 
+    round_name: str
+    kind: tuple[str, str]
     gpus: int
     program: Program
+    cluster: Cluster
     measured_ns: float
 
 
-def rows(folder: Path) -> dict[tuple[str, str], list[Row]]:
-    """The measurements of each round and model, those with the fewest GPUs first."""
+def rows(folder: Path) -> list[Row]:
+    """The measurements in a folder, those with the fewest GPUs first."""
     path = folder / "mlperf_training" / "llm_steps.csv"
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     try:
-        for row in csv.DictReader(read_text(path).splitlines()):
-            known = row["benchmark"] in _MODELS and "H100" in row["accelerator"]
-            if known and row["config_consistent"] == "yes":
-                groups[row["round"], row["benchmark"]].append(_row(row))
+        found = [_row(row) for row in csv.DictReader(read_text(path).splitlines()) if _usable(row)]
     except (KeyError, ValueError) as error:
         raise UserError(f"{path}: not a table of MLPerf's steps: {error!r}") from None
-    return {key: sorted(group, key=lambda row: row.gpus) for key, group in groups.items()}
+    return sorted(found, key=lambda row: (row.gpus, row.round_name, row.measured_ns))
+
+
+def _usable(row: Mapping[str, str]) -> bool:
+    return (
+        row["benchmark"] in _MODELS
+        and row["config_consistent"] == "yes"
+        and "fp4" not in row["config_file"]
+        and any(word in row["accelerator"] for word in _GPUS)
+    )
 
 
 def _row(row: Mapping[str, str]) -> Row:
-    gpus, tp, pp, cp = (int(row[name] or 1) for name in ("n_accel", "tp", "pp", "cp"))
-    dp, micro_batch = gpus // (tp * pp * cp), int(row["mbs"])
-    chunks = int(row["vp"] or 6)
+    def number(name: str, default: int = 1) -> int:
+        return int(row[name]) if row[name].isdecimal() else default
+
+    gpus, tp, pp, cp = (number(name) for name in ("n_accel", "tp", "pp", "cp"))
+    dp, micro_batch = gpus // (tp * pp * cp), number("mbs")
+    chunks = number("vp", _CHUNKS.get(row["benchmark"], 1))
     strategy = parse_strategy(
-        f"tp={tp} pp={pp} cp={cp} dp={dp} micro_batch={micro_batch} sp=1 zero=1 "
+        f"tp={tp} pp={pp} cp={cp} dp={dp} micro_batch={micro_batch} sp={int(tp > 1)} zero=1 "
         f"micro_batches={int(row['global_batch']) // (dp * micro_batch)} "
-        f"schedule=interleaved chunks={chunks}",
+        f"schedule={'interleaved' if chunks > 1 else '1f1b'} chunks={chunks}",
         gpus,
     )
     name = _MODELS[row["benchmark"]]
     program = compile_program(build(name, MODELS[name], strategy.samples), strategy)
-    return Row(gpus, program, float(row["step_s"]) * 1e9)
+    gpu = next(word for word in _GPUS if word in row["accelerator"])
+    kind = row["benchmark"], gpu
+    measured_ns = float(row["step_s"]) * 1e9
+    per_node = number("accel_per_node")
+    return Row(row["round"], kind, gpus, program, cluster_of(gpu, gpus, per_node), measured_ns)
 
 
-def calibrate(row: Row) -> float:
-    """The efficiency with which the prediction of ``row`` is right."""
-    h100 = find_cluster(_CLUSTER)
+def cluster_of(gpu: str, gpus: int, per_node: int) -> Cluster:
+    """The machines of a run: those of ``dgx-h100`` with the peaks of another GPU."""
+    found = find_cluster("dgx-h100")
+    teraflops, memory, nvlink, multiprocessors, adapter = _GPUS[gpu]
+    joined = range(per_node, min(_DOMAIN, gpus) + 1, per_node)
+    domain = max(size for size in joined if gpus % size == 0) if gpu.startswith("G") else per_node
+    return replace(
+        found,
+        gpu=replace(
+            found.gpu,
+            name=gpu,
+            flops_per_s=teraflops * 10**12,
+            memory_bytes_per_s=memory * 10**9,
+            multiprocessors=multiprocessors,
+        ),
+        node=replace(found.node, gpus=domain, gpu_bytes_per_s=nvlink * 10**9),
+        network=replace(found.network, adapters=domain, adapter_bits_per_s=adapter * 10**9),
+    )
+
+
+def times(
+    some: Iterable[Row], efficiency: float | None = None, *, peak: bool = False
+) -> list[float]:
+    """Predicted times, with another efficiency of matrix products, or at the peaks."""
+    found = []
+    for row in some:
+        cluster = row.cluster if efficiency is None else with_efficiency(row.cluster, efficiency)
+        found += predict([row], at_peak(cluster) if peak else cluster)
+    return found
+
+
+def calibrate(row: Row, known: dict[int, float] | None = None) -> float:
+    """The efficiency with which the prediction of ``row`` is right.
+
+    ``known``: those that were found, by the identity of their rows.
+    """
+    known = {} if known is None else known
+    if id(row) in known:
+        return known[id(row)]
 
     def error(efficiency: float) -> float:
-        return predict([row], with_efficiency(h100, efficiency))[0] - row.measured_ns
+        return times([row], efficiency)[0] - row.measured_ns
 
-    return float(brentq(error, 0.05, 5.0, rtol=1e-3))
+    known[id(row)] = root(error, 0.02, 8.0)
+    return known[id(row)]
+
+
+def pairs(
+    tested: Sequence[Row], others: Sequence[Row] | None, *, by_round: bool
+) -> list[tuple[Row, list[Row]]]:
+    """For each kind of runs, the one that calibrates, and those that are predicted with it.
+
+    ``others``: runs that calibrate; None: those that are tested. The round with most runs
+    calibrates all (of several, the latest), or with ``by_round`` rounds that ``others`` lack.
+    """
+    groups: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in tested:
+        groups[(*row.kind, row.round_name) if by_round else row.kind].append(row)
+    found = []
+    for key, group in groups.items():
+        same = [row for row in (tested if others is None else others) if row.kind == key[:2]]
+        counts = Counter(row.round_name for row in same)
+        name = max(counts, key=lambda one: (counts[one], one), default="")
+        name = key[2] if by_round and key[2] in counts else name
+        same = [row for row in same if row.round_name == name]
+        rest = [row for row in group if row is not same[0]] if same else []
+        if rest:
+            found.append((same[0], rest))
+    return found
 
 
 def score_mlperf(folder: Path, fit_folder: Path | None) -> list[Score]:
-    """Errors of all rows but those that calibrate.
-
-    With a ``fit_folder``, its rows calibrate; a round of which it has none takes the same model's
-    latest round.
-    """
+    """Errors of all rows but those that calibrate."""
     tested = rows(folder)
-    fitted = tested if fit_folder is None else rows(fit_folder)
-    cluster = find_cluster(_CLUSTER)
-    errors: list[float] = []
-    of_naive: list[float] = []
-    shipped: list[float] = []
-    ideal: list[float] = []
+    others = None if fit_folder is None else rows(fit_folder)
+    scores = []
+    known: dict[int, float] = {}
+    for by_round in (False, True):
+        words = "MLPerf, one run per model, GPU" + (" and round" if by_round else "")
+        found = pairs(tested, others, by_round=by_round)
+        large = [(first, [row for row in rest if row.gpus >= LARGE]) for first, rest in found]
+        for name, some in ((words, found), (f"of these, {LARGE:,} GPUs and more", large)):
+            if any(rest for _, rest in some):
+                scores.append(_score(name, some, known))
+    return scores
+
+
+def _score(words: str, some: Iterable[tuple[Row, Sequence[Row]]], known: dict[int, float]) -> Score:
+    errors: list[list[float]] = [[], [], [], []]
     constants = []
-    for (round_name, benchmark), group in tested.items():
-        same = sorted(key for key in fitted if key[1] == benchmark)
-        if not same:
+    for first, rest in some:
+        if not rest:
             continue
-        first = fitted.get((round_name, benchmark), fitted[same[-1]])[0]
-        others = [row for row in group if row is not first]
-        if not others:
-            continue
-        efficiency = calibrate(first)
-        constants.append(f"{efficiency:.2f} ({first.program.model.name})")
-        measured = [row.measured_ns for row in others]
-        errors += shares(predict(others, with_efficiency(cluster, efficiency)), measured)
-        of_naive += shares(naive([first], others), measured)
-        shipped += shares(predict(others, cluster), measured)
-        ideal += shares(predict(others, at_peak(cluster)), measured)
-    words = "MLPerf, 768 to 10,752 H100"
+        efficiency = calibrate(first, known)
+        model, gpu = first.kind
+        constants.append(f"{efficiency:.2f} ({model}, {gpu}, {first.round_name})")
+        measured = [row.measured_ns for row in rest]
+        errors[0] += shares(times(rest, efficiency), measured)
+        errors[1] += shares(naive([first], rest), measured)
+        errors[2] += shares(times(rest), measured)
+        errors[3] += shares(times(rest, peak=True), measured)
     named = f"mlperf: efficiency {', '.join(constants)}"
-    return [Score(words, errors, of_naive, shipped, named, ideal)]
+    return Score(words, errors[0], errors[1], errors[2], named, errors[3])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from scipy.optimize import brentq
 
 from byteprophet.simulate.calibrate.fit import Measured
 from byteprophet.simulate.clusters.description import Cluster
@@ -41,3 +42,12 @@ def with_efficiency(cluster: Cluster, efficiency: float) -> Cluster:
         attention_efficiency=_ATTENTION * efficiency,
     )
     return replace(cluster, gpu=gpu)
+
+
+def root(error: Callable[[float], float], least: float, most: float) -> float:
+    """Where an error that falls is 0, between two values; that of them at which it is nearest."""
+    if error(least) <= 0:
+        return least
+    if error(most) >= 0:
+        return most
+    return float(brentq(error, least, most, rtol=1e-3))

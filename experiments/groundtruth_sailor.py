@@ -2,13 +2,16 @@
 
 Only one tensor-parallel rank and at least 4 samples, so that neither collectives nor launches
 count. The forward pass of all operators is compared, and the backward pass of those that are
-limited by memory (for matrix products, the table has one of two backward products).
+limited by memory (for matrix products, the table has one of two backward products). Two constants
+are fitted for all operators. Of each that memory limits, the measured time over that of its bytes
+is kept, forward and backward, as ``byteprophet costs collect`` does: it is the same for all sizes.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +22,10 @@ from scipy.optimize import least_squares
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_bytes
-from byteprophet.simulate.clusters.description import Gpu, find_cluster
+from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.program import compile_program
 from byteprophet.simulate.compile.steps import Compute, Phase
+from byteprophet.simulate.costs.reference_operators import name_of
 from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.models.catalogue import gpt
 from byteprophet.simulate.models.transformer import build
@@ -29,7 +33,8 @@ from byteprophet.simulate.operation.mesh import Mesh
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _SHAPES = {"OPT-350": (1024, 16), "GPT-Neo-2.7": (2560, 32), "OPT-30": (7168, 56)}
-"""Hidden sizes, and heads as the sizes of scores in the table say."""
+"""Hidden sizes, and heads as the sizes of scores in the table say.
+"""
 _OPERATORS = {
     "enc-1st-layernorm": "norm1",
     "enc-attention-qkv": "qkv",
@@ -100,36 +105,52 @@ def _steps(model: str, samples: int) -> dict[tuple[str, Phase], Compute]:
     return {(one.operator.name, one.phase): one for one in steps if isinstance(one, Compute)}
 
 
-def gpu_with(values: Sequence[float]) -> Gpu:
-    """An A100 with 40 GB, with other efficiencies of matrix products and of memory."""
-    matmul, memory = values
-    return replace(
+@dataclass(frozen=True)
+class Parts:
+    """Costs of operators on an A100.
+
+    Attributes:
+        matmul_efficiency: of matrix products.
+        memory_efficiency: of memory.
+        operators: of those that memory limits, time over that of their bytes (``Cluster``).
+    """
+
+    matmul_efficiency: float
+    memory_efficiency: float
+    operators: Mapping[tuple[str, str], float]
+
+
+def predict(some: Sequence[Row], parts: Parts) -> list[float]:
+    """Predicted times, on an A100 with 40 GB."""
+    gpu = replace(
         find_cluster("dgx-a100").gpu,
         name="A100-SXM4-40GB",
         memory_bytes_per_s=1_555_000_000_000,
-        matmul_efficiency=matmul,
-        memory_efficiency=memory,
+        matmul_efficiency=parts.matmul_efficiency,
+        memory_efficiency=parts.memory_efficiency,
     )
-
-
-def predict(some: Sequence[Row], gpu: Gpu) -> list[float]:
-    """Predicted times."""
-    roofline = Roofline(gpu, Mesh())
+    roofline = Roofline(gpu, Mesh(), operators=parts.operators)
     return [roofline.time_ns(row.step) for row in some]
 
 
-def fit(some: Sequence[Row]) -> list[float]:
-    """The efficiencies with the smallest errors."""
+def fit(some: Sequence[Row]) -> Parts:
+    """The efficiencies with the smallest errors, then the ratios of operators."""
     measured = np.log([row.measured_ns for row in some])
 
     def errors(values: Sequence[float]) -> np.ndarray:
-        return np.log(predict(some, gpu_with(values))) - measured
+        return np.log(predict(some, Parts(values[0], values[1], {}))) - measured
 
     bounds = ([0.3, 0.3], [1.0, 1.0])
     found = least_squares(
         errors, [0.8, 0.8], bounds=bounds, loss="soft_l1", f_scale=0.05, diff_step=0.01
     )
-    return [float(value) for value in found.x]
+    plain = Parts(float(found.x[0]), float(found.x[1]), {})
+    ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
+    others = [row for row in some if row.step.operator.name in _MEMORY]
+    for row, predicted_ns in zip(others, predict(others, plain), strict=True):
+        key = name_of(row.step.operator), row.step.phase.value
+        ratios[key].append(row.measured_ns / predicted_ns)
+    return replace(plain, operators={key: float(np.median(ratios[key])) for key in sorted(ratios)})
 
 
 def _naive(fitted: Sequence[Row], tested: Sequence[Row]) -> list[float]:
@@ -151,20 +172,23 @@ def score_sailor(folder: Path, fit_folder: Path | None) -> list[Score]:
     errors: dict[bool, list[list[float]]] = {True: [[], [], [], []], False: [[], [], [], []]}
     constants = []
     for fitted, held_out in fitted_and_tested(rows(folder), others):
-        values = fit(fitted)
-        constants.append(f"matmul_efficiency {values[0]:.3f}, memory_efficiency {values[1]:.3f}")
+        parts = fit(fitted)
+        ratios = ", ".join(
+            f"{one} {phase} {ratio:.2f}" for (one, phase), ratio in parts.operators.items()
+        )
+        constants.append(f"matmul_efficiency {parts.matmul_efficiency:.3f}, {ratios}")
         for of_memory, lists in errors.items():
             some = [row for row in held_out if (row.step.operator.name in _MEMORY) is of_memory]
             same = [row for row in fitted if (row.step.operator.name in _MEMORY) is of_memory]
             shipped = find_cluster("dgx-a100").gpu
-            gpus = (
-                gpu_with(values),
-                gpu_with((shipped.matmul_efficiency, shipped.memory_efficiency)),
-                gpu_with((1.0, 1.0)),
+            costs = (
+                parts,
+                Parts(shipped.matmul_efficiency, shipped.memory_efficiency, {}),
+                Parts(1.0, 1.0, {}),
             )
             measured = [row.measured_ns for row in some]
-            for collected, gpu in zip(lists, gpus, strict=False):
-                collected += shares(predict(some, gpu), measured)
+            for collected, one in zip(lists, costs, strict=False):
+                collected += shares(predict(some, one), measured)
             lists[3] += shares(_naive(same, some), measured)
     return [
         Score(

@@ -70,6 +70,13 @@ _COPIED = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
 """What DTensor gathers and scatters along the sequence. Its ranks get or give whole tensors, in
 which the parts lie apart."""
 
+_ELEMENT_BYTES = 2
+_MERGED, _MERGED_BACKWARD = 33, 58
+"""Bytes per element of its output that PyTorch's ring attention moves in each step of a pass: the
+sum of results with 32 bits, weighted by their sums of exponentials; backward, sums of three
+gradients, of which two go around. Mean over steps of all and of half the queries. Heads of keys are
+as many as those of queries, as torchtitan repeats them. Counted in the source of PyTorch 2.6."""
+
 Pass: TypeAlias = tuple[PassTime | Waited, ...]
 """A pass in order: work on the GPU, and collectives."""
 Shared: TypeAlias = frozenset[bool]
@@ -97,6 +104,8 @@ class BlockCosts:
         fp8: bool = False,
         copies: bool = False,
         adds: float = 0.0,
+        launch_blocking: bool = False,
+        merges: bool = False,
     ) -> None:
         """Begin with nothing worked out.
 
@@ -105,13 +114,16 @@ class BlockCosts:
             mesh: the ranks.
             fp8: matrix products have 8-bit inputs.
             copies: tensors that collectives gather or scatter are copied besides.
-            adds: in how many of all backward passes an operator of its own adds gradients to those
-                of earlier micro-batches, as a part.
+            adds: how often the bytes of parameters are moved in a backward pass, to add gradients
+                to those of earlier micro-batches by an operator of its own.
+            launch_blocking: the host launches nothing while the GPU works.
+            merges: results of the steps of ring attention are merged by operators of their own.
         """
         self.cluster = cluster
         self._mesh = mesh
         self._launch_ns = cluster.gpu.launch_ns
         self._copies, self._adds = copies, adds
+        self._blocking, self._merges = launch_blocking, merges
         self.roofline = Roofline(
             cluster.gpu, mesh, cluster.shapes, operators=cluster.operators, fp8=fp8
         )
@@ -145,6 +157,7 @@ class BlockCosts:
                     ring_ns += self.collectives.alone_ns(transfer)
                     continue
                 time_ns = self.collectives.alone_ns(transfer)
+                launched += self._blocking
                 if self._copies and step.kind in _COPIED:
                     copied_ns = self.copy_ns(step.size_bytes)
                     busy += copied_ns
@@ -157,11 +170,15 @@ class BlockCosts:
                 use, time_ns = _OF_PHASE[step.phase], self.roofline.time_ns(step)
                 launched += _launches(step)
                 hidden_ns += time_ns * self._beside_ring(step)
-                time_ns += self._adds * self._adding_ns(step)
+                time_ns += self._adding_ns(step)
+                merging_ns = self._merging_ns(step)
+                if merging_ns:
+                    busy += merging_ns
+                    last[Spent.COPIES] = last.get(Spent.COPIES, 0.0) + merging_ns
             busy += time_ns
             last[use] = last.get(use, 0.0) + time_ns
         first = next(part for part in parts if isinstance(part, dict))
-        waited = launched * self._launch_ns - busy
+        waited = launched * self._launch_ns - (0 if self._blocking else busy)
         if waited > 0:
             first[Spent.LAUNCH] = waited
         if ring_ns > hidden_ns:
@@ -179,9 +196,18 @@ class BlockCosts:
     def _adding_ns(self, step: Compute) -> float:
         """The time of adding the gradients of an operator's parameters to those that are there."""
         last = Phase.WEIGHT if step.operator.kind is Kind.MATMUL else Phase.BACKWARD
-        if step.phase is not last:
+        if not self._adds or step.phase is not last:
             return 0.0
-        return self.roofline.memory_ns(3 * self.roofline.parameter_bytes(step))
+        return self.roofline.memory_ns(self._adds * self.roofline.parameter_bytes(step))
+
+    def _merging_ns(self, step: Compute) -> float:
+        """The time in which PyTorch merges the results of the steps of ring attention."""
+        ranks, operator = self._mesh.cp, step.operator
+        if not self._merges or operator.kind is not Kind.ATTENTION:
+            return 0.0
+        backward = step.phase is Phase.BACKWARD
+        moved = ranks * _MERGED_BACKWARD if backward else (ranks - 1) * _MERGED
+        return self.roofline.memory_ns(moved * self.roofline.output_bytes(step) / _ELEMENT_BYTES)
 
     def _beside_ring(self, step: Compute) -> float:
         """The part of an operator's time in which keys and values may be on their way.

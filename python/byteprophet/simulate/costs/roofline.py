@@ -81,6 +81,10 @@ class Roofline:
         """The bytes of an operator's parameters on a rank."""
         return self._bytes(step, step.operator.parameters)
 
+    def output_bytes(self, step: Compute) -> float:
+        """The bytes of an operator's outputs on a rank."""
+        return self._bytes(step, step.operator.outputs)
+
     def _time_ns(self, step: Compute) -> float:
         operator = step.operator
         if operator.kind is Kind.VIEW:

@@ -15,6 +15,9 @@ from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.operation.mesh import AXES
 from byteprophet.simulate.tree.strategy import PRECISIONS, Strategy
 
+_PARAMETER_BYTES = 2
+"""Of an element of parameters as operators read them."""
+
 
 def simulate(
     model: Model, strategy: Strategy, cluster: Cluster, conditions: Conditions = ALIKE
@@ -96,15 +99,24 @@ def simulate_program(
 def block_costs(program: Program, cluster: Cluster) -> BlockCosts:
     """The times of a program's blocks. Raises UserError if its precision is not the cluster's."""
     strategy = program.strategy
-    fp8 = PRECISIONS[strategy.precision].product_bytes == 1
-    if fp8 and not cluster.gpu.fp8_flops_per_s:
+    precision = PRECISIONS[strategy.precision]
+    if precision.product_bytes == 1 and not cluster.gpu.fp8_flops_per_s:
         raise UserError(
             f"cluster {cluster.name}: precision {strategy.precision} needs gpu.fp8_flops_per_s, "
             "which it does not have"
         )
     sums = strategy.copies and (not strategy.zero or strategy.zero == 1 or strategy.mesh.pp > 1)
-    adds = (strategy.micro_batches - 1) / strategy.micro_batches if sums else 0.0
-    return BlockCosts(cluster, strategy.mesh, fp8=fp8, copies=strategy.copies, adds=adds)
+    # PyTorch reads two gradients and writes one, for all micro-batches but the first.
+    adds = 3 * (1 - 1 / strategy.micro_batches) if sums else 0.0
+    return BlockCosts(
+        cluster,
+        strategy.mesh,
+        fp8=precision.product_bytes == 1,
+        copies=strategy.copies,
+        adds=adds + precision.added_bytes / _PARAMETER_BYTES,
+        launch_blocking=strategy.launch_blocking,
+        merges=strategy.copies and strategy.ring and strategy.mesh.cp > 1,
+    )
 
 
 def least_memory(program: Program, cluster: Cluster) -> int:

@@ -126,16 +126,40 @@ class _Builder:
                     ("vocabulary", "hidden"),
                     tied="embedding.tokens" if config.tied else "",
                 ),
-                make.memory(
-                    "loss",
-                    [logits],
-                    [
-                        Access("probabilities", _LOGITS, 4, differentiable=False),
-                        Access("loss", ("batch", "sequence"), 4),
-                    ],
-                    saves=["probabilities"],
-                ),
+                *(self._loss(logits) if config.fused_loss else self._loss_in_steps(logits)),
             ),
             ("hidden",),
             ("loss",),
+        )
+
+    def _loss(self, *inputs: Access) -> tuple[Operator, ...]:
+        """The loss from ``inputs``; the probabilities are kept for the backward pass."""
+        outputs = [
+            Access("probabilities", _LOGITS, 4, differentiable=False),
+            Access("loss", ("batch", "sequence"), 4),
+        ]
+        return (self._make.memory("loss", inputs, outputs, saves=["probabilities"]),)
+
+    def _loss_in_steps(self, logits: Access) -> tuple[Operator, ...]:
+        """Megatron-LM's cross entropy: each step reads and writes all logits, with 32 bits.
+
+        Vocabulary-parallel ranks find the maximum and the sum of each token together.
+        """
+        memory = self._make.memory
+        wide = Access("wide_logits", _LOGITS, 4)
+        read = replace(wide, differentiable=False)
+
+        def made(name: str) -> Access:
+            return Access(name, _LOGITS, 4, differentiable=False)
+
+        def found(name: str) -> Access:
+            return Access(name, ("batch", "sequence"), 4, differentiable=False)
+
+        return (
+            memory("widen", [logits], [wide]),
+            memory("maximum", [read], [found("maximum")]),
+            memory("shift", [read, found("maximum")], [made("shifted")]),
+            memory("exponentials", [made("shifted")], [made("exponentials")]),
+            memory("sum", [made("exponentials")], [found("sum")]),
+            *self._loss(wide, made("exponentials"), found("sum")),
         )

@@ -30,6 +30,10 @@ class TransformerConfig:
         active_experts: experts per token.
         fused_attention: whether attention is one kernel that does not write the scores.
         dropout: whether masks of dropout are saved.
+        alibi: whether scores have a bias by distance instead of positions, and are not fused.
+        fused_loss: whether the loss reads the logits once and writes probabilities. Otherwise it is
+            Megatron-LM's cross entropy over vocabulary-parallel ranks: one kernel for each step,
+            all with 32 bits.
         width: the width of a head; 0: ``hidden / heads``.
     """
 
@@ -49,6 +53,8 @@ class TransformerConfig:
     active_experts: int = 0
     fused_attention: bool = True
     dropout: bool = False
+    alibi: bool = False
+    fused_loss: bool = True
     width: int = 0
 
     def __post_init__(self) -> None:
@@ -69,6 +75,8 @@ class TransformerConfig:
             raise UserError(
                 f"model: {self.heads} heads are no multiple of the {self.kv_heads} kv_heads"
             )
+        if self.alibi and (self.fused_attention or self.positions):
+            raise UserError("model: alibi needs fused_attention=0 and positions=0")
         if self.experts and not 1 <= self.active_experts <= self.experts:
             raise UserError(
                 f"model: active_experts is {self.active_experts}: must be from 1 to {self.experts}"

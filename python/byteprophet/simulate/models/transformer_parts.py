@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from byteprophet.simulate.models.layers import HIDDEN, Layers
 from byteprophet.simulate.models.module import Call, Module
 from byteprophet.simulate.models.transformer_config import TransformerConfig
@@ -27,7 +29,7 @@ def attention(config: TransformerConfig, make: Layers) -> Module:
         )
     ]
     qkv = "qkv"
-    if not config.positions and config.causal:
+    if not config.positions and config.causal and not config.alibi:
         body.append(make.memory("rotary", [Access(qkv, fused)], [Access("turned", fused)]))
         qkv = "turned"
     keys = ("batch", "sequence", "heads", "width")
@@ -54,7 +56,8 @@ def _core(config: TransformerConfig, make: Layers) -> list[Operator]:
     key, value = Access("key", _KEYS), Access("value", _KEYS)
     if config.fused_attention:
         return [make.attention("fused", query, key, value, context, causal=config.causal)]
-    body = [
+    body = [_biases(query, make)] if config.alibi else []
+    body += [
         make.product("scores", [query, key], Access("scores", _SCORES), whole=["width"]),
         make.memory(
             "softmax",
@@ -81,6 +84,12 @@ def _core(config: TransformerConfig, make: Layers) -> list[Operator]:
         )
     body.append(make.product("mix", [Access(weights, _SCORES), value], context, whole=["keys"]))
     return body
+
+
+def _biases(query: Access, make: Layers) -> Operator:
+    """ALiBi as torch.baddbmm adds it: 2 bytes per score are written, and read by the product."""
+    biases = Access("biases", _SCORES, 4, differentiable=False)
+    return make.memory("alibi", [replace(query, differentiable=False)], [biases])
 
 
 def mlp(config: TransformerConfig, make: Layers) -> Module:

@@ -27,6 +27,8 @@ class Precision:
         sent_gradient_bytes: gradients that are sent.
         sent_parameter_bytes: parameters that are sent.
         product_bytes: the inputs of matrix products with parameters, the vocabulary's excepted.
+        added_bytes: what an operator of its own reads and writes per parameter and micro-batch, to
+            add its gradients to earlier ones; 0: the product that makes them does that.
     """
 
     parameter_bytes: int
@@ -35,19 +37,24 @@ class Precision:
     sent_gradient_bytes: int
     sent_parameter_bytes: int
     product_bytes: int = 2
+    added_bytes: int = 0
 
 
 PRECISIONS = {
     # Megatron-LM: bf16 parameters, fp32 gradients; Adam's two moments and an fp32 copy.
     "bf16": Precision(2, 4, 12, 4, 2),
     # Megatron-LM of 2022 with fp16: gradients are kept and sent as fp16.
-    "fp16": Precision(2, 2, 16, 2, 2),
-    # DeepSpeed's BF16 optimizer: bf16 gradients, which it adds up as fp32.
-    "deepspeed_bf16": Precision(2, 6, 12, 4, 2),
+    "fp16": Precision(2, 2, 16, 2, 2, added_bytes=6),
+    # Megatron-LM without gradient accumulation fusion: bf16 gradients are read, fp32 ones updated.
+    "bf16_unfused": Precision(2, 4, 12, 4, 2, added_bytes=10),
+    # DeepSpeed's BF16 optimizer: bf16 gradients, which it adds up as fp32, and clears.
+    "deepspeed_bf16": Precision(2, 6, 12, 4, 2, added_bytes=12),
     # FSDP2 with mixed precision: fp32 shards, gathered as bf16; gradients reduced as fp32.
     "fsdp2": Precision(4, 4, 8, 4, 2),
     # Megatron-LM with Transformer Engine: as bf16, but matrix products of layers have 8-bit inputs.
     "fp8": Precision(2, 4, 12, 4, 2, product_bytes=1),
+    # torchao's float8 with FSDP2: as fsdp2, but with 8-bit inputs, and gathered with 8 bits.
+    "fsdp2_fp8": Precision(4, 4, 8, 4, 1, product_bytes=1),
 }
 
 
@@ -110,8 +117,9 @@ class Strategy:
             in the middle of an action. Only for its schedules ``interleaved`` and ``zb1p``.
         copies: whether copies around collectives count that PyTorch makes: FSDP2 copies what it
             gathers out of a flat buffer, and gradients into one; a functional collective along
-            another dimension than the first copies the whole tensor; and gradients of several
-            micro-batches are added up in an operator of their own.
+            another dimension than the first copies the whole tensor; gradients of several
+            micro-batches are added up in an operator of their own; and so are the results of the
+            steps of ring attention.
     """
 
     mesh: Mesh
@@ -131,6 +139,7 @@ class Strategy:
     overlap_p2p: bool = True
     posted_receives: bool = False
     copies: bool = False
+    launch_blocking: bool = False
 
     @property
     def reshards(self) -> bool:

@@ -1,0 +1,112 @@
+"""What software adds to a job: gradients added up, launches that block, and a loss in steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.compile.program import Program, compile_program
+from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute
+from byteprophet.simulate.costs.blocks import Spent
+from byteprophet.simulate.costs.roofline import Roofline
+from byteprophet.simulate.execute.simulate import simulate_program
+from byteprophet.simulate.models.catalogue import gpt
+from byteprophet.simulate.models.transformer import build
+from byteprophet.simulate.operation.mesh import Mesh
+from byteprophet.simulate.operation.operator import Kind
+from byteprophet.simulate.tree.one_line import parse_strategy
+
+from ..jobs import program
+
+_CLUSTER = find_cluster("dgx-a100")
+_GPU = _CLUSTER.gpu
+_BYTES_PER_NS = _GPU.memory_bytes_per_s * _GPU.memory_efficiency / 1e9
+_MODEL = "gpt:layers=3,hidden=2048,heads=16,tied=0"
+
+
+def _spent(job: Program, use: Spent) -> int:
+    """What the first rank spends on ``use``."""
+    result = simulate_program(job, _CLUSTER)
+    return sum(one.by_use.get(use, 0) for one in result.job.ranks[0].spent)
+
+
+@pytest.mark.parametrize(
+    ("precision", "added_bytes"), [("bf16_unfused", 10), ("fp16", 6), ("deepspeed_bf16", 12)]
+)
+def test_an_operator_adds_gradients_of_each_micro_batch(precision: str, added_bytes: int) -> None:
+    """Megatron-LM reads 2 and 4 bytes, and writes 4. DeepSpeed also clears 2."""
+    line = "micro_batches=3 micro_batch=4"
+    fused = program(_MODEL, line, 1)
+    elements = sum(
+        one.elements for block in fused.stages[0].blocks for one in block.compiled.parameters
+    )
+    more = _spent(program(_MODEL, f"{line} precision={precision}", 1), Spent.BACKWARD)
+    more -= _spent(fused, Spent.BACKWARD)
+    assert more == pytest.approx(3 * elements * added_bytes / _BYTES_PER_NS, rel=1e-3)
+
+
+def test_with_blocking_launches_the_gpu_waits_for_each() -> None:
+    """Kernels of this job take longer than launches, so that none is waited for otherwise."""
+    line = "tp=2 micro_batch=16"
+    job = program(_MODEL, line, 2)
+    assert not _spent(job, Spent.LAUNCH)
+    launched = 0
+    for block in job.stages[0].blocks:
+        for step in (*block.compiled.forward, *block.compiled.backward):
+            launched += isinstance(step, Collective) or step.operator.kind is not Kind.VIEW
+    launched += sum(isinstance(step, Collective) for step in job.stages[0].last)
+    waited = _spent(program(_MODEL, f"{line} launch_blocking=1", 2), Spent.LAUNCH)
+    assert waited == launched * _GPU.launch_ns
+
+
+def _head(*, fused: bool, ranks: int = 1) -> Program:
+    strategy = parse_strategy(f"tp={ranks}", ranks)
+    config = replace(gpt(1, 1024, 16, sequence=512), fused_loss=fused)
+    return compile_program(build("gpt", config, strategy.samples), strategy)
+
+
+def _loss_bytes(job: Program, *, backward: bool) -> float:
+    """What the operators behind the logits move, per logit."""
+    compiled = job.stages[0].blocks[-1].compiled
+    roofline = Roofline(_GPU, Mesh())
+    steps = compiled.backward if backward else compiled.forward
+    times_ns = [
+        roofline.time_ns(step)
+        for step in steps
+        if isinstance(step, Compute) and "vocabulary" in step.operator.size
+        if step.operator.kind is Kind.MEMORY
+    ]
+    return sum(times_ns) * _BYTES_PER_NS / (512 * 51200)
+
+
+def test_a_loss_in_steps_moves_all_logits_in_each() -> None:
+    """Forward: 6 bytes to widen, 4 maximum, 8 shift, 8 exponentials, 4 sum, 12 probabilities.
+
+    Backward: 4 read and 4 written as probabilities less the target, and 6 to 16 bits again.
+    """
+    assert _loss_bytes(_head(fused=False), backward=False) == pytest.approx(42, rel=1e-3)
+    assert _loss_bytes(_head(fused=False), backward=True) == pytest.approx(14, rel=1e-3)
+    assert _loss_bytes(_head(fused=True), backward=False) == pytest.approx(6, rel=1e-3)
+
+
+def test_ranks_find_the_maximum_and_the_sum_of_each_token_together() -> None:
+    def reduced(job: Program) -> list[int]:
+        return [
+            step.size_bytes
+            for step in job.stages[0].blocks[-1].compiled.forward
+            if isinstance(step, Collective) and step.kind is CollectiveKind.ALL_REDUCE
+        ]
+
+    fused, steps = reduced(_head(fused=True, ranks=2)), reduced(_head(fused=False, ranks=2))
+    assert sorted(steps) == sorted([*fused, 4 * 512, 4 * 512])
+
+
+def test_results_of_ring_attention_are_merged_step_by_step() -> None:
+    """Of 4 ranks: 33 bytes per element in 3 further steps forward, 58 in 4 steps backward."""
+    line = "cp=4 ring=1 micro_batch=8"
+    more = _spent(program(_MODEL, f"{line} copies=1", 4), Spent.COPIES)
+    elements = 3 * 8 * 2048 / 4 * 2048  # layers, samples, tokens, hidden
+    assert more == pytest.approx(elements * (3 * 33 + 4 * 58) / _BYTES_PER_NS, rel=1e-3)
+    assert not _spent(program(_MODEL, line, 4), Spent.COPIES)
