@@ -12,9 +12,8 @@ our exchange must end with the bits of this job. The hook compares every average
 DistributedDataParallel itself, of the same gradients, and raises ``ArithmeticError`` if they are
 further apart than rounding explains.
 
-Ours gives the exchange back if a script asks for ``join()``, for a hook of its own, or to wrap a
-model twice. This does, too: from there on the hook does what DistributedDataParallel does, or the
-script's hook.
+Ours gives the exchange back if a script asks for ``join()``, for a hook of its own, or wraps a model
+twice. So does this: from there on, DistributedDataParallel is as torch has it.
 
 Threads: the hook runs in autograd's thread, while the training thread waits in backward.
 """
@@ -41,19 +40,10 @@ class Compared:
     apart: float = 0.0
 
 
-@dataclass
-class _Exchange:
-    """How one model exchanges its gradients. ``of_script``: the script's hook and its state."""
-
-    is_plain: bool = False
-    of_script: tuple[Callable[..., Any], Any] | None = None
-
-
 compared = Compared()
 """Since the running script began."""
-_exchanges: weakref.WeakKeyDictionary[DistributedDataParallel, _Exchange] = (
-    weakref.WeakKeyDictionary()
-)
+_changed: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The models whose averages are those of ours."""
 
 
 def average_of(parts: Sequence[Tensor]) -> Tensor:
@@ -75,16 +65,19 @@ def rounding_bound(parts: Sequence[Tensor]) -> Tensor:
     An operation rounds its result by a factor of 1 + d, where |d| is at most u, half the epsilon of
     its type. n operations in a row are off by at most n u / (1 - n u) times the sum of the addends'
     magnitudes (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, 3.1 and 4.2).
-    An element of P parts passes P - 1 additions, one multiplication and the rounding of 1/P,
-    whichever comes first. DistributedDataParallel rounds each of the former P to the parts' type.
-    Ours computes halves as float32, and rounds the result once more. Below its normal numbers, a
-    type rounds multiplications to multiples of its least number instead.
+
+    An element of P parts passes P - 1 additions and one multiplication by 1/P, which is rounded
+    itself. Halves are computed as float32. Ours then rounds the last result to the parts' type, and
+    DistributedDataParallel each of its P results. What is below the normal numbers of a type is
+    rounded to multiples of its least number.
     """
     size, about = len(parts), torch.finfo(parts[0].dtype)
-    unit, wide_unit = about.eps / 2, min(about.eps, torch.finfo(torch.float32).eps) / 2
-    stored = _gamma(1, unit) if unit > wide_unit else 0.0
-    own = (1 + _gamma(size, unit)) * (1 + _gamma(1, wide_unit)) - 1
-    ours = (1 + _gamma(size + 1, wide_unit)) * (1 + stored) - 1
+    is_half = parts[0].dtype.itemsize < 4
+    computed = _gamma(size + 1, torch.finfo(torch.float32 if is_half else parts[0].dtype).eps / 2)
+    own, ours = (
+        (1 + computed) * (1 + _gamma(rounded, about.eps / 2)) - 1 if is_half else computed
+        for rounded in (size, 1)
+    )
     magnitude = sum(part.double().abs() for part in parts) / size
     least = about.tiny * about.eps
     return (own + ours) * magnitude + (size + 1) * least
@@ -104,8 +97,8 @@ def install() -> None:
     """Give every DistributedDataParallel of this process, from now on, the arithmetic of ours."""
     kind: Any = DistributedDataParallel
     kind.__init__ = _constructed(kind.__init__)
-    kind.join_hook = _after_giving_back(kind.join_hook)
-    kind.register_comm_hook = _keeping_hook(kind.register_comm_hook)
+    for name in ("join_hook", "register_comm_hook"):
+        setattr(kind, name, _after_giving_back(getattr(kind, name)))
 
 
 def _constructed(plain: Callable[..., None]) -> Callable[..., None]:
@@ -117,10 +110,11 @@ def _constructed(plain: Callable[..., None]) -> Callable[..., None]:
             return
         gc.collect()  # wrappers that only circles of references keep alive
         mine = {id(parameter) for parameter in self.parameters()}
-        wrapped = {id(parameter) for other in _exchanges for parameter in other.parameters()}
-        _exchanges[self] = exchange = _Exchange()
-        distributed._register_comm_hook(self.reducer, exchange, _average)
-        if not mine.isdisjoint(wrapped):
+        wrapped = {id(parameter) for other in _changed for parameter in other.parameters()}
+        if mine.isdisjoint(wrapped):
+            distributed._register_comm_hook(self.reducer, None, _average)
+            _changed.add(self)
+        else:
             _give_back()
 
     return constructed
@@ -136,32 +130,29 @@ def _after_giving_back(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _give_back() -> None:
-    for exchange in _exchanges.values():
-        exchange.is_plain = True
+    """Let all models exchange gradients by themselves, with new reducers, which have no hook.
+
+    A reducer that begins anew has its first buckets again, as one that ours has kept idle. Buckets
+    decide in which order gloo adds up.
+    """
+    for wrapped in list(_changed):
+        wrapped.reducer._remove_autograd_hooks()
+        parameters, sparse = wrapped._build_params_for_reducer()
+        names = wrapped._build_debug_param_to_name_mapping(parameters)
+        wrapped._ddp_init_helper(parameters, sparse, names, wrapped.static_graph)
+        if wrapped.static_graph:
+            wrapped.static_graph = False
+            wrapped._set_static_graph()
+    _changed.clear()
 
 
-def _keeping_hook(plain: Callable[..., None]) -> Callable[..., None]:
-    .wraps(plain)
-    def keeping_hook(self: Any, state: Any, hook: Callable[..., Any]) -> None:
-        _give_back()
-        if self in _exchanges:  # the reducer allows one hook only, and has ours
-            _exchanges[self].of_script = hook, state
-        else:
-            plain(self, state, hook)
-
-    return keeping_hook
-
-
-def _average(exchange: _Exchange, bucket: Any) -> Any:
+def _average(_state: None, bucket: Any) -> Any:
     """The hook: replaces a bucket's gradients by their averages."""
-    if exchange.of_script is not None:
-        hook, state = exchange.of_script
-        return hook(state, bucket)
     mine = bucket.buffer()
     size = distributed.get_world_size()
     average = mine * (1 / size)  # as DistributedDataParallel's reducer has it
     distributed.all_reduce(average)
-    if not exchange.is_plain and mine.is_floating_point() and not mine.is_sparse:
+    if mine.is_floating_point() and not mine.is_sparse:
         parts = _gathered(mine)
         in_order = average_of(parts)
         apart = apart_of(in_order, average, parts)
