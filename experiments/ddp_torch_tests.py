@@ -117,9 +117,7 @@ def passed_in(tests: Mapping[str, Outcome]) -> list[str]:
     return [name for name, outcome in tests.items() if outcome["status"] == _PASSED]
 
 
-def _tests(
-    rows: Rows, sync: str, ranks: int, pattern: str, on_cpus: bool
-) -> Mapping[str, Outcome]:
+def _tests(rows: Rows, sync: str, ranks: int, pattern: str, on_cpus: bool) -> Mapping[str, Outcome]:
     """What became of each test whose name matches; from the file if it has been run."""
     cell = {"ranks": ranks, "sync": sync}
     for missing in rows.missing([cell]):

@@ -7,13 +7,13 @@ may make anything of a last bit: Adam turns a gradient that is zero but for roun
 as large as the learning rate. So parameters cannot tell a fault from rounding.
 
 ``install`` therefore gives each DistributedDataParallel of this process a communication hook that
-averages as ours does. It is written from the description and uses nothing of byteprophet. A job with
-our exchange must end with the bits of this job. The hook compares every average with that of
+averages as ours does. It is written from the description and uses nothing of byteprophet. A job
+with our exchange must end with the bits of this job. The hook compares every average with that of
 DistributedDataParallel itself, of the same gradients, and raises ``ArithmeticError`` if they are
 further apart than rounding explains.
 
-Ours gives the exchange back if a script asks for ``join()``, for a hook of its own, or wraps a model
-twice. So does this: from there on, DistributedDataParallel is as torch has it.
+Ours gives the exchange back if a script asks for ``join()``, for a hook of its own, or wraps a
+model twice. So does this: from there on, DistributedDataParallel is as torch has it.
 
 Threads: the hook runs in autograd's thread, while the training thread waits in backward.
 """
