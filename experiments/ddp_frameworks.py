@@ -96,6 +96,7 @@ def main(arguments: Sequence[str]) -> None:
                 for way, said, exchanged_by in _compared(name, ranks, sync, given.resumed):
                     bad += said != SAME
                     by = [each or _WITHOUT for each in (way.saving, way.loading)]
+                    _progress(f"{name}, {ranks} ranks, {', then '.join(by)}: {said}")
                     table.add_row(name, str(ranks), *by, said, ", ".join(sorted(exchanged_by)))
     Console(width=110).print(table)
     if bad:
