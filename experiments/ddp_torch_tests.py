@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> None:
         pattern = f"^({'|'.join(passed_in(plain))})$"
         under = {sync: _tests(rows, sync, ranks, pattern, given.on_cpus) for sync in syncs}
         found[ranks] = {"": plain, **under}
-    console = Console(width=120, highlight=False)
+    console = Console(width=110, highlight=False)
     if given.each:
         console.print(_table_of_each(found, syncs))
     lines, unexplained = summary(found)

@@ -15,7 +15,7 @@ import pytest
 from byteprophet.job.strategy import DEAR_PLANNED
 from byteprophet.launcher import JobSpec, run_job
 
-pytestmark = pytest.mark.job(2)
+pytestmark = [pytest.mark.job(2), pytest.mark.timeout(600)]
 SCRIPTS = Path(__file__).with_name("scripts") / "run.py"
 NAMES = (
     # Gradients that are zero but for rounding, which AdamW makes large:
