@@ -236,13 +236,15 @@ def _run(sync: str, ranks: int, pattern: str, on_cpus: bool) -> dict[str, Outcom
 def _run_here(folder: Path, pattern: str, on_cpus: str = "") -> None:
     """Run the tests whose names match, and write a line for each. Ranks are forks of this."""
     import torch
-    from gpu_tests_on_cpus import install
+    from gpu_tests_on_cpus import never_skip, stay_on_cpus
 
     if on_cpus:
-        install()
+        never_skip()
     from torch.testing._internal.distributed import distributed_test
 
     torch.set_num_threads(1)
+    if on_cpus:
+        stay_on_cpus()
     if os.environ[SYNC]:
         from byteprophet.torch.front.front import Front
 
