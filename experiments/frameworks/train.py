@@ -14,10 +14,9 @@ byteprophet. With ``--in-rank-order``, DistributedDataParallel averages as our e
 from __future__ import annotations
 
 import contextlib
-import gc
+import functools
 import hashlib
 import importlib
-import itertools
 import os
 import sys
 import warnings
@@ -27,7 +26,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 EPOCHS = 2
@@ -41,17 +39,26 @@ _exchanged_by = ["nobody"]
 
 
 def _watched(model: Any) -> Any:
-    """Note after a few forward passes whether an optimizer has become one of byteprophet."""
-    calls = itertools.count()
+    """Note who exchanges gradients: byteprophet, if it is told that a backward pass sends any."""
 
     def look(*_: Any) -> None:
-        if next(calls) == 5:
-            optimizers = (each for each in gc.get_objects() if isinstance(each, Optimizer))
-            ours = any(type(each).__module__.startswith("byteprophet.") for each in optimizers)
-            _exchanged_by[0] = "ours" if ours else "ddp"
+        rules: Any = sys.modules.get("byteprophet.torch.ddp.backward")
+        _exchanged_by[0] = "ddp"
+        if rules is not None and not hasattr(rules.Backward.expect, "__wrapped__"):
+            rules.Backward.expect = _noting(rules.Backward.expect)
+        first.remove()
 
-    model.register_forward_hook(look)
+    first = model.register_forward_hook(look)
     return model
+
+
+def _noting(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def expect(*arguments: Any) -> None:
+        _exchanged_by[0] = "ours"
+        plain(*arguments)
+
+    return expect
 
 
 def _model() -> nn.Module:
