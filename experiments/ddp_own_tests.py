@@ -169,18 +169,21 @@ def _show(ranks: int, exact: Sequence[Ran], syncs: Mapping[str, Ran]) -> int:
     bad = tried - counts["same"] - counts["DDP"]
     console.print(
         f"{tried} results of {len(names)} scripts: {counts['same']} same, by our "
-        f"synchronisers; {counts['DDP']} same, by DistributedDataParallel itself; {bad} differ"
+        f"synchronisers; {counts['DDP']} same, by DistributedDataParallel itself; {bad} differ",
+        soft_wrap=True,
     )
     compared = [row for own in exact[0].rows for row in own.values() if row.get("averages")]
     if compared:
         console.print(
             f"{sum(row['averages'] for row in compared)} averages compared with "
             "DistributedDataParallel's own: at most "
-            f"{max(row['apart'] for row in compared):.2f} of what rounding explains apart"
+            f"{max(row['apart'] for row in compared):.2f} of what rounding explains apart",
+            soft_wrap=True,
         )
     reasons = sum((ran.said for ran in syncs.values()), Counter[str]())
     for reason, number in sorted(reasons.items()):
-        console.print(f"  {number} x exchanges its gradients itself: {reason}", highlight=False)
+        line = f"  {number} x exchanges its gradients itself: {reason}"
+        console.print(line, highlight=False, soft_wrap=True)
     return bad
 
 
