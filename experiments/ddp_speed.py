@@ -14,7 +14,7 @@ it is, as the median of the rounds, with the lowest and the highest; and what ``
 
 Writes ``ddp_speed.json`` to ``--out``, and goes on where it stopped. A job takes half a minute to a
 minute: with the defaults, four cells of a model take an hour on two quiet cores. To see whether it
-works: ``--models resnet --ratios 1 --rounds 1 --iterations 4``, four jobs that take three minutes of
+works: ``--models resnet --ratios 1 --rounds 1 --iterations 4``, which takes three minutes of
 processor time.
 """
 
