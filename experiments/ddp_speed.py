@@ -13,7 +13,9 @@ Printed per cell: the median iteration of each way, and how many times as fast a
 it is, as the median of the rounds, with the lowest and the highest; and what ``auto`` has chosen.
 
 Writes ``ddp_speed.json`` to ``--out``, and goes on where it stopped. A job takes half a minute to a
-minute: with the defaults, four cells of a model take an hour on two quiet cores.
+minute: with the defaults, four cells of a model take an hour on two quiet cores. To see whether it
+works: ``--models resnet --ratios 1 --rounds 1 --iterations 4``, which takes three minutes of
+processor time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lets torch's tests of DistributedDataParallel that ask for GPUs run without (ddp_torch_tests.py).
 
-Most of them test nothing that needs a GPU: they only put models and inputs there. ``install`` takes
-away what skips them, and leaves every tensor on the CPU. A test that looks at devices or streams
-then fails, with byteprophet or without.
+Most of them test nothing that needs a GPU: they only put models and inputs there. ``never_skip``
+takes away what skips them, and ``stay_on_cpus`` leaves every tensor on the CPU. A test that looks
+at devices or streams then fails, with byteprophet or without.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _MAKE = ("arange", "empty", "full", "ones", "rand", "randint", "randn", "tensor"
 _DEVICES = 8
 
 
-def install() -> None:
-    """Change torch in this process. Call this before the tests are imported."""
+def never_skip() -> None:
+    """Let all tests run that are imported from now on."""
     from torch.testing._internal import common_distributed
 
     def never_skipped(*_arguments: Any, **_options: Any) -> Callable[[Any], Any]:
@@ -30,6 +30,13 @@ def install() -> None:
     tests: Any = common_distributed
     tests.skip_if_lt_x_gpu = never_skipped
     tests.skip_if_no_gpu = lambda test: test
+
+
+def stay_on_cpus() -> None:
+    """Leave all tensors of this process on the CPU from now on.
+
+    Call this after the tests are imported: torch compiles functions then, and finds only its own.
+    """
     library: Any = torch
     for name in _MAKE:
         setattr(library, name, _made_on_cpu(getattr(library, name)))

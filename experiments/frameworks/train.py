@@ -1,16 +1,22 @@
-"""Trains by a framework as its documentation has it: ``train.py FRAMEWORK FOLDER``, as one rank.
+"""Trains by a framework as its documentation has it, as one rank.
 
-Each function clips gradients, accumulates them, evaluates in mid-training, saves a checkpoint and
-goes on from it. It returns the parameters, whose digest rank 0 prints. None mentions byteprophet.
+    train.py FRAMEWORK FOLDER TURNS [--in-rank-order]
+
+Each function clips gradients, accumulates them and evaluates in mid-training. In turn 0 it saves a
+checkpoint to the folder; in turn 1 it goes on from there. ``TURNS`` is 0, 1, or 01 for both in one
+process. A function returns the parameters, whose digest each rank prints. None mentions
+byteprophet. With ``--in-rank-order``, DistributedDataParallel averages as our exchange does
+(``tests/torch/ddp/scripts/rank_order.py``).
+
 ``accelerate``, ``transformers`` and ``lightning`` must be installed. Nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
+import functools
 import hashlib
-import itertools
+import importlib
 import os
 import sys
 import warnings
@@ -20,29 +26,39 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 EPOCHS = 2
 RANK, RANKS = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
 """Lightning takes these variables away at its end."""
+IN_RANK_ORDER = "--in-rank-order"
+_RANK_ORDER = Path(__file__).parents[2] / "tests" / "torch" / "ddp" / "scripts"
 
 
 _exchanged_by = ["nobody"]
 
 
 def _watched(model: Any) -> Any:
-    """Note after a few forward passes whether an optimizer has become one of byteprophet."""
-    calls = itertools.count()
+    """Note who exchanges gradients: byteprophet, if it is told that a backward pass sends any."""
 
     def look(*_: Any) -> None:
-        if next(calls) == 5:
-            optimizers = (each for each in gc.get_objects() if isinstance(each, Optimizer))
-            ours = any(type(each).__module__.startswith("byteprophet.") for each in optimizers)
-            _exchanged_by[0] = "ours" if ours else "ddp"
+        rules: Any = sys.modules.get("byteprophet.torch.ddp.backward")
+        _exchanged_by[0] = "ddp"
+        if rules is not None and not hasattr(rules.Backward.expect, "__wrapped__"):
+            rules.Backward.expect = _noting(rules.Backward.expect)
+        first.remove()
 
-    model.register_forward_hook(look)
+    first = model.register_forward_hook(look)
     return model
+
+
+def _noting(plain: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(plain)
+    def expect(*arguments: Any) -> None:
+        _exchanged_by[0] = "ours"
+        plain(*arguments)
+
+    return expect
 
 
 def _model() -> nn.Module:
@@ -55,48 +71,45 @@ def _data(seed: int = 1) -> TensorDataset:
     return TensorDataset(torch.randn(96, 8, generator=torch.Generator().manual_seed(seed)))
 
 
-def by_accelerate(folder: Path, precision: str = "no") -> Iterable[Tensor]:
+def by_accelerate(folder: Path, turn: int, precision: str = "no") -> Iterable[Tensor]:
     """Hugging Face Accelerate: ``accumulate``, ``clip_grad_norm_``, ``save_state``."""
     from accelerate import Accelerator
 
-    def prepared() -> tuple[Any, ...]:
-        accelerator = Accelerator(
-            cpu=True, gradient_accumulation_steps=2, mixed_precision=precision
-        )
-        model = _model()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=20)
-        loader = DataLoader(_data(), batch_size=4)
-        return (accelerator, *accelerator.prepare(model, optimizer, schedule, loader))
-
-    for turn in range(2):
-        accelerator, model, optimizer, schedule, loader = prepared()
-        if turn:
-            accelerator.load_state(str(folder / "state"))
-        for _ in range(EPOCHS):
-            model.train()
-            for (inputs,) in loader:
-                with accelerator.accumulate(model):
-                    accelerator.backward(model(inputs).square().mean())
-                    if accelerator.sync_gradients:
-                        accelerator.clip_grad_norm_(model.parameters(), 0.5)
-                    optimizer.step()
-                    schedule.step()
-                    optimizer.zero_grad()
-            model.eval()
-            with torch.no_grad():
-                model(_data(2).tensors[0])
-        accelerator.save_state(str(folder / "state"))
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, mixed_precision=precision)
+    inner = _model()
+    made = torch.optim.AdamW(inner.parameters(), lr=1e-2)
+    model, optimizer, schedule, loader = accelerator.prepare(
+        inner,
+        made,
+        torch.optim.lr_scheduler.LinearLR(made, total_iters=20),
+        DataLoader(_data(), batch_size=4),
+    )
+    if turn:
+        accelerator.load_state(str(folder / "state"))
+    for _ in range(EPOCHS):
+        model.train()
+        for (inputs,) in loader:
+            with accelerator.accumulate(model):
+                accelerator.backward(model(inputs).square().mean())
+                if accelerator.sync_gradients:
+                    accelerator.clip_grad_norm_(model.parameters(), 0.5)
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            model(_data(2).tensors[0])
+    accelerator.save_state(str(folder / "state"))
     parameters: Iterable[Tensor] = accelerator.unwrap_model(model).parameters()
     return parameters
 
 
-def by_accelerate_bf16(folder: Path) -> Iterable[Tensor]:
+def by_accelerate_bf16(folder: Path, turn: int) -> Iterable[Tensor]:
     """The same under bfloat16 autocast."""
-    return by_accelerate(folder, "bf16")
+    return by_accelerate(folder, turn, "bf16")
 
 
-def by_trainer(folder: Path, **options: Any) -> Iterable[Tensor]:
+def by_trainer(folder: Path, turn: int, **options: Any) -> Iterable[Tensor]:
     """``transformers.Trainer`` with a small GPT-2 made from a configuration."""
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
@@ -109,39 +122,35 @@ def by_trainer(folder: Path, **options: Any) -> Iterable[Tensor]:
             tokens = torch.randint(0, 100, (16,), generator=generator)
             return {"input_ids": tokens, "labels": tokens}
 
-    def trainer(epochs: int) -> Any:
-        set_seed(5)
-        shape = GPT2Config(vocab_size=100, n_positions=16, n_embd=32, n_layer=2, n_head=2)
-        arguments = TrainingArguments(
-            output_dir=str(folder / "trainer"),
-            num_train_epochs=epochs,
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=2,
-            max_grad_norm=0.5,
-            learning_rate=1e-3,
-            lr_scheduler_type="constant",
-            eval_strategy="epoch",
-            save_strategy="epoch",
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-            **options,
-        )
-        return Trainer(_watched(GPT2LMHeadModel(shape)), arguments, None, Tokens(), Tokens())
-
-    trainer(1).train()
-    last = trainer(2)
-    last.train(resume_from_checkpoint=True)
-    parameters: Iterable[Tensor] = last.model.parameters()
+    set_seed(5)
+    shape = GPT2Config(vocab_size=100, n_positions=16, n_embd=32, n_layer=2, n_head=2)
+    arguments = TrainingArguments(
+        output_dir=str(folder / "trainer"),
+        num_train_epochs=1 + turn,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        max_grad_norm=0.5,
+        learning_rate=1e-3,
+        lr_scheduler_type="constant",
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        **options,
+    )
+    trainer = Trainer(_watched(GPT2LMHeadModel(shape)), arguments, None, Tokens(), Tokens())
+    trainer.train(resume_from_checkpoint=bool(turn))
+    parameters: Iterable[Tensor] = trainer.model.parameters()
     return parameters
 
 
-def by_trainer_bf16(folder: Path) -> Iterable[Tensor]:
+def by_trainer_bf16(folder: Path, turn: int) -> Iterable[Tensor]:
     """The same under bfloat16 autocast."""
-    return by_trainer(folder, bf16=True)
+    return by_trainer(folder, turn, bf16=True)
 
 
-def by_lightning(folder: Path, precision: str = "32-true") -> Iterable[Tensor]:
+def by_lightning(folder: Path, turn: int, precision: str = "32-true") -> Iterable[Tensor]:
     """Lightning's ``Trainer(strategy="ddp")``, with automatic optimization."""
     import lightning
 
@@ -162,41 +171,23 @@ def by_lightning(folder: Path, precision: str = "32-true") -> Iterable[Tensor]:
             schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
             return [optimizer], [schedule]
 
-    def fitted(epochs: int, checkpoint: str | None) -> tuple[Any, Any]:
-        model = Regression()
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            devices=RANKS,
-            strategy="ddp",
-            precision=precision,  # type: ignore[arg-type]
-            max_epochs=epochs,
-            accumulate_grad_batches=2,
-            gradient_clip_val=0.5,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=folder,
-        )
-        trainer.fit(
-            model,
-            DataLoader(_data(), batch_size=4),
-            DataLoader(_data(2), batch_size=4),
-            ckpt_path=checkpoint,
-        )
-        return model, trainer
-
-    path = str(folder / "lightning.ckpt")
-    fitted(1, None)[1].save_checkpoint(path)
-    return fitted(3, path)[0].parameters()
+    return _fitted(
+        Regression(),
+        folder / "lightning.ckpt",
+        turn,
+        strategy="ddp",
+        precision=precision,
+        accumulate_grad_batches=2,
+        gradient_clip_val=0.5,
+    )
 
 
-def by_lightning_bf16(folder: Path) -> Iterable[Tensor]:
+def by_lightning_bf16(folder: Path, turn: int) -> Iterable[Tensor]:
     """The same under bfloat16 autocast."""
-    return by_lightning(folder, "bf16-mixed")
+    return by_lightning(folder, turn, "bf16-mixed")
 
 
-def by_lightning_manually(_folder: Path) -> Iterable[Tensor]:
+def by_lightning_manually(folder: Path, turn: int) -> Iterable[Tensor]:
     """Lightning with manual optimization of two optimizers, as GANs use it."""
     import lightning
 
@@ -206,62 +197,95 @@ def by_lightning_manually(_folder: Path) -> Iterable[Tensor]:
             self.automatic_optimization = False
             self.one, self.two = _model(), _model()
 
-        def training_step(self, batch: list[Tensor], _index: int) -> None:
+        def training_step(self, batch: list[Tensor], index: int) -> None:
             losses = self.one(batch[0]).square().mean(), self.two(batch[0]).abs().mean()
             for optimizer, loss in zip(self.optimizers(), losses, strict=True):
                 self.toggle_optimizer(optimizer)
-                optimizer.zero_grad()
                 self.manual_backward(loss)
-                optimizer.step()
+                if index % 2:
+                    self.clip_gradients(optimizer, 0.5, "norm")
+                    optimizer.step()
+                    optimizer.zero_grad()
                 self.untoggle_optimizer(optimizer)
+
+        def validation_step(self, batch: list[Tensor], _index: int) -> None:
+            self.log("loss", self.one(batch[0]).square().mean(), sync_dist=True)
 
         def configure_optimizers(self) -> Any:
             return [torch.optim.AdamW(each.parameters(), lr=1e-2) for each in (self.one, self.two)]
 
-    model = Pair()
+    path = folder / "manually.ckpt"
+    return _fitted(Pair(), path, turn, strategy="ddp_find_unused_parameters_true")
+
+
+def _fitted(model: Any, checkpoint: Path, turn: int, **options: Any) -> Iterable[Tensor]:
+    """Train a model of Lightning, from the checkpoint in turn 1. Returns its parameters."""
+    import lightning
+
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=RANKS,
-        strategy="ddp_find_unused_parameters_true",
-        max_epochs=EPOCHS,
+        max_epochs=EPOCHS * (1 + turn),
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        default_root_dir=checkpoint.parent,
+        **options,
     )
-    trainer.fit(model, DataLoader(_data(), batch_size=4))
-    return model.parameters()
+    trainer.fit(
+        model,
+        DataLoader(_data(), batch_size=4),
+        DataLoader(_data(2), batch_size=4),
+        ckpt_path=str(checkpoint) if turn else None,
+    )
+    trainer.save_checkpoint(checkpoint)
+    parameters: Iterable[Tensor] = model.parameters()
+    return parameters
 
 
-def by_fabric(folder: Path) -> Iterable[Tensor]:
+def by_fabric(folder: Path, turn: int, precision: str = "32-true") -> Iterable[Tensor]:
     """Lightning Fabric: ``setup``, ``no_backward_sync``, ``clip_gradients``, ``save``."""
     import lightning
 
-    fabric = lightning.Fabric(accelerator="cpu", devices=RANKS, strategy="ddp")
+    fabric = lightning.Fabric(
+        accelerator="cpu",
+        devices=RANKS,
+        strategy="ddp",
+        precision=precision,  # type: ignore[arg-type]
+    )
     fabric.launch()
     path = folder / "fabric.ckpt"
-    for turn in range(2):
-        inner = _model()
-        made = torch.optim.AdamW(inner.parameters(), lr=1e-2)
-        model, optimizer = fabric.setup(inner, made)
-        state = {"model": model, "optimizer": optimizer}
-        if turn:
-            fabric.load(path, state)
-        loader = fabric.setup_dataloaders(DataLoader(_data(), batch_size=4))
-        for _ in range(EPOCHS):
-            for number, (inputs,) in enumerate(loader):
-                is_last = number % 2 == 1
-                with fabric.no_backward_sync(model, enabled=not is_last):
-                    fabric.backward(model(inputs).square().mean())
-                if is_last:
-                    fabric.clip_gradients(model, optimizer, max_norm=0.5)
-                    optimizer.step()
-                    optimizer.zero_grad()
-        fabric.save(path, state)
+    inner = _model()
+    made = torch.optim.AdamW(inner.parameters(), lr=1e-2)
+    model, optimizer = fabric.setup(inner, made)
+    state = {"model": model, "optimizer": optimizer}
+    if turn:
+        fabric.load(path, state)
+    loader = fabric.setup_dataloaders(DataLoader(_data(), batch_size=4))
+    for _ in range(EPOCHS):
+        model.train()
+        for number, (inputs,) in enumerate(loader):
+            is_last = number % 2 == 1
+            with fabric.no_backward_sync(model, enabled=not is_last):
+                fabric.backward(model(inputs).square().mean())
+            if is_last:
+                fabric.clip_gradients(model, optimizer, max_norm=0.5)
+                optimizer.step()
+                optimizer.zero_grad()
+        model.eval()
+        with torch.no_grad():
+            model(_data(2).tensors[0])
+    fabric.save(path, state)
     return inner.parameters()
 
 
-FRAMEWORKS: dict[str, Callable[[Path], Iterable[Tensor]]] = {
+def by_fabric_bf16(folder: Path, turn: int) -> Iterable[Tensor]:
+    """The same under bfloat16 autocast."""
+    return by_fabric(folder, turn, "bf16-mixed")
+
+
+FRAMEWORKS: dict[str, Callable[[Path, int], Iterable[Tensor]]] = {
     name.removeprefix("by_").replace("_", " "): function
     for name, function in list(globals().items())
     if name.startswith("by_")
@@ -270,13 +294,18 @@ FRAMEWORKS: dict[str, Callable[[Path], Iterable[Tensor]]] = {
 
 def main() -> None:
     """Train by the framework that is named."""
-    name, folder = sys.argv[1:]
+    name, folder, turns, *options = sys.argv[1:]
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if IN_RANK_ORDER in options:
+        sys.path.append(str(_RANK_ORDER))
+        importlib.import_module("rank_order").install()
+    values: list[Tensor] = []
     with contextlib.redirect_stdout(sys.stderr):
-        parameters = [each.detach().float().clone() for each in FRAMEWORKS[name](Path(folder))]
-    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in parameters))
-    torch.save(parameters, Path(folder) / f"rank-{RANK}.pt")
+        for turn in map(int, turns):
+            parameters = FRAMEWORKS[name](Path(folder), turn)
+            values = [each.detach().float().clone() for each in parameters]
+    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in values))
     print(f"digest {digest.hexdigest()[:12]} by {_exchanged_by[0]}", flush=True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
