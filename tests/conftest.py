@@ -22,7 +22,7 @@ from .processor_time import (  # noqa: F401 (hooks)
     pytest_terminal_summary,
 )
 
-# Where Python is told to write no bytecode, every one of the thousands of processes that tests start
+# Where Python is told to write no bytecode, each of thousands of processes that tests start
 # would compile what it imports of the package.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

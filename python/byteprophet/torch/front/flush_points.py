@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -75,22 +75,28 @@ def install() -> None:
     on_compile_start(_before_compiling)
     for owner, name in _READ_PARAMETERS:
         setattr(owner, name, _after(finish_all, getattr(owner, name)))
-    _replace(torch.save, _after(finish_all, torch.save))
+    wrapped: dict[Callable[..., Any], Callable[..., Any]] = {
+        torch.save: _after(finish_all, torch.save)
+    }
     destroy = distributed.destroy_process_group
-    _replace(destroy, _finally_after(finish_all, destroy))
+    wrapped[destroy] = _finally_after(finish_all, destroy)
     for name, of_shards in _CHANGE_GRADIENTS.items():
         function = getattr(nn.utils, name)
-        _replace(function, _clipping(function, of_shards, _UNCLIPPED[name]))
+        wrapped[function] = _clipping(function, of_shards, _UNCLIPPED[name])
+    _replace(wrapped)
     for name in _READ_GRADIENTS_OF_OPTIMIZER:
         setattr(GradScaler, name, _scaling(getattr(GradScaler, name)))
     nn.Module.zero_grad = _zeroing(nn.Module.zero_grad)  # type: ignore[method-assign]
 
 
-def _replace(old: Callable[..., Any], new: Callable[..., Any]) -> None:
-    """Replace ``old`` by ``new`` in every loaded module that has ``old`` under its own name."""
+def _replace(wrapped: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
+    """Replace each key by its value in every loaded module that has the key under its own name."""
     for module in list(sys.modules.values()):
-        if isinstance(module, ModuleType) and vars(module).get(old.__name__) is old:
-            setattr(module, old.__name__, new)
+        if isinstance(module, ModuleType):
+            known = vars(module)
+            for old, new in wrapped.items():
+                if known.get(old.__name__) is old:
+                    setattr(module, old.__name__, new)
 
 
 def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
