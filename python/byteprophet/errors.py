@@ -59,7 +59,7 @@ def because_of(error: BaseException, text: str) -> RuntimeError:
 def warn(text: str) -> None:
     """Say ``text`` on standard error; a disk that is full there, too, is not the job's end."""
     with contextlib.suppress(OSError):
-        print(f"byteprophet: warning: {text}", file=sys.stderr, flush=True)
+        print(f"byteprophet: warning: {text}\n", end="", file=sys.stderr, flush=True)
 
 
 def described(error: Exception) -> str:

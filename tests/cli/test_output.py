@@ -102,3 +102,17 @@ def test_a_job_goes_on_where_its_output_is_not_kept(error_too: bool, tmp_path: P
             f"the job goes on, see {run / 'logs'}"
         )
         assert end.startswith("byteprophet: done after ")
+
+
+def test_a_line_is_one_write() -> None:
+    """Even where Python buffers nothing: roles that mpirun starts print to one place."""
+    reading, writing = os.pipe2(os.O_DIRECT)  # which keeps writes apart
+    code = "from byteprophet.cli.output import *; echo_to(Path('logs'))('worker-1', 'x'); tell('y')"
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    subprocess.run(
+        [sys.executable, "-c", code], stdout=writing, stderr=writing, env=environment, check=True,
+        timeout=60,
+    )  # fmt: skip
+    os.close(writing)
+    with open(reading, "rb", buffering=0) as pipe:
+        assert [pipe.read(99) for _ in range(3)] == [b"[worker-1] x\n", b"byteprophet: y\n", b""]

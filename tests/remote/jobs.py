@@ -209,9 +209,15 @@ KILLED = ("scheduler", "server-0", "worker-1")
 
 
 def process_of(role: str, mark: str) -> int:
-    """The one process of ``role`` among ``processes_below(mark)``."""
-    (found,) = [pid for pid in processes_below(mark) if variable(pid, "BYTEPROPHET_ROLE") == role]
-    return found
+    """The one process of ``role`` among ``processes_below(mark)``. Waits until there is one."""
+    deadline_s = time.monotonic() + NAMED_S
+    while True:
+        every = processes_below(mark)
+        found = [pid for pid in every if variable(pid, "BYTEPROPHET_ROLE") == role]
+        if len(found) == 1:
+            return found[0]
+        assert time.monotonic() < deadline_s, (role, found, every)
+        time.sleep(0.1)
 
 
 def each_killed_role_is_named(

@@ -15,7 +15,7 @@ from byteprophet.errors import JobFailed, warn
 def tell(text: str) -> None:
     """One line on standard error, if it can be written there."""
     with contextlib.suppress(OSError):
-        print(f"byteprophet: {text}", file=sys.stderr, flush=True)
+        print(f"byteprophet: {text}\n", end="", file=sys.stderr, flush=True)
 
 
 def write_no_more(output: TextIO) -> None:
@@ -37,7 +37,9 @@ def echo_to(
 
     def echo(role: str, line: str) -> None:
         try:
-            print(f"[{role}] {line}" if names else line, file=shown, flush=True)
+            # In one write: with mpirun, the roles of a host share what they print to.
+            whole = f"[{role}] {line}\n" if names else f"{line}\n"
+            print(whole, end="", file=shown, flush=True)
         except BrokenPipeError:
             write_no_more(shown)
             raise JobFailed("stopped, because nobody reads the output any more") from None

@@ -135,4 +135,5 @@ def check_look(look: Look, where: str) -> None:
 
 
 if __name__ == "__main__":
-    print(MARK + json.dumps(asdict(look(sys.argv[1:]))), flush=True)
+    # In one write: what others print at the same time must not come in between.
+    print(f"{MARK}{json.dumps(asdict(look(sys.argv[1:])))}\n", end="", flush=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import resource
@@ -24,7 +23,7 @@ from pathlib import Path
 import byteprophet
 from byteprophet.input_files import parse_json
 from byteprophet.remote.look import Look, look
-from byteprophet.remote.preflight.mark import MARK, own_index, read_told
+from byteprophet.remote.preflight.mark import own_index, read_told, tell_marked
 
 _SHM = "/dev/shm"  # noqa: S108 - where BytePS puts it
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
@@ -120,7 +119,7 @@ def main(arguments: list[str]) -> int:
     index = own_index(arguments[0])
     needed = parse_json(read_told(arguments[1]))
     found = asdict(facts(needed[min(index, len(needed) - 1)]))
-    print(MARK + json.dumps({"index": index, "facts": found}), flush=True)
+    tell_marked({"index": index, "facts": found})
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -39,3 +40,8 @@ def marked_results(output: str) -> list[dict[str, Any]]:
                 raise ValueError("not an object")
             found.append(value)
     return found
+
+
+def tell_marked(result: dict[str, Any]) -> None:
+    """Print ``result`` for ``marked_results``, in one write: others print at the same time."""
+    print(f"{MARK}{json.dumps(result)}\n", end="", flush=True)

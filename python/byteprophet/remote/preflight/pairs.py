@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, field
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import parse_json
-from byteprophet.remote.preflight.mark import MARK, own_index, read_told
+from byteprophet.remote.preflight.mark import own_index, read_told, tell_marked
 
 _PING, _SEND, _BYE = b"P", b"S", b"B"
 _RANDOM_BYTES, _PROOF_BYTES = 16, 32
@@ -275,9 +275,9 @@ def main(arguments: Sequence[str]) -> int:
     own = own_index(arguments[0])
     try:
         rows = [asdict(pair) for pair in meet(Meeting.parse(read_told(arguments[1])), own)]
-        print(MARK + json.dumps({"index": own, "error": "", "pairs": rows}), flush=True)
+        tell_marked({"index": own, "error": "", "pairs": rows})
     except UserError as error:
-        print(MARK + json.dumps({"index": own, "error": str(error), "pairs": []}), flush=True)
+        tell_marked({"index": own, "error": str(error), "pairs": []})
     return 0
 
 
