@@ -151,6 +151,7 @@ def table_of(rows: Sequence[Row], predicted: Mapping[str, int]) -> Table:
             f"{accuracy:.2%}",
             f"{100 * (accuracy - fmean(r['accuracy'] for r in plain)):+.2f}" if plain else "",
             f"{fmean(row['iteration_ns'] for row in own) / 1e6:.0f}",
+            f"{predicted[name] / 1e6:.0f}" if name in predicted else "",
         )
     return table
 
