@@ -132,4 +132,4 @@ def test_alibi_writes_a_bias_for_each_score_and_turns_nothing() -> None:
 def test_alibi_needs_scores_and_no_positions(wrong: dict[str, int]) -> None:
     values = {"positions": 0, "fused_attention": False, "alibi": True} | wrong
     with pytest.raises(UserError, match="alibi needs fused_attention=0 and positions=0"):
-        replace(gpt(1, 1024, 16, sequence=512), **values)  # type: ignore[arg-type]
+        replace(gpt(1, 1024, 16, sequence=512), **values)
