@@ -102,9 +102,9 @@ class _Run:
 def test_the_smallest_run_of_the_round_with_most_runs_calibrates() -> None:
     kind = ("gpt3", "H100")
     runs = [_Run("v1", kind, 8), _Run("v2", kind, 16), _Run("v2", kind, 64), _Run("v3", kind, 32)]
-    (pair,) = groundtruth_mlperf.pairs(runs, None, by_round=False)  # type: ignore[arg-type]
+    (pair,) = groundtruth_mlperf.pairs(runs, None, by_round=False)
     assert pair == (runs[1], [runs[0], runs[2], runs[3]])
-    (pair,) = groundtruth_mlperf.pairs(runs, None, by_round=True)  # type: ignore[arg-type]
+    (pair,) = groundtruth_mlperf.pairs(runs, None, by_round=True)
     assert pair == (runs[1], [runs[2]])
 
 
@@ -112,7 +112,7 @@ def test_a_round_without_runs_for_fitting_takes_those_of_another_round() -> None
     kind = ("gpt3", "H100")
     fitted = [_Run("v2", kind, 16), _Run("v2", kind, 64), _Run("v3", kind, 8)]
     tested = [_Run("v1", kind, 8), _Run("v3", kind, 32), _Run("v3", ("gpt3", "B200"), 8)]
-    found = groundtruth_mlperf.pairs(tested, fitted, by_round=True)  # type: ignore[arg-type]
+    found = groundtruth_mlperf.pairs(tested, fitted, by_round=True)
     assert found == [(fitted[0], [tested[0]]), (fitted[2], [tested[1]])]
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute
@@ -110,3 +111,25 @@ def test_results_of_ring_attention_are_merged_step_by_step() -> None:
     elements = 3 * 8 * 2048 / 4 * 2048  # layers, samples, tokens, hidden
     assert more == pytest.approx(elements * (3 * 33 + 4 * 58) / _BYTES_PER_NS, rel=1e-3)
     assert not _spent(program(_MODEL, line, 4), Spent.COPIES)
+
+
+def test_alibi_writes_a_bias_for_each_score_and_turns_nothing() -> None:
+    """2 bytes are written, and 2 read by the product. Queries are read, too, which is little."""
+    config = replace(gpt(1, 1024, 16, sequence=512), positions=0, fused_attention=False)
+    operators = {}
+    for alibi in (False, True):
+        job = compile_program(build("gpt", replace(config, alibi=alibi), 1), parse_strategy("", 1))
+        steps = job.stages[0].blocks[1].compiled.forward
+        computes = [step for step in steps if isinstance(step, Compute)]
+        operators[alibi] = {step.operator.name: step for step in computes}
+    assert operators[False].keys() - operators[True].keys() == {"rotary"}
+    assert operators[True].keys() - operators[False].keys() == {"alibi"}
+    moved = Roofline(_GPU, Mesh()).time_ns(operators[True]["alibi"]) * _BYTES_PER_NS
+    assert moved == pytest.approx(4 * 16 * 512 * 512 + 2 * 512 * 1024)
+
+
+@pytest.mark.parametrize("wrong", [{"positions": 512}, {"fused_attention": True}])
+def test_alibi_needs_scores_and_no_positions(wrong: dict[str, int]) -> None:
+    values = {"positions": 0, "fused_attention": False, "alibi": True} | wrong
+    with pytest.raises(UserError, match="alibi needs fused_attention=0 and positions=0"):
+        replace(gpt(1, 1024, 16, sequence=512), **values)
