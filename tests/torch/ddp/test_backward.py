@@ -119,3 +119,12 @@ def test_a_static_graph_counts_in_its_first_pass() -> None:
     assert net.train(output()) == ["late one"]
     assert net.train(output()) == ["one"]
     assert net.ends == 2
+
+
+def test_a_parameter_whose_gradient_is_undefined_is_unused() -> None:
+    net = Watched(finds_unused=True)
+    undefined: Any = torch._C._functions.UndefinedGrad()
+    assert net.train(undefined(net.two(net.one(X)))) == []
+    assert net.ends == 1
+    assert net.one.weight.grad is None
+    assert net.train(net.two(net.one(X))) == ["two", "one"]

@@ -132,6 +132,10 @@ class Backward:
     def completes(self, parameter: Tensor) -> bool:
         """See ``BackwardRules``."""
         key = id(parameter)
+        if self._finds_unused and parameter.grad is None:
+            # An undefined gradient: whether another rank has used the parameter shows at the end.
+            self._end_later()
+            return False
         self._used.add(key)
         if not self._expecting:
             return False
