@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -44,8 +45,9 @@ def whole_file(path: Path) -> Iterator[Path]:
             yield path
             return
         place = path.resolve()
-        partial = place.with_name(f"{place.name}.partial")
-        partial.unlink(missing_ok=True)  # what was left there might be a link to anything
+        # Roles of a job may write the same file at the same time, and nobody can foresee the name
+        # to put a link there.
+        partial = place.with_name(f"{place.name}.{secrets.token_hex(8)}.partial")
         try:
             yield partial
             partial.replace(place)
