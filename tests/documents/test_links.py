@@ -61,6 +61,8 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.is_file(), f"{page.name}: {link}: there is no such file"
         if target.parent == DOCS and page.parent == DOCS:
             assert target.suffix in (".md", ".png"), f"{page.name}: {link}: not a part of the site"
+        if page.parent == DOCS and target.suffix == ".md":
+            assert target.parent == DOCS, f"{page.name}: {link}: the site has no such page"
         if parts.fragment:
             assert parts.fragment in anchors(target), f"{page.name}: {link}: no such heading"
 
