@@ -182,8 +182,9 @@ def read_strategy(run_directory: Path) -> Used | None:
 
 def read_strategy_file(path: Path) -> Used:
     """Read the strategy in ``path``; ``UserError`` names the file and the field that is wrong."""
+    data = _read(path)
     try:
-        return _used(_read(path))
+        return _used(data)
     except (ValueError, UserError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
 
