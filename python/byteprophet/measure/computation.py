@@ -102,8 +102,11 @@ class Computation:
     def _passed_ns(self, since_ns: int, times_ns: npt.ArrayLike) -> Int64Array:
         """From ``since_ns`` until each of ``times_ns``; 0 if that is earlier."""
         if isinstance(self._training, Waits):
-            return np.maximum(0, np.asarray(times_ns, np.int64) - since_ns)
-        return np.maximum(0, self._training.at(times_ns) - self._training.at(since_ns))
+            passed_ns: Int64Array = np.asarray(times_ns, np.int64) - since_ns
+        else:
+            passed_ns = self._training.at(times_ns) - self._training.at(since_ns)
+        positive_ns: Int64Array = np.maximum(0, passed_ns)
+        return positive_ns
 
     def _take_gradients(self, at: int, spans: Rows, since_ns: int) -> None:
         """Take the times at which gradients are ready.

@@ -139,7 +139,7 @@ def _training(rows: Rows) -> _Spans:
     waits = rows[rows["kind"] == Kind.WAIT]
     first_ns, last_ns = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
     begins, ends = _union(waits["begin_ns"], waits["end_ns"])
-    return np.append(first_ns, ends), np.append(begins, max(last_ns, *ends[-1:].tolist()))
+    return np.append(first_ns, ends), np.append(begins, max([last_ns, *ends[-1:].tolist()]))
 
 
 def _updating(rows: Rows) -> _Spans:
