@@ -68,7 +68,7 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
         links_.Send(msg.meta.recver, notice ? byteprophet::van::kNotices : byteprophet::van::kValues,
                     std::move(outgoing));
     if (result == byteprophet::van::Links::Result::kSent) return static_cast<int>(size);
-    if (IsPull(msg)) TakePlace(PlaceKey(msg.meta));
+    if (IsPull(msg)) TakePlace(PlaceOf(msg.meta));
     if (result == byteprophet::van::Links::Result::kNoLink) return ZMQVan::SendMsg(msg);
     LOG(INFO) << "node " << msg.meta.recver << " has closed its connection: a message to it is dropped";
     return 0;
@@ -81,14 +81,14 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
 
  private:
   // Who asked, and which answer: a server has one for each request of a customer.
-  struct Key {
+  struct PlaceId {
     int server, customer, timestamp;
-    bool operator==(const Key&) const = default;
+    bool operator==(const PlaceId&) const = default;
   };
-  struct HashOfKey {
-    size_t operator()(const Key& key) const {
-      const uint64_t low = static_cast<uint32_t>(key.timestamp);
-      const uint64_t high = static_cast<uint32_t>(key.server * 31 + key.customer);
+  struct HashOfPlaceId {
+    size_t operator()(const PlaceId& id) const {
+      const uint64_t low = static_cast<uint32_t>(id.timestamp);
+      const uint64_t high = static_cast<uint32_t>(id.server * 31 + id.customer);
       return std::hash<uint64_t>()(high << 32 | low);
     }
   };
@@ -224,26 +224,26 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
 
   // ---- where sums are wanted
 
-  static Key PlaceKey(const Meta& meta) { return {meta.recver, meta.customer_id, meta.timestamp}; }
+  static PlaceId PlaceOf(const Meta& meta) { return {meta.recver, meta.customer_id, meta.timestamp}; }
 
   void AddPlace(const Meta& meta) {
     if (meta.addr == 0 || meta.val_len <= 0) return;
     std::lock_guard<std::mutex> lock(places_mutex_);
-    places_[PlaceKey(meta)] = {reinterpret_cast<char*>(meta.addr),
+    places_[PlaceOf(meta)] = {reinterpret_cast<char*>(meta.addr),
                                static_cast<size_t>(meta.val_len)};
   }
 
   // Nothing where none is known.
-  Room TakePlace(const Key& key) {
+  Room TakePlace(const PlaceId& id) {
     std::lock_guard<std::mutex> lock(places_mutex_);
-    const auto found = places_.extract(key);
+    const auto found = places_.extract(id);
     return found.empty() ? Room() : found.mapped();
   }
 
   bool is_worker_ = false;  // from before the links' thread starts
 
   std::mutex places_mutex_;
-  std::unordered_map<Key, Room, HashOfKey> places_;
+  std::unordered_map<PlaceId, Room, HashOfPlaceId> places_;
 
   // Of the links' thread.
   Customer* customer_ = nullptr;
