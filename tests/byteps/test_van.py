@@ -38,7 +38,12 @@ def verdicts(said: list[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("scheduler", "van", "has_links"),
-    [("prophet", "", True), ("fifo", "sockets", True), ("prophet", "zmq", False), ("stock", "", False)],
+    [
+        ("prophet", "", True),
+        ("fifo", "sockets", True),
+        ("prophet", "zmq", False),
+        ("stock", "", False),
+    ],
 )
 def test_who_has_data_links(tmp_path: Path, scheduler: str, van: str, has_links: bool) -> None:
     said, failed = run(tmp_path, scheduler, van)

@@ -92,9 +92,8 @@ class Box : public Sink {
 
   bool HasLeft(int peer, milliseconds wait = kLong) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, wait, [&] {
-      return std::find(left_.begin(), left_.end(), peer) != left_.end();
-    });
+    return changed_.wait_for(
+        lock, wait, [&] { return std::find(left_.begin(), left_.end(), peer) != left_.end(); });
   }
 
   std::vector<int> joined() {

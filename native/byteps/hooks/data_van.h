@@ -8,8 +8,8 @@
 // receives pushes into buffers that are used again.
 //
 // Threads. The links' thread hands a worker's messages to the customer's thread, which runs BytePS'
-// callbacks: these may take their time. A server's are handled by the links' thread itself: all that
-// BytePS does there is to hand work to its engine's threads, and to answer. Messages that came
+// callbacks: these may take their time. A server's are handled by the links' thread itself: all
+// that BytePS does there is to hand work to its engine's threads, and to answer. Messages that came
 // through ZeroMQ are handled by the customer's thread at the same time; the handler has a lock.
 //
 // The mutex guards the places; it is innermost.
@@ -53,9 +53,10 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
     if (!offer) return;
     const std::string why = links_.Connect(node.id, my_node_.id, node.hostname, *offer);
     if (why.empty()) return;
-    byteprophet::Say("warning", "no data link to the server at " + node.hostname + ":" +
-                                    std::to_string(offer->port) + ": " + why +
-                                    "; gradients go over ZeroMQ, which takes more of the processor");
+    byteprophet::Say("warning",
+                     "no data link to the server at " + node.hostname + ":" +
+                         std::to_string(offer->port) + ": " + why +
+                         "; gradients go over ZeroMQ, which takes more of the processor");
   }
 
   int SendMsg(Message& msg) override {
@@ -64,13 +65,14 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
     byteprophet::van::Outgoing outgoing = ToOutgoing(msg);
     const size_t size = outgoing.size_bytes();
     const bool notice = !is_worker_ && msg.data.empty();
-    const auto result =
-        links_.Send(msg.meta.recver, notice ? byteprophet::van::kNotices : byteprophet::van::kValues,
-                    std::move(outgoing));
+    const auto result = links_.Send(msg.meta.recver,
+                                    notice ? byteprophet::van::kNotices : byteprophet::van::kValues,
+                                    std::move(outgoing));
     if (result == byteprophet::van::Links::Result::kSent) return static_cast<int>(size);
     if (IsPull(msg)) TakePlace(PlaceOf(msg.meta));
     if (result == byteprophet::van::Links::Result::kNoLink) return ZMQVan::SendMsg(msg);
-    LOG(INFO) << "node " << msg.meta.recver << " has closed its connection: a message to it is dropped";
+    LOG(INFO) << "node " << msg.meta.recver
+              << " has closed its connection: a message to it is dropped";
     return 0;
   }
 
@@ -152,8 +154,9 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
       // Without a length: ps-lite writes the text into its log otherwise.
       byteprophet::van::Write(links_.Listen(address), my_node_.endpoint_name);
     } catch (const std::exception& error) {
-      byteprophet::Say("warning", std::string("no data links: ") + error.what() +
-                                      "; gradients go over ZeroMQ, which takes more of the processor");
+      byteprophet::Say("warning",
+                       std::string("no data links: ") + error.what() +
+                           "; gradients go over ZeroMQ, which takes more of the processor");
     }
   }
 
@@ -224,13 +227,15 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
 
   // ---- where sums are wanted
 
-  static PlaceId PlaceOf(const Meta& meta) { return {meta.recver, meta.customer_id, meta.timestamp}; }
+  static PlaceId PlaceOf(const Meta& meta) {
+    return {meta.recver, meta.customer_id, meta.timestamp};
+  }
 
   void AddPlace(const Meta& meta) {
     if (meta.addr == 0 || meta.val_len <= 0) return;
     std::lock_guard<std::mutex> lock(places_mutex_);
     places_[PlaceOf(meta)] = {reinterpret_cast<char*>(meta.addr),
-                               static_cast<size_t>(meta.val_len)};
+                              static_cast<size_t>(meta.val_len)};
   }
 
   // Nothing where none is known.

@@ -28,7 +28,8 @@ Buffers::~Buffers() {
 }
 
 std::shared_ptr<char> Buffers::Take(size_t size_bytes) {
-  if (size_bytes < kSmallestKept) return std::shared_ptr<char>(new char[size_bytes], std::default_delete<char[]>());
+  if (size_bytes < kSmallestKept)
+    return std::shared_ptr<char>(new char[size_bytes], std::default_delete<char[]>());
   const size_t rounded_bytes = RoundUp(size_bytes);
   char* buffer = nullptr;
   {
@@ -40,11 +41,10 @@ std::shared_ptr<char> Buffers::Take(size_t size_bytes) {
       free_bytes_ -= rounded_bytes;
     }
   }
-  if (buffer == nullptr)
-    buffer = static_cast<char*>(std::aligned_alloc(kAlignment, rounded_bytes));
+  if (buffer == nullptr) buffer = static_cast<char*>(std::aligned_alloc(kAlignment, rounded_bytes));
   if (buffer == nullptr) throw std::bad_alloc();
-  return std::shared_ptr<char>(
-      buffer, [this, rounded_bytes](char* used) { Release(used, rounded_bytes); });
+  return std::shared_ptr<char>(buffer,
+                               [this, rounded_bytes](char* used) { Release(used, rounded_bytes); });
 }
 
 size_t Buffers::free_bytes() const {

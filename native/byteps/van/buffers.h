@@ -1,12 +1,12 @@
 // Memory for values that were received, used again: what the kernel maps anew for each message of
 // a megabyte costs as much as the copy into it.
 //
-// Sizes are rounded up to one of four steps between powers of two, so that a buffer wastes a quarter
-// at most, and partitions, which mostly have one size, find each other's. Buffers that were used
-// last are used first: they may still be in a cache. No more than kMostFreeBytes are kept.
+// Sizes are rounded up to one of four steps between powers of two, so that a buffer wastes a
+// quarter at most, and partitions, which mostly have one size, find each other's. Buffers that were
+// used last are used first: they may still be in a cache. No more than kMostFreeBytes are kept.
 //
-// Any thread may take and release; the mutex is held for a look into a map. Small ones come from the
-// heap, which keeps them itself.
+// Any thread may take and release; the mutex is held for a look into a map. Small ones come from
+// the heap, which keeps them itself.
 #pragma once
 
 #include <cstddef>

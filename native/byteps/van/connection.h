@@ -1,10 +1,10 @@
 // One socket of a data link.
 //
-// Sending. Whoever sends writes to the socket at once, from the memory in which the values are. What
-// the kernel does not take, and what others send meanwhile, waits in a queue, from which one sendmsg
-// takes as many messages as there are: the thread of the links goes on as soon as there is room.
-// Nobody waits for the network, so what is queued is bounded by who sends (windows of a policy,
-// tensors of a job). Order is that of the calls.
+// Sending. Whoever sends writes to the socket at once, from the memory in which the values are.
+// What the kernel does not take, and what others send meanwhile, waits in a queue, from which one
+// sendmsg takes as many messages as there are: the thread of the links goes on as soon as there is
+// room. Nobody waits for the network, so what is queued is bounded by who sends (windows of a
+// policy, tensors of a job). Order is that of the calls.
 //
 // Receiving. Values are read to where they will be used. What comes behind them, up to a few
 // kilobytes, is read by the same call, so that a message costs one call or two. While much of a
@@ -12,10 +12,10 @@
 // and never waits for what lies behind the message.
 //
 // Threads. Send(): any. Receive(), Flush(), End(): the links' one. The mutex guards the queue and
-// what is said of the socket; it is not held while the kernel copies. `writing_` makes one thread at
-// a time the writer; the others leave their message with it. While the socket is full (`waits_`),
-// the writer is the links' thread. The mutex is innermost: callbacks and the release of what was
-// sent happen outside.
+// what is said of the socket; it is not held while the kernel copies. `writing_` makes one thread
+// at a time the writer; the others leave their message with it. While the socket is full
+// (`waits_`), the writer is the links' thread. The mutex is innermost: callbacks and the release of
+// what was sent happen outside.
 //
 // The socket is closed with the object, and thus not before a thread that still sends has let go.
 #pragma once

@@ -74,8 +74,8 @@ void SendSmallMessagesAtOnce(int socket) {
 // Until `socket` has one of `events`. Throws when it is too late.
 void Await(int socket, short events, std::chrono::steady_clock::time_point until) {
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        until - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     pollfd one = {socket, events, 0};
     const int ready = poll(&one, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (ready > 0) return;
@@ -103,8 +103,7 @@ Descriptor Introduce(const std::string& address, uint16_t port, const Hello& hel
     throw std::runtime_error("connection closed");
   Await(socket, POLLIN, until);
   char answer = 0;
-  if (recv(socket, &answer, 1, 0) != 1 || answer != kWelcome)
-    throw std::runtime_error("refused");
+  if (recv(socket, &answer, 1, 0) != 1 || answer != kWelcome) throw std::runtime_error("refused");
   return std::move(server.socket);
 }
 
@@ -207,9 +206,8 @@ void Links::Run() {
         Serve(fd, event.events);
       }
     }
-    std::erase_if(strangers_, [now = Clock::now()](const auto& entry) {
-      return entry.second.until <= now;
-    });
+    std::erase_if(strangers_,
+                  [now = Clock::now()](const auto& entry) { return entry.second.until <= now; });
   }
 }
 
@@ -246,8 +244,7 @@ bool Links::Hear(Stranger& stranger) {
 // True: it was heard to the end, and is welcome or not.
 bool Links::Welcome(Stranger& stranger) {
   const Hello& hello = stranger.hello;
-  if (hello.mark != kHelloMark || !AreEqual(hello.word, word_) || hello.lane >= kLanes)
-    return true;
+  if (hello.mark != kHelloMark || !AreEqual(hello.word, word_) || hello.lane >= kLanes) return true;
   const int peer = hello.node;
   const auto lane = static_cast<Lane>(hello.lane);
   {

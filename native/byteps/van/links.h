@@ -5,10 +5,11 @@
 // worker connects, when the scheduler role has told it of the server (offer.h), to a port that the
 // server listens on beside its own. A link that cannot be had costs nothing but speed.
 //
-// Threads. One, from Listen() or the first Connect() to Stop(), receives from all sockets, and sends
-// what did not go at once (connection.h). Connect(), Has(), Send(): any other. The mutex guards who
-// is connected; it is held for a look into a map, and nothing is called under it but what is
-// innermost. Strangers, which have not introduced themselves yet, belong to the thread alone.
+// Threads. One, from Listen() or the first Connect() to Stop(), receives from all sockets, and
+// sends what did not go at once (connection.h). Connect(), Has(), Send(): any other. The mutex
+// guards who is connected; it is held for a look into a map, and nothing is called under it but
+// what is innermost. Strangers, which have not introduced themselves yet, belong to the thread
+// alone.
 //
 // Ends. A socket that ends takes its link along: what is sent over it from then on is dropped, as
 // nothing that a worker or a server has lost can be made up for. Whoever watches the job says why
@@ -54,8 +55,8 @@ class Links {
   // Of a server: listens on `address`, on any port. Throws std::system_error or std::runtime_error.
   Offer Listen(const std::string& address);
 
-  // Of worker `own`: links it with server `peer`, within the patience. Returns why there is no link,
-  // or nothing.
+  // Of worker `own`: links it with server `peer`, within the patience. Returns why there is no
+  // link, or nothing.
   std::string Connect(int peer, int own, const std::string& address, const Offer& offer);
 
   // Whether there is a link, over or not.
