@@ -12,11 +12,13 @@
 namespace byteprophet::van {
 namespace {
 
-constexpr size_t kMostPieces = 64;        // of one call
-constexpr size_t kMostAtOnce = 8 << 20;   // bytes of one call
-constexpr int kMostReads = 16;            // before other sockets have their turn
-constexpr size_t kWakeBytes = 256 << 10;  // that are worth waking up for
-constexpr size_t kFewBytes = 32 << 10;    // not worth a call that says so
+constexpr size_t kMostPieces = 64;       // of one call
+constexpr size_t kMostAtOnce = 8 << 20;  // bytes of one call
+constexpr int kMostReads = 16;           // before other sockets have their turn
+// That are worth waking up for. Twice as much fits into the least buffer that Linux gives a socket:
+// the sender goes on while this thread wakes up.
+constexpr size_t kWakeBytes = 64 << 10;
+constexpr size_t kFewBytes = 32 << 10;  // not worth a call that says so
 
 // What is left of `message` behind its first `skip` bytes; returns how many pieces.
 size_t PiecesOf(const Outgoing& message, size_t skip, iovec* out) {
