@@ -1,4 +1,5 @@
-// What ps-lite hands to ZeroMQ and takes from it, for the record: what patch 0040 calls.
+// What ps-lite hands to ZeroMQ or to a data link, and takes from it, for the record: what patches
+// 0040 and 0052 call.
 #pragma once
 
 #include "messages.h"

@@ -88,12 +88,12 @@ MESSAGE = np.dtype(
 )
 """One message of ps-lite, 48 bytes, as ``byteprophet::Message`` of native/byteps/record/messages.h.
 
-A SEND (``kind``) begins when the message is handed to ZeroMQ, and ends when ZeroMQ releases it.
-That is when the kernel has taken the last of it; for small parts, just before the kernel gets
-them; for a message without parts, when the call returns. A RECEIVE begins when a receiving thread
-has the message, and ends when it is unpacked. ``size_bytes`` is the size of the payload.
-``request`` is the worker's number of the push or pull; it is the same at both ends. ``peer`` is the
-rank of the server or, at a server, of the worker.
+A SEND (``kind``) begins when the message is handed to its data link or to ZeroMQ, and ends when
+that releases it: when the kernel has taken the last of it. Without a data link, small parts end
+just before the kernel gets them, and a message without parts ends when the call returns. A
+RECEIVE begins when a receiving thread has the message, and ends when it is unpacked.
+``size_bytes`` is the size of the payload. ``request`` is the worker's number of the push or pull;
+it is the same at both ends. ``peer`` is the rank of the server or, at a server, of the worker.
 """
 
 SPAN = np.dtype(

@@ -1,0 +1,69 @@
+"""Gradients travel over data links under a policy, and through ZeroMQ where one says so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet.launcher import JobSpec, run_job
+
+pytestmark = pytest.mark.job
+WORKER = Path(__file__).with_name("van_worker.py")
+
+
+def run(
+    tmp_path: Path, scheduler: str, van: str, *arguments: str, servers: int = 2
+) -> tuple[list[str], bool]:
+    """What the workers said, and whether the job failed."""
+    spec = JobSpec(
+        command=(sys.executable, str(WORKER), *arguments),
+        run_directory=tmp_path / "run",
+        directory=tmp_path,
+        scheduler=scheduler,
+        servers=servers,
+        partition_bytes=1 << 20,
+        environment={"BYTEPROPHET_TIMEOUT_S": "60", "BYTEPROPHET_VAN": van},
+        timeout_s=120.0,
+    )
+    said: list[str] = []
+    result = run_job(spec, lambda _, line: said.append(line))
+    return said, result.failed is not None
+
+
+def verdicts(said: list[str]) -> list[str]:
+    return sorted(line for line in said if "data links" in line)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "van", "has_links"),
+    [
+        ("prophet", "", True),
+        ("fifo", "sockets", True),
+        ("prophet", "zmq", False),
+        ("stock", "", False),
+    ],
+)
+def test_who_has_data_links(tmp_path: Path, scheduler: str, van: str, has_links: bool) -> None:
+    said, failed = run(tmp_path, scheduler, van)
+    assert not failed
+    assert verdicts(said) == [
+        f"rank {rank}: right sums, data links: {has_links}" for rank in range(2)
+    ]
+
+
+def test_roles_may_differ(tmp_path: Path) -> None:
+    """A worker without links and one with links push to the same servers."""
+    said, failed = run(tmp_path, "prophet", "", "1")
+    assert not failed
+    assert verdicts(said) == [
+        "rank 0: right sums, data links: True",
+        "rank 1: right sums, data links: False",
+    ]
+
+
+def test_a_wrong_value_ends_the_job_with_one_line(tmp_path: Path) -> None:
+    said, failed = run(tmp_path, "prophet", "carrier pigeon", servers=1)
+    assert failed
+    assert any("BYTEPROPHET_VAN='carrier pigeon': must be sockets or zmq" in line for line in said)
