@@ -1,4 +1,4 @@
-"""Gradients travel over data links under a policy, and through ZeroMQ where one says so."""
+"""Gradients travel over data links under a policy where the environment asks for them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def verdicts(said: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("scheduler", "van", "has_links"),
     [
-        ("prophet", "", True),
+        ("prophet", "sockets", True),
         ("fifo", "sockets", True),
-        ("prophet", "zmq", False),
-        ("stock", "", False),
+        ("prophet", "", False),
+        ("stock", "sockets", False),
     ],
 )
 def test_who_has_data_links(tmp_path: Path, scheduler: str, van: str, has_links: bool) -> None:
@@ -55,7 +55,7 @@ def test_who_has_data_links(tmp_path: Path, scheduler: str, van: str, has_links:
 
 def test_roles_may_differ(tmp_path: Path) -> None:
     """A worker without links and one with links push to the same servers."""
-    said, failed = run(tmp_path, "prophet", "", "1")
+    said, failed = run(tmp_path, "prophet", "sockets", "1")
     assert not failed
     assert verdicts(said) == [
         "rank 0: right sums, data links: True",
