@@ -179,6 +179,7 @@ def test_a_step_does_not_wait_for_a_delayed_average(network: Any, attach: Attach
 
     for _ in range(3):
         iterate()
+    ours._front.gradients.delays.wait()  # nothing is held back of what the next update needs
     network.hold(lambda name: name.endswith("0.weight"))
     iterate()  # its gradient of 0.weight is held back
     ours.finish()  # and its update does not need it
