@@ -22,6 +22,8 @@ from .processor_time import (  # noqa: F401 (hooks)
     pytest_terminal_summary,
 )
 
+# Random jobs and the like are those of the experiments.
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 # Where Python is told to write no bytecode, each of thousands of processes that tests start
 # would compile what it imports of the package.
 sys.dont_write_bytecode = False

@@ -15,6 +15,7 @@ from documents import CHECKOUT, DOCS, PAGES, Block, blocks, without_blocks
 
 _OF_READERS = "it names runs, files or hosts that readers have; {} run others"
 _ONLY_PARSED: Mapping[str, str] = {
+    "compression.md": _OF_READERS.format("tests/strategy and tests/torch/test_compressed.py"),
     "control.md": _OF_READERS.format("tests/control and the launchers' tests"),
     "ddp.md": _OF_READERS.format("tests/torch/ddp"),
     "policies.md": "it takes minutes of a quiet machine; tests/bench and tests/control run others",
