@@ -88,6 +88,8 @@ class Updater:
                     at_hand.setdefault(group, []).append(transfer)
         used: set[Transfer] = set()
         for together in at_hand.values():
+            for transfer in together:
+                pending.unmark(transfer.gradient)  # its average is there
             with pending.values(), contextlib.ExitStack() as streams:
                 error = self._apply(together, streams)
             if error is not None:
@@ -95,7 +97,6 @@ class Updater:
                 self._raise_failed(*self._failed)
             used.update(together)
         for transfer in used:
-            pending.unmark(transfer.gradient)
             transfer.slot.transfer = None
         return used
 
