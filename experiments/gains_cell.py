@@ -65,7 +65,8 @@ def measure_cell(cell: Cell, out: Path, effort: Effort, progress: Progress) -> d
     bandwidth_bps = cell.bandwidth_bps(size_bytes, compute_ns)
     base = job_of(cell, bandwidth_bps, effort.iterations, runs)
     progress("as recorded")
-    found = _optimised(cell, _recorded(base, directory), out, effort, progress)
+    recorded = run_once(base, directory / "recorded")
+    found = _optimised(cell, recorded, out, effort, progress)
     specs, digests = {BASELINE: base}, {BASELINE: ""}
     for variant, (used, path) in _variants(directory, found).items():
         specs[variant], digests[variant] = with_strategy(base, used, path), used.digest
@@ -126,13 +127,12 @@ def computed(cell: Cell, out: Path, iterations: int, progress: Progress) -> tupl
     return data["size_bytes"], data["compute_ns"]
 
 
-def _recorded(base: JobSpec, directory: Path) -> Path:
-    """The recorded run of the cell, which is made once."""
-    kept = directory / "recorded"
+def run_once(spec: JobSpec, kept: Path) -> Path:
+    """The run directory of the job, which runs if the file ``kept`` does not name one yet."""
+    runs = kept.parent / "runs"
     if not kept.exists():
-        made = _run(base, directory / "runs", "recorded")
-        write_whole(kept, made.directory.name + "\n")
-    return directory / "runs" / kept.read_text().strip()
+        write_whole(kept, _run(spec, runs, kept.name).directory.name + "\n")
+    return runs / kept.read_text().strip()
 
 
 def _optimised(

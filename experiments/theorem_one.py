@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from gains_cell import computed
+from gains_cell import computed, run_once
 from gains_cells import ALL_REDUCE, Cell, job_of
 from rich import box
 from rich.table import Table
@@ -36,14 +36,13 @@ from byteprophet.job import Job
 from byteprophet.job.region_costs import read_region_costs
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
-from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.network import why_not_permitted
 from byteprophet.replay.predict import warmup_of
 from byteprophet.report.console import table_console
-from byteprophet.whole_files import make_directory, write_whole
+from byteprophet.whole_files import make_directory
 
 EAGER, CHOSEN, WHOLE = "no regions", "chosen regions", "the whole model"
 _PASSES = "compile,tensor-fusion"
@@ -77,7 +76,7 @@ def rows_of(cell: Cell, options: argparse.Namespace) -> list[list[str]]:
     bandwidth_bps = cell.bandwidth_bps(size_bytes, compute_ns)
     base = job_of(cell, bandwidth_bps, options.iterations, runs)
     say("as recorded")
-    recorded = _once(base, directory / "recorded")
+    recorded = run_once(base, directory / "recorded")
     result, optimized = directory / "result.json", directory / "optimized"
     if not result.exists():
         say("optimize")
@@ -97,7 +96,7 @@ def rows_of(cell: Cell, options: argparse.Namespace) -> list[list[str]]:
             write_strategy(path, changed)
             say(f"round {number} of {options.rounds}: {way}")
             kept = directory / f"{path.stem}-{number}"
-            run = Run(_once(with_strategy(base, changed, path), kept))
+            run = Run(run_once(with_strategy(base, changed, path), kept))
             ran[way].append(measure_run(run))
             if number == 1:
                 trace = directory / f"{path.stem}.trace.json.gz"
@@ -133,15 +132,6 @@ def _ways(used: Used, whole: tuple[str, ...]) -> dict[str, Used]:
         way: replace(used, strategy=replace(used.strategy, regions=each))
         for way, each in regions.items()
     }
-
-
-def _once(spec: JobSpec, kept: Path) -> Path:
-    """The run directory of the job, which runs if the file ``kept`` does not name one."""
-    if not kept.exists():
-        made = make_run_directory(kept.parent / "runs", kept.name)
-        run_job(replace(spec, run_directory=made)).check()
-        write_whole(kept, made.name + "\n")
-    return kept.parent / "runs" / kept.read_text().strip()
 
 
 def _median_ns(ran: Sequence[Measured]) -> float:

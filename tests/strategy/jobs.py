@@ -26,6 +26,18 @@ def _times(workers: int) -> Times:
     )
 
 
+def one_gradient(ranks: int, update_ns: int = 10**6) -> tuple[Model, Times]:
+    """One gradient of 8 MB, in three iterations: 3 ms forward, 10 ms backward, ready at its end."""
+    shape = (ranks, 3, 1)
+    times = Times(
+        forward_ns=np.full(shape, 3 * 10**6),
+        ready_ns=np.full(shape, 10**7),
+        backward_ns=np.full(shape[:2], 10**7),
+        update_ns=np.full(shape, update_ns),
+    )
+    return Model((Parameter("large", 8_000_000),)), times
+
+
 def _hosts(rates_bps: Sequence[int]) -> tuple[Host, ...]:
     return tuple(Host(rate_bps, rate_bps) for rate_bps in rates_bps)
 

@@ -23,7 +23,7 @@ from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.delayed import delayed
 from byteprophet.strategy.explanation import explain, loads
 
-from .jobs import NAMES, SIZES, mesh_job, served_job
+from .jobs import NAMES, SIZES, mesh_job, one_gradient, served_job
 from .test_explanation import measured_of
 
 RATE_BPS = 400_000_000
@@ -63,15 +63,8 @@ def test_links_carry_buckets_and_forms(compressor: Compressor, owners: tuple[int
 
 def alone(compressor: Compressor, ranks: int, before_ns: int, after_ns: int) -> Job:
     """One gradient of 8 MB, which is compressed, and is ready after 10 ms; a byte takes 10 ns."""
-    shape = (ranks, 3, 1)
     return Job(
-        Model((Parameter("large", 8_000_000),)),
-        Times(
-            forward_ns=np.full(shape, 3 * MS),
-            ready_ns=np.full(shape, 10 * MS),
-            backward_ns=np.full(shape[:2], 10 * MS),
-            update_ns=np.full(shape, 1 * MS),
-        ),
+        *one_gradient(ranks),
         Cluster(
             (Host(800_000_000, 800_000_000),) * ranks,
             costs=Costs(compressing=(Compressing("large", before_ns, after_ns),)),

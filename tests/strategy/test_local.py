@@ -9,7 +9,7 @@ import pytest
 
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
-from byteprophet.job import Bucket, Cluster, Host, Job, Model, Parameter, Strategy, Times
+from byteprophet.job import Bucket, Cluster, Host, Job, Strategy
 from byteprophet.job.as_executed import as_executed
 from byteprophet.job.strategy_file import Used
 from byteprophet.replay.all_reduce import ALL_REDUCE
@@ -18,7 +18,7 @@ from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.delayed import delayed
 from byteprophet.strategy.local import local
 
-from .jobs import mesh_job, served_job
+from .jobs import mesh_job, one_gradient, served_job
 
 MS = 1_000_000
 RATE_BPS = 800_000_000  # a byte takes 10 ns
@@ -26,16 +26,9 @@ RATE_BPS = 800_000_000  # a byte takes 10 ns
 
 def one(sharded: bool = False) -> Job:
     """Two ranks, one gradient of 8 MB: 3 ms forward, 10 ms backward, 2 ms update."""
-    shape = (2, 3, 1)
     update_ns = 1 * MS if sharded else 2 * MS  # of a rank's share
     return Job(
-        Model((Parameter("large", 8_000_000),)),
-        Times(
-            forward_ns=np.full(shape, 3 * MS),
-            ready_ns=np.full(shape, 10 * MS),
-            backward_ns=np.full(shape[:2], 10 * MS),
-            update_ns=np.full(shape, update_ns),
-        ),
+        *one_gradient(2, update_ns),
         Cluster((Host(RATE_BPS, RATE_BPS),) * 2),
         Strategy("dear", (Bucket(("large",), 0, 1, sharded),)),
     )

@@ -17,6 +17,7 @@ from byteprophet.measure.run import Run
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.recorded import OF_A_BENCH
 from byteprophet.optimize.search import Candidate, Decision, Found
+from byteprophet.replay.under import check_compresses
 
 COMPRESSION = "compression"
 """What decisions call it, in the place of a pass."""
@@ -32,9 +33,7 @@ def check_may_compress(run: Run, job: Job, option: str, budget_bytes: int | None
         raise UserError(f"{option}: {run.directory} is a paced job, whose gradients mean nothing")
     if budget_bytes is not None:
         raise UserError(f"{option}: what its errors take of a memory budget is not known")
-    if job.strategy.runtime not in OURS:
-        able = ", ".join(OURS)
-        raise UserError(f"{option}: {job.strategy.runtime} compresses no gradients; {able} do")
+    check_compresses(option, job.strategy.runtime)
 
 
 def compressed_where_faster(

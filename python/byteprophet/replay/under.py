@@ -7,7 +7,7 @@ from dataclasses import replace
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model
 from byteprophet.job.compression import why_shapeless
-from byteprophet.job.strategy import BYTEPS, MIXED
+from byteprophet.job.strategy import BYTEPS, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.replay.all_reduce import with_strategy
 
@@ -56,6 +56,12 @@ def under(job: Job, used: Used, path: str) -> Job:
             job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys
         ),
     )
+
+
+def check_compresses(option: str, runtime: str) -> None:
+    """Raise ``UserError``, which names ``option``, if ``runtime`` compresses nothing."""
+    if runtime not in OURS:
+        raise UserError(f"{option}: {runtime} compresses no gradients; {', '.join(OURS)} do")
 
 
 def check_forms(path: str, used: Used) -> None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from byteprophet.errors import UserError
 from byteprophet.job import Job
-from byteprophet.job.strategy import OURS
 from byteprophet.job.strategy_file import Used
 from byteprophet.optimize.compressing_costs import with_compressing_costs
 from byteprophet.replay.all_reduce import with_updates
-from byteprophet.replay.under import check_forms, without_other_costs
+from byteprophet.replay.under import check_compresses, check_forms, without_other_costs
 from byteprophet.strategy.rules import with_rules
 
 
@@ -27,9 +25,7 @@ def compressed(job: Job, rules: Sequence[str], option: str) -> Job:
     """
     if not rules:
         return job
-    if job.strategy.runtime not in OURS:
-        able = ", ".join(OURS)
-        raise UserError(f"{option}: {job.strategy.runtime} compresses no gradients; {able} do")
+    check_compresses(option, job.strategy.runtime)
     used = with_rules(Used(job.model, replace(job.strategy, compressors=()), 0), rules, option)
     check_forms(option, used)
     made = with_updates(replace(job, strategy=used.strategy), job)

@@ -422,8 +422,7 @@ class Front:
             used = self.updater.apply_arrived(transfers, step, wanted)
             transfers = [transfer for transfer in transfers if transfer not in used]
         slots = [transfer.slot for transfer in transfers]
-        if transfers:
-            self.updater.hand_over(transfers, step, [groups[slot] for slot in slots], keep=self)
+        self.updater.hand_over(transfers, step, [groups[slot] for slot in slots], keep=self)
         self.updater.wait_updated(self._order.orphans)
         self.updater.wait_updated(slot for slot in slots if not pending.can_mark(slot.parameter))
 

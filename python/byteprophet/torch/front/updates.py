@@ -113,6 +113,8 @@ class Updater:
         of the optimizer's parameter group for each transfer. ``keep`` is kept alive until all
         updates are done, because a script may drop its optimizer before that.
         """
+        if not transfers:
+            return  # no update would ever let ``keep`` go
         # This runs without the lock, so that it does not block threads that need the lock.
         for transfer in transfers:
             slot = transfer.slot
