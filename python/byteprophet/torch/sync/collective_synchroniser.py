@@ -42,6 +42,7 @@ from byteprophet.torch.sync.fitness import refuse_unfit
 from byteprophet.torch.sync.messages import Messages
 from byteprophet.torch.sync.operations import Operations, Submission
 from byteprophet.torch.sync.readiness import Iteration, Readiness
+from byteprophet.torch.sync.setup import Setup
 from byteprophet.torch.sync.synchroniser import Done
 from byteprophet.torch.tensors.naming import Names
 
@@ -51,45 +52,34 @@ _MADE = Call("called DistributedOptimizer() or add_param_group()")
 class CollectiveSynchroniser:
     """There is one per optimizer. ``Synchroniser`` describes most of the methods.
 
-    ``mode`` is the optimizer's ``sync`` option. ``options`` are other options of the optimizer that
-    must be equal on all ranks, and so must ``owners``. ``changes`` says how the front changes
-    gradients and delays averages. It is recorded with the buckets, if this ``records`` them.
+    ``setup.changes`` is recorded with the buckets, if this ``records`` them.
     """
 
     bucketed = True
     takes_rows = False
     compression: CompressionState | None = None
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        mode: str,
-        shardable: bool,
-        fusion: int | str,
-        timeout_s: float,
-        options: Mapping[str, object],
-        owners: Owners,
-        changes: job.Strategy,
-        records: bool = True,
-    ) -> None:
-        self._changes = changes
+    def __init__(self, exchange: Exchange, setup: Setup, records: bool = True) -> None:
+        self._changes = setup.changes
         self._records = records
-        self.mode = mode
-        self.owners = owners
-        self.bucketing = Bucketing(mode, shardable, fusion, steps_by_name(changes.staleness))
-        self._planned = fusion == PLANNED
+        self.mode = setup.mode
+        self.owners = setup.owners
+        self.bucketing = Bucketing(
+            setup.mode, setup.shardable, setup.fusion, steps_by_name(setup.changes.staleness)
+        )
+        self._planned = setup.fusion == PLANNED
         self._exchange = exchange
-        self._timeout_s = timeout_s
+        self._timeout_s = setup.timeout_s
         self._options = {
-            "sync": mode,
-            "elementwise": shardable,
-            "fusion": fusion,
-            "owners": text_of(owners.weights),
-            **options,
+            "sync": setup.mode,
+            "elementwise": setup.shardable,
+            "fusion": setup.fusion,
+            "owners": text_of(setup.owners.weights),
+            **setup.options,
         }
         self._lock = threading.Lock()
         self._number = next(exchange.numbers)
-        self._operations = Operations(exchange, self._number, owners)
+        self._operations = Operations(exchange, self._number, setup.owners)
         self._messages = Messages(self._operations, exchange.in_order)
         self._readiness = Readiness()
         self._compared: dict[str, weakref.ref[Tensor]] = {}  # compared with all ranks' at the start

@@ -14,16 +14,15 @@ from collections.abc import Container, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from byteprophet import job
 from byteprophet.errors import UserError
 from byteprophet.job.compression import why_unfit
-from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy_file import Used
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.sync.compressing import Compressing
 from byteprophet.torch.sync.exchange import Exchange
 from byteprophet.torch.sync.rows_synchroniser import RowsSynchroniser
+from byteprophet.torch.sync.setup import Setup
 from byteprophet.torch.sync.synchroniser import Done
 
 
@@ -31,22 +30,9 @@ class CompressingSynchroniser(RowsSynchroniser):
     """There is one per optimizer. ``given`` is its strategy, which is in the file ``path``."""
 
     def __init__(
-        self,
-        exchange: Exchange,
-        mode: str,
-        shardable: bool,
-        fusion: int | str,
-        timeout_s: float,
-        options: Mapping[str, object],
-        owners: Owners,
-        changes: job.Strategy,
-        sparse: Container[Tensor],
-        given: Used,
-        path: str,
+        self, exchange: Exchange, setup: Setup, sparse: Container[Tensor], given: Used, path: str
     ) -> None:
-        super().__init__(
-            exchange, mode, shardable, fusion, timeout_s, options, owners, changes, sparse
-        )
+        super().__init__(exchange, setup, sparse)
         self._given = given
         self._path = path
         self._compressors = given.strategy.compressor_of

@@ -13,6 +13,7 @@ from byteprophet.job.strategy import MIXED, Strategy
 from byteprophet.job.strategy_file import Used
 from byteprophet.torch.sync.alone import Alone
 from byteprophet.torch.sync.bucketing import NEAR_LAYER, PLANNED, TUNED
+from byteprophet.torch.sync.setup import Setup
 from byteprophet.torch.sync.synchroniser import Synchroniser
 
 SYNCHRONISERS = ("byteps", "allreduce", "dear", "dear-planned")
@@ -134,31 +135,16 @@ def _make_collective(
     from byteprophet.torch.sync.process_exchange import process_exchange
 
     exchange = process_exchange(device_type, timeout_s)
+    setup = Setup(mode, shardable, fusion, timeout_s, options, owners, changes)
     if given is not None and given.strategy.compressors:
         from byteprophet.torch.sync.compressing_synchroniser import CompressingSynchroniser
 
-        return CompressingSynchroniser(
-            exchange,
-            mode,
-            shardable,
-            fusion,
-            timeout_s,
-            options,
-            owners,
-            changes,
-            sparse,
-            given,
-            path,
-        )
+        return CompressingSynchroniser(exchange, setup, sparse, given, path)
     if sparse:
         from byteprophet.torch.sync.rows_synchroniser import RowsSynchroniser
 
-        return RowsSynchroniser(
-            exchange, mode, shardable, fusion, timeout_s, options, owners, changes, sparse
-        )
-    return CollectiveSynchroniser(
-        exchange, mode, shardable, fusion, timeout_s, options, owners, changes
-    )
+        return RowsSynchroniser(exchange, setup, sparse)
+    return CollectiveSynchroniser(exchange, setup)
 
 
 def _check_transport(owners: Owners, device_type: str) -> None:

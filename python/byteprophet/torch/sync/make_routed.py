@@ -27,6 +27,7 @@ from byteprophet.torch.sync.own_keys import OwnKeys
 from byteprophet.torch.sync.pacing import Pacing
 from byteprophet.torch.sync.process_exchange import SOCKETS, process_exchange, transport_for
 from byteprophet.torch.sync.routing_synchroniser import RoutingSynchroniser
+from byteprophet.torch.sync.setup import Setup
 from byteprophet.torch.sync.synchroniser import Synchroniser
 
 
@@ -55,8 +56,7 @@ def make_routed(
     is_cut = any(route.is_cut for route in strategy.routes)
     exchange = process_exchange(device_type, timeout_s)
     assert isinstance(exchange, MeshExchange)  # _check has refused others
-    mesh = CollectiveSynchroniser(
-        exchange,
+    setup = Setup(
         strategy.mesh,
         shardable and not is_cut,
         PLANNED,  # that is, as the strategy says
@@ -64,8 +64,8 @@ def make_routed(
         options,
         Owners.of(strategy.owners, base.size),
         changes,
-        records=False,
     )
+    mesh = CollectiveSynchroniser(exchange, setup, records=False)
     keys = OwnKeys(strategy.keys, used.digest, path)
     servers = FusedSynchroniser(
         base, fusion_bytes, timeout_s, compressed.names, base.adopted, keys, messages=mesh

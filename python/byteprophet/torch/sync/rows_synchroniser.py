@@ -10,17 +10,16 @@ sparse gradient.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 
 from torch import Tensor
 
-from byteprophet import job
 from byteprophet.allreduce.rows import MOST_ROWS
-from byteprophet.job.owners import Owners
 from byteprophet.observe.span_log import process_spans
 from byteprophet.torch.sync.collective_synchroniser import CollectiveSynchroniser
 from byteprophet.torch.sync.exchange import Exchange
 from byteprophet.torch.sync.rows import Rows
+from byteprophet.torch.sync.setup import Setup
 from byteprophet.torch.sync.synchroniser import Done
 from byteprophet.torch.sync.worker import Worker
 
@@ -32,19 +31,8 @@ class RowsSynchroniser(CollectiveSynchroniser):
 
     takes_rows = True
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        mode: str,
-        shardable: bool,
-        fusion: int | str,
-        timeout_s: float,
-        options: Mapping[str, object],
-        owners: Owners,
-        changes: job.Strategy,
-        sparse: Container[Tensor],
-    ) -> None:
-        super().__init__(exchange, mode, shardable, fusion, timeout_s, options, owners, changes)
+    def __init__(self, exchange: Exchange, setup: Setup, sparse: Container[Tensor]) -> None:
+        super().__init__(exchange, setup)
         self._sparse = sparse
         self._sparse_names: frozenset[str] = frozenset()
         self._worker = Worker("byteprophet-rows")
