@@ -1,6 +1,7 @@
 """Scripts that use DistributedDataParallel, with and without BYTEPROPHET_SYNC.
 
     python experiments/ddp_own_tests.py [--ranks 2,3] [--syncs dear-planned] [--only lbfgs,closure]
+    python experiments/ddp_own_tests.py --device cuda --backend nccl
 
 Runs the scripts of ``tests/torch/ddp/scripts`` in one job per number of ranks and sync, and in one
 or two without byteprophet. A row of the table says what came out of a script on all ranks. "same":
@@ -11,6 +12,10 @@ With more than two ranks, sums depend on their order. In the job without bytepro
 communication hook then adds up gradients in the order in which ours does, and compares every
 average with DistributedDataParallel's own (``rank_order.py``). Where that job gives other bits, the
 script is run as it is, too: DistributedDataParallel itself may have exchanged its gradients.
+
+With ``--device cuda``, all tensors of the scripts are on a GPU, which ranks may share. "cannot": a
+script does not run there without byteprophet either (it needs a CPU, or an operator that there is
+not); such scripts are not counted.
 
 Exit status 1 if a result differs. Two minutes per job of two ranks on two cores.
 """
@@ -42,6 +47,8 @@ from byteprophet.runtime_settings import SYNC
 
 _SCRIPTS = Path(__file__).parents[1] / "tests" / "torch" / "ddp" / "scripts" / "run.py"
 _IN_RANK_ORDER = "--in-rank-order"
+_CANNOT = "cannot"
+_BACKENDS = {"gloo": ("--gpu",), "nccl": ("--gpu", "--nccl")}
 _LIMIT_S = 3600.0
 _progress = progress_of("ddp_own_tests")
 
@@ -74,7 +81,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--ranks", default="2", help="numbers of ranks")
     parser.add_argument("--syncs", default=",".join(OURS), help="values of BYTEPROPHET_SYNC")
     parser.add_argument("--only", help="these scripts alone")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--backend", default="gloo", choices=tuple(_BACKENDS), help="with cuda")
     given = parser.parse_args(arguments)
+    on_gpu = given.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU here")
+    if given.backend != "gloo" and not on_gpu:
+        raise UserError(f"--backend {given.backend}: needs --device cuda")
+    where = _BACKENDS[given.backend] if on_gpu else ()
     names = split(given.only, "--only") if given.only else []
     sizes = [_ranks(text) for text in split(given.ranks, "--ranks")]
     syncs = split(given.syncs, "--syncs")
@@ -84,7 +99,7 @@ def main(arguments: Sequence[str]) -> None:
             f"--syncs {others[0]}: with more than two ranks, its sums have no fixed order, so only "
             f"{', '.join(OURS)} can be compared"
         )
-    failed = sum(_compare(ranks, syncs, names) for ranks in sizes)
+    failed = sum(_compare(ranks, syncs, names, where) for ranks in sizes)
     if failed:
         raise JobFailed(f"{failed} results differ from DistributedDataParallel's own")
 
@@ -96,10 +111,11 @@ def _ranks(text: str) -> int:
     return ranks
 
 
-def _compare(ranks: int, syncs: Sequence[str], names: Sequence[str]) -> int:
+def _compare(ranks: int, syncs: Sequence[str], names: Sequence[str], where: Sequence[str]) -> int:
     """Run all jobs of one number of ranks, and print their table; how many results differ."""
-    exact = [_run("", ranks, names, in_rank_order=ranks > 2)]
-    ran = {sync: _run(sync, ranks, names) for sync in syncs}
+    in_order = (_IN_RANK_ORDER,) if ranks > 2 else ()
+    exact = [_run("", ranks, names, (*where, *in_order))]
+    ran = {sync: _run(sync, ranks, names, where) for sync in syncs}
     if ranks > 2:
         rest = [
             name
@@ -107,11 +123,12 @@ def _compare(ranks: int, syncs: Sequence[str], names: Sequence[str]) -> int:
             if any(each.digests(name) != exact[0].digests(name) for each in ran.values())
         ]
         if rest:
-            exact.append(_run("", ranks, rest))
-    return _show(ranks, exact, ran)
+            exact.append(_run("", ranks, rest, where))
+    return _show(ranks, exact, ran, may_not_run=bool(where))
 
 
-def _run(sync: str, ranks: int, names: Sequence[str], *, in_rank_order: bool = False) -> Ran:
+def _run(sync: str, ranks: int, names: Sequence[str], options: Sequence[str]) -> Ran:
+    in_rank_order = _IN_RANK_ORDER in options
     how = "sums in the order of ranks" if in_rank_order else sync or "without byteprophet"
     _progress(f"{ranks} ranks, {how}")
     said: Counter[str] = Counter()
@@ -120,7 +137,6 @@ def _run(sync: str, ranks: int, names: Sequence[str], *, in_rank_order: bool = F
         if "exchanges its gradients itself: " in line:
             said[line.partition("itself: ")[2]] += 1
 
-    options = [_IN_RANK_ORDER] if in_rank_order else []
     with tempfile.TemporaryDirectory() as folder:
         spec = JobSpec(
             command=(sys.executable, str(_SCRIPTS), folder, *options, *names),
@@ -151,8 +167,11 @@ def _values(path: Path) -> dict[str, Any]:
     return found
 
 
-def _show(ranks: int, exact: Sequence[Ran], syncs: Mapping[str, Ran]) -> int:
-    """Print the table of one number of ranks. Returns how many results differ."""
+def _show(ranks: int, exact: Sequence[Ran], syncs: Mapping[str, Ran], *, may_not_run: bool) -> int:
+    """Print the table of one number of ranks. Returns how many results differ.
+
+    ``may_not_run``: some scripts may not run on this device, whoever exchanges gradients.
+    """
     console = Console(width=110)
     table = Table(title=f"{ranks} ranks", box=box.SIMPLE, pad_edge=False)
     table.add_column("script")
@@ -161,11 +180,12 @@ def _show(ranks: int, exact: Sequence[Ran], syncs: Mapping[str, Ran]) -> int:
     counts: Counter[str] = Counter()
     names = exact[0].rows[0]
     for name in names:
-        verdicts = [verdict(name, exact, ran) for ran in syncs.values()]
+        broken = may_not_run and exact[0].error(name)
+        verdicts = [_CANNOT if broken else verdict(name, exact, ran) for ran in syncs.values()]
         counts.update(said.partition(":")[0] for said in verdicts)
         table.add_row(name.replace("_", " "), *verdicts)
     console.print(table)
-    tried = sum(counts.values())
+    tried = sum(counts.values()) - counts[_CANNOT]
     bad = tried - counts["same"] - counts["DDP"]
     console.print(
         f"{tried} results of {len(names)} scripts: {counts['same']} same, by our "
