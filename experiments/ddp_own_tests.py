@@ -28,7 +28,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", help="these scripts alone")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--backend", default="gloo", choices=tuple(_BACKENDS), help="with cuda")
+    parser.add_argument("--limit", type=float, default=_LIMIT_S, help="seconds for a job")
     given = parser.parse_args(arguments)
     on_gpu = given.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
@@ -99,7 +100,8 @@ def main(arguments: Sequence[str]) -> None:
             f"--syncs {others[0]}: with more than two ranks, its sums have no fixed order, so only "
             f"{', '.join(OURS)} can be compared"
         )
-    failed = sum(_compare(ranks, syncs, names, where) for ranks in sizes)
+    jobs = _Jobs(names, where, given.limit)
+    failed = sum(_compare(ranks, syncs, jobs) for ranks in sizes)
     if failed:
         raise JobFailed(f"{failed} results differ from DistributedDataParallel's own")
 
@@ -111,11 +113,25 @@ def _ranks(text: str) -> int:
     return ranks
 
 
-def _compare(ranks: int, syncs: Sequence[str], names: Sequence[str], where: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class _Jobs:
+    """What all jobs have in common.
+
+    Attributes:
+        names: the scripts that run; empty: all.
+        where: options of ``run.py`` for the device; empty: the CPU.
+        limit_s: after which a job is ended.
+    """
+
+    names: Sequence[str]
+    where: Sequence[str]
+    limit_s: float
+
+
+def _compare(ranks: int, syncs: Sequence[str], jobs: _Jobs) -> int:
     """Run all jobs of one number of ranks, and print their table; how many results differ."""
-    in_order = (_IN_RANK_ORDER,) if ranks > 2 else ()
-    exact = [_run("", ranks, names, (*where, *in_order))]
-    ran = {sync: _run(sync, ranks, names, where) for sync in syncs}
+    exact = [_run("", ranks, jobs, in_rank_order=ranks > 2)]
+    ran = {sync: _run(sync, ranks, jobs) for sync in syncs}
     if ranks > 2:
         rest = [
             name
@@ -123,12 +139,11 @@ def _compare(ranks: int, syncs: Sequence[str], names: Sequence[str], where: Sequ
             if any(each.digests(name) != exact[0].digests(name) for each in ran.values())
         ]
         if rest:
-            exact.append(_run("", ranks, rest, where))
-    return _show(ranks, exact, ran, may_not_run=bool(where))
+            exact.append(_run("", ranks, replace(jobs, names=rest)))
+    return _show(ranks, exact, ran, may_not_run=bool(jobs.where))
 
 
-def _run(sync: str, ranks: int, names: Sequence[str], options: Sequence[str]) -> Ran:
-    in_rank_order = _IN_RANK_ORDER in options
+def _run(sync: str, ranks: int, jobs: _Jobs, *, in_rank_order: bool = False) -> Ran:
     how = "sums in the order of ranks" if in_rank_order else sync or "without byteprophet"
     _progress(f"{ranks} ranks, {how}")
     said: Counter[str] = Counter()
@@ -137,15 +152,16 @@ def _run(sync: str, ranks: int, names: Sequence[str], options: Sequence[str]) ->
         if "exchanges its gradients itself: " in line:
             said[line.partition("itself: ")[2]] += 1
 
+    options = [*jobs.where, *([_IN_RANK_ORDER] if in_rank_order else [])]
     with tempfile.TemporaryDirectory() as folder:
         spec = JobSpec(
-            command=(sys.executable, str(_SCRIPTS), folder, *options, *names),
+            command=(sys.executable, str(_SCRIPTS), folder, *options, *jobs.names),
             run_directory=Path(folder) / "run",
             workers=ranks,
             servers=int(sync == BYTEPS),
             ranks=sync == BYTEPS,
             environment={SYNC: sync, "BYTEPROPHET_TIMEOUT_S": "120"},
-            timeout_s=_LIMIT_S,
+            timeout_s=jobs.limit_s,
         )
         result = run_job(spec, note)
         if result.failed is not None:

@@ -22,6 +22,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 
 import gradients  # noqa: F401 (adds its scripts)
@@ -41,6 +42,8 @@ from torch import Tensor, distributed
 
 IN_RANK_ORDER, GPU, NCCL = "--in-rank-order", "--gpu", "--nccl"
 _SHARED = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+
+_TIMEOUT = timedelta(minutes=1)
 
 
 def digest_of(tensors: Iterable[Tensor]) -> str:
@@ -82,7 +85,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if GPU in given:
         use_gpu()
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if NCCL in given else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if NCCL in given else "gloo"
+    distributed.init_process_group(backend, timeout=_TIMEOUT if GPU in given else None)
     in_rank_order = IN_RANK_ORDER in given
     if in_rank_order:
         rank_order.install()
