@@ -7,10 +7,12 @@ PyTorch's peak of allocated bytes, which has no CUDA context and no fragments.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -130,16 +132,15 @@ class _MixedAdam:
 def measure(case: Case, device: str, seconds: float) -> Measured:
     """Train for about ``seconds`` after a warm-up. Without a GPU, memory is 0."""
     on_gpu = device == "cuda"
+    gc.collect()  # what the last case left
     if on_gpu:
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
     iterate = _job(case, device)
     for _ in range(_WARM_UP):
         iterate()
-    times_ms: list[float] = []
-    began = time.monotonic()
-    while len(times_ms) < _LEAST or (len(times_ms) < _MOST and time.monotonic() - began < seconds):
-        times_ms.append(_time_ms(iterate, on_gpu))
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    times_ms = (_gpu_times_ms if on_gpu else _cpu_times_ms)(iterate, seconds)
     if not on_gpu:
         return Measured(times_ms, 0, 0)
     return Measured(times_ms, torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
@@ -150,19 +151,32 @@ def typical_ms(measured: Measured) -> float:
     return statistics.median(measured.times_ms)
 
 
-def _time_ms(iterate: Callable[[], None], on_gpu: bool) -> float:
-    """The time of an iteration behind another one, so that the host runs ahead as in training."""
-    if not on_gpu:
-        began = time.perf_counter()
+def _gpu_times_ms(iterate: Callable[[], None], seconds: float) -> list[float]:
+    """The times of iterations in a row, of which the host is up to two ahead."""
+    events = [_cuda.current_stream().record_event(_cuda.Event(enable_timing=True))]
+    for _ in _iterations(seconds):
         iterate()
-        return (time.perf_counter() - began) * 1e3
-    iterate()
-    begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    iterate()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end))
+        events.append(_cuda.current_stream().record_event(_cuda.Event(enable_timing=True)))
+        events[max(0, len(events) - 3)].synchronize()
+    events[-1].synchronize()
+    return [float(one.elapsed_time(other)) for one, other in pairwise(events)]
+
+
+def _cpu_times_ms(iterate: Callable[[], None], seconds: float) -> list[float]:
+    times = [time.perf_counter()]
+    for _ in _iterations(seconds):
+        iterate()
+        times.append(time.perf_counter())
+    return [(other - one) * 1e3 for one, other in pairwise(times)]
+
+
+def _iterations(seconds: float) -> Iterator[int]:
+    """Goes on for about ``seconds``, within limits."""
+    began = time.monotonic()
+    for done in range(_MOST):
+        if done >= _LEAST and time.monotonic() - began > seconds:
+            return
+        yield done
 
 
 def _job(case: Case, device: str) -> Callable[[], None]:
