@@ -1,6 +1,7 @@
 """Scripts that use DistributedDataParallel, with and without BYTEPROPHET_SYNC.
 
     python experiments/ddp_own_tests.py [--ranks 2,3] [--syncs dear-planned] [--only lbfgs,closure]
+    python experiments/ddp_own_tests.py --device cuda --backend nccl
 
 Runs the scripts of ``tests/torch/ddp/scripts`` in one job per number of ranks and sync, and in one
 or two without byteprophet. A row of the table says what came out of a script on all ranks. "same":
@@ -11,6 +12,10 @@ With more than two ranks, sums depend on their order. In the job without bytepro
 communication hook then adds up gradients in the order in which ours does, and compares every
 average with DistributedDataParallel's own (``rank_order.py``). Where that job gives other bits, the
 script is run as it is, too: DistributedDataParallel itself may have exchanged its gradients.
+
+With ``--device cuda``, all tensors of the scripts are on a GPU, which ranks may share. "cannot": a
+script does not run there without byteprophet either (it needs a CPU, or an operator that there is
+not); such scripts are not counted.
 
 Exit status 1 if a result differs. Two minutes per job of two ranks on two cores.
 """
@@ -23,7 +28,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +47,8 @@ from byteprophet.runtime_settings import SYNC
 
 _SCRIPTS = Path(__file__).parents[1] / "tests" / "torch" / "ddp" / "scripts" / "run.py"
 _IN_RANK_ORDER = "--in-rank-order"
+_CANNOT = "cannot"
+_BACKENDS = {"gloo": ("--gpu",), "nccl": ("--gpu", "--nccl")}
 _LIMIT_S = 3600.0
 _progress = progress_of("ddp_own_tests")
 
@@ -74,7 +81,16 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--ranks", default="2", help="numbers of ranks")
     parser.add_argument("--syncs", default=",".join(OURS), help="values of BYTEPROPHET_SYNC")
     parser.add_argument("--only", help="these scripts alone")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--backend", default="gloo", choices=tuple(_BACKENDS), help="with cuda")
+    parser.add_argument("--limit", type=float, default=_LIMIT_S, help="seconds for a job")
     given = parser.parse_args(arguments)
+    on_gpu = given.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU here")
+    if given.backend != "gloo" and not on_gpu:
+        raise UserError(f"--backend {given.backend}: needs --device cuda")
+    where = _BACKENDS[given.backend] if on_gpu else ()
     names = split(given.only, "--only") if given.only else []
     sizes = [_ranks(text) for text in split(given.ranks, "--ranks")]
     syncs = split(given.syncs, "--syncs")
@@ -84,7 +100,8 @@ def main(arguments: Sequence[str]) -> None:
             f"--syncs {others[0]}: with more than two ranks, its sums have no fixed order, so only "
             f"{', '.join(OURS)} can be compared"
         )
-    failed = sum(_compare(ranks, syncs, names) for ranks in sizes)
+    jobs = _Jobs(names, where, given.limit)
+    failed = sum(_compare(ranks, syncs, jobs) for ranks in sizes)
     if failed:
         raise JobFailed(f"{failed} results differ from DistributedDataParallel's own")
 
@@ -96,10 +113,25 @@ def _ranks(text: str) -> int:
     return ranks
 
 
-def _compare(ranks: int, syncs: Sequence[str], names: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class _Jobs:
+    """What all jobs have in common.
+
+    Attributes:
+        names: the scripts that run; empty: all.
+        where: options of ``run.py`` for the device; empty: the CPU.
+        limit_s: after which a job is ended.
+    """
+
+    names: Sequence[str]
+    where: Sequence[str]
+    limit_s: float
+
+
+def _compare(ranks: int, syncs: Sequence[str], jobs: _Jobs) -> int:
     """Run all jobs of one number of ranks, and print their table; how many results differ."""
-    exact = [_run("", ranks, names, in_rank_order=ranks > 2)]
-    ran = {sync: _run(sync, ranks, names) for sync in syncs}
+    exact = [_run("", ranks, jobs, in_rank_order=ranks > 2)]
+    ran = {sync: _run(sync, ranks, jobs) for sync in syncs}
     if ranks > 2:
         rest = [
             name
@@ -107,11 +139,11 @@ def _compare(ranks: int, syncs: Sequence[str], names: Sequence[str]) -> int:
             if any(each.digests(name) != exact[0].digests(name) for each in ran.values())
         ]
         if rest:
-            exact.append(_run("", ranks, rest))
-    return _show(ranks, exact, ran)
+            exact.append(_run("", ranks, replace(jobs, names=rest)))
+    return _show(ranks, exact, ran, may_not_run=bool(jobs.where))
 
 
-def _run(sync: str, ranks: int, names: Sequence[str], *, in_rank_order: bool = False) -> Ran:
+def _run(sync: str, ranks: int, jobs: _Jobs, *, in_rank_order: bool = False) -> Ran:
     how = "sums in the order of ranks" if in_rank_order else sync or "without byteprophet"
     _progress(f"{ranks} ranks, {how}")
     said: Counter[str] = Counter()
@@ -120,16 +152,16 @@ def _run(sync: str, ranks: int, names: Sequence[str], *, in_rank_order: bool = F
         if "exchanges its gradients itself: " in line:
             said[line.partition("itself: ")[2]] += 1
 
-    options = [_IN_RANK_ORDER] if in_rank_order else []
+    options = [*jobs.where, *([_IN_RANK_ORDER] if in_rank_order else [])]
     with tempfile.TemporaryDirectory() as folder:
         spec = JobSpec(
-            command=(sys.executable, str(_SCRIPTS), folder, *options, *names),
+            command=(sys.executable, str(_SCRIPTS), folder, *options, *jobs.names),
             run_directory=Path(folder) / "run",
             workers=ranks,
             servers=int(sync == BYTEPS),
             ranks=sync == BYTEPS,
             environment={SYNC: sync, "BYTEPROPHET_TIMEOUT_S": "120"},
-            timeout_s=_LIMIT_S,
+            timeout_s=jobs.limit_s,
         )
         result = run_job(spec, note)
         if result.failed is not None:
@@ -151,8 +183,11 @@ def _values(path: Path) -> dict[str, Any]:
     return found
 
 
-def _show(ranks: int, exact: Sequence[Ran], syncs: Mapping[str, Ran]) -> int:
-    """Print the table of one number of ranks. Returns how many results differ."""
+def _show(ranks: int, exact: Sequence[Ran], syncs: Mapping[str, Ran], *, may_not_run: bool) -> int:
+    """Print the table of one number of ranks. Returns how many results differ.
+
+    ``may_not_run``: some scripts may not run on this device, whoever exchanges gradients.
+    """
     console = Console(width=110)
     table = Table(title=f"{ranks} ranks", box=box.SIMPLE, pad_edge=False)
     table.add_column("script")
@@ -161,11 +196,12 @@ def _show(ranks: int, exact: Sequence[Ran], syncs: Mapping[str, Ran]) -> int:
     counts: Counter[str] = Counter()
     names = exact[0].rows[0]
     for name in names:
-        verdicts = [verdict(name, exact, ran) for ran in syncs.values()]
+        broken = may_not_run and exact[0].error(name)
+        verdicts = [_CANNOT if broken else verdict(name, exact, ran) for ran in syncs.values()]
         counts.update(said.partition(":")[0] for said in verdicts)
         table.add_row(name.replace("_", " "), *verdicts)
     console.print(table)
-    tried = sum(counts.values())
+    tried = sum(counts.values()) - counts[_CANNOT]
     bad = tried - counts["same"] - counts["DDP"]
     console.print(
         f"{tried} results of {len(names)} scripts: {counts['same']} same, by our "

@@ -57,7 +57,8 @@ class Net(nn.Module):
 
 def batch(step: int, rank: int | None = None) -> Tensor:
     rank = distributed.get_rank() if rank is None else rank
-    return torch.randn(8, 6, generator=torch.Generator().manual_seed(100 * step + rank))
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(8, 6, generator=generator, device="cpu").to(torch.get_default_device())
 
 
 def loss_of(model: nn.Module, step: int) -> Tensor:
