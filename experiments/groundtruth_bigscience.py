@@ -7,6 +7,9 @@ above it. What they do not say is taken from elsewhere:
   says otherwise, full recomputation, sequences of 2,048 tokens, 64 heads, a vocabulary of 250,880,
   and CUDA_LAUNCH_BLOCKING=1, because jobs hung without it. One row repeats an earlier one with
   seconds and TFLOPs exchanged; the earlier one holds.
+- From the project's own benchmark (experiments/bandwidth/all_reduce_bench-a100-n4.txt in its
+  repository): an all-reduce of 4 GB on 4 of these nodes had a bus bandwidth of 40.5 Gb/s. Its log
+  shows two rings over one adapter. So an adapter is taken to reach this much.
 - From the project's script (train/tr11-176B-ml/tr11-176B-ml.slurm in its repository): ALiBi.
 - From DeepSpeed's source: a stage sends and receives while it is idle, tensor-parallel ranks send
   parts of activations, and an operator adds up gradients.
@@ -47,6 +50,8 @@ from byteprophet.simulate.tree.strategy import Rule, Strategy
 _VOCABULARY = 250_880
 _HEADS = 64
 _NAME = "BLOOM's rehearsal, 384 A100"
+_ADAPTER_SHARE = 0.405
+"""What an Omni-Path adapter reached of its 100 Gb/s, see above."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,9 @@ def _stages(layers: int, strategy: Strategy) -> list[Rule]:
 def cluster() -> Cluster:
     """Jean Zay's nodes with A100, with the constants that the simulator comes with."""
     found = find_cluster("a100-4xhdr")
-    network = replace(found.network, adapter_bits_per_s=100_000_000_000)
+    network = replace(
+        found.network, adapter_bits_per_s=100_000_000_000, efficiency=_ADAPTER_SHARE
+    )
     return replace(found, network=network)
 
 
