@@ -165,7 +165,7 @@ class CollectiveCosts:
         inside *= self._slowdown(group) if nodes == 1 else 1.0
         uplink = uplink_part(kind, group)
         crosses = outside / self._network_rate(uplink) > inside / self.node_bytes_per_ns
-        ring_ns = node.base_ns + passes * (
+        ring_ns: float = node.base_ns + passes * (
             (ranks - nodes) * node.step_ns + (nodes > 1) * nodes * network.step_ns
         )
         if kind is CollectiveKind.ALL_TO_ALL:
