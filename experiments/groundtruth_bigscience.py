@@ -7,9 +7,15 @@ above it. What they do not say is taken from elsewhere:
   says otherwise, full recomputation, sequences of 2,048 tokens, 64 heads, a vocabulary of 250,880,
   and CUDA_LAUNCH_BLOCKING=1, because jobs hung without it. One row repeats an earlier one with
   seconds and TFLOPs exchanged; the earlier one holds.
+- From the project's own benchmark (experiments/bandwidth/all_reduce_bench-a100-n4.txt in its
+  repository): an all-reduce of 4 GB on 4 of these nodes had a bus bandwidth of 40.5 Gb/s. Its log
+  shows two rings over one adapter. So an adapter is taken to reach this much.
 - From the project's script (train/tr11-176B-ml/tr11-176B-ml.slurm in its repository): ALiBi.
 - From DeepSpeed's source: a stage sends and receives while it is idle, tensor-parallel ranks send
   parts of activations, and an operator adds up gradients.
+- From Sailor's table: how much longer norms, dropout with bias and residual sum, softmax and GELU
+  take than their bytes. That is an assumption: the rehearsal's software is a fork of Megatron-LM of
+  2021, which had the same operators. vTrain's rows are of 2022, when norms and dropout had others.
 - If the layers do not divide evenly, embedding and head count as layers, or else the last stage has
   fewer. Where they count as layers, the memory is that of DeepSpeed's BF16 optimizer, which keeps
   gradients as fp32 as well. That is an assumption: it was seen in the errors.
@@ -29,6 +35,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
+import groundtruth_sailor
 import numpy as np
 from groundtruth_programs import flops_of
 from groundtruth_scores import Score, at_peak, fitted_and_tested, shares
@@ -47,6 +54,8 @@ from byteprophet.simulate.tree.strategy import Rule, Strategy
 _VOCABULARY = 250_880
 _HEADS = 64
 _NAME = "BLOOM's rehearsal, 384 A100"
+_ADAPTER_SHARE = 0.405
+"""What an Omni-Path adapter reached of its 100 Gb/s, see above."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +156,14 @@ def _stages(layers: int, strategy: Strategy) -> list[Rule]:
     return [Rule(f"layers.{at}", stage=(at + before) // size) for at in range(layers)]
 
 
-def cluster() -> Cluster:
-    """Jean Zay's nodes with A100, with the constants that the simulator comes with."""
+def cluster(operators: Mapping[tuple[str, str], float]) -> Cluster:
+    """Jean Zay's nodes with A100, with the constants that the simulator comes with.
+
+    ``operators``: measured times over those of their bytes, as in ``Cluster``.
+    """
     found = find_cluster("a100-4xhdr")
-    network = replace(found.network, adapter_bits_per_s=100_000_000_000)
-    return replace(found, network=network)
+    network = replace(found.network, adapter_bits_per_s=100_000_000_000, efficiency=_ADAPTER_SHARE)
+    return replace(found, network=network, operators=operators)
 
 
 def _seconds(row: Row) -> float:
@@ -162,7 +174,8 @@ def score_bigscience(folder: Path, fit_folder: Path | None) -> list[Score]:
     """Errors of times without a fit and with one scale, and of memory."""
     tested = rows(folder)
     others = tested if fit_folder is None else rows(fit_folder)
-    machines = cluster()
+    kernels = groundtruth_sailor.rows(fit_folder or folder)
+    machines = cluster(groundtruth_sailor.fit(kernels).operators)
     peak = at_peak(machines)
     every = {id(row): simulate_program(row.program, machines) for row in (*tested, *others)}
     seconds = {key: one.iteration_ns / 1e9 for key, one in every.items()}

@@ -141,7 +141,7 @@ def test_jobs_of_the_chronicle_wait_for_each_launch(tmp_path: Path) -> None:
     row |= {"DP": "4", "TP": "8", "PP": "12", "MBS": "2", "NHIDDEN": "14336", "Layers": "72"}
     _write(tmp_path / "bigscience" / "bloom_prequel_384xA100.csv", [row])
     (one,) = groundtruth_bigscience.rows(tmp_path)
-    machines = groundtruth_bigscience.cluster()
+    machines = groundtruth_bigscience.cluster({})
     blocking = groundtruth_bigscience.simulate_program(one.program, machines)
     strategy = replace(one.program.strategy, launch_blocking=False)
     ahead = replace(one.program, strategy=strategy)

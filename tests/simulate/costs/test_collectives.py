@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from byteprophet.simulate.clusters.description import find_cluster
@@ -53,6 +55,34 @@ def test_more_ranks_per_node_need_less_of_each_adapter() -> None:
     together = costs.transfer(_ALL_REDUCE, Group(8, 8), size)
     per_byte = [transfer.size_bytes / costs.rate(transfer) for transfer in (alone, together)]
     assert per_byte[1] < per_byte[0] / 4
+
+
+@pytest.mark.parametrize("kind", [_ALL_REDUCE, _GATHER])
+def test_a_part_of_a_large_rings_latency_passes_while_bytes_travel(kind: CollectiveKind) -> None:
+    cluster = find_cluster("dgx-h100")
+    ring = replace(cluster, network=replace(cluster.network, ring_only=1))
+    costs = CollectiveCosts(ring, Mesh(dp=8))
+    times, latencies = [], []
+    for exponent in range(12, 36):
+        transfer = costs.transfer(kind, Group(8, 64), float(1 << exponent))
+        times.append(costs.alone_ns(transfer))
+        latencies.append(transfer.latency_ns)
+    assert times == sorted(times)
+    steps_ns = (1 + (kind is _ALL_REDUCE)) * (448 * ring.node.step_ns + 64 * ring.network.step_ns)
+    whole_ns = ring.node.base_ns + steps_ns
+    assert latencies[0] < 0.7 * whole_ns  # with the low-latency protocol
+    assert max(latencies) <= whole_ns
+    assert latencies[-1] < 0.7 * whole_ns
+    at = latencies.index(max(latencies))  # the smallest that has the protocol for large ones
+    assert times[at] == pytest.approx(whole_ns)
+
+
+def test_gloos_rings_have_all_of_their_latency() -> None:
+    cluster = find_cluster("dgx-h100")
+    gloo = replace(cluster, network=replace(cluster.network, ring_only=1, all_reduce_only=1))
+    costs = CollectiveCosts(gloo, Mesh(dp=8))
+    sizes = [1 << 12, 1 << 22, 1 << 34]
+    assert len({costs.transfer(_ALL_REDUCE, Group(1, 8), size).latency_ns for size in sizes}) == 1
 
 
 def test_all_to_all_sends_only_what_leaves_the_node_over_the_network() -> None:

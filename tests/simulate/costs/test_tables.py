@@ -17,13 +17,14 @@ from byteprophet.simulate.calibrate.interval import interval
 from byteprophet.simulate.clusters.description import Cluster, find_cluster
 from byteprophet.simulate.compile.steps import CollectiveKind, Compute, Phase
 from byteprophet.simulate.costs.collect_operators import Inputs
-from byteprophet.simulate.costs.collectives import OneCollective
+from byteprophet.simulate.costs.collectives import CollectiveCosts, Group, OneCollective
 from byteprophet.simulate.costs.reference_operators import name_of, names, reference
 from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.costs.sources import (
     cluster_with_costs,
     find_costs,
     measured_sources,
+    with_collectives,
     with_costs,
 )
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
@@ -204,6 +205,21 @@ def test_between_measured_sizes_the_ratio_is_between() -> None:
     assert min(ends) < ratio(2, 1 << 18) < max(ends)
     assert ratio(2, 1 << 10) == pytest.approx(ends[0])
     assert ratio(4, 1 << 24) == pytest.approx(ends[1])
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 1.6])
+def test_what_a_collective_takes_longer_its_links_are_in_use(factor: float) -> None:
+    """Beside another transfer it is slowed by as much as one whose bytes take that long."""
+    group, size_bytes = Group(1, 2), 4 << 20
+    kind = CollectiveKind.ALL_GATHER
+    model = CollectiveCosts(CLUSTER, Mesh(dp=16))
+    transfer = model.transfer(kind, group, size_bytes)
+    takes_ns = factor * model.alone_ns(transfer)
+    cluster = with_collectives(CLUSTER, [(kind.value, 2, size_bytes, takes_ns)])
+    costs = CollectiveCosts(cluster, Mesh(dp=16))
+    measured = costs.transfer(kind, group, size_bytes)
+    assert costs.alone_ns(measured) == pytest.approx(takes_ns)
+    assert measured.latency_ns == pytest.approx(transfer.latency_ns)
 
 
 @pytest.mark.parametrize(

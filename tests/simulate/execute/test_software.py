@@ -10,7 +10,7 @@ from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute
-from byteprophet.simulate.costs.blocks import Spent
+from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent
 from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.models.catalogue import gpt
@@ -60,6 +60,21 @@ def test_with_blocking_launches_the_gpu_waits_for_each() -> None:
     launched += sum(isinstance(step, Collective) for step in job.stages[0].last)
     waited = _spent(program(_MODEL, f"{line} launch_blocking=1", 2), Spent.LAUNCH)
     assert waited == launched * _GPU.launch_ns
+
+
+def test_the_host_also_launches_collectives() -> None:
+    """With launches that take far longer than kernels, a pass lasts as long as its launches."""
+    gpu = replace(_GPU, launch_ns=10_000_000)
+    costs = BlockCosts(replace(_CLUSTER, gpu=gpu), Mesh(tp=2))
+    compiled = program(_MODEL, "tp=2 micro_batch=1", 2).stages[0].blocks[1].compiled
+    launched = sum(
+        isinstance(step, Collective) or step.operator.kind is not Kind.VIEW
+        for step in compiled.forward
+    )
+    assert sum(isinstance(step, Collective) for step in compiled.forward) == 2
+    (passed,) = costs.time(compiled).forward
+    assert isinstance(passed, PassTime)
+    assert passed.time_ns == pytest.approx(launched * gpu.launch_ns, rel=1e-6)
 
 
 def _head(*, fused: bool, ranks: int = 1) -> Program:

@@ -157,7 +157,7 @@ class BlockCosts:
                     ring_ns += self.collectives.alone_ns(transfer)
                     continue
                 time_ns = self.collectives.alone_ns(transfer)
-                launched += self._blocking
+                launched += 1
                 if self._copies and step.kind in _COPIED:
                     copied_ns = self.copy_ns(step.size_bytes)
                     busy += copied_ns
