@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +28,14 @@ class Training:
     """A training iteration: forward and backward per micro-batch, one update, cleared gradients.
 
     Args:
-        model: its parameters are on the CPU.
+        model: its parameters are on the CPU, or without data on the meta device.
         micro_batches: the inputs of ``loss_of``, one for each forward pass of the iteration. The
             script holds all of them during the iteration.
         loss_of: see ``LossOf``. It must use the model that it is given, not one that it knows.
         optimizer: makes the optimizer of some parameters, such as ``torch.optim.Adam``.
         autocast: the type of ``torch.autocast`` around ``loss_of``; None: no autocast.
+        device: where the iteration runs without data. On CUDA, ``loss_of`` must not enter autocast
+            itself, because ``torch.autocast`` does nothing where there is no GPU.
     """
 
     model: nn.Module
@@ -41,19 +43,22 @@ class Training:
     loss_of: LossOf
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
     autocast: torch.dtype | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def loss(self, batch: Any) -> Tensor:
         """The loss of one micro-batch, by a forward pass."""
         if self.autocast is None:
             return self.loss_of(self.model, batch)
-        with torch.autocast("cpu", dtype=self.autocast):
+        with _autocast(self.device, self.autocast):
             return self.loss_of(self.model, batch)
 
     def run(self, optimizer: Optimizer) -> None:
         """Run one iteration. ``optimizer`` has been made of the model's parameters."""
         for batch in self.micro_batches:
             loss = self.loss(batch)
-            (loss / len(self.micro_batches)).backward()  # type: ignore[no-untyped-call]
+            if len(self.micro_batches) > 1:
+                loss = loss / len(self.micro_batches)
+            loss.backward()  # type: ignore[no-untyped-call]
             del loss
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -68,12 +73,12 @@ class Training:
             self.model.named_parameters(remove_duplicate=True),
             self.model.named_buffers(remove_duplicate=True),
         ):
-            if tensor.device.type != "cpu":
+            if tensor.device.type not in ("cpu", "meta"):
                 raise UserError(
                     f"memory: '{name}' is on {tensor.device}; only models on the CPU can be "
                     "predicted: move the model to the CPU"
                 )
-            known[id(tensor)] = mode.from_tensor(tensor)
+            known[id(tensor)] = self._without_data(tensor, mode)
         try:
             model = copy.deepcopy(self.model, known)
         except Exception as error:
@@ -81,8 +86,40 @@ class Training:
                 f"memory: the model cannot be copied ({type(error).__name__}: {error}): "
                 "give one that copy.deepcopy() takes"
             ) from error
-        batches = tree_map_only(Tensor, mode.from_tensor, list(self.micro_batches))
+        bare = functools.partial(self._without_data, mode=mode)
+        batches = tree_map_only(Tensor, bare, list(self.micro_batches))
         return replace(self, model=model, micro_batches=batches)
+
+    def _without_data(self, tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+        if self.device == tensor.device.type:
+            return mode.from_tensor(tensor)
+        with mode:
+            bare = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device
+            )
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(bare, tensor.requires_grad)
+        return bare
+
+
+@contextlib.contextmanager
+def _autocast(device: str, dtype: torch.dtype) -> Iterator[None]:
+    """``torch.autocast``, but on CUDA also where there is no GPU."""
+    if device == "cpu":
+        with torch.autocast(device, dtype=dtype):
+            yield
+        return
+    before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    torch.set_autocast_enabled(device, True)
+    torch.set_autocast_dtype(device, dtype)
+    torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        if not torch.autocast_decrement_nesting():
+            torch.clear_autocast_cache()
+        torch.set_autocast_enabled(device, before[0])
+        torch.set_autocast_dtype(device, before[1])
 
 
 def modules_at(model: nn.Module, paths: Iterable[str]) -> list[nn.Module]:
