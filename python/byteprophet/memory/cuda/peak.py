@@ -146,7 +146,7 @@ def cuda_events(
             recorder = Recorder(gpu, with_workspaces)
             recorder.track(_moved(bare.model), "parameters and buffers")
             with recorder, AsOnCuda(gpu, recorder):
-                optimizer = _optimizer(bare)
+                optimizer = _optimizer(bare, recorder)
                 batches = tree_leaves(bare.micro_batches)
                 recorder.track((leaf for leaf in batches if isinstance(leaf, Tensor)), "inputs")
                 with checkpointed(bare.model, checkpointed_paths):
@@ -172,12 +172,21 @@ def _moved(module: nn.Module) -> Iterator[Tensor]:
     yield from module.buffers(recurse=False)
 
 
-def _optimizer(training: Training) -> Optimizer:
+def _optimizer(training: Training, recorder: Recorder) -> Optimizer:
     """The optimizer, as it would be on CUDA: with ``foreach`` unless it says otherwise."""
+
+    def begin(*_: Any) -> None:
+        recorder.phase = "update"
+
+    def end(*_: Any) -> None:
+        recorder.phase = "forward"
+
     trained = [each for each in training.model.parameters() if each.requires_grad]
     optimizer = training.optimizer(trained)
     for group in optimizer.param_groups:
         settings: dict[str, Any] = group
         if settings.get("foreach", False) is None and not settings.get("fused"):
             settings["foreach"] = True
+    optimizer.register_step_pre_hook(begin)
+    optimizer.register_step_post_hook(end)
     return optimizer

@@ -66,8 +66,9 @@ def _cudnn_attention_backward(
 
 
 def _attention_backward(_gpu: Gpu, args: Sequence[Any], results: list[Tensor]) -> list[Step]:
-    query = args[1]
-    return [(query.numel() // query.shape[-1] * _FLOAT_BYTES,), *results]
+    result = args[5]  # its product with the gradient is summed
+    product = result.numel() * _FLOAT_BYTES
+    return [*results, (product, product // result.shape[-1])]
 
 
 def _sum(gpu: Gpu, args: Sequence[Any], results: list[Tensor]) -> list[Step]:
@@ -127,7 +128,7 @@ def _embedding_backward(_gpu: Gpu, args: Sequence[Any], results: list[Tensor]) -
     return [
         (keys, keys, keys, 2 * keys + _SORTING_BYTES),
         *results,
-        (keys, keys, keys, _SCANNING_BYTES, parts * _INDEX_BYTES, parts * width * _FLOAT_BYTES),
+        (keys, keys, keys, keys, _SCANNING_BYTES, parts * _INDEX_BYTES, parts * width * _FLOAT_BYTES),
     ]
 
 

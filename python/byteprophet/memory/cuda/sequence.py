@@ -53,9 +53,10 @@ class Recorder(TorchDispatchMode):
         self._gpu = gpu
         self._handles = itertools.count()
         self._known: dict[weakref.ref[UntypedStorage], int] = {}
-        self._needs_workspace = {False, True} if with_workspaces else set()
-        """Of the threads of the forward and the backward pass, those that have none yet."""
-        self.is_backward = False
+        self._needs_workspace = {"forward", "backward"} if with_workspaces else set()
+        """Of the threads of these phases, those that have none yet."""
+        self.phase = "forward"
+        """Labels begin with it: forward, backward or update."""
 
     def track(self, tensors: Iterable[Tensor], label: str) -> None:
         """Allocate those of ``tensors`` that are not yet."""
@@ -75,15 +76,15 @@ class Recorder(TorchDispatchMode):
         results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         if not any(tensor.device.type == "cuda" for tensor in results):
             return result
-        label = func.__name__.partition(".")[0]
-        if func in _PRODUCTS and self.is_backward in self._needs_workspace:
-            self._needs_workspace.remove(self.is_backward)
+        label = f"{self.phase}: {func.__name__.partition('.')[0]}"
+        if func in _PRODUCTS and self.phase in self._needs_workspace:
+            self._needs_workspace.remove(self.phase)
             self._allocate(self._gpu.workspace_bytes, "cuBLAS workspace")
         for step in steps(self._gpu, func, args, results):
             if isinstance(step, Tensor):
                 self._track(step, label)
             else:
-                scratch = [self._allocate(size_bytes, "scratch") for size_bytes in step]
+                scratch = [self._allocate(size_bytes, f"{label} (scratch)") for size_bytes in step]
                 self.events.extend(Event(handle, 0) for handle in reversed(scratch))
         return result
 
@@ -130,9 +131,9 @@ class AsOnCuda(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if func is Tensor.backward and args[0].device.type == "cuda":
-            self._recorder.is_backward = True
+            self._recorder.phase = "backward"
             backward(args[0])
-            self._recorder.is_backward = False
+            self._recorder.phase = "forward"
             return None
         if func is functional.scaled_dot_product_attention and args[0].device.type == "cuda":
             return self._attention(*args, **(kwargs or {}))

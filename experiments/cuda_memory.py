@@ -1,0 +1,202 @@
+"""The memory of training on CUDA, predicted without a GPU, beside what one H200 took.
+
+    python experiments/cuda_memory.py [--rows gpt2,bert]
+
+For every row of ``results/gpu-h200/allocator.csv`` (``README.md`` there): the peaks of allocated
+and reserved bytes over three iterations, predicted by ``byteprophet.memory.cuda``. What the process
+had allocated before the model (two workspaces of cuBLAS, and 1 MiB) is given.
+
+Nothing was fitted but by the two configurations whose histories are recorded: scratch memory of
+convolutions and of gradients of embeddings. These rows are *seen*, all others *held out*. The
+models were written down from the same two histories, and BERT, which has none, from its numbers of
+parameters and allocations (``cuda_memory_models.py``).
+
+Beside it:
+
+- *liveness*: tensors of the same iteration, as it would run on the CPU, without the rules of the
+  allocator and without scratch memory;
+- *formula*: parameters, gradients, optimizer state and the outputs of all layers.
+
+Also serves both recorded histories, which must give the recorded peaks to the byte; exit status 1
+if they do not. Prints errors per model, and writes ``results/cuda_memory.json``. Ten minutes on one
+core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from cuda_history import BEFORE_BYTES, Recorded, read_history, serve
+from cuda_memory_models import Configuration
+from results_file import write_results
+from rich import box
+from rich.table import Table
+from script import progress_of, run_script
+
+from byteprophet.errors import JobFailed
+from byteprophet.memory.cuda.peak import predict_cuda_peak
+from byteprophet.memory.liveness import Use
+from byteprophet.memory.peak import trace
+from byteprophet.report.console import table_console
+
+MEASURED = Path(__file__).parent / "results" / "gpu-h200"
+HISTORIES = {
+    Configuration("resnet50", 32, 224, "sgd", "fp32"): "allocations_resnet50_b32_sgd_fp32.txt.gz",
+    Configuration("gpt2", 8, 1024, "adamw", "bf16"): "allocations_gpt2_b8_adamw_bf16.txt.gz",
+}
+"""In the order of the first rows of the table, which are the measurements that were recorded."""
+AMOUNTS = ("allocated", "reserved", "requested", "inactive_split")
+_WAYS = ("predicted", "liveness", "formula")
+_progress = progress_of("cuda_memory")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve the histories, predict the rows, print, write."""
+    parser = argparse.ArgumentParser(
+        description="Predict the memory of training on CUDA, beside measurements.",
+        epilog="example: python experiments/cuda_memory.py --rows bert",
+    )
+    parser.add_argument("--rows", default="", help="models whose rows are predicted (default: all)")
+    parser.add_argument("--out", type=Path, default=MEASURED.parent / "cuda_memory.json")
+    options = parser.parse_args(arguments)
+    models = [each for each in options.rows.split(",") if each]
+    rows = measured_rows()
+    check_histories(rows)
+    found = [
+        predicted_row(configuration, row)
+        for configuration, row in rows
+        if not models or configuration.model in models
+    ]
+    print_errors(found)
+    if not models:
+        write_results(options.out, {"rows": found, "torch": torch.__version__})
+        print(f"wrote {options.out}")
+
+
+def measured_rows() -> list[tuple[Configuration, Mapping[str, str]]]:
+    """The rows of the measurement."""
+    with (MEASURED / "allocator.csv").open(encoding="utf-8", newline="") as file:
+        return [
+            (
+                Configuration(
+                    row["model"],
+                    int(row["batch"]),
+                    int(row["size"]),
+                    row["optimizer"],
+                    row["precision"],
+                ),
+                row,
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def check_histories(rows: Sequence[tuple[Configuration, Mapping[str, str]]]) -> None:
+    """Serve the recorded histories; JobFailed if their peaks are not the recorded ones."""
+    for (configuration, name), (of, row) in zip(HISTORIES.items(), rows, strict=False):
+        assert configuration == of
+        allocator = Recorded()
+        wrong = serve(allocator, read_history(MEASURED / name))
+        peak = vars(allocator.peak)
+        differ = [each for each in AMOUNTS if peak[f"{each}_bytes"] != int(row[f"peak_{each}"])]
+        if wrong or differ or allocator.peak.segments != int(row["segments_peak"]):
+            raise JobFailed(f"{name}: {wrong} segments and the peaks of {differ} differ")
+        print(
+            f"{name}: peaks of {', '.join(AMOUNTS)} bytes and of segments, and each segment, equal "
+            f"to the byte; {allocator.contradictions} addresses not explained"
+        )
+
+
+def predicted_row(configuration: Configuration, row: Mapping[str, str]) -> dict[str, Any]:
+    """A row, predicted in three ways."""
+    _progress(str(configuration))
+    peak = predict_cuda_peak(configuration.training(), before_bytes=BEFORE_BYTES)
+    return {
+        **vars(configuration),
+        "is_seen": configuration in HISTORIES,
+        "measured": {each: int(row[f"peak_{each}"]) for each in AMOUNTS},
+        "predicted": {each: getattr(peak, f"{each}_bytes") for each in AMOUNTS},
+        "liveness": live_bytes(configuration) + sum(BEFORE_BYTES),
+        "formula": formula_bytes(configuration) + sum(BEFORE_BYTES),
+        "measured_allocations": int(row["allocations"]),
+        "predicted_allocations": peak.allocations - len(BEFORE_BYTES),
+    }
+
+
+def live_bytes(configuration: Configuration) -> int:
+    """The peak of tensors as on the CPU."""
+    timeline = trace(configuration.training("cpu"))
+    return max(sum(live[: Use.OBJECTS]) for live in timeline.after)
+
+
+def formula_bytes(configuration: Configuration) -> int:
+    """Parameters, gradients, state of the optimizer, and the outputs of all layers."""
+    training = configuration.training()
+    parameters = sum(each.nbytes for each in training.model.parameters())
+    copies = {"adamw": 4, "adamw-fused": 4, "sgd": 3, "sgd-plain": 2}[configuration.optimizer]
+    outputs: list[int] = []
+
+    def add(_module: Any, _args: Any, result: torch.Tensor) -> None:
+        outputs.append(result.numel() * (2 if training.autocast else 4))
+
+    hooks = [
+        module.register_forward_hook(add)
+        for module in training.model.modules()
+        if not list(module.children())
+    ]
+    training.loss_of(training.model, training.micro_batches[0])
+    for hook in hooks:
+        hook.remove()
+    return copies * parameters + sum(outputs)
+
+
+def errors(rows: Sequence[Mapping[str, Any]], way: str, amount: str) -> list[float]:
+    """Relative errors, without signs."""
+    found = []
+    for row in rows:
+        value = row[way][amount] if way == "predicted" else row[way]
+        found.append(abs(value / row["measured"][amount] - 1))
+    return found
+
+
+def print_errors(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Mean and worst error per model."""
+    table = Table(box=box.SIMPLE_HEAD, title="errors of peaks: mean / worst")
+    table.add_column("rows")
+    for way, amount in itertools.product(_WAYS, AMOUNTS[:2]):
+        table.add_column(f"{way}, {amount}", justify="right")
+    sets = {"seen": functools.partial(_is_seen, True), "held out": functools.partial(_is_seen, False)}
+    for model in dict.fromkeys(row["model"] for row in rows):
+        sets[f"held out, {model}"] = functools.partial(_is_of, model)
+    for name, belongs in sets.items():
+        chosen = [row for row in rows if belongs(row)]
+        if not chosen:
+            continue
+        cells = [
+            f"{100 * sum(each) / len(each):.2f}% / {100 * max(each):.2f}%"
+            for each in (
+                errors(chosen, way, amount)
+                for way, amount in itertools.product(_WAYS, AMOUNTS[:2])
+            )
+        ]
+        table.add_row(f"{name} ({len(chosen)})", *cells)
+    table_console().print(table)
+
+
+def _is_seen(is_seen: bool, row: Mapping[str, Any]) -> bool:
+    return bool(row["is_seen"]) is is_seen
+
+
+def _is_of(model: str, row: Mapping[str, Any]) -> bool:
+    return not row["is_seen"] and row["model"] == model
+
+
+if __name__ == "__main__":
+    run_script(main)
