@@ -6,12 +6,17 @@ first, then the youngest. It sums gradients in place where the engine would, and
 node saved once the node has run. So storages begin and end as they do on a GPU.
 
 Hooks of tensors and nodes are not run, but for those after the accumulation of a leaf's gradient.
+Modules under ``torch.utils.checkpoint`` are computed again once per backward pass, which they know
+by a number that this one gives them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import itertools
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +27,7 @@ from byteprophet.errors import UserError
 
 _ONE_HOLDER = 2  # of a local variable: itself and the argument of getrefcount
 _ONE_STORAGE = 2  # a tensor, and the Python object of its storage
+_passes = itertools.count()
 
 
 @dataclass
@@ -46,7 +52,7 @@ def backward(loss: Tensor) -> None:
     root = loss.grad_fn
     if root is None or loss.numel() != 1:
         raise UserError("memory: backward() needs a loss of one element that depends on parameters")
-    with torch.no_grad():
+    with torch.no_grad(), _numbered():
         first = torch.ones_like(loss, memory_format=torch.preserve_format)
         loss.detach_()
         pending = _pending(root)
@@ -62,6 +68,17 @@ def backward(loss: Tensor) -> None:
                 heapq.heappush(queue, (-successor._sequence_nr(), count, successor))
                 count += 1
         del first  # autograd, too, holds it until the end
+
+
+@contextlib.contextmanager
+def _numbered() -> Iterator[None]:
+    """Give this backward pass a number, as autograd's engine would."""
+    number, before = next(_passes), torch._C._current_graph_task_id
+    torch._C._current_graph_task_id = lambda: number
+    try:
+        yield
+    finally:
+        torch._C._current_graph_task_id = before
 
 
 def _pending(root: Any) -> dict[Any, _Pending]:

@@ -84,7 +84,7 @@ class Recorder(TorchDispatchMode):
             if isinstance(step, Tensor):
                 self._track(step, label)
             else:
-                scratch = [self._allocate(size_bytes, f"{label} (scratch)") for size_bytes in step]
+                scratch = [self._allocate(size_bytes, f"{label} (scratch)") for size_bytes in step if size_bytes]
                 self.events.extend(Event(handle, 0) for handle in reversed(scratch))
         return result
 
