@@ -172,7 +172,10 @@ def print_errors(rows: Sequence[Mapping[str, Any]]) -> None:
     table.add_column("rows")
     for way, amount in itertools.product(_WAYS, AMOUNTS[:2]):
         table.add_column(f"{way}, {amount}", justify="right")
-    sets = {"seen": functools.partial(_is_seen, True), "held out": functools.partial(_is_seen, False)}
+    sets = {
+        "seen": functools.partial(_is_seen, True),
+        "held out": functools.partial(_is_seen, False),
+    }
     for model in dict.fromkeys(row["model"] for row in rows):
         sets[f"held out, {model}"] = functools.partial(_is_of, model)
     for name, belongs in sets.items():
@@ -182,8 +185,7 @@ def print_errors(rows: Sequence[Mapping[str, Any]]) -> None:
         cells = [
             f"{100 * sum(each) / len(each):.2f}% / {100 * max(each):.2f}%"
             for each in (
-                errors(chosen, way, amount)
-                for way, amount in itertools.product(_WAYS, AMOUNTS[:2])
+                errors(chosen, way, amount) for way, amount in itertools.product(_WAYS, AMOUNTS[:2])
             )
         ]
         table.add_row(f"{name} ({len(chosen)})", *cells)

@@ -87,6 +87,7 @@ class Gpt(nn.Module):
         self.head.weight = self.embedding.words.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of words, for tokens (batch, length)."""
         values = self.embedding(tokens)
         for block in self.blocks:
             values = block(values)
@@ -109,6 +110,7 @@ class Bert(nn.Module):
         self.head.weight = self.embedding.words.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Logits of words, for tokens (batch, length)."""
         values = self.norm(self.embedding(tokens))
         for block in self.blocks:
             values = block(values)
@@ -169,6 +171,7 @@ class ResNet50(nn.Module):
         self.mean, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(inputs, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Logits of classes, for images (batch, 3, side, side)."""
         values = self.pool(self.relu(self.norm(self.conv(images))))
         for layer in self.layers:
             values = layer(values)

@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
@@ -18,7 +17,7 @@ from .small_models import BLOCKS, Convolutions
 
 
 class Tied(nn.Module):
-    """Sums of gradients: of a tied weight, of a value that is used three times, of an unused one."""
+    """Sums of gradients of a tied weight and of a value that is used often; an unused layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +29,7 @@ class Tied(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         values = self.embedding(tokens)
-        values = values + self.body(values) * values.detach() + values.transpose(0, 1).transpose(0, 1)
+        values = values + self.body(values) * values.detach() + values.mT.mT
         first, second = values.split(4, -1)
         result: Tensor = self.head(torch.cat((second, first.half().float()), -1))
         return result

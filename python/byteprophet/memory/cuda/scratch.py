@@ -56,9 +56,7 @@ def _cudnn_attention(_gpu: Gpu, _args: Sequence[Any], results: list[Tensor]) -> 
     return [*results[2:], *results[:2], (_ATTENTION_BYTES,)]
 
 
-def _cudnn_attention_backward(
-    _gpu: Gpu, args: Sequence[Any], results: list[Tensor]
-) -> list[Step]:
+def _cudnn_attention_backward(_gpu: Gpu, args: Sequence[Any], results: list[Tensor]) -> list[Step]:
     query = args[1]  # the gradient of the queries is summed in float32
     rows = query.numel() // query.shape[-1]
     scratch = (query.numel() + rows) * _FLOAT_BYTES + _ATTENTION_BYTES
@@ -128,7 +126,15 @@ def _embedding_backward(_gpu: Gpu, args: Sequence[Any], results: list[Tensor]) -
     return [
         (keys, keys, keys, 2 * keys + _SORTING_BYTES),
         *results,
-        (keys, keys, keys, keys, _SCANNING_BYTES, parts * _INDEX_BYTES, parts * width * _FLOAT_BYTES),
+        (
+            keys,
+            keys,
+            keys,
+            keys,
+            _SCANNING_BYTES,
+            parts * _INDEX_BYTES,
+            parts * width * _FLOAT_BYTES,
+        ),
     ]
 
 
@@ -181,7 +187,7 @@ def _weights(
     weight_bytes = weight.numel() * _FLOAT_BYTES
     tiles = -(-weight.shape[0] // _TILE) * -(-weight.numel() // weight.shape[0] // _TILE)
     parts = round(gpu.multiprocessors / tiles)
-    partial_bytes = parts * weight_bytes if parts > 2 else 0  # noqa: PLR2004
+    partial_bytes = parts * weight_bytes if parts > 2 else 0
     if is_last:
         return partial_bytes
     per_image_bytes = values.shape[0] * weight_bytes

@@ -84,7 +84,11 @@ class Recorder(TorchDispatchMode):
             if isinstance(step, Tensor):
                 self._track(step, label)
             else:
-                scratch = [self._allocate(size_bytes, f"{label} (scratch)") for size_bytes in step if size_bytes]
+                scratch = [
+                    self._allocate(size_bytes, f"{label} (scratch)")
+                    for size_bytes in step
+                    if size_bytes
+                ]
                 self.events.extend(Event(handle, 0) for handle in reversed(scratch))
         return result
 
@@ -119,7 +123,7 @@ class AsOnCuda(TorchFunctionMode):
     """
 
     def __init__(self, gpu: Gpu, recorder: Recorder) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._gpu = gpu
         self._recorder = recorder
 
