@@ -103,7 +103,7 @@ def test_a_job_that_does_not_fit_says_what_lives() -> None:
 
 
 def test_recomputed_modules_need_less() -> None:
-    def values(layers: int, paths: list[str]) -> int:
+    def values(layers: int, paths: list[str], autocast: torch.dtype | None = None) -> int:
         with torch.device("meta"):
             model = nn.Sequential(
                 *(nn.Sequential(nn.Linear(64, 4096), nn.GELU(), nn.Linear(4096, 64))
@@ -112,12 +112,14 @@ def test_recomputed_modules_need_less() -> None:
             batch = torch.empty(4096, 64)
         sgd = functools.partial(torch.optim.SGD, lr=0.1)
         return predict_cuda_peak(
-            Training(model, [batch], loss_of, sgd), checkpointed_paths=paths
+            Training(model, [batch], loss_of, sgd, autocast), checkpointed_paths=paths
         ).requested_bytes
 
     hidden_bytes = 4096 * 4096 * 4
     plain, recomputed = values(4, []), values(4, ["1", "2"])
     assert plain - recomputed == pytest.approx(2 * 2 * hidden_bytes, rel=0.05)
+    plain, recomputed = values(4, [], torch.bfloat16), values(4, ["1", "2"], torch.bfloat16)
+    assert plain - recomputed == pytest.approx(2 * hidden_bytes, rel=0.05)
 
 
 def test_attention_in_16_bits_is_fused() -> None:

@@ -34,8 +34,7 @@ class Training:
         loss_of: see ``LossOf``. It must use the model that it is given, not one that it knows.
         optimizer: makes the optimizer of some parameters, such as ``torch.optim.Adam``.
         autocast: the type of ``torch.autocast`` around ``loss_of``; None: no autocast.
-        device: where the iteration runs without data. On CUDA, ``loss_of`` must not enter autocast
-            itself, because ``torch.autocast`` does nothing where there is no GPU.
+        device: where the iteration runs without data.
     """
 
     model: nn.Module
@@ -49,7 +48,7 @@ class Training:
         """The loss of one micro-batch, by a forward pass."""
         if self.autocast is None:
             return self.loss_of(self.model, batch)
-        with _autocast(self.device, self.autocast):
+        with torch.autocast(self.device, dtype=self.autocast):
             return self.loss_of(self.model, batch)
 
     def run(self, optimizer: Optimizer) -> None:
@@ -100,26 +99,6 @@ class Training:
         if isinstance(tensor, nn.Parameter):
             return nn.Parameter(bare, tensor.requires_grad)
         return bare
-
-
-@contextlib.contextmanager
-def _autocast(device: str, dtype: torch.dtype) -> Iterator[None]:
-    """``torch.autocast``, but on CUDA also where there is no GPU."""
-    if device == "cpu":
-        with torch.autocast(device, dtype=dtype):
-            yield
-        return
-    before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-    torch.set_autocast_enabled(device, True)
-    torch.set_autocast_dtype(device, dtype)
-    torch.autocast_increment_nesting()
-    try:
-        yield
-    finally:
-        if not torch.autocast_decrement_nesting():
-            torch.clear_autocast_cache()
-        torch.set_autocast_enabled(device, before[0])
-        torch.set_autocast_dtype(device, before[1])
 
 
 def modules_at(model: nn.Module, paths: Iterable[str]) -> list[nn.Module]:

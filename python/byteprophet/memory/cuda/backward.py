@@ -12,11 +12,9 @@ by a number that this one gives them.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +22,7 @@ import torch
 from torch import Tensor
 
 from byteprophet.errors import UserError
+from byteprophet.memory.cuda.device import replaced
 
 _ONE_HOLDER = 2  # of a local variable: itself and the argument of getrefcount
 _ONE_STORAGE = 2  # a tensor, and the Python object of its storage
@@ -52,7 +51,8 @@ def backward(loss: Tensor) -> None:
     root = loss.grad_fn
     if root is None or loss.numel() != 1:
         raise UserError("memory: backward() needs a loss of one element that depends on parameters")
-    with torch.no_grad(), _numbered():
+    number = next(_passes)  # as autograd's engine would give it
+    with torch.no_grad(), replaced(torch._C, "_current_graph_task_id", lambda: number):
         first = torch.ones_like(loss, memory_format=torch.preserve_format)
         loss.detach_()
         pending = _pending(root)
@@ -68,17 +68,6 @@ def backward(loss: Tensor) -> None:
                 heapq.heappush(queue, (-successor._sequence_nr(), count, successor))
                 count += 1
         del first  # autograd, too, holds it until the end
-
-
-@contextlib.contextmanager
-def _numbered() -> Iterator[None]:
-    """Give this backward pass a number, as autograd's engine would."""
-    number, before = next(_passes), torch._C._current_graph_task_id
-    torch._C._current_graph_task_id = lambda: number
-    try:
-        yield
-    finally:
-        torch._C._current_graph_task_id = before
 
 
 def _pending(root: Any) -> dict[Any, _Pending]:

@@ -9,8 +9,11 @@ devices, so one that answers 0 to everything stands in for the time of the call.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,6 +22,30 @@ from byteprophet.errors import UserError
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"  # an array by c10::DeviceType
 _CUDA = 1  # c10::DeviceType::CUDA
 _METHODS = 64  # more than the virtual methods of a device guard
+
+
+@contextlib.contextmanager
+def autocast_on_cuda() -> Iterator[None]:
+    """Within this context, ``torch.autocast("cuda")`` works also where there is no GPU.
+
+    That of a module under ``torch.utils.checkpoint``, too, which is entered in the backward pass.
+    """
+    with (
+        replaced(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        replaced(torch.cuda, "is_bf16_supported", lambda: True),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def replaced(module: Any, name: str, function: Callable[[], Any]) -> Iterator[None]:
+    """Within this context, a function of a module of torch is another one."""
+    before = getattr(module, name)
+    setattr(module, name, function)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
 
 
 def allow_cuda() -> None:

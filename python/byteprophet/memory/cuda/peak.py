@@ -24,7 +24,7 @@ from byteprophet.memory.cuda.caching_allocator import (
     OutOfMemoryError,
     Row,
 )
-from byteprophet.memory.cuda.device import allow_cuda
+from byteprophet.memory.cuda.device import allow_cuda, autocast_on_cuda
 from byteprophet.memory.cuda.gpu import GPUS, Gpu
 from byteprophet.memory.cuda.sequence import AsOnCuda, Event, Recorder
 from byteprophet.memory.training import Training, checkpointed
@@ -144,7 +144,7 @@ def cuda_events(
             bare = training.without_data(mode)
             recorder = Recorder(gpu, with_workspaces)
             recorder.track(_moved(bare.model), "parameters and buffers")
-            with recorder, AsOnCuda(gpu, recorder):
+            with recorder, AsOnCuda(gpu, recorder), autocast_on_cuda():
                 optimizer = _optimizer(bare, recorder)
                 batches = tree_leaves(bare.micro_batches)
                 recorder.track((leaf for leaf in batches if isinstance(leaf, Tensor)), "inputs")
@@ -160,6 +160,10 @@ def cuda_events(
         raise UserError(
             f"memory: the iteration depends on the values of tensors and cannot run without data: "
             f"{error}"
+        ) from error
+    except RuntimeError as error:
+        raise UserError(
+            f"memory: the iteration cannot run without data and without a GPU: {error}"
         ) from error
 
 
