@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -203,7 +202,7 @@ class Configuration:
     optimizer: str
     precision: str
 
-    def training(self, device: Any = "cuda") -> Training:
+    def training(self) -> Training:
         """The iteration that was measured, without data."""
         with torch.device("meta"):
             model = _MODELS[self.model]()
@@ -213,7 +212,7 @@ class Configuration:
             inputs = inputs.to(memory_format=torch.channels_last)
         autocast = torch.bfloat16 if self.precision.startswith("bf16") else None
         optimizer = _OPTIMIZERS[self.optimizer]
-        return Training(model, [(inputs, targets)], _loss, optimizer, autocast, device)
+        return Training(model, [(inputs, targets)], _loss, optimizer, autocast, "cuda")
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         if self.model == "resnet50":

@@ -27,6 +27,7 @@ from byteprophet.memory.cuda.device import replaced
 _ONE_HOLDER = 2  # of a local variable: itself and the argument of getrefcount
 _ONE_STORAGE = 2  # a tensor, and the Python object of its storage
 _passes = itertools.count()
+_places = itertools.count()  # nodes of equal age run in the order in which they became complete
 
 
 @dataclass
@@ -57,17 +58,18 @@ def backward(loss: Tensor) -> None:
         loss.detach_()
         pending = _pending(root)
         pending[root].sums[0] = first
-        queue = [(-root._sequence_nr(), 0, root)]
+        queue: list[tuple[int, int, Any]] = []
+        _push(queue, [root])
         del root
-        count = 1
         while queue:
-            _, _, node = heapq.heappop(queue)
-            run = pending.pop(node)
-            del node
-            for successor in _run(run, pending):
-                heapq.heappush(queue, (-successor._sequence_nr(), count, successor))
-                count += 1
+            # No variable here may hold a node, else what it saved would live too long.
+            _push(queue, _run(pending.pop(heapq.heappop(queue)[-1]), pending))
         del first  # autograd, too, holds it until the end
+
+
+def _push(queue: list[tuple[int, int, Any]], nodes: list[Any]) -> None:
+    for node in nodes:
+        heapq.heappush(queue, (-node._sequence_nr(), next(_places), node))
 
 
 def _pending(root: Any) -> dict[Any, _Pending]:

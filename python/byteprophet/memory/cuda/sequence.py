@@ -28,6 +28,8 @@ _PRODUCTS = frozenset(
     {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
 )
 _HALF_BYTES = 2
+SCRATCH = " (scratch)"
+"""Labels of scratch memory end with it."""
 
 
 class Event(NamedTuple):
@@ -85,9 +87,7 @@ class Recorder(TorchDispatchMode):
                 self._track(step, label)
             else:
                 scratch = [
-                    self._allocate(size_bytes, f"{label} (scratch)")
-                    for size_bytes in step
-                    if size_bytes
+                    self._allocate(size_bytes, label + SCRATCH) for size_bytes in step if size_bytes
                 ]
                 self.events.extend(Event(handle, 0) for handle in reversed(scratch))
         return result
