@@ -28,7 +28,7 @@ class Training:
     """A training iteration: forward and backward per micro-batch, one update, cleared gradients.
 
     Args:
-        model: its parameters are on the CPU, or without data on the meta device.
+        model: its parameters are on the CPU, or, for an iteration on CUDA, on the meta device.
         micro_batches: the inputs of ``loss_of``, one for each forward pass of the iteration. The
             script holds all of them during the iteration.
         loss_of: see ``LossOf``. It must use the model that it is given, not one that it knows.
@@ -67,12 +67,13 @@ class Training:
 
         Raises ``UserError`` if the model is not on the CPU or cannot be copied.
         """
+        allowed = ("cpu",) if self.device == "cpu" else ("cpu", "meta")
         known: dict[int, Any] = {}
         for name, tensor in itertools.chain(
             self.model.named_parameters(remove_duplicate=True),
             self.model.named_buffers(remove_duplicate=True),
         ):
-            if tensor.device.type not in ("cpu", "meta"):
+            if tensor.device.type not in allowed:
                 raise UserError(
                     f"memory: '{name}' is on {tensor.device}; only models on the CPU can be "
                     "predicted: move the model to the CPU"
@@ -90,7 +91,7 @@ class Training:
         return replace(self, model=model, micro_batches=batches)
 
     def _without_data(self, tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-        if self.device == tensor.device.type:
+        if self.device == "cpu":
             return mode.from_tensor(tensor)
         with mode:
             bare = torch.empty_strided(
