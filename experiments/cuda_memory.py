@@ -11,12 +11,12 @@ convolutions, attention and gradients of embeddings. These rows are *seen*, all 
 The models were written down from the same two histories, and BERT, which has none, from its numbers
 of parameters and allocations and two rows' requested bytes (``cuda_memory_models.py``).
 
-The held-out rows were looked at while this was written. No number was fitted to them, but what they
 The held-out rows were looked at while this was written. No number was fitted to them, but what
 they showed was repaired: a first bound of cuDNN's scratch memory was too large for small batches,
 so that it was read off the history again; gradients of few embeddings are not sorted; convolutions
 in the channels-last format had lost it; attention in float32 needs scratch memory in its backward
 pass.
+
 Beside it, for both peaks:
 
 - *liveness*: the same iteration's tensors, without rounding, segments and scratch memory;
