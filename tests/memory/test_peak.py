@@ -104,6 +104,8 @@ def test_a_model_elsewhere_is_refused() -> None:
     made = training("convolutions")
     with pytest.raises(UserError, match=r"'stem.weight' is on meta"):
         predict_peak(replace(made, model=made.model.to("meta")))
+    with pytest.raises(UserError, match="use predict_cuda_peak"):
+        predict_peak(replace(made, device="cuda"))
 
 
 def test_sparse_gradients_are_refused() -> None:

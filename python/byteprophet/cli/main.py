@@ -41,6 +41,7 @@ COMMANDS = (
     "optimize",
     "strategy",
     "simulate",
+    "memory",
     "cluster",
     "costs",
     "trace",

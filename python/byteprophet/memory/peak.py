@@ -101,6 +101,11 @@ def trace(
     ``prepare`` is called before the iteration with the model that has no data. Raises
     ``UserError`` if the iteration cannot run without data.
     """
+    if training.device != "cpu":
+        raise UserError(
+            f"memory: the iteration runs on {training.device}: use predict_cuda_peak of "
+            "byteprophet.memory.cuda.peak"
+        )
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             bare = training.without_data(mode)

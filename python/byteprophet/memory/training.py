@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +28,13 @@ class Training:
     """A training iteration: forward and backward per micro-batch, one update, cleared gradients.
 
     Args:
-        model: its parameters are on the CPU.
+        model: its parameters are on the CPU, or, for an iteration on CUDA, on the meta device.
         micro_batches: the inputs of ``loss_of``, one for each forward pass of the iteration. The
             script holds all of them during the iteration.
         loss_of: see ``LossOf``. It must use the model that it is given, not one that it knows.
         optimizer: makes the optimizer of some parameters, such as ``torch.optim.Adam``.
         autocast: the type of ``torch.autocast`` around ``loss_of``; None: no autocast.
+        device: where the iteration runs without data.
     """
 
     model: nn.Module
@@ -41,19 +42,22 @@ class Training:
     loss_of: LossOf
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
     autocast: torch.dtype | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def loss(self, batch: Any) -> Tensor:
         """The loss of one micro-batch, by a forward pass."""
         if self.autocast is None:
             return self.loss_of(self.model, batch)
-        with torch.autocast("cpu", dtype=self.autocast):
+        with torch.autocast(self.device, dtype=self.autocast):
             return self.loss_of(self.model, batch)
 
     def run(self, optimizer: Optimizer) -> None:
         """Run one iteration. ``optimizer`` has been made of the model's parameters."""
         for batch in self.micro_batches:
             loss = self.loss(batch)
-            (loss / len(self.micro_batches)).backward()  # type: ignore[no-untyped-call]
+            if len(self.micro_batches) > 1:
+                loss = loss / len(self.micro_batches)
+            loss.backward()  # type: ignore[no-untyped-call]
             del loss
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -63,17 +67,18 @@ class Training:
 
         Raises ``UserError`` if the model is not on the CPU or cannot be copied.
         """
+        allowed = ("cpu",) if self.device == "cpu" else ("cpu", "meta")
         known: dict[int, Any] = {}
         for name, tensor in itertools.chain(
             self.model.named_parameters(remove_duplicate=True),
             self.model.named_buffers(remove_duplicate=True),
         ):
-            if tensor.device.type != "cpu":
+            if tensor.device.type not in allowed:
                 raise UserError(
                     f"memory: '{name}' is on {tensor.device}; only models on the CPU can be "
                     "predicted: move the model to the CPU"
                 )
-            known[id(tensor)] = mode.from_tensor(tensor)
+            known[id(tensor)] = self._without_data(tensor, mode)
         try:
             model = copy.deepcopy(self.model, known)
         except Exception as error:
@@ -81,8 +86,20 @@ class Training:
                 f"memory: the model cannot be copied ({type(error).__name__}: {error}): "
                 "give one that copy.deepcopy() takes"
             ) from error
-        batches = tree_map_only(Tensor, mode.from_tensor, list(self.micro_batches))
+        bare = functools.partial(self._without_data, mode=mode)
+        batches = tree_map_only(Tensor, bare, list(self.micro_batches))
         return replace(self, model=model, micro_batches=batches)
+
+    def _without_data(self, tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+        if self.device == "cpu":
+            return mode.from_tensor(tensor)
+        with mode:
+            bare = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.device
+            )
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(bare, tensor.requires_grad)
+        return bare
 
 
 def modules_at(model: nn.Module, paths: Iterable[str]) -> list[nn.Module]:

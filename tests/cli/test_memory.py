@@ -1,0 +1,100 @@
+"""``byteprophet memory``, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteprophet.cli.main import run_cli
+
+pytest.importorskip("torch")
+
+SCRIPT = """
+import functools
+import torch
+from torch import nn
+from byteprophet.memory.training import Training
+
+
+def loss_of(model, batch):
+    return model(batch).mean()
+
+
+def training(batch):
+    with torch.device("meta"):
+        layers = [nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(4)]
+        model, inputs = nn.Sequential(*layers), torch.empty(batch, 512)
+    return Training(model, [inputs], loss_of, functools.partial(torch.optim.SGD, lr=0.1))
+
+
+def nothing(batch):
+    return batch
+
+
+def sized(batch):
+    made = training(batch)
+    values = lambda model, inputs: model(inputs)[inputs[:, 0] > 0].mean()
+    return Training(made.model, made.micro_batches, values, made.optimizer)
+"""
+
+
+@pytest.fixture(autouse=True)
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``trained.py`` in the working directory."""
+    path = tmp_path / "trained.py"
+    path.write_text(SCRIPT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "trained", raising=False)
+    return path
+
+
+def test_larger_batches_and_recomputed_modules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "memory.json"
+    call = ["memory", "trained:training", "--batch", "2048,8192", "--json", str(out)]
+    assert run_cli(call) == 0
+    printed = capsys.readouterr().out
+    assert "parameters and buffers" in printed
+    assert "cuBLAS workspace" in printed
+    small, large = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    # At least, the inputs and what GELU keeps grow.
+    grown = large["allocated_bytes"] - small["allocated_bytes"]
+    assert grown >= (8192 - 2048) * 512 * 4 * 5
+    assert large["reserved_bytes"] >= large["allocated_bytes"] >= large["requested_bytes"]
+    assert run_cli([*call, "--recompute", "0,1,2"]) == 0
+    recomputed = json.loads(out.read_text(encoding="utf-8"))["rows"][1]
+    assert recomputed["allocated_bytes"] < large["allocated_bytes"]
+
+
+def test_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["memory", "trained:training", "--batch", "8192", "--limit"]
+    assert run_cli([*call, "100MiB"]) == 1
+    assert "Batch 8192 does not fit: out of memory" in capsys.readouterr().out
+    assert run_cli([*call, "1GiB"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (["trained:training", "--batch", "0"], "--batch 0: must be from 1 to"),
+        (["trained:training", "--batch", "2", "--gpu", "tpu"], "--gpu tpu: must be one of h200"),
+        (["trained:training", "--batch", "2", "--limit", "much"], "--limit much: must be a size"),
+        (["trained:missing", "--batch", "2"], "trained:missing: cannot be imported"),
+        (["trained:nothing", "--batch", "2"], "trained:nothing: returns int: must return a"),
+        (["trained:sized", "--batch", "2"], "depends on the values of tensors"),
+        (
+            ["trained:training", "--batch", "2", "--recompute", "9"],
+            "the model has no module '9'",
+        ),
+    ],
+)
+def test_what_is_refused(call: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["memory", *call]) == 2
+    printed = capsys.readouterr().err
+    assert line in printed
+    assert printed.count("\n") == 1

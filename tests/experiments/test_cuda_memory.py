@@ -1,0 +1,56 @@
+"""Memory on CUDA beside one H200: recorded histories, and rows whose peaks were not fitted."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_history import BEFORE_BYTES, Recorded, read_history, serve
+from cuda_memory import AMOUNTS, HISTORIES, MEASURED, measured_rows
+from cuda_memory_models import Configuration
+
+from byteprophet.memory.cuda.caching_allocator import CachingAllocator
+from byteprophet.memory.cuda.peak import predict_cuda_peak
+
+ROWS = measured_rows()
+
+
+@pytest.mark.parametrize("place", range(len(HISTORIES)))
+def test_a_recorded_history_gives_the_recorded_peaks(place: int) -> None:
+    configuration, row = ROWS[place]
+    allocator = Recorded()
+    wrong = serve(allocator, read_history(MEASURED / HISTORIES[configuration]))
+    assert not wrong, "every segment was made when the record says so, of its size"
+    peak = vars(allocator.peak)
+    assert [peak[f"{each}_bytes"] for each in AMOUNTS] == [
+        int(row[f"peak_{each}"]) for each in AMOUNTS
+    ]
+    assert allocator.peak.segments == int(row["segments_peak"])
+
+
+def test_without_recorded_addresses_segments_lie_one_below_the_other() -> None:
+    """So the second measurement of the same ResNet-50 is explained, which nothing was told of."""
+    configuration, _ = ROWS[0]
+    again = [row for each, row in ROWS[1:] if each == configuration]
+    allocator = CachingAllocator()
+    serve(allocator, read_history(MEASURED / HISTORIES[configuration]))
+    assert len(again) == 1
+    peak = vars(allocator.peak)
+    assert [peak[f"{each}_bytes"] for each in AMOUNTS] == [
+        int(again[0][f"peak_{each}"]) for each in AMOUNTS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "allocated_error", "reserved_error"),
+    [
+        (Configuration("bert", 8, 512, "sgd", "bf16"), 0.001, 0.001),
+        (Configuration("gpt2", 1, 1024, "adamw-fused", "fp32"), 0.001, 0.001),
+        (Configuration("resnet50", 64, 224, "sgd", "fp32"), 0.001, 0.01),
+    ],
+)
+def test_a_row_that_nothing_was_fitted_to(
+    configuration: Configuration, allocated_error: float, reserved_error: float
+) -> None:
+    row = dict(ROWS)[configuration]
+    peak = predict_cuda_peak(configuration.training(), before_bytes=BEFORE_BYTES)
+    assert peak.allocated_bytes == pytest.approx(int(row["peak_allocated"]), rel=allocated_error)
+    assert peak.reserved_bytes == pytest.approx(int(row["peak_reserved"]), rel=reserved_error)
