@@ -93,6 +93,26 @@ def test_handing_buckets_over_takes_time() -> None:
     )
 
 
+@pytest.mark.parametrize(("ranks", "cores"), [(2, 1), (3, 2), (4, 2), (2, 2)])
+def test_each_step_of_a_ring_waits_for_a_core(ranks: int, cores: int) -> None:
+    """A bucket of next to no bytes is complete while all ranks compute for a long time.
+
+    Each of them has ``cores / ranks`` of a core, so that a turn takes as much longer.
+    """
+    turn_ns = 3 * MS
+    one = job(ranks, (8, 8), (0, 0), (500 * MS, 1 * MS))
+    names = one.model.names
+    buckets = (Bucket(names[1:], 0, 0), Bucket(names[:1], 1, 1))
+    one = sharing(replace(one, strategy=Strategy(DDP, buckets)), cores)
+    costs = replace(one.cluster.costs, turn_ns=turn_ns)
+    one = replace(one, cluster=replace(one.cluster, costs=costs))
+    built = gloo_graph.build(one)
+    replayed = replay(built.graph)
+    took_ns = (replayed.end_ns[built.done] - replayed.start_ns[built.start])[:, -1, 0]
+    waits_ns = 2 * (ranks - 1) * turn_ns * ranks / cores if ranks > cores else 0
+    assert took_ns == pytest.approx(waits_ns, rel=0.01, abs=1000)
+
+
 def test_more_workers_have_machines_of_their_own() -> None:
     machines = (Processors((0, 1), 2), Processors((2,), 4))
     cluster = replace(random_job(0, 4, 3).cluster, processors=machines)

@@ -12,6 +12,11 @@ such a thread has at the same time: one for each other rank. A message that its 
 takes only what it needs, and the rest is left to those that compute: the kernel prefers threads
 that mostly sleep, too.
 
+A thread that wakes up on a machine with more ranks than cores waits until the threads that compute
+have had their turn (``Costs.turn_ns``). This wait is a flow, too: next to nothing of a core passes,
+and its rate is that of the threads which compute. If these leave any core unused, it is over at
+once. So the smaller a thread's part of the cores, the longer others wait.
+
 Where the cluster has no ``processors``, a thread is a serial device, and messages need their links
 alone.
 """
@@ -32,6 +37,8 @@ CORE_BPS = 8_000_000_000
 """What a core is as a link: one ns of processor time, which stands as one byte, in one ns."""
 
 _LEAST_UNIT, _MOST_UNIT = 1 / 16, 64.0
+_WAITING = WHOLE // 1000
+"""What waits for a core uses next to nothing of it."""
 
 
 class Path(NamedTuple):
@@ -55,6 +62,13 @@ class Cores:
         others = max(1, len(cluster.workers) - 1)
         unit = self._ns_per_byte / 2 * others or 1.0
         self._unit_ns = min(_MOST_UNIT, max(_LEAST_UNIT, unit))
+        self._turn_ns = cluster.costs.turn_ns
+        self._crowded = {
+            worker
+            for each in cluster.processors
+            for worker in each.workers
+            if len(each.workers) > each.cores
+        }
         self._sends: dict[int, int] = {}
         self._receives: dict[int, int] = {}
         if self._ns_per_byte:
@@ -92,6 +106,20 @@ class Cores:
         return self._graph.add_block(
             shape, device=device, size_bytes=work, label=label, priority=priority
         )
+
+    def queue(self, name: str, worker: int) -> int | None:
+        """Add where a thread of a worker waits for a core; None if there is always one.
+
+        Returns a device for the waits that ``turns`` adds.
+        """
+        if not self._turn_ns or worker not in self._crowded:
+            return None
+        return self._graph.connection(name, (self._machine[worker],), weights=(_WAITING,))
+
+    def turns(self, shape: tuple[int, ...], device: npt.ArrayLike, label: Label) -> Int64Array:
+        """Add waits for a core, on devices that ``queue`` made, and return the operations."""
+        size = max(1, round(self._turn_ns / self._unit_ns))
+        return self._graph.add_block(shape, device=device, size_bytes=size, label=label)
 
     def message(self, sender: int, receiver: int) -> Path:
         """What a message from one worker to another crosses besides its network links."""

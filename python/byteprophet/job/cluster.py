@@ -69,6 +69,8 @@ class Costs:
     on. ``bucket_ns``: what a worker computes to hand a bucket over, in its backward pass.
     ``processor_ns_per_byte``: the processor time of a byte that travels from one rank to another,
     of both together. It counts only where ``Cluster.processors`` says which cores are shared.
+    ``turn_ns``: for how long threads compute before one of gloo's, which has woken up, gets a core
+    of theirs. It counts where a machine has more workers than cores.
 
     With servers. ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
     ``hand_over_ns``: of a worker's sending thread, per push that its policy lets go.
@@ -91,6 +93,7 @@ class Costs:
     update_lag_ns: int = 0
     bucket_ns: int = 0
     processor_ns_per_byte: float = 0.0
+    turn_ns: int = 0
     sum_ns_per_byte: float = 0.0
     sum_threads: int = 4
     hand_over_ns: int = 0
