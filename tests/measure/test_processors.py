@@ -127,7 +127,7 @@ def _computing_ns(job: Job) -> float:
 def clock_between(events: list[Events], arrivals: list[Arrivals], use: Use, rank: int) -> int:
     """The processor time of a rank's training thread from 0 to 10 ms."""
     begin_ns, end_ns = EPOCH_NS, EPOCH_NS + 10 * MS
-    (worked_ns,) = Clocks(events, arrivals, use).training[rank].worked_ns([begin_ns, end_ns])
+    (worked_ns,) = Clocks(events, [(each,) for each in arrivals], use).training[rank].worked_ns([begin_ns, end_ns])
     return int(worked_ns)
 
 
@@ -174,7 +174,7 @@ def test_updaters_have_clocks_of_their_own() -> None:
         (Kind.UPDATE, 1, "y", 7 * MS, 8 * MS, 0, 0),
     ]
     use = Use((Processors((0,), 1),), 0.0)
-    clocks = Clocks([events_of(rows, 0)], [NOTHING], use)
+    clocks = Clocks([events_of(rows, 0)], [(NOTHING,)], use)
     whole = [EPOCH_NS, EPOCH_NS + 10 * MS]
     assert clocks.training[0].worked_ns(whole)[0] == pytest.approx(8 * MS)
     assert clocks.updating[0].worked_ns(whole)[0] == pytest.approx(2 * MS)

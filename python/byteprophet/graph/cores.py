@@ -48,18 +48,29 @@ class Path(NamedTuple):
     weights: tuple[int, ...]
 
 
+class _End(NamedTuple):
+    """The links of one end of messages: the threads that send and receive, and the machine."""
+
+    sends: int
+    receives: int
+    machine: int
+
+
 class Cores:
     """The cores of a cluster's machines, and threads on them. ``shared``: there are any."""
 
     def __init__(self, cluster: Cluster, graph: GraphBuilder) -> None:
         self._graph = graph
         self.shared = bool(cluster.processors)
-        self._machine: dict[int, int] = {}  # the link that stands for its cores, by worker
+        # The link that stands for the cores, by worker and by server.
+        self._machine: dict[int, int] = {}
+        self._of_server: dict[int, int] = {}
         for number, each in enumerate(cluster.processors):
             link = graph.link(f"cores of machine {number}", round(each.cores * CORE_BPS))
             self._machine.update(dict.fromkeys(each.workers, link))
+            self._of_server.update(dict.fromkeys(each.servers, link))
         self._ns_per_byte = cluster.costs.processor_ns_per_byte if self.shared else 0.0
-        others = max(1, len(cluster.workers) - 1)
+        others = len(cluster.servers) or max(1, len(cluster.workers) - 1)
         unit = self._ns_per_byte / 2 * others or 1.0
         self._unit_ns = min(_MOST_UNIT, max(_LEAST_UNIT, unit))
         self._turn_ns = cluster.costs.turn_ns
@@ -69,12 +80,18 @@ class Cores:
             for worker in each.workers
             if len(each.workers) > each.cores
         }
-        self._sends: dict[int, int] = {}
-        self._receives: dict[int, int] = {}
+        self._workers: list[_End] = []
+        self._servers: list[_End | None] = []
         if self._ns_per_byte:
             for worker in range(len(cluster.workers)):
-                self._sends[worker] = graph.link(f"worker {worker} sends", CORE_BPS)
-                self._receives[worker] = graph.link(f"worker {worker} receives", CORE_BPS)
+                self._workers.append(self._end(f"worker {worker}", self._machine[worker]))
+            for server in range(len(cluster.servers)):
+                on = self._of_server.get(server)
+                self._servers.append(None if on is None else self._end(f"server {server}", on))
+
+    def _end(self, name: str, machine: int) -> _End:
+        sends = self._graph.link(f"{name} sends", CORE_BPS)
+        return _End(sends, self._graph.link(f"{name} receives", CORE_BPS), machine)
 
     def thread(self, name: str, worker: int, *, by_priority: bool = False) -> int:
         """Add a thread of a worker, which does one thing after the other, and return its device."""
@@ -125,8 +142,27 @@ class Cores:
         """What a message from one worker to another crosses besides its network links."""
         if not self._ns_per_byte:
             return Path((), ())
+        return self._path(self._workers[sender], self._workers[receiver])
+
+    def push(self, worker: int, server: int) -> Path:
+        """What a push crosses besides its network links."""
+        if not self._ns_per_byte:
+            return Path((), ())
+        return self._path(self._workers[worker], self._servers[server])
+
+    def answer(self, server: int, worker: int) -> Path:
+        """What an answer crosses besides its network links."""
+        if not self._ns_per_byte:
+            return Path((), ())
+        return self._path(self._servers[server], self._workers[worker])
+
+    def _path(self, sender: _End | None, receiver: _End | None) -> Path:
+        """Over what is known of both ends. Servers may run on machines of their own."""
         half = max(1, round(self._ns_per_byte / 2 * WHOLE))
-        links = [self._sends[sender], self._receives[receiver], self._machine[sender]]
-        if self._machine[receiver] == self._machine[sender]:
-            return Path(tuple(links), (half, half, 2 * half))
-        return Path((*links, self._machine[receiver]), (half,) * 4)
+        weights: dict[int, int] = {}
+        if sender is not None:
+            weights[sender.sends] = weights[sender.machine] = half
+        if receiver is not None:
+            weights[receiver.receives] = half
+            weights[receiver.machine] = weights.get(receiver.machine, 0) + half
+        return Path(tuple(weights), tuple(weights.values()))

@@ -83,7 +83,8 @@ def measure_barriered(
     clocks = None
     if use is not None:
         spans = [_spans_of(recorded, rank) for rank in range(processes)]
-        clocks = Clocks(spans, _arrivals(ranks, numbers, moved), use)
+        arrivals = _arrivals(ranks, numbers, moved)
+        clocks = Clocks(spans, [(each,) for each in arrivals], use)
     measured = [_Times(rank, numbers, used, clocks) for rank in ranks]
     bucket_ns = _bucket_ns(measured) if used.strategy.runtime == DDP else 0
     for each in measured:

@@ -62,7 +62,9 @@ def measure_collectives(
     numbers = iterations_since(spans, used.since)
     check_extent(len(numbers), len(used.model))
     operations = [operations_of(events, numbers) for events in spans]
-    clocks = None if use is None else Clocks(spans, arrivals_of(operations), use)
+    clocks = None
+    if use is not None:
+        clocks = Clocks(spans, [(each,) for each in arrivals_of(operations)], use)
     computed = [Computation(events, used.model.names, numbers, clocks) for events in spans]
     limits_bps = link_limits_bps(config)
     if used.strategy.owners:

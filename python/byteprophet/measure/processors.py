@@ -1,4 +1,4 @@
-"""Processor time from wall time, where the ranks of a job shared the cores of a machine.
+"""Processor time from wall time, where the roles of a job shared the cores of a machine.
 
 What a thread computes takes longer while more threads could run than there are cores. Spans tell
 which threads those were: the training threads, unless they waited, updaters, and those that carried
@@ -33,15 +33,22 @@ _Spans = tuple[Int64Array, Int64Array]
 """Begins and ends."""
 
 _THREADS = 2
-"""Of a rank, those that carry messages: one sends, one receives."""
+"""Those that carry messages of one kind: one sends, one receives."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """The machines of a job's ranks, and the processor time of a byte between two of them."""
+    """The machines of a job's roles, and the processor time of a byte between two of them."""
 
     machines: tuple[Processors, ...]
     ns_per_byte: float
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Use | None:
+        """What ``on`` put into ``cluster``; None if that shares no cores."""
+        if not cluster.processors:
+            return None
+        return cls(cluster.processors, cluster.costs.processor_ns_per_byte)
 
     def on(self, cluster: Cluster, limits_bps: Sequence[int | None]) -> Cluster:
         """``cluster`` with shared cores.
@@ -69,6 +76,19 @@ class Arrivals:
     size_bytes: _Floats
 
 
+def served_arrivals(transfers: Rows) -> tuple[Arrivals, Arrivals]:
+    """A worker's pushes, which servers have received when they acknowledge them, and its answers.
+
+    ``transfers``: of the worker, in the table of that name.
+    """
+    pushes = transfers[transfers["acked_ns"] > transfers["sent_ns"]]
+    answers = pushes[pushes["pulled_ns"] > pushes["acked_ns"]]
+    return (
+        Arrivals(pushes["sent_ns"], pushes["acked_ns"], pushes["size_bytes"].astype(np.float64)),
+        Arrivals(answers["acked_ns"], answers["pulled_ns"], answers["size_bytes"].astype(float)),
+    )
+
+
 class Clock:
     """Processor time of a thread, as a function of wall time."""
 
@@ -91,8 +111,13 @@ class Clock:
 class Clocks:
     """The clocks of all ranks: ``training``, ``updating``, by rank."""
 
-    def __init__(self, spans: Sequence[Events], arrivals: Sequence[Arrivals], use: Use) -> None:
-        """``spans``: of each rank, as it recorded them, on one clock."""
+    def __init__(
+        self, spans: Sequence[Events], arrivals: Sequence[Sequence[Arrivals]], use: Use
+    ) -> None:
+        """``spans``: of each rank, as it recorded them, on one clock.
+
+        ``arrivals``: of each rank, in any number of sequences of messages.
+        """
         self.training: dict[int, Clock] = {}
         self.updating: dict[int, Clock] = {}
         for machine in use.machines:
@@ -102,13 +127,13 @@ class Clocks:
         self,
         machine: Processors,
         spans: Sequence[Events],
-        arrivals: Sequence[Arrivals],
+        arrivals: Sequence[Sequence[Arrivals]],
         ns_per_byte: float,
     ) -> None:
         ranks = machine.workers
         computing = [_training(spans[rank].rows) for rank in ranks]
         updating = [_updating(spans[rank].rows) for rank in ranks]
-        passing = [_passing(arrivals[rank]) for rank in ranks]
+        passing = [_passing(each) for rank in ranks for each in arrivals[rank] if len(each.end_ns)]
         edges = [
             each
             for pairs in (computing, updating, [pair for pair, _ in passing])

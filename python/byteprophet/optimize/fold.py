@@ -87,13 +87,17 @@ def _mesh(job: Job, hosts: tuple[Host, ...]) -> Cluster:
 
 
 def _cores(cluster: Cluster) -> tuple[Processors, ...]:
-    """The cores of two workers: on one machine, or on two, as most of all are."""
+    """The cores of two workers: on one machine, or on two, as most of all are.
+
+    Servers share cores with the two if they do so with any worker.
+    """
     if not cluster.processors:
         return ()
     each = [machine.cores / len(machine.workers) for machine in cluster.processors]
     own = min(each)
-    if max(len(machine.workers) for machine in cluster.processors) > 1:
-        return (Processors((0, 1), 2 * own),)
+    servers = tuple(sorted(server for each in cluster.processors for server in each.servers))
+    if servers or max(len(machine.workers) for machine in cluster.processors) > 1:
+        return (Processors((0, 1), 2 * own, servers),)
     return (Processors((0,), own), Processors((1,), own))
 
 
@@ -119,4 +123,5 @@ def _served(job: Job, hosts: tuple[Host, ...]) -> Cluster:
             answer_cost_ns=round((costs.message_cost_ns + costs.answer_cost_ns) / ratio)
             - costs.message_cost_ns,
         ),
+        processors=_cores(job.cluster),
     )
