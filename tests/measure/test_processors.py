@@ -127,7 +127,11 @@ def _computing_ns(job: Job) -> float:
 def clock_between(events: list[Events], arrivals: list[Arrivals], use: Use, rank: int) -> int:
     """The processor time of a rank's training thread from 0 to 10 ms."""
     begin_ns, end_ns = EPOCH_NS, EPOCH_NS + 10 * MS
-    (worked_ns,) = Clocks(events, [(each,) for each in arrivals], use).training[rank].worked_ns([begin_ns, end_ns])
+    (worked_ns,) = (
+        Clocks(events, [(each,) for each in arrivals], use)
+        .training[rank]
+        .worked_ns([begin_ns, end_ns])
+    )
     return int(worked_ns)
 
 
