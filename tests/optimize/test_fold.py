@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_jobs import random_job
 
+from byteprophet.job import Processors
 from byteprophet.optimize.fold import folded
 from byteprophet.replay.all_reduce import ALL_REDUCE
+
+from ..strategy.jobs import served_job
 
 
 @pytest.mark.parametrize("ranks", [3, 8])
@@ -25,6 +30,27 @@ def test_two_ranks_stand_for_many(ranks: int) -> None:
         )
     assert np.mean(np.abs(errors)) < 0.015
     assert max(np.abs(errors)) < 0.04
+
+
+@pytest.mark.parametrize(
+    ("machines", "expected"),
+    [
+        ((), ()),
+        ((Processors((0, 1, 2, 3), 2, (0,)),), (Processors((0, 1), 1, (0,)),)),
+        (
+            (Processors((0, 1), 2, (0,)), Processors((2, 3), 4)),
+            (Processors((0, 1), 2, (0,)),),
+        ),
+    ],
+)
+def test_cores_of_jobs_with_servers_are_kept(
+    machines: tuple[Processors, ...], expected: tuple[Processors, ...]
+) -> None:
+    """Without them, times of processors would be taken for those of the wall clock."""
+    job = served_job([10**9] * 4, [10**9])
+    small = folded(replace(job, cluster=replace(job.cluster, processors=machines)))
+    assert small.workers == 2
+    assert small.cluster.processors == expected
 
 
 def test_two_ranks_are_as_they_are() -> None:
