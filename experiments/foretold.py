@@ -166,8 +166,8 @@ def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:
     if job.policy is not None:
         if job.model.names != wanted.model.names:  # others share buffers
             return None
-        sizes = {"partition_bytes": strategy.partition_bytes, "keys": strategy.keys}
-        return replace(job, policy=wanted.policy, strategy=replace(job.strategy, **sizes))
+        cut = replace(job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys)
+        return replace(job, policy=wanted.policy, strategy=cut)
     made = with_strategy(job, strategy)
     if strategy.regions:
         assert costs is not None
