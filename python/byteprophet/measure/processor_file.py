@@ -1,8 +1,8 @@
 """What a recorded job used of the cores that its roles share, from ``processors/<role>.json``.
 
 A process knows the processor time of all its threads, and of its training thread
-(``observe/processor_log.py``). What is left, less the updates, carried messages: that divided by
-the bytes which arrived is the processor time of a byte.
+(``observe/processor_log.py``). What is left, less updates and compressing, carried messages: that
+divided by the bytes which arrived is the processor time of a byte.
 
 With servers, this is what the workers' ends of messages take. A server's end takes a part of that
 (docs/processor.md), and shares the cores of workers on its machine, unless these are pinned.
@@ -101,7 +101,8 @@ def measured_use(run: Run, wall: Measured) -> Use | None:
     use = Use(machines, per_byte(others_ns))
     for _ in range(_PASSES):
         found = measure_run(run, use).job
-        use = replace(use, ns_per_byte=per_byte(others_ns - _updates_ns(found)))
+        known_ns = _updates_ns(found) + _compressing_ns(found)
+        use = replace(use, ns_per_byte=per_byte(others_ns - known_ns))
     times = found.times
     computed_ns = float((times.forward_ns.sum(axis=2) + times.backward_ns).mean(axis=1).sum())
     return None if trained_ns < _COMPUTES * computed_ns else use
@@ -140,6 +141,12 @@ def _updates_ns(job: Job) -> float:
     if job.strategy.runtime not in (BYTEPS, *OURS):
         return 0.0
     return float(job.times.update_ns.sum(axis=2).mean(axis=1).sum())
+
+
+def _compressing_ns(job: Job) -> float:
+    """The processor time that all ranks compress for in an iteration."""
+    costs = job.cluster.costs.compressing
+    return float(job.workers * sum(each.before_ns + each.after_ns for each in costs))
 
 
 def _is_known(run: Run, job: Job) -> bool:
