@@ -12,7 +12,7 @@ from byteprophet.job import Processors
 from byteprophet.optimize.fold import folded
 from byteprophet.replay.all_reduce import ALL_REDUCE
 
-from ..strategy.jobs import served_job
+from ..strategy.jobs import mesh_job, served_job
 
 
 @pytest.mark.parametrize("ranks", [3, 8])
@@ -32,25 +32,13 @@ def test_two_ranks_stand_for_many(ranks: int) -> None:
     assert max(np.abs(errors)) < 0.04
 
 
-@pytest.mark.parametrize(
-    ("machines", "expected"),
-    [
-        ((), ()),
-        ((Processors((0, 1, 2, 3), 2, (0,)),), (Processors((0, 1), 1, (0,)),)),
-        (
-            (Processors((0, 1), 2, (0,)), Processors((2, 3), 4)),
-            (Processors((0, 1), 2, (0,)),),
-        ),
-    ],
-)
-def test_cores_of_jobs_with_servers_are_kept(
-    machines: tuple[Processors, ...], expected: tuple[Processors, ...]
-) -> None:
-    """Without them, times of processors would be taken for those of the wall clock."""
-    job = served_job([10**9] * 4, [10**9])
-    small = folded(replace(job, cluster=replace(job.cluster, processors=machines)))
-    assert small.workers == 2
-    assert small.cluster.processors == expected
+@pytest.mark.parametrize("served", [True, False])
+def test_workers_that_share_cores_stand_for_themselves(served: bool) -> None:
+    job = served_job([10**9] * 4, [10**9]) if served else mesh_job([10**9] * 4)
+    assert folded(job).workers == 2
+    shared = replace(job.cluster, processors=(Processors((0, 1, 2, 3), 2),))
+    job = replace(job, cluster=shared)
+    assert folded(job) is job
 
 
 def test_two_ranks_are_as_they_are() -> None:
