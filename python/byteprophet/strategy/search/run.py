@@ -106,7 +106,7 @@ def search(
     return Outcome(
         best=best,
         iteration_ns=iteration_ns,
-        bound_ns=predictor.bound_ns,
+        bound_ns=min(predictor.bound_ns, iteration_ns),
         engine_error=ranker.error,
         candidates=candidates,
         trials=ordered,
