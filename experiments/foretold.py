@@ -5,8 +5,8 @@
 ``gains.py`` keeps all runs of a cell, and each is recorded: the job with its defaults, the same
 under other transports, trials of the optimizer, opponents, and the rounds. Of each transport, the
 first run without compiled regions foretells all others, by a replay with their buckets, runtimes
-and regions, or with their policies and partitions. So a change of the replay, or of what it is given, is seen here
-in minutes, on jobs that ran long ago.
+and regions, or with their policies and partitions. So a change of the replay, or of what it is
+given, is seen here in minutes, on jobs that ran long ago.
 
 Printed are, for each other strategy, how many times as fast as the first run's it was foretold to
 be and was, and the error in points: with times as they were recorded ("wall"), and with processor
