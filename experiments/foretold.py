@@ -3,10 +3,10 @@
     python experiments/foretold.py runs/gains/*-*-*-*
 
 ``gains.py`` keeps all runs of a cell, and each is recorded: the job with its defaults, the same
-under other transports, trials of the optimizer, opponents, and the rounds. Of each transport
-without servers, the first run without compiled regions foretells all others, by a replay with their
-buckets, runtimes and regions. So a change of the replay, or of what it is given, is seen here
-in minutes, on jobs that ran long ago.
+under other transports, trials of the optimizer, opponents, and the rounds. Of each transport, the
+first run without compiled regions foretells all others, by a replay with their buckets, runtimes
+and regions, or with their policies and partitions. So a change of the replay, or of what it is
+given, is seen here in minutes, on jobs that ran long ago.
 
 Printed are, for each other strategy, how many times as fast as the first run's it was foretold to
 be and was, and the error in points: with times as they were recorded ("wall"), and with processor
@@ -161,8 +161,13 @@ def rows_of(
 def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:
     """``job`` under the strategy of ``wanted``; None if it is not known what regions cost."""
     strategy = wanted.strategy
-    if strategy.regions and costs is None:
+    if strategy.regions and (costs is None or job.policy is not None):
         return None
+    if job.policy is not None:
+        if job.model.names != wanted.model.names:  # others share buffers
+            return None
+        cut = replace(job.strategy, partition_bytes=strategy.partition_bytes, keys=strategy.keys)
+        return replace(job, policy=wanted.policy, strategy=cut)
     made = with_strategy(job, strategy)
     if strategy.regions:
         assert costs is not None
@@ -171,17 +176,18 @@ def changed(job: Job, wanted: Job, costs: RegionCosts | None) -> Job | None:
 
 
 def _runs(cell: Path, cores: float, ns_per_byte: float) -> Iterator[Ran]:
-    """The runs of a cell without servers, but not those of wholly compiled models."""
+    """The runs of a cell, but not those of wholly compiled models."""
     found = {path.parent for path in cell.rglob("config.toml")}
     for directory in sorted(found, key=lambda path: path.name):
         run = Run(directory)
-        if "--compile" in run.config.get("command", ()) or run.config["servers"]:
+        if "--compile" in run.config.get("command", ()):
             continue
         try:
             wall = measure_run(run)
             shared = wall
             if cores:
-                machine = Processors(tuple(range(wall.job.workers)), cores)
+                servers = tuple(range(wall.job.servers))
+                machine = Processors(tuple(range(wall.job.workers)), cores, servers)
                 shared = measure_run(run, Use((machine,), ns_per_byte))
         except UserError as error:
             warn(str(error))
@@ -205,7 +211,9 @@ def _with(measured: Measured, regions: tuple[Region, ...]) -> Measured:
 def _alike(one: Job, other: Job) -> bool:
     def key(job: Job) -> object:
         buckets = [(bucket.parameters, bucket.sharded) for bucket in job.strategy.buckets]
-        return job.strategy.runtime, buckets, job.strategy.regions
+        sizes = job.strategy.partition_bytes, job.strategy.keys
+        policy = job.policy and job.policy.name
+        return job.strategy.runtime, buckets, job.strategy.regions, policy, sizes
 
     return key(one) == key(other)
 

@@ -25,11 +25,15 @@ gradient only counts among all bytes, which must pass the links in every iterati
 *With two transports*, both kinds of bytes share the workers' links. What is here is a bound for the
 routes of the strategy: gradients that go to servers pass each link of a worker once, and the others
 as above; and all workers' pushes pass the servers' links. Other routes may have a lower one.
+
+*Behind a limiter*, a link that was idle lets a burst pass at once. So an iteration may wait for as
+many bytes less than it has. Over many iterations, no link carries more than its rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,6 +44,17 @@ from byteprophet.job.routes import MESH, SERVERS, bytes_of
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.times import Int64Array
+
+
+def bound_of_predicted_ns(job: Job, predicted_ns: int, since: int = 0) -> int:
+    """The bound of a job that is predicted to take ``predicted_ns``, the median of its iterations.
+
+    Those before number ``since``, from 0, do not count, as in the prediction. The bound adds up
+    medians of parts. Where iterations differ, these are from different ones, and may be more than
+    the median of all. But what is predicted is the time of a schedule, so the bound is not above.
+    """
+    counted = job.times.only_iterations(np.arange(since, job.iterations))
+    return min(predicted_ns, bound_ns(replace(job, times=counted)))
 
 
 def bound_ns(job: Job) -> int:
@@ -85,6 +100,7 @@ def _among_ranks_ns(
         [host.down_bps for host in job.cluster.workers],
         served_bytes,
         [name in late for name in job.model.names],
+        [host.burst_bytes for host in job.cluster.workers],
     )
 
 
@@ -96,18 +112,49 @@ def _served_ns(job: Job, sizes_bytes: Sequence[int]) -> int:
     for worker, host in enumerate(job.cluster.workers):
         forward_ns, ready_ns, backward_ns, _ = job.times.medians(worker)
         bounds_ns.append(
-            _core.iteration_bound_ns(
+            _of_link_ns(
                 sizes_bytes,
-                np.minimum(ready_ns, backward_ns).tolist(),
-                forward_ns.tolist(),
-                backward_ns=backward_ns,
-                bandwidth_bps=host.slower_bps or None,
-                workers=job.workers,
-                servers=job.servers,
-                server_bandwidth_bps=server_bps,
+                np.minimum(ready_ns, backward_ns),
+                forward_ns,
+                backward_ns,
+                host.slower_bps,
+                host.burst_bytes,
             )
         )
+    if server_bps:
+        pushed_bits = 8 * 10**9 * job.workers * sum(sizes_bytes)
+        bounds_ns.append(pushed_bits // (job.servers * server_bps))
     return max(bounds_ns)
+
+
+def _of_link_ns(
+    sizes_bytes: Sequence[int],
+    ready_ns: Int64Array,
+    forward_ns: Int64Array,
+    backward_ns: int,
+    rate_bps: int,
+    burst_bytes: int = 0,
+) -> int:
+    """The bound of gradients (P,) that pass one link; ``rate_bps`` 0: it has no limit."""
+
+    def bound(limit_bps: int | None) -> int:
+        return _core.iteration_bound_ns(
+            sizes_bytes,
+            ready_ns.tolist(),
+            forward_ns.tolist(),
+            backward_ns=backward_ns,
+            bandwidth_bps=limit_bps,
+            workers=1,
+            servers=1,
+            server_bandwidth_bps=None,
+        )
+
+    if not rate_bps:
+        return bound(None)
+    if not burst_bytes:
+        return bound(rate_bps)
+    all_ns = sum(sizes_bytes) * 8 * 10**9 // rate_bps
+    return max(bound(None), all_ns, bound(rate_bps) - burst_bytes * 8 * 10**9 // rate_bps)
 
 
 def all_reduce_bound_ns(
@@ -119,6 +166,7 @@ def all_reduce_bound_ns(
     down_bps: Sequence[int],
     served_bytes: Sequence[int] | None = None,
     late: Sequence[bool] | None = None,
+    burst_bytes: Sequence[int] | None = None,
 ) -> int:
     """The bound of an iteration without servers, in ns.
 
@@ -132,24 +180,24 @@ def all_reduce_bound_ns(
         down_bps: the rate at which each rank receives, likewise.
         served_bytes: what goes to servers beside that, of each gradient: once over each link.
         late: whether the average of each gradient is for a later step.
+        burst_bytes: what each rank's link lets pass at once after a pause, (ranks,).
     """
     ranks = len(up_bps)
     is_late = late or [False] * len(sizes_bytes)
+    bursts = burst_bytes or [0] * ranks
 
-    def bound(moved_bytes: Sequence[int], rank: int | None, rate_bps: int | None) -> int:
+    def bound(moved_bytes: Sequence[int], rank: int | None, rate_bps: int) -> int:
         """Of bytes of one rank, or (None) of all ranks: then by the earliest of each time."""
         own = slice(None) if rank is None else slice(rank, rank + 1)
         all_ns = sum(moved_bytes) * 8 * 10**9 // rate_bps if rate_bps else 0
         awaited = [0 if later else size for size, later in zip(moved_bytes, is_late, strict=True)]
-        awaited_ns = _core.iteration_bound_ns(
+        awaited_ns = _of_link_ns(
             awaited,
-            ready_ns[own].min(axis=0).tolist(),
-            forward_ns[own].min(axis=0).tolist(),
-            backward_ns=int(min(backward_ns[own])),
-            bandwidth_bps=rate_bps,
-            workers=ranks,
-            servers=ranks,
-            server_bandwidth_bps=None,
+            ready_ns[own].min(axis=0),
+            forward_ns[own].min(axis=0),
+            int(min(backward_ns[own])),
+            rate_bps,
+            max(bursts[own]),
         )
         return max(awaited_ns, all_ns)
 
@@ -157,7 +205,7 @@ def all_reduce_bound_ns(
     pairs = list(zip(sizes_bytes, served, strict=True))
     once = [(size if ranks > 1 else 0) + other for size, other in pairs]
     bounds_ns = [
-        bound(once, rank, min((rate for rate in (up, down) if rate), default=None))
+        bound(once, rank, min((rate for rate in (up, down) if rate), default=0))
         for rank, (up, down) in enumerate(zip(up_bps, down_bps, strict=True))
     ]
     on_average = [all_reduced_bytes(size, ranks) + other for size, other in pairs]

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from small_jobs import random_job, with_runtime
 
-from byteprophet.graph import gloo_graph, mesh_graph
-from byteprophet.job import Bucket, Costs, Host, Job, Processors, Strategy
-from byteprophet.job.strategy import ALL_REDUCE, DDP, OURS
+from byteprophet.graph import gloo_graph, mesh_graph, ps_graph
+from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Policy, Processors, Strategy
+from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, OURS
 from byteprophet.replay import replay
 from byteprophet.replay.all_reduce import ALL_REDUCE as KIND
+from byteprophet.replay.ps import PS
 
 from .test_mesh_graph import MS, NS_PER_BYTE, iterations_ns, job
 
@@ -93,12 +94,67 @@ def test_handing_buckets_over_takes_time() -> None:
     )
 
 
+@pytest.mark.parametrize(("ranks", "cores"), [(2, 1), (3, 2), (4, 2), (2, 2)])
+def test_each_step_of_a_ring_waits_for_a_core(ranks: int, cores: int) -> None:
+    """A bucket of next to no bytes is complete while all ranks compute for a long time.
+
+    Each of them has ``cores / ranks`` of a core, so that a turn takes as much longer.
+    """
+    turn_ns = 3 * MS
+    one = job(ranks, (8, 8), (0, 0), (500 * MS, 1 * MS))
+    names = one.model.names
+    buckets = (Bucket(names[1:], 0, 0), Bucket(names[:1], 1, 1))
+    one = sharing(replace(one, strategy=Strategy(DDP, buckets)), cores)
+    costs = replace(one.cluster.costs, turn_ns=turn_ns)
+    one = replace(one, cluster=replace(one.cluster, costs=costs))
+    built = gloo_graph.build(one)
+    replayed = replay(built.graph)
+    took_ns = (replayed.end_ns[built.done] - replayed.start_ns[built.start])[:, -1, 0]
+    waits_ns = 2 * (ranks - 1) * turn_ns * ranks / cores if ranks > cores else 0
+    assert took_ns == pytest.approx(waits_ns, rel=0.01, abs=1000)
+
+
+@pytest.mark.parametrize(("servers", "expected_ms"), [((0,), 28), ((), 24)])
+def test_pushes_and_answers_take_processor_time(servers: tuple[int, ...], expected_ms: int) -> None:
+    """One worker on one core; its only large gradient is ready early, and backward goes on.
+
+    A byte takes 10 ns on the link and 4 ns of processor time, half of it at each end. So 1 MB that
+    is pushed and comes back takes 8 ms from the backward pass of 20 ms, if the server has the same
+    core, and 4 ms if it has another one.
+    """
+    one = job(1, (8, 1_000_000), (0, 0), (20 * MS, 1 * MS))
+    costs = Costs(processor_ns_per_byte=4.0)
+    cluster = Cluster(
+        (Host(800_000_000, 800_000_000),),
+        (Host(),),
+        costs,
+        processors=(Processors((0,), 1, servers),),
+    )
+    strategy = Strategy(BYTEPS, partition_bytes=1_000_000)
+    policy = Policy("fifo", {"partition_bytes": 1_000_000})
+    built = ps_graph.build(replace(one, cluster=cluster, strategy=strategy, policy=policy))
+    replayed = replay(built.graph)
+    backward_ns = np.diff(replayed.end_ns[built.backward[0, :, -1]])[-1]
+    assert backward_ns == pytest.approx(expected_ms * MS, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_enough_cores_change_nothing_with_servers(seed: int) -> None:
+    one = replace(
+        random_job(seed, 6, 3),
+        strategy=Strategy(BYTEPS, partition_bytes=500_000),
+        policy=Policy("fifo", {"partition_bytes": 500_000}),
+    )
+    one = replace(one, cluster=replace(one.cluster, servers=(Host(),)))
+    assert np.array_equal(PS.iterations_ns(one), PS.iterations_ns(sharing(one, 64)))
+
+
 def test_more_workers_have_machines_of_their_own() -> None:
-    machines = (Processors((0, 1), 2), Processors((2,), 4))
+    machines = (Processors((0, 1), 2, (0,)), Processors((2,), 4))
     cluster = replace(random_job(0, 4, 3).cluster, processors=machines)
     assert cluster.with_workers(3) == cluster
     assert cluster.with_workers(5).processors == (*machines, Processors((3, 4), 2))
-    assert cluster.with_workers(1).processors == (Processors((0,), 2),)
+    assert cluster.with_workers(1).processors == (Processors((0,), 2, (0,)),)
 
 
 def test_runtimes_are_compared_with_cores() -> None:

@@ -20,7 +20,9 @@ from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.timeline.events import EventWriter, events_path
 from byteprophet.timeline.tables import SPANS, Kind
 
+from .recorded_replay import record as record_served
 from .test_processors import EPOCH_NS, NS_PER_BYTE, on_cores, record
+from .test_servers import a_job
 
 
 def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: float = 1.0) -> Run:
@@ -84,6 +86,60 @@ def test_what_carried_messages_is_found(tmp_path: Path) -> None:
     measured = measure_on_cores(run)
     assert measured.job.cluster.processors == use.machines
     assert measured.job.cluster.costs.host_ns_per_byte == 0
+
+
+def with_servers(directory: Path, cores: Sequence[Sequence[int]]) -> Run:
+    """A run directory of three workers and a server, which record on this machine.
+
+    What a worker's end of messages took is ``NS_PER_BYTE``, pushed and answered.
+    """
+    job = a_job("fifo")
+    directory.mkdir()
+    (directory / "config.toml").write_text(
+        'schema = 1\nworkers = 3\nservers = 1\nlocal_ranks = 1\nscheduler = "fifo"\n'
+        f"partition_bytes = {job.strategy.partition_bytes}\n"
+        f"[settings]\npartition_bytes = {job.strategy.partition_bytes}\n"
+    )
+    recorded, _, _ = record_served(job)
+    for events in recorded:
+        path = events_path(directory, events.table, events.origin.role)
+        writer = EventWriter(path, events.table, events.origin)
+        writer.write(events.rows, dict(events.names))
+        writer.close()
+        if events.table is not SPANS:
+            continue
+        rank, times = events.origin.rank, job.times
+        begins = events.rows[events.rows["kind"] == Kind.ITERATION]
+        trained_ns = times.forward_ns[rank].sum(axis=1) + times.backward_ns[rank]
+        passed_ns = NS_PER_BYTE * 2 * job.model.size_bytes
+        others_ns = times.update_ns[rank].sum(axis=1) + passed_ns
+        trained = np.append(0, np.cumsum(trained_ns))
+        process = trained + np.append(0, np.cumsum(others_ns)).astype(int)
+        times_ns = np.append(begins["begin_ns"], begins["end_ns"][-1]).tolist()
+        rows = zip(range(1, len(times_ns) + 1), times_ns, trained, process, strict=True)
+        machine = {"machine": events.origin.machine}
+        save(directory, rank, cores[rank], [[*map(int, row)] for row in rows], machine)
+    return Run(directory)
+
+
+def test_a_server_shares_the_cores_of_its_workers(tmp_path: Path) -> None:
+    run = with_servers(tmp_path / "run", [[0, 1]] * 3)
+    found = measured_use(run, measure_run(run))
+    assert found is not None
+    assert found.machines == (Processors((0, 1, 2), 2, (0,)),)
+    # docs/processor.md: 0.26 s at the server beside 0.40 s at workers, per GB.
+    assert found.ns_per_byte == pytest.approx(NS_PER_BYTE * (1 + 0.26 / 0.40), rel=0.1)
+    cluster = measure_on_cores(run).job.cluster
+    assert cluster.processors == found.machines
+    assert cluster.costs.processor_ns_per_byte == found.ns_per_byte
+
+
+def test_the_cores_of_a_server_of_pinned_workers_are_not_known(tmp_path: Path) -> None:
+    run = with_servers(tmp_path / "run", [[0], [1], [2]])
+    found = measured_use(run, measure_run(run))
+    assert found is not None
+    assert [machine.servers for machine in found.machines] == [()] * 3
+    assert found.ns_per_byte == pytest.approx(NS_PER_BYTE, rel=0.1)
 
 
 def test_pinned_ranks_share_nothing(tmp_path: Path) -> None:

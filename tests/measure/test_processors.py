@@ -12,11 +12,15 @@ from small_jobs import random_job, with_runtime
 from byteprophet.graph.labels import Kind as Label
 from byteprophet.graph.mesh_graph import MeshGraph, build
 from byteprophet.job import Job, Processors
-from byteprophet.job.strategy import ALL_REDUCE
+from byteprophet.job.cluster import Compressing
+from byteprophet.job.compression import Compressed, OneBit, flat_form
+from byteprophet.job.strategy import ALL_REDUCE, with_compressed
 from byteprophet.job.strategy_file import Used
 from byteprophet.measure.collectives import GATHER, REDUCE, measure_collectives
-from byteprophet.measure.processors import Arrivals, Clocks, Use
+from byteprophet.measure.processors import AVERAGING, COMPRESSING, Arrivals, Clocks, Use
+from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.replay import Replayed, replay
+from byteprophet.replay.all_reduce import ALL_REDUCE as ALL_REDUCE_KIND
 from byteprophet.timeline.events import Events, Origin
 from byteprophet.timeline.tables import SPAN, SPANS, Kind
 
@@ -79,6 +83,7 @@ def _spans(one: Job, built: MeshGraph, replayed: Replayed, rank: int) -> Iterato
         for name, operation in zip(names, built.update[at].tolist(), strict=True):
             times_ns = int(start_ns[operation]), int(end_ns[operation])
             yield Kind.UPDATE, number, name, *times_ns, 0, 1
+        yield from _compressed(one, built, replayed, rank, iteration)
         for place, bucket in enumerate(one.strategy.buckets):
             size_bytes = sum(sizes[one.model.places[name]] for name in bucket.parameters)
             begin_ns, middle_ns, until_ns = (
@@ -106,6 +111,53 @@ def _spans(one: Job, built: MeshGraph, replayed: Replayed, rank: int) -> Iterato
             )
 
 
+def _compressed(
+    one: Job, built: MeshGraph, replayed: Replayed, rank: int, iteration: int
+) -> Iterator[_Span]:
+    """Spans of compressed gradients, whose forms are all-gathered."""
+    start_ns, end_ns, labels = replayed.start_ns, replayed.end_ns, built.graph.labels
+    first = len(one.strategy.buckets)
+    for number, (name, compressor) in enumerate(one.strategy.compressor_of.items()):
+        mine = (labels.rank == rank) & (labels.iteration == iteration)
+        mine &= (labels.kind == Label.COMPRESSION) & (
+            labels.tensor == len(one.model) + first + number
+        )
+        before, after = np.flatnonzero(mine).tolist()
+        for what, each in ((COMPRESSING, before), (AVERAGING, after)):
+            times_ns = int(start_ns[each]), int(end_ns[each])
+            yield Kind.COMPUTE, iteration + 1, f"{what} {name}", *times_ns, 0, 90
+        size_bytes = one.model.sizes_bytes[one.model.places[name]]
+        forms_bytes = one.workers * flat_form(compressor, size_bytes).size_bytes
+        times_ns = int(end_ns[before]), int(end_ns[built.gathered[rank, iteration, first + number]])
+        label = f"{compressor.type} ({name})"
+        yield Kind.COLLECTIVE, iteration + 1, label, *times_ns, forms_bytes, 91 + number
+
+
+@pytest.mark.parametrize("cores", [1.0, 64.0])
+def test_a_compressed_job_is_measured_and_replayed_as_it_was(cores: float) -> None:
+    """Compressing is measured as it is used: on shared cores, in processor time."""
+    plain, use = on_cores(cores, 2)
+    name = plain.model.names[int(np.argmax(plain.model.sizes_bytes))]
+    strategy = with_compressed(plain.strategy, (Compressed((name,), OneBit()),))
+    took = (Compressing(name, 6 * MS, 4 * MS),)
+    costs = replace(plain.cluster.costs, compressing=took, message_cost_ns=0)
+    job = replace(plain, strategy=strategy, cluster=replace(plain.cluster, costs=costs))
+    recorded, used = record(job), Used(job.model, job.strategy, 1)
+    limit_bps = round(job.cluster.workers[0].up_bps / PAYLOAD_SHARE)
+    config = {**config_of(job), "bandwidth_bps": limit_bps}
+    wall, starts_ns = measure_collectives(recorded, config, used)
+    found, _ = measure_collectives(recorded, config, used, use)
+    (measured,), (by_wall,) = found.cluster.costs.compressing, wall.cluster.costs.compressing
+    assert measured.before_ns == pytest.approx(6 * MS, rel=0.06)
+    assert measured.after_ns == pytest.approx(4 * MS, rel=0.06)
+    if cores < 2:
+        assert by_wall.before_ns > 1.3 * measured.before_ns
+    iterations_ns = np.diff(starts_ns.max(axis=0))[1:]
+    for each, error in ((wall, 0.002), (found, 0.02)):
+        again_ns = ALL_REDUCE_KIND.iterations_ns(each)[1:]
+        assert np.median(again_ns) == pytest.approx(np.median(iterations_ns), rel=error)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_times_are_those_of_the_job(seed: int) -> None:
     """On one core for two ranks, iterations are far longer, and yet the times come back."""
@@ -127,7 +179,11 @@ def _computing_ns(job: Job) -> float:
 def clock_between(events: list[Events], arrivals: list[Arrivals], use: Use, rank: int) -> int:
     """The processor time of a rank's training thread from 0 to 10 ms."""
     begin_ns, end_ns = EPOCH_NS, EPOCH_NS + 10 * MS
-    (worked_ns,) = Clocks(events, arrivals, use).training[rank].worked_ns([begin_ns, end_ns])
+    (worked_ns,) = (
+        Clocks(events, [(each,) for each in arrivals], use)
+        .training[rank]
+        .worked_ns([begin_ns, end_ns])
+    )
     return int(worked_ns)
 
 
@@ -174,7 +230,7 @@ def test_updaters_have_clocks_of_their_own() -> None:
         (Kind.UPDATE, 1, "y", 7 * MS, 8 * MS, 0, 0),
     ]
     use = Use((Processors((0,), 1),), 0.0)
-    clocks = Clocks([events_of(rows, 0)], [NOTHING], use)
+    clocks = Clocks([events_of(rows, 0)], [(NOTHING,)], use)
     whole = [EPOCH_NS, EPOCH_NS + 10 * MS]
     assert clocks.training[0].worked_ns(whole)[0] == pytest.approx(8 * MS)
     assert clocks.updating[0].worked_ns(whole)[0] == pytest.approx(2 * MS)

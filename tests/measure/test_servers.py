@@ -11,7 +11,8 @@ from byteprophet import schedulers
 from byteprophet._core import ANSWERS_BYTES
 from byteprophet.errors import UserError
 from byteprophet.graph.ps_graph import build
-from byteprophet.job import Costs, Host, Job, Times
+from byteprophet.job import Costs, Host, Job, Processors, Times
+from byteprophet.measure.processors import Use
 from byteprophet.measure.servers import measure
 from byteprophet.network import PAYLOAD_SHARE, payload_bps
 from byteprophet.replay import replay
@@ -170,3 +171,30 @@ def test_what_is_missing_is_named() -> None:
             recorded[index] = replace(events, rows=rows)
     with pytest.raises(UserError, match="no iteration was recorded completely"):
         measure(recorded, config_of(job))
+
+
+@pytest.mark.parametrize("cores", [1.0, 2.0])
+def test_processor_times_are_those_of_the_job(cores: float) -> None:
+    """Three workers and their server share cores: what they compute takes longer by the clock."""
+    alone = a_job("fifo")
+    use = Use((Processors((0, 1, 2), cores, (0,)),), 1.0)
+    job = replace(alone, cluster=use.on(alone.cluster, (LINK_BPS,) * 3))
+    recorded, _, _ = record(job)
+    wall = measure(recorded, config_of(job)).job
+    found = measure(recorded, config_of(job), use=use).job
+    assert found.cluster.processors == use.machines
+    assert found.cluster.costs.processor_ns_per_byte == use.ns_per_byte
+    assert _computing_ns(wall) > 1.2 * _computing_ns(job)
+    assert _computing_ns(found) == pytest.approx(_computing_ns(job), rel=0.06)
+    again_ns, was_ns = (_iteration_ns(each) for each in (found, job))
+    assert again_ns == pytest.approx(was_ns, rel=0.06)
+
+
+def _computing_ns(job: Job) -> float:
+    return float((job.times.forward_ns.sum(axis=2) + job.times.backward_ns).mean())
+
+
+def _iteration_ns(job: Job) -> float:
+    built = build(job)
+    ends_ns = replay(built.graph).end_ns[built.backward[..., -1]].max(axis=0)
+    return float(np.diff(ends_ns).mean())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_jobs import random_job
 
+from byteprophet.job import Processors
 from byteprophet.optimize.fold import folded
 from byteprophet.replay.all_reduce import ALL_REDUCE
+
+from ..strategy.jobs import mesh_job, served_job
 
 
 @pytest.mark.parametrize("ranks", [3, 8])
@@ -25,6 +30,15 @@ def test_two_ranks_stand_for_many(ranks: int) -> None:
         )
     assert np.mean(np.abs(errors)) < 0.015
     assert max(np.abs(errors)) < 0.04
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_workers_that_share_cores_stand_for_themselves(served: bool) -> None:
+    job = served_job([10**9] * 4, [10**9]) if served else mesh_job([10**9] * 4)
+    assert folded(job).workers == 2
+    shared = replace(job.cluster, processors=(Processors((0, 1, 2, 3), 2),))
+    job = replace(job, cluster=shared)
+    assert folded(job) is job
 
 
 def test_two_ranks_are_as_they_are() -> None:

@@ -9,7 +9,18 @@ import pytest
 
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
-from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
+from byteprophet.job import (
+    Bucket,
+    Cluster,
+    Costs,
+    Host,
+    Job,
+    Model,
+    Parameter,
+    Processors,
+    Strategy,
+    Times,
+)
 from byteprophet.job.cluster import Compressing
 from byteprophet.job.compression import Compressed, Compressor, OneBit, PowerSgd, RandomK, TopK
 from byteprophet.job.owners import Owners
@@ -86,6 +97,16 @@ def test_an_iteration_takes_what_compressing_and_forms_take(
     assert last_ns == pytest.approx(expected_ns, abs=20)
     assert ALL_REDUCE.daydream_ns(job) == pytest.approx(expected_ns, abs=20)
     assert bound_ns(job) <= last_ns - 12 * MS  # which knows nothing of compressing
+
+
+def test_compressing_takes_its_part_of_shared_cores() -> None:
+    """Two ranks on one core: what both compute takes twice as long, and so does compressing."""
+    job = alone(OneBit(), 2, 5 * MS, 7 * MS)
+    travels_ns = round(10 * OneBit().form((2_000_000,)).sent_bytes(2))
+    machines = (Processors((0, 1), 1),)
+    shared = replace(job, cluster=replace(job.cluster, processors=machines))
+    (*_, last_ns) = ALL_REDUCE.iterations_ns(shared)
+    assert last_ns == pytest.approx(2 * (3 + 10 + 5 + 7 + 1) * MS + travels_ns, rel=1e-3)
 
 
 def test_forms_leave_before_buckets_and_ranks_compress_one_after_the_other() -> None:

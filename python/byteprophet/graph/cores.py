@@ -12,6 +12,11 @@ such a thread has at the same time: one for each other rank. A message that its 
 takes only what it needs, and the rest is left to those that compute: the kernel prefers threads
 that mostly sleep, too.
 
+A thread that wakes up on a machine with more ranks than cores waits until the threads that compute
+have had their turn (``Costs.turn_ns``). This wait is a flow, too: next to nothing of a core passes,
+and its rate is that of the threads which compute. If these leave any core unused, it is over at
+once. So the smaller a thread's part of the cores, the longer others wait.
+
 Where the cluster has no ``processors``, a thread is a serial device, and messages need their links
 alone.
 """
@@ -32,6 +37,8 @@ CORE_BPS = 8_000_000_000
 """What a core is as a link: one ns of processor time, which stands as one byte, in one ns."""
 
 _LEAST_UNIT, _MOST_UNIT = 1 / 16, 64.0
+_WAITING = WHOLE // 1000
+"""What waits for a core uses next to nothing of it."""
 
 
 class Path(NamedTuple):
@@ -41,26 +48,50 @@ class Path(NamedTuple):
     weights: tuple[int, ...]
 
 
+class _End(NamedTuple):
+    """The links of one end of messages: the threads that send and receive, and the machine."""
+
+    sends: int
+    receives: int
+    machine: int
+
+
 class Cores:
     """The cores of a cluster's machines, and threads on them. ``shared``: there are any."""
 
     def __init__(self, cluster: Cluster, graph: GraphBuilder) -> None:
         self._graph = graph
         self.shared = bool(cluster.processors)
-        self._machine: dict[int, int] = {}  # the link that stands for its cores, by worker
+        # The link that stands for the cores, by worker and by server.
+        self._machine: dict[int, int] = {}
+        self._of_server: dict[int, int] = {}
         for number, each in enumerate(cluster.processors):
             link = graph.link(f"cores of machine {number}", round(each.cores * CORE_BPS))
             self._machine.update(dict.fromkeys(each.workers, link))
+            self._of_server.update(dict.fromkeys(each.servers, link))
         self._ns_per_byte = cluster.costs.processor_ns_per_byte if self.shared else 0.0
-        others = max(1, len(cluster.workers) - 1)
+        others = len(cluster.servers) or max(1, len(cluster.workers) - 1)
         unit = self._ns_per_byte / 2 * others or 1.0
         self._unit_ns = min(_MOST_UNIT, max(_LEAST_UNIT, unit))
-        self._sends: dict[int, int] = {}
-        self._receives: dict[int, int] = {}
+        self._turn_ns = cluster.costs.turn_ns
+        self._crowded = {
+            worker
+            for each in cluster.processors
+            for worker in each.workers
+            if len(each.workers) > each.cores
+        }
+        self._workers: list[_End] = []
+        self._servers: list[_End | None] = []
         if self._ns_per_byte:
             for worker in range(len(cluster.workers)):
-                self._sends[worker] = graph.link(f"worker {worker} sends", CORE_BPS)
-                self._receives[worker] = graph.link(f"worker {worker} receives", CORE_BPS)
+                self._workers.append(self._end(f"worker {worker}", self._machine[worker]))
+            for server in range(len(cluster.servers)):
+                on = self._of_server.get(server)
+                self._servers.append(None if on is None else self._end(f"server {server}", on))
+
+    def _end(self, name: str, machine: int) -> _End:
+        sends = self._graph.link(f"{name} sends", CORE_BPS)
+        return _End(sends, self._graph.link(f"{name} receives", CORE_BPS), machine)
 
     def thread(self, name: str, worker: int, *, by_priority: bool = False) -> int:
         """Add a thread of a worker, which does one thing after the other, and return its device."""
@@ -93,12 +124,45 @@ class Cores:
             shape, device=device, size_bytes=work, label=label, priority=priority
         )
 
+    def queue(self, name: str, worker: int) -> int | None:
+        """Add where a thread of a worker waits for a core; None if there is always one.
+
+        Returns a device for the waits that ``turns`` adds.
+        """
+        if not self._turn_ns or worker not in self._crowded:
+            return None
+        return self._graph.connection(name, (self._machine[worker],), weights=(_WAITING,))
+
+    def turns(self, shape: tuple[int, ...], device: npt.ArrayLike, label: Label) -> Int64Array:
+        """Add waits for a core, on devices that ``queue`` made, and return the operations."""
+        size = max(1, round(self._turn_ns / self._unit_ns))
+        return self._graph.add_block(shape, device=device, size_bytes=size, label=label)
+
     def message(self, sender: int, receiver: int) -> Path:
         """What a message from one worker to another crosses besides its network links."""
         if not self._ns_per_byte:
             return Path((), ())
+        return self._path(self._workers[sender], self._workers[receiver])
+
+    def push(self, worker: int, server: int) -> Path:
+        """What a push crosses besides its network links."""
+        if not self._ns_per_byte:
+            return Path((), ())
+        return self._path(self._workers[worker], self._servers[server])
+
+    def answer(self, server: int, worker: int) -> Path:
+        """What an answer crosses besides its network links."""
+        if not self._ns_per_byte:
+            return Path((), ())
+        return self._path(self._servers[server], self._workers[worker])
+
+    def _path(self, sender: _End | None, receiver: _End | None) -> Path:
+        """Over what is known of both ends. Servers may run on machines of their own."""
         half = max(1, round(self._ns_per_byte / 2 * WHOLE))
-        links = [self._sends[sender], self._receives[receiver], self._machine[sender]]
-        if self._machine[receiver] == self._machine[sender]:
-            return Path(tuple(links), (half, half, 2 * half))
-        return Path((*links, self._machine[receiver]), (half,) * 4)
+        weights: dict[int, int] = {}
+        if sender is not None:
+            weights[sender.sends] = weights[sender.machine] = half
+        if receiver is not None:
+            weights[receiver.receives] = half
+            weights[receiver.machine] = weights.get(receiver.machine, 0) + half
+        return Path(tuple(weights), tuple(weights.values()))

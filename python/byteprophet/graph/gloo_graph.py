@@ -14,11 +14,14 @@
 - Messages of collectives in flight share the links of the sender and the receiver fairly.
 - The optimizer makes all updates when all collectives are done. Then the next iteration begins.
 - A worker hands buckets over in its backward pass, which takes it ``Costs.bucket_ns`` each.
-- Where ranks share cores, computing and messages slow each other down (``cores.py``).
+- Where ranks share cores, computing and messages slow each other down (``cores.py``). If more
+  ranks than cores compute, a message also waits until its thread gets a core. With more ranks, more
+  messages of a collective follow each other, and with smaller buckets, less is sent meanwhile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,13 +83,15 @@ class _Collective:
 
     ``gathers`` is True for the all-gather of an FSDP2 unit, and False for an all-reduce or a
     reduce-scatter. ``connections`` and ``message_bytes`` hold the connections and the sizes of its
-    messages, with the shape of an array in ``GlooGraph.message``.
+    messages, with the shape of an array in ``GlooGraph.message``. ``queues``, of the same shape:
+    where their threads wait for cores; None: nothing waits.
     """
 
     bucket: int
     gathers: bool
     connections: Int64Array
     message_bytes: Int64Array
+    queues: Int64Array | None
 
 
 class _Build:
@@ -165,8 +170,13 @@ class _Build:
         ]
         chunk = (sender - np.arange(steps)[:, None]) % ranks  # in step s, rank r sends chunk r - s
         message_bytes = chunk_bytes(size_bytes, ranks)[chunk]
+        queues = self._queues(bucket, sender.tolist())
         return _Collective(
-            bucket, gathers, np.broadcast_to(connections, (steps, ranks)), message_bytes
+            bucket,
+            gathers,
+            np.broadcast_to(connections, (steps, ranks)),
+            message_bytes,
+            None if queues is None else np.broadcast_to(queues, (steps, ranks)),
         )
 
     def _all_to_all(self, bucket: int, size_bytes: int) -> _Collective:
@@ -176,7 +186,20 @@ class _Build:
             for sender, receiver in pairs
         ]
         sizes = chunk_bytes(size_bytes, self.ranks)[[receiver for _, receiver in pairs]]
-        return _Collective(bucket, False, np.array([connections]), sizes[None])
+        queues = self._queues(bucket, [sender for sender, _ in pairs])
+        return _Collective(
+            bucket,
+            False,
+            np.array([connections]),
+            sizes[None],
+            None if queues is None else queues[None],
+        )
+
+    def _queues(self, bucket: int, senders: Sequence[int]) -> Int64Array | None:
+        """Where the threads of ``senders`` wait for cores; None if one of them does not."""
+        named = [(f"turn of bucket {bucket}, worker {sender}", sender) for sender in senders]
+        queues = [self.cores.queue(name, sender) for name, sender in named]
+        return None if None in queues else np.array(queues, np.int64)
 
     def _connection(self, name: str, sender: int, receiver: int) -> int:
         route = (self.up[sender], self.down[receiver])
@@ -283,19 +306,37 @@ class _Build:
                 part=np.arange(sizes.shape[0])[:, None],
             ),
         )
+        begin = self._turns(collective, iteration, message)
         if self.fsdp and not collective.gathers:
             ends = np.array(_pairs(self.ranks)).T
             for end in ends:
-                graph.depend_each(start[end], message[0])
+                graph.depend_each(start[end], begin[0])
             graph.depend_each(message[0], done[ends[1]])
             graph.depend_each(start, done)
             return message
         received = np.roll(message, 1, axis=1)  # by receiver
-        graph.depend_each(received[:-1].ravel(), message[1:].ravel())
+        graph.depend_each(received[:-1].ravel(), begin[1:].ravel())
         for ready in (start, np.roll(start, -1)):
-            graph.depend_each(np.broadcast_to(ready, sizes.shape).ravel(), message.ravel())
+            graph.depend_each(np.broadcast_to(ready, sizes.shape).ravel(), begin.ravel())
         graph.depend_each(received[-1], done)
         return message
+
+    def _turns(self, collective: _Collective, iteration: int, message: Int64Array) -> Int64Array:
+        """Add what each message waits for before a thread sends it: a core.
+
+        Returns the waits, or the messages themselves if there is always a core.
+        """
+        if collective.queues is None:
+            return message
+        label = Label(
+            Kind.LAG,
+            self._senders(collective),
+            iteration=iteration,
+            tensor=self._label(collective.bucket),
+        )
+        turns = self.cores.turns(message.shape, collective.queues, label)
+        self.graph.depend_each(turns.ravel(), message.ravel())
+        return turns
 
     def _update(self, rank: int, iteration: int) -> None:
         graph, blocks, at = self.graph, self.blocks, (rank, iteration)

@@ -77,7 +77,9 @@ class _Build:
             [(down,) for down in self.workers.down],
             cores=self.workers.cores,
         )
-        self.transfers = MeshTransfers(job, graph, connections, len(job.model))
+        self.transfers = MeshTransfers(
+            job, graph, connections, len(job.model), cores=self.workers.cores
+        )
         shape = (job.workers, job.iterations)
         self.blocks = {
             **{name: np.zeros(shape, np.int64) for name in ("begin", "end")},

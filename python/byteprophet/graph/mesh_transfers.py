@@ -27,7 +27,7 @@ from byteprophet.graph.builder import GraphBuilder
 from byteprophet.graph.cores import Cores, Path
 from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, WHOLE, Int64Array
-from byteprophet.job import Job
+from byteprophet.job import Cluster, Job
 from byteprophet.job.compression import flat_form
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name
@@ -75,6 +75,7 @@ class MeshTransfers:
         connections: Int64Array,
         first_name: int,
         parameters: Sequence[int] = (),
+        cores: Cores | None = None,
     ) -> None:
         """Prepare the frames.
 
@@ -84,6 +85,7 @@ class MeshTransfers:
             connections: from each rank to each other one, (W, W).
             first_name: the place of the first bucket in the graph's names.
             parameters: the parameter to which each tensor of the job belongs; none: its own.
+            cores: on which ranks compress gradients; None: each has one for that.
         """
         self.job = job
         self.graph = graph
@@ -116,8 +118,9 @@ class MeshTransfers:
             self._put_form(name, scattered_bytes[place], gathered_bytes[place])
         self.scatter = self._frames(scattered_bytes, by_sender=False)
         self.gather = self._frames(gathered_bytes, by_sender=True)
+        self._cores = cores or Cores(Cluster(job.cluster.workers), graph)
         self._compresses = [
-            graph.serial(f"worker {rank} compresses") if compressed else NONE
+            self._cores.thread(f"worker {rank} compresses", rank) if compressed else NONE
             for rank in range(job.workers)
         ]
         took = {each.parameter: each for each in job.cluster.costs.compressing}
@@ -214,9 +217,7 @@ class MeshTransfers:
         label = Label(
             Kind.COMPRESSION, rank, iteration=iteration, tensor=self.names[self.compressed]
         )
-        added = self.graph.add_block(
-            len(after), took_ns, device=self._compresses[rank], label=label
-        )
+        added = self._cores.compute(len(after), took_ns, self._compresses[rank], label)
         self.graph.depend_each(after, added)
         return added
 

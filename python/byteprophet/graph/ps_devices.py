@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from byteprophet.graph.builder import GraphBuilder
+from byteprophet.graph.cores import Path
+from byteprophet.graph.model import WHOLE
 from byteprophet.graph.workers import Workers
 from byteprophet.job import Job
 from byteprophet.schedulers import PARTITION, STOCK
@@ -46,14 +48,24 @@ class PsDevices:
         self.senders = [add.serial(f"worker {w} hands over") for w in workers]
         # By worker, then server.
         self.pushes = np.array(
-            [[self._connection(own.up[w], into[s]) for s in servers] for w in workers], np.int32
+            [
+                [self._connection(own.up[w], into[s], own.cores.push(w, s)) for s in servers]
+                for w in workers
+            ],
+            np.int32,
         )
         # The most urgent answer goes first, except in BytePS as shipped. Either a gate decides
         # this, or the connection.
         self.windowed = not stock and costs.answers_bytes > 0
         first = not stock and not self.windowed
         self.answers = np.array(
-            [[self._connection(out[s], own.down[w], first) for s in servers] for w in workers],
+            [
+                [
+                    self._connection(out[s], own.down[w], own.cores.answer(s, w), first)
+                    for s in servers
+                ]
+                for w in workers
+            ],
             np.int32,
         )
         self.sums = np.array(
@@ -86,12 +98,13 @@ class PsDevices:
             if self.windowed
         ]
 
-    def _connection(self, first: int, second: int, by_priority: bool = False) -> int:
+    def _connection(self, first: int, second: int, path: Path, by_priority: bool = False) -> int:
         return self._graph.connection(
             f"over link {first} and link {second}",
-            (first, second),
+            (first, second, *path.links),
             by_priority=by_priority,
             cost_on_first_link=True,
+            weights=(WHOLE, WHOLE, *path.weights) if path.links else (),
         )
 
     def _answer_gate(self, job: Job, name: str, window_bytes: int) -> int:

@@ -68,7 +68,10 @@ class Costs:
     communication begins. ``update_lag_ns``: from when averages have arrived until the updater goes
     on. ``bucket_ns``: what a worker computes to hand a bucket over, in its backward pass.
     ``processor_ns_per_byte``: the processor time of a byte that travels from one rank to another,
-    of both together. It counts only where ``Cluster.processors`` says which cores are shared.
+    or between a worker and a server, of both together. It counts only where ``Cluster.processors``
+    says which cores are shared.
+    ``turn_ns``: for how long threads compute before one of gloo's, which has woken up, gets a core
+    of theirs. It counts where a machine has more workers than cores.
 
     With servers. ``sum_ns_per_byte``: of one of a server's ``sum_threads`` threads, per push.
     ``hand_over_ns``: of a worker's sending thread, per push that its policy lets go.
@@ -91,6 +94,7 @@ class Costs:
     update_lag_ns: int = 0
     bucket_ns: int = 0
     processor_ns_per_byte: float = 0.0
+    turn_ns: int = 0
     sum_ns_per_byte: float = 0.0
     sum_threads: int = 4
     hand_over_ns: int = 0
@@ -104,11 +108,13 @@ class Costs:
 class Processors:
     """The cores of a machine on which several workers run.
 
-    ``workers``: their ranks. ``cores``: how many they may use together.
+    ``workers``: their ranks. ``cores``: how many they may use together. ``servers``: the servers
+    that use these cores, too.
     """
 
     workers: tuple[int, ...]
     cores: float
+    servers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ class Cluster:
     are then those of messages to servers. None: both are equal.
 
     ``processors``: the cores of machines; each worker is on one of them. The job's times are then
-    processor time, and computing, updates and messages between ranks share the cores. Empty: the
+    processor time, and computing, updates and messages share the cores. Empty: the
     times are what computing took beside all else that ran, and nothing slows it down further.
     """
 
@@ -143,8 +149,12 @@ class Cluster:
             self,
             workers=tuple(recorded[rank % len(recorded)] for rank in range(workers)),
             processors=tuple(
-                Processors(tuple(ranks), self.processors[machine].cores)
-                for (_, machine), ranks in on.items()
+                Processors(
+                    tuple(ranks),
+                    self.processors[machine].cores,
+                    () if again else self.processors[machine].servers,
+                )
+                for (again, machine), ranks in on.items()
             ),
         )
 

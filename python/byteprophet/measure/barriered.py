@@ -29,12 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
-from byteprophet.job import Bucket, Job, Model, Parameter, Strategy, Times
+from byteprophet.job import Bucket, Cluster, Job, Model, Parameter, Strategy, Times
 from byteprophet.job.strategy import DDP, FSDP2
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import last_places
-from byteprophet.measure.links import measure_links
+from byteprophet.measure.links import SMALL_NS, measure_links
 from byteprophet.measure.processors import Arrivals, Clocks, Use
 from byteprophet.measure.tensors import check_extent, check_ranks, layer_of, whole_iterations
 from byteprophet.timeline.events import Events
@@ -46,6 +46,9 @@ HAND_OVER = "hand over bucket "  # torch/recording/ddp_spans.py
 _SHORTEST = 0.1
 _ASSUMED_BUCKET_NS = 400_000
 """What 11 to 16 buckets took beyond 2 or 3 in jobs on two cores (experiments/foretold.py)."""
+TURN_NS = 5_000_000
+"""``Costs.turn_ns`` of Linux 6.18 on two cores, with which recorded jobs of 3 and 4 ranks are
+replayed best. By ``experiments/foretold.py``, it is 3 to 10 ms in single jobs."""
 _ALL = "model"  # the only parameter of a job that recorded no gradients
 _UNKNOWN = (
     "no strategy.json says which gradients share a bucket: DistributedDataParallel did not rebuild "
@@ -80,7 +83,8 @@ def measure_barriered(
     clocks = None
     if use is not None:
         spans = [_spans_of(recorded, rank) for rank in range(processes)]
-        clocks = Clocks(spans, _arrivals(ranks, numbers, moved), use)
+        arrivals = _arrivals(ranks, numbers, moved)
+        clocks = Clocks(spans, [(each,) for each in arrivals], use)
     measured = [_Times(rank, numbers, used, clocks) for rank in ranks]
     bucket_ns = _bucket_ns(measured) if used.strategy.runtime == DDP else 0
     for each in measured:
@@ -92,18 +96,29 @@ def measure_barriered(
         update_ns=np.stack([each.update_ns for each in measured]),
     )
     limits_bps = link_limits_bps(config)
+    steps = (1 if halves else 2) * (processes - 1)
     cluster = measure_links(
         np.stack([each.began_ns for each in measured]),
         np.stack([each.ended_ns for each in measured]),
         moved,
         limits_bps,
-        steps=(1 if halves else 2) * (processes - 1),
+        steps,
     )
     cluster = replace(cluster, costs=replace(cluster.costs, bucket_ns=bucket_ns))
     if use is not None:
-        cluster = use.on(cluster, limits_bps)
+        cluster = _waiting_for_cores(use.on(cluster, limits_bps), steps)
     job = Job(used.model, times, cluster, used.strategy)
     return job, np.stack([each.start_ns for each in measured])
+
+
+def _waiting_for_cores(cluster: Cluster, steps: int) -> Cluster:
+    """``cluster`` whose threads wait for cores; ``steps``: of a collective.
+
+    So what steps seemed to take beyond those of a small collective was such waiting.
+    """
+    costs = cluster.costs
+    delay_ns = min(costs.delay_ns, SMALL_NS // max(1, steps))
+    return replace(cluster, costs=replace(costs, delay_ns=delay_ns, turn_ns=TURN_NS))
 
 
 def _spans_of(recorded: Sequence[Events], rank: int) -> Events:

@@ -26,14 +26,13 @@ from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import Computation, stacked, times_of
 from byteprophet.measure.links import configured_mesh_links, measure_mesh_links
-from byteprophet.measure.processors import Arrivals, Clocks, Use
+from byteprophet.measure.processors import AVERAGING, COMPRESSING, Arrivals, Clocks, Use
 from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
 
 REDUCE, GATHER, SPREAD = "reduce ", "gather ", "spread "  # torch/sync/operations.py
-COMPRESSING, AVERAGING = "compressing", "averaging"  # torch/sync/compressing.py
 _SHORTEST = 0.1
 
 Operations = dict[tuple[int, str], tuple[int, int, int]]
@@ -62,7 +61,9 @@ def measure_collectives(
     numbers = iterations_since(spans, used.since)
     check_extent(len(numbers), len(used.model))
     operations = [operations_of(events, numbers) for events in spans]
-    clocks = None if use is None else Clocks(spans, arrivals_of(operations), use)
+    clocks = None
+    if use is not None:
+        clocks = Clocks(spans, [(each,) for each in arrivals_of(operations)], use)
     computed = [Computation(events, used.model.names, numbers, clocks) for events in spans]
     limits_bps = link_limits_bps(config)
     if used.strategy.owners:
@@ -78,7 +79,7 @@ def measure_collectives(
         cluster.costs,
         start_lag_ns=start_lag_ns,
         update_lag_ns=update_lag_ns,
-        compressing=compressing_costs(spans, numbers, used.strategy),
+        compressing=compressing_costs(spans, numbers, used.strategy, clocks),
     )
     cluster = replace(cluster, costs=costs)
     if use is not None:
@@ -190,17 +191,27 @@ def forms_of(events: Events, numbers: Sequence[int], strategy: Strategy) -> Oper
 
 
 def compressing_costs(
-    spans: Sequence[Events], numbers: Sequence[int], strategy: Strategy
+    spans: Sequence[Events],
+    numbers: Sequence[int],
+    strategy: Strategy,
+    clocks: Clocks | None = None,
 ) -> tuple[Compressing, ...]:
     """What ranks took to compress each gradient, and to average its forms: medians, in ns.
 
-    Raises ``UserError`` if that was not recorded.
+    ``clocks``: of processor time; None: it is what they took by the wall clock. Raises
+    ``UserError`` if that was not recorded.
     """
     took_ns: dict[str, list[int]] = {}
     for events in spans:
         rows = _rows_of(events, Kind.COMPUTE, numbers)
-        for name, begin_ns, end_ns in rows[["name", "begin_ns", "end_ns"]].tolist():
-            took_ns.setdefault(events.names[name], []).append(end_ns - begin_ns)
+        began_ns, ended_ns = rows["begin_ns"], rows["end_ns"]
+        if clocks is not None:
+            clock = clocks.compressing[events.origin.rank]
+            began_ns, ended_ns = clock.at(began_ns), clock.at(ended_ns)
+        for name, each_ns in zip(
+            rows["name"].tolist(), (ended_ns - began_ns).tolist(), strict=True
+        ):
+            took_ns.setdefault(events.names[name], []).append(each_ns)
     found = []
     for name in strategy.compressor_of:
         halves = [took_ns.get(f"{what} {name}") for what in (COMPRESSING, AVERAGING)]

@@ -32,7 +32,7 @@ _Floats = npt.NDArray[np.float64]
 
 _MOST = 1000  # periods; time and memory grow with the square of their number
 _UNLIKE = 1.5  # periods whose bytes differ by this factor tell rate and delay apart
-_SMALL_NS = 2_000_000  # gloo's all-reduce of 64 bytes
+SMALL_NS = 2_000_000  # gloo's all-reduce of 64 bytes
 
 
 def measure_links(
@@ -63,7 +63,7 @@ def measure_links(
             for period in _busy_periods(began, ended, moved_bytes)
         ]
     )
-    return _cluster(periods, limits_bps, ranks, steps, _SMALL_NS)
+    return _cluster(periods, limits_bps, ranks, steps, SMALL_NS)
 
 
 def measure_mesh_links(

@@ -11,22 +11,25 @@ from collections.abc import Sequence
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Times
 from byteprophet.measure.computation import Computation, times_of
+from byteprophet.measure.processors import Clocks, Use, served_arrivals
 from byteprophet.measure.run import Run
 from byteprophet.measure.tensors import by_rank, check_extent, whole_iterations
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.tables import SPANS, Kind
+from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind
 
 
 def measure_parameters(
-    run: Run, job: Job, numbers: Sequence[int] | None = None
+    run: Run, job: Job, numbers: Sequence[int] | None = None, use: Use | None = None
 ) -> tuple[Model, Times]:
     """The parameters of ``job``, which ``run`` recorded, and their times.
 
     The times cover the iterations ``numbers``, or, without them, those that all workers recorded
     completely since gradients share the last buffers. Raises ``UserError`` if one of ``numbers`` is
-    not complete, or if the sizes of some parameters were not recorded.
+    not complete, or if the sizes of some parameters were not recorded. ``use``: of the cores that
+    roles share; None: the times are those of the wall clock.
     """
-    spans = by_rank(run.aligned.events, SPANS, range(job.workers))
+    recorded, ranks = run.aligned.events, range(job.workers)
+    spans = by_rank(recorded, SPANS, ranks)
     common = set.intersection(*(set(whole_iterations(events.rows).tolist()) for events in spans))
     if numbers is None:
         numbers = sorted(number for number in common if number >= run.fused.since)
@@ -38,7 +41,11 @@ def measure_parameters(
     if unknown:
         raise run.refusal(UserError(f"has no size of the gradient of {unknown[0]!r}"))
     check_extent(len(numbers), len(names))
-    computed = [Computation(events, names, numbers) for events in spans]
+    clocks = None
+    if use is not None:
+        sent = [served_arrivals(each.rows) for each in by_rank(recorded, TRANSFERS, ranks)]
+        clocks = Clocks(spans, sent, use)
+    computed = [Computation(events, names, numbers, clocks) for events in spans]
     return Model(tuple(Parameter(name, sizes_bytes[name]) for name in names)), times_of(computed)
 
 

@@ -1,12 +1,17 @@
-"""What a recorded job used of the cores that its ranks share, from ``processors/<role>.json``.
+"""What a recorded job used of the cores that its roles share, from ``processors/<role>.json``.
 
 A process knows the processor time of all its threads, and of its training thread
-(``observe/processor_log.py``). What is left, less the updates, carried messages: that divided by
-the bytes which arrived is the processor time of a byte.
+(``observe/processor_log.py``). What is left, less updates and compressing, carried messages: that
+divided by the bytes which arrived is the processor time of a byte.
+
+With servers, this is what the workers' ends of messages take. A server's end takes a part of that
+(docs/processor.md), and shares the cores of workers on its machine, unless these are pinned.
 
 There is nothing to know, and ``measured_use`` returns None, if
 
-- a rank has no such file, or the job has servers, whose messages are not measured yet
+- a rank has no such file
+- the job has servers and is one of BytePS as shipped, whose threads poll, or has several local
+  ranks, or two transports
 - the cores are enough for all threads of all ranks, so that nothing can slow anything down
 - the training threads used less than half of what the cores had for them: they are paced, an
   accelerator computes, or other programs used the cores
@@ -24,11 +29,13 @@ import numpy as np
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.job import Job, Processors
-from byteprophet.job.strategy import OURS
+from byteprophet.job.strategy import BYTEPS, MIXED, OURS
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
+from byteprophet.schedulers import STOCK
+from byteprophet.timeline.tables import SERVED_TABLE
 
 _DIRECTORY, _SCHEMA = "processors", 1
 _THREADS = 4
@@ -38,6 +45,9 @@ _COMPUTES = 0.5
 programs used the cores."""
 _MOST_NS = 100.0
 """Of a byte: in a tiny model, what threads do otherwise would count for its few bytes."""
+_SERVERS_PART = 0.65
+"""What a server's end of messages takes, over what the workers' ends do: 0.26 s of 0.40 s per GB
+in docs/processor.md."""
 _PASSES = 2
 """Updates are measured with a clock that depends on what messages cost; this converges quickly."""
 
@@ -71,26 +81,28 @@ def measured_use(run: Run, wall: Measured) -> Use | None:
     ``wall``: the job as measured by the wall clock.
     """
     job = wall.job
-    if run.config["servers"]:
+    if job.strategy.runtime == MIXED or (job.policy is not None and not _is_known(run, job)):
         return None
     ranks = _read(run.directory, job.workers)
     if ranks is None:
         return None
-    machines = _machines(ranks)
+    machines = _with_servers(_machines(ranks), ranks, run)
     if all(_THREADS * len(each.workers) <= each.cores for each in machines):
         return None
     spent = [_spent(rank.rows, wall.start_ns.shape[1] - 1) for rank in ranks]
     trained_ns = sum(trained for trained, _ in spent)
     others_ns = sum(others for _, others in spent)
     passed_bytes = _passed_bytes(wall)
+    ends = 1 + _SERVERS_PART * any(machine.servers for machine in machines)
 
     def per_byte(time_ns: float) -> float:
-        return min(_MOST_NS, max(0.0, time_ns) / passed_bytes) if passed_bytes else 0.0
+        return min(_MOST_NS, max(0.0, time_ns) * ends / passed_bytes) if passed_bytes else 0.0
 
     use = Use(machines, per_byte(others_ns))
     for _ in range(_PASSES):
         found = measure_run(run, use).job
-        use = replace(use, ns_per_byte=per_byte(others_ns - _updates_ns(found)))
+        known_ns = _updates_ns(found) + _compressing_ns(found)
+        use = replace(use, ns_per_byte=per_byte(others_ns - known_ns))
     times = found.times
     computed_ns = float((times.forward_ns.sum(axis=2) + times.backward_ns).mean(axis=1).sum())
     return None if trained_ns < _COMPUTES * computed_ns else use
@@ -109,8 +121,10 @@ def _spent(rows: Int64Array, iterations: int) -> tuple[float, float]:
 
 
 def _passed_bytes(measured: Measured) -> float:
-    """What arrives at all ranks in an iteration."""
+    """What arrives at all ranks in an iteration; with servers, at these, too."""
     job = measured.job
+    if job.policy is not None:
+        return float(2 * job.workers * sum(job.wire_bytes))
     sharded = {
         name for bucket in job.strategy.buckets if bucket.sharded for name in bucket.parameters
     }
@@ -124,9 +138,35 @@ def _updates_ns(job: Job) -> float:
 
     Where the training thread updates, this is part of what it uses.
     """
-    if job.strategy.runtime not in OURS:
+    if job.strategy.runtime not in (BYTEPS, *OURS):
         return 0.0
     return float(job.times.update_ns.sum(axis=2).mean(axis=1).sum())
+
+
+def _compressing_ns(job: Job) -> float:
+    """The processor time that all ranks compress for in an iteration."""
+    costs = job.cluster.costs.compressing
+    return float(job.workers * sum(each.before_ns + each.after_ns for each in costs))
+
+
+def _is_known(run: Run, job: Job) -> bool:
+    """Whether the threads of a job with servers are known."""
+    return job.push_policy.name != STOCK and run.config["local_ranks"] == 1
+
+
+def _with_servers(
+    machines: tuple[Processors, ...], ranks: Sequence[RankUse], run: Run
+) -> tuple[Processors, ...]:
+    """``machines`` with the servers that recorded on them, where all ranks share their cores."""
+    on: dict[str, list[int]] = {}
+    for events in run.aligned.events:
+        if events.table is SERVED_TABLE:
+            on.setdefault(events.origin.machine, []).append(events.origin.rank)
+    named = [ranks[each.workers[0]].machine for each in machines]
+    return tuple(
+        replace(each, servers=tuple(sorted(on.get(name, ())))) if named.count(name) == 1 else each
+        for each, name in zip(machines, named, strict=True)
+    )
 
 
 def _machines(ranks: Sequence[RankUse]) -> tuple[Processors, ...]:

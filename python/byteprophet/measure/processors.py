@@ -1,13 +1,14 @@
-"""Processor time from wall time, where the ranks of a job shared the cores of a machine.
+"""Processor time from wall time, where the roles of a job shared the cores of a machine.
 
 What a thread computes takes longer while more threads could run than there are cores. Spans tell
-which threads those were: the training threads, unless they waited, updaters, and those that carried
-messages, whose processor time per byte is known. So at any time, a thread that computes had
+which threads those were: the training threads, unless they waited, updaters, those that compressed
+gradients, and those that carried messages, whose processor time per byte is known. So at any time,
+a thread that computes had
 
     share = min(1, (cores - processor time of messages) / threads that compute)
 
 of a core, and at least what an even division among all threads leaves it. The integral of the share
-is a clock of processor time. ``Clocks`` has one for each training thread and each updater; measured
+is a clock of processor time. ``Clocks`` has one for each of these threads; measured
 with these instead of the wall clock, a job's times are what it would take alone
 (``Cluster.processors``).
 
@@ -28,20 +29,29 @@ from byteprophet.job.times import Int64Array
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import Kind, Rows
 
+COMPRESSING, AVERAGING = "compressing", "averaging"  # torch/sync/compressing.py
+
 _Floats = npt.NDArray[np.float64]
 _Spans = tuple[Int64Array, Int64Array]
 """Begins and ends."""
 
 _THREADS = 2
-"""Of a rank, those that carry messages: one sends, one receives."""
+"""Those that carry messages of one kind: one sends, one receives."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """The machines of a job's ranks, and the processor time of a byte between two of them."""
+    """The machines of a job's roles, and the processor time of a byte between two of them."""
 
     machines: tuple[Processors, ...]
     ns_per_byte: float
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Use | None:
+        """What ``on`` put into ``cluster``; None if that shares no cores."""
+        if not cluster.processors:
+            return None
+        return cls(cluster.processors, cluster.costs.processor_ns_per_byte)
 
     def on(self, cluster: Cluster, limits_bps: Sequence[int | None]) -> Cluster:
         """``cluster`` with shared cores.
@@ -69,6 +79,19 @@ class Arrivals:
     size_bytes: _Floats
 
 
+def served_arrivals(transfers: Rows) -> tuple[Arrivals, Arrivals]:
+    """A worker's pushes, which servers have received when they acknowledge them, and its answers.
+
+    ``transfers``: of the worker, in the table of that name.
+    """
+    pushes = transfers[transfers["acked_ns"] > transfers["sent_ns"]]
+    answers = pushes[pushes["pulled_ns"] > pushes["acked_ns"]]
+    return (
+        Arrivals(pushes["sent_ns"], pushes["acked_ns"], pushes["size_bytes"].astype(np.float64)),
+        Arrivals(answers["acked_ns"], answers["pulled_ns"], answers["size_bytes"].astype(float)),
+    )
+
+
 class Clock:
     """Processor time of a thread, as a function of wall time."""
 
@@ -89,12 +112,18 @@ class Clock:
 
 
 class Clocks:
-    """The clocks of all ranks: ``training``, ``updating``, by rank."""
+    """The clocks of all ranks: ``training``, ``updating``, ``compressing``, by rank."""
 
-    def __init__(self, spans: Sequence[Events], arrivals: Sequence[Arrivals], use: Use) -> None:
-        """``spans``: of each rank, as it recorded them, on one clock."""
+    def __init__(
+        self, spans: Sequence[Events], arrivals: Sequence[Sequence[Arrivals]], use: Use
+    ) -> None:
+        """``spans``: of each rank, as it recorded them, on one clock.
+
+        ``arrivals``: of each rank, in any number of sequences of messages.
+        """
         self.training: dict[int, Clock] = {}
         self.updating: dict[int, Clock] = {}
+        self.compressing: dict[int, Clock] = {}
         for machine in use.machines:
             self._machine(machine, spans, arrivals, use.ns_per_byte)
 
@@ -102,16 +131,17 @@ class Clocks:
         self,
         machine: Processors,
         spans: Sequence[Events],
-        arrivals: Sequence[Arrivals],
+        arrivals: Sequence[Sequence[Arrivals]],
         ns_per_byte: float,
     ) -> None:
         ranks = machine.workers
         computing = [_training(spans[rank].rows) for rank in ranks]
         updating = [_updating(spans[rank].rows) for rank in ranks]
-        passing = [_passing(arrivals[rank]) for rank in ranks]
+        compressing = [_compressing(spans[rank]) for rank in ranks]
+        passing = [_passing(each) for rank in ranks for each in arrivals[rank] if len(each.end_ns)]
         edges = [
             each
-            for pairs in (computing, updating, [pair for pair, _ in passing])
+            for pairs in (computing, updating, compressing, [pair for pair, _ in passing])
             for begins, ends in pairs
             for each in (begins, ends)
         ]
@@ -120,7 +150,8 @@ class Clocks:
         trains = [_count(knots, pair) for pair in computing]
         updates = [_count(knots, pair) for pair in updating]
         rates = [_count(knots, pair, rate) for pair, rate in passing]
-        threads = sum(trains) + sum(updates)
+        compresses = [_count(knots, pair) for pair in compressing]
+        threads = sum(trains) + sum(updates) + sum(compresses)
         used = ns_per_byte * sum(rates)
         carrying = _THREADS * sum((rate > 0).astype(float) for rate in rates)
         even = machine.cores * threads / np.maximum(1.0, threads + carrying)
@@ -129,7 +160,11 @@ class Clocks:
         since_ns = (knots - zero_ns).astype(np.float64)
         lasted_ns = np.diff(since_ns)
         for place, rank in enumerate(ranks):
-            for clocks, runs in ((self.training, trains), (self.updating, updates)):
+            for clocks, runs in (
+                (self.training, trains),
+                (self.updating, updates),
+                (self.compressing, compresses),
+            ):
                 worked = np.concatenate(([0.0], np.cumsum(lasted_ns * share * runs[place])))
                 clocks[rank] = Clock(zero_ns, since_ns, worked)
 
@@ -148,6 +183,15 @@ def _updating(rows: Rows) -> _Spans:
     own = rows["lane"][rows["kind"] == Kind.FORWARD]
     updates = updates[~np.isin(updates["lane"], own)]
     return _union(updates["begin_ns"], updates["end_ns"])
+
+
+def _compressing(spans: Events) -> _Spans:
+    """When a rank compressed gradients, or averaged their forms."""
+    kinds = (f"{COMPRESSING} ", f"{AVERAGING} ")
+    wanted = [number for number, name in spans.names.items() if name.startswith(kinds)]
+    rows = spans.rows
+    rows = rows[(rows["kind"] == Kind.COMPUTE) & np.isin(rows["name"], wanted)]
+    return _union(rows["begin_ns"], rows["end_ns"])
 
 
 def _union(begin_ns: Int64Array, end_ns: Int64Array) -> _Spans:

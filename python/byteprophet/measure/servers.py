@@ -33,7 +33,7 @@ from byteprophet.job.times import Int64Array
 from byteprophet.measure.computation import Waits, first_gradient_ns
 from byteprophet.measure.network import measure_network
 from byteprophet.measure.parameters import gradient_sizes_bytes
-from byteprophet.measure.processors import Use
+from byteprophet.measure.processors import Clock, Clocks, Use, served_arrivals
 from byteprophet.measure.run import Run
 from byteprophet.measure.settings import Told, read_told
 from byteprophet.measure.tensors import (
@@ -106,7 +106,7 @@ def measure_run(run: Run, use: Use | None = None) -> Measured:
                 measured = Measured(*found)
             else:
                 strategy = Strategy() if given is None else given.strategy
-                measured = measure(events, config, told, run.fused, strategy)
+                measured = measure(events, config, told, run.fused, strategy, use)
     except UserError as error:
         raise run.refusal(error) from None
     warn_of_clocks(run.aligned)
@@ -119,12 +119,14 @@ def measure(
     told: Told | None = None,
     fused: Fused = ALONE,
     given: Strategy = Strategy(),  # noqa: B008 (it is frozen)
+    use: Use | None = None,
 ) -> Measured:
     """Measure the job that recorded the events ``recorded``.
 
     ``config`` is the content of the run's ``config.toml``. ``told`` are settings and ready times
     that the policy received during the run. ``fused`` says which gradients shared buffers, and
-    ``given`` how the optimizer changed them.
+    ``given`` how the optimizer changed them. ``use``: of the cores that roles share; None: they
+    share none, or it is not known.
     """
     told = told or Told()
     local_ranks = config.get("local_ranks", 1)
@@ -148,9 +150,20 @@ def measure(
     transfers = by_rank(recorded, TRANSFERS, ranks)
     tensors = measure_tensors(transfers[0], fused, config["servers"])
     check_extent(iterations, len(tensors.names))
+    clocks = None
+    if use is not None:
+        clocks = Clocks(spans, [served_arrivals(each.rows) for each in transfers], use)
     workers = [
-        _Worker(own, sent.rows, tensors, iterations, fused.since, config["scheduler"] == STOCK)
-        for own, sent in zip(spans, transfers, strict=True)
+        _Worker(
+            own,
+            sent.rows,
+            tensors,
+            iterations,
+            fused.since,
+            None if clocks is None else (clocks.training[worker], clocks.updating[worker]),
+            barrier=config["scheduler"] == STOCK,
+        )
+        for worker, (own, sent) in enumerate(zip(spans, transfers, strict=True))
     ]
     times = Times(
         forward_ns=np.stack([worker.forward_ns for worker in workers]),
@@ -173,10 +186,13 @@ def measure(
         for place, name in enumerate(tensors.names)
         if name in told.ready
     )
+    cluster = measure_network(recorded, config["servers"], limits_bps, server_limits_bps(config))
+    if use is not None:
+        cluster = use.on(cluster, limits_bps)
     job = Job(
         Model(tuple(map(Parameter, tensors.names, own_bytes))),
         times,
-        measure_network(recorded, config["servers"], limits_bps, server_limits_bps(config)),
+        cluster,
         Strategy(
             partition_bytes=partition_bytes,
             numbers=tensors.numbers,
@@ -232,6 +248,8 @@ class _Worker:
         tensors: Tensors,
         iterations: int,
         since: int,
+        clocks: tuple[Clock, Clock] | None,
+        *,
         barrier: bool,
     ) -> None:
         shape = (iterations, len(tensors.names))
@@ -246,7 +264,11 @@ class _Worker:
         self._tensor_of = {index: places.of(name) for index, name in spans.names.items()}
         rows = np.sort(spans.rows, order="end_ns")
         waits = rows[rows["kind"] == Kind.WAIT]
-        self._waits, self._wait_ends_ns = Waits(waits), waits["end_ns"]
+        self._wait_ends_ns = waits["end_ns"]
+        self._training: Waits | Clock = Waits(waits)
+        self._updating: Clock | None = None
+        if clocks is not None:
+            self._training, self._updating = clocks
         for iteration in range(iterations):
             own = rows[rows["iteration"] == iteration + 1]
             sent = transfers[transfers["iteration"] == iteration + 1]
@@ -263,7 +285,7 @@ class _Worker:
         since_ns, end_ns = whole
         forward = spans[spans["kind"] == Kind.FORWARD]
         times_ns = [since_ns, *forward["end_ns"].tolist()]
-        forward_ns = self._waits.worked_ns(times_ns)
+        forward_ns = self._training.worked_ns(times_ns)
         first_ns = first_gradient_ns(spans)
         for name, until_ns, each_ns in zip(
             forward["name"].tolist(), times_ns[1:], forward_ns, strict=True
@@ -277,20 +299,28 @@ class _Worker:
             released_ns = int(ends_ns.max()) if len(ends_ns) else end_ns
             self.update_ns[iteration] = (end_ns - released_ns) * self._share
             end_ns = released_ns
-        (self.backward_ns[iteration],) = self._waits.worked_ns([since_ns, end_ns])
+        (self.backward_ns[iteration],) = self._training.worked_ns([since_ns, end_ns])
         # A gradient that was not sent in this iteration counts as ready when all of them are.
-        ready_ns = np.full(self.ready_ns.shape[1], since_ns + self.backward_ns[iteration])
+        ready_ns = np.full(self.ready_ns.shape[1], self.backward_ns[iteration])
         first = np.full(len(ready_ns), np.iinfo(np.int64).max)
         if len(sent) and -1 - int(sent["priority"].min()) >= len(first):
             raise UserError("its workers sent different tensors: such jobs cannot be replayed")
         np.minimum.at(first, -1 - sent["priority"], sent["ready_ns"])
         known = first < np.iinfo(np.int64).max
-        ready_ns[known] = first[known]
-        self.ready_ns[iteration] = np.maximum(0, ready_ns - since_ns)
+        ready_ns[known] = self._passed_ns(since_ns, first[known])
+        self.ready_ns[iteration] = np.maximum(0, ready_ns)
         updates = spans[spans["kind"] == Kind.UPDATE]
         took_ns = updates["end_ns"] - updates["begin_ns"]
+        if self._updating is not None:
+            took_ns = self._updating.at(updates["end_ns"]) - self._updating.at(updates["begin_ns"])
         tensors = np.array([self._tensor_of[name] for name in updates["name"].tolist()], np.int64)
         np.add.at(self.update_ns[iteration], tensors, took_ns)
+
+    def _passed_ns(self, since_ns: int, times_ns: Int64Array) -> Int64Array:
+        """What the training thread computed from ``since_ns`` to each of ``times_ns``."""
+        if isinstance(self._training, Waits):
+            return times_ns - since_ns
+        return self._training.at(times_ns) - self._training.at(since_ns)
 
 
 class _Places:

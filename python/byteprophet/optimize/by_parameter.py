@@ -24,6 +24,7 @@ from byteprophet.job.region_costs import RegionCosts
 from byteprophet.job.strategy import Region, Strategy
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.parameters import measure_parameters
+from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
 from byteprophet.optimize.regions import times_with
 from byteprophet.runtime_settings import FUSION_BYTES
@@ -58,7 +59,8 @@ class ByParameter:
                 f"{run.directory}: gradients of several local ranks shared buffers, so it is not "
                 f"known when each one was ready: record the job with {FUSION_BYTES}=0"
             )
-        model, times = measure_parameters(run, job, range(1, job.iterations + 1))
+        numbers = range(1, job.iterations + 1)
+        model, times = measure_parameters(run, job, numbers, Use.of(job.cluster))
         members = [run.fused.of(name) for name in job.model.names]
         return cls.sharing(job, members, model, times)
 

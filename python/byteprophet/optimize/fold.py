@@ -11,7 +11,8 @@ done by making these slower:
 - With servers, W workers share each server's links and threads. For two workers these are slower by
   W / 2, and an answer costs the server's link as much as W / 2 of them.
 
-Workers that share cores have fewer by the same ratio as there are fewer workers.
+All workers stand for themselves if they share cores: what all of them compute then adds up, and the
+latest of all in each respect compute more than two of them do.
 
 Without servers, all workers stand for themselves if links differ, if ranks own unequal shards, or
 if gradients are compressed, because no two ranks then have the loads of all.
@@ -28,7 +29,7 @@ from dataclasses import replace
 import numpy as np
 
 from byteprophet.graph.mesh_transfers import FRAME_BYTES
-from byteprophet.job import Cluster, Host, Job, Processors
+from byteprophet.job import Cluster, Host, Job
 from byteprophet.job.strategy import BYTEPS
 from byteprophet.job.times import Int64Array, Times
 
@@ -40,7 +41,7 @@ def folded(job: Job) -> Job:
     served = job.strategy.runtime == BYTEPS
     alike = len({(host.up_bps, host.down_bps) for host in job.cluster.workers}) == 1
     alone = job.strategy.owners or job.strategy.compressors
-    if job.workers <= _KEPT or not (served or (alike and not alone)):
+    if job.workers <= _KEPT or job.cluster.processors or not (served or (alike and not alone)):
         return job
     hosts = sorted(job.cluster.workers, key=lambda host: host.slower_bps or np.inf)[:_KEPT]
     kept = tuple(hosts)
@@ -80,21 +81,8 @@ def _mesh(job: Job, hosts: tuple[Host, ...]) -> Cluster:
             costs,
             message_cost_ns=round(costs.message_cost_ns * _frames(job, ranks) / _frames(job, 2)),
             host_ns_per_byte=costs.host_ns_per_byte / ratio,
-            processor_ns_per_byte=costs.processor_ns_per_byte / ratio,
         ),
-        processors=_cores(job.cluster),
     )
-
-
-def _cores(cluster: Cluster) -> tuple[Processors, ...]:
-    """The cores of two workers: on one machine, or on two, as most of all are."""
-    if not cluster.processors:
-        return ()
-    each = [machine.cores / len(machine.workers) for machine in cluster.processors]
-    own = min(each)
-    if max(len(machine.workers) for machine in cluster.processors) > 1:
-        return (Processors((0, 1), 2 * own),)
-    return (Processors((0,), own), Processors((1,), own))
 
 
 def _frames(job: Job, ranks: int) -> int:

@@ -12,11 +12,13 @@ than the replay, because trials or the measured time of the recorded job say so,
 too large, and the bound is smaller by the same ratio. So it is never above the prediction.
 
 For a job under another transport, the measured time of the job that ran there takes part: its
-replays are off by another ratio. The errors of both replays then widen the interval.
+replays are off by another ratio. The errors of both replays then widen the interval, and so does
+that the two measured jobs ran once each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -177,10 +179,10 @@ def outcome_of(
         _, _, other_error = replayed(other)
         after_ns = np.rint(after_ns * (1 + replay_error) / (1 + other_error)).astype(np.int64)
     spread = spread_of(measured.iteration_ns[warmup_of(measured) :], trial.ratios if trial else ())
-    estimate = Estimate(
-        float(np.median(after_ns) / np.median(before_ns)),
-        abs(replay_error) + abs(other_error) + MODEL,
-    )
+    unsure = abs(replay_error) + abs(other_error) + MODEL
+    if other is not None:
+        unsure = math.hypot(unsure, of_median(spread, 1))
+    estimate = Estimate(float(np.median(after_ns) / np.median(before_ns)), unsure)
     if trial is not None:
         rounds = len(trial.ratios)
         tried = Estimate(trial.ratio, of_median(spread, rounds))

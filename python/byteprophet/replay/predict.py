@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from byteprophet.bound import bound_ns
+from byteprophet.bound import bound_of_predicted_ns
 from byteprophet.job import Job
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.measure.servers import Measured
@@ -88,7 +88,7 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
         measured_ns=was_ns if changes == Changes() else None,
         replay_error=replay_error,
         daydream_ns=kind.daydream_ns(job),
-        bound_ns=bound_ns(job),
+        bound_ns=bound_of_predicted_ns(job, int(median(times_ns)), warmup_in(job, measured)),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from byteprophet.bound import bound_ns
+from byteprophet.bound import bound_of_predicted_ns
 from byteprophet.graph import Connection, Graph
 from byteprophet.graph.mesh_transfers import OF_THE_MESH
 from byteprophet.job import Job
@@ -102,10 +102,11 @@ def explain(measured: Measured, job: Job, other: Measured | None = None) -> Expl
     played = kind_of(job).replay(on_its_share(job) if missing else job)
     times_ns = played.iterations_ns[warmup_in(job, measured) :]
     low_ns, high_ns = quantile(times_ns, LOW), quantile(times_ns, HIGH)
-    least_ns = bound_ns(job)
+    iteration_ns = int(median(times_ns))
+    least_ns = bound_of_predicted_ns(job, iteration_ns, warmup_in(job, measured))
     interval_ns = max(0, int(low_ns * (1 - unsure))), int(high_ns * (1 + unsure))
     return Explanation(
-        predicted=Predicted(int(median(times_ns)), interval_ns, least_ns),
+        predicted=Predicted(iteration_ns, interval_ns, least_ns),
         bound_ns=least_ns,
         compute_ns=compute_ns(job),
         loads=loads(played.replayed.graph),

@@ -1,7 +1,8 @@
 """A rank of a job without servers: ``strategy_worker.py FOLDER``.
 
-Trains the same model three times: as ``dear`` plans it, under ``FOLDER/strategy.json``, and under
-the strategy of another model. What came of it goes to ``FOLDER/rank-<rank>.json``.
+Trains the same model four times: as ``dear`` plans it, under ``FOLDER/strategy.json`` and
+``FOLDER/dear.json``, and under the strategy of another model. What came of it goes to
+``FOLDER/rank-<rank>.json``.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def main(folder: Path) -> None:
     distributed.init_process_group("gloo")
     results: dict[str, Any] = {"plain": train(None)}
     gc.collect()  # the first model's parameters have their names to themselves while they live
-    results["given"] = train(folder / "strategy.json")
-    gc.collect()
+    for name, file in (("given", "strategy.json"), ("dear", "dear.json")):
+        results[name] = train(folder / file)
+        gc.collect()
     try:
         train(folder / "other.json")
     except UserError as error:

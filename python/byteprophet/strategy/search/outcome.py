@@ -26,7 +26,8 @@ class Outcome:
     Attributes:
         best: the strategy that was chosen.
         iteration_ns: measured, if it ran, else predicted.
-        bound_ns: no strategy that sums every byte in one place is faster.
+        bound_ns: no strategy that sums every byte in one place is faster. It is at most the time
+            of the best one, which may show that costs of the engine were too large.
         engine_error: how far predictions are off, as a part of the time (``ranker.py``).
         candidates: all, the fastest by the engine first.
         trials: those that ran, the fastest first.

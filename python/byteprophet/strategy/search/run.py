@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from byteprophet.bound import bound_ns
+from byteprophet.bound import bound_of_predicted_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.predicted import Predicted
@@ -106,7 +106,7 @@ def search(
     return Outcome(
         best=best,
         iteration_ns=iteration_ns,
-        bound_ns=predictor.bound_ns,
+        bound_ns=min(predictor.bound_ns, iteration_ns),
         engine_error=ranker.error,
         candidates=candidates,
         trials=ordered,
@@ -240,7 +240,7 @@ def _chosen(candidates: Sequence[Candidate], ran: Trials) -> tuple[Candidate, in
 
 def _explained(job: Job, engine_ns: int, replay_error: float) -> Explanation:
     played = kind_of(job).replay(job)
-    least_ns = bound_ns(job)
+    least_ns = bound_of_predicted_ns(job, engine_ns)
     unsure_ns = round(engine_ns * abs(replay_error))
     interval_ns = engine_ns - unsure_ns, engine_ns + unsure_ns
     return Explanation(

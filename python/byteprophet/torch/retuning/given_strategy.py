@@ -116,6 +116,8 @@ class GivenStrategy:
         """
         sizes = self._synchroniser.bucketing.sizes
         check_model(self._path, self._used, {name: size.size_bytes for name, size in sizes.items()})
+        if not all(bucket.sharded for bucket in self._used.strategy.buckets):
+            self._synchroniser.begin_whole()
         self.settled = False
 
     def restart(self) -> None:

@@ -51,6 +51,7 @@ class Bucketing:
         self._ready: Sequence[str] = ()  # in the order in which backward makes gradients ready
         self._fusion = fusion
         self._delays = delays
+        self._rule_shards = shardable
         self._bucket_of: dict[str, int] = {}
 
     def bucket_of(self, parameter: str) -> int | None:
@@ -67,6 +68,15 @@ class Bucketing:
         self.sizes = sizes
         needed = list(sizes)
         self._set_orders(needed[::-1], needed)
+
+    def begin_whole(self) -> None:
+        """Until a plan is adopted, every rank updates all parameters.
+
+        For a plan with whole buckets: if these were sharded before it is adopted, every rank would
+        have the optimizer's state of its shards only.
+        """
+        self._rule_shards = False
+        self._set_orders(self._ready, self.needed)
 
     def set_orders(self, ready: Sequence[str], agreed: Sequence[str]) -> None:
         """Use the agreed orders: of gradients becoming ready, and of parameters being needed."""
@@ -86,8 +96,9 @@ class Bucketing:
 
     def _set_orders(self, ready: Sequence[str], needed: Sequence[str]) -> None:
         self._ready, self.needed = ready, needed
+        shards = self._rule_shards
         self._set_layouts(
-            by_rule(self.mode, self.sizes, ready, needed, self._rule, self.shardable, self._delays)
+            by_rule(self.mode, self.sizes, ready, needed, self._rule, shards, self._delays)
         )
 
     def _rule(self, timing: Timing) -> Groups:

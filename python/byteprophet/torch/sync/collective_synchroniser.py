@@ -261,6 +261,13 @@ class CollectiveSynchroniser:
             self.bucketing.adopt(groups, order)
         self._record_buckets()
 
+    def begin_whole(self) -> None:
+        """Shard no bucket until a plan is adopted. All ranks must do so, before the first step."""
+        with self._lock:
+            self._reduce_incomplete()
+            self.bucketing.begin_whole()
+        self._record_buckets()
+
     def use_buffers(self, buffer_bytes: int) -> None:
         """Make buckets of up to ``buffer_bytes``, from the next iteration on, on every rank."""
         with self._lock:
