@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from byteprophet.torch import ending_threads
 from byteprophet.torch.front import patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.updates import Updater
@@ -60,7 +61,7 @@ def test_a_failure_is_told_to_who_waits_for_another_of_its_group() -> None:
         for slot in slots:
             pending.unmark(slot.parameter)
         updater.close()
-        updater.join(5)
+        ending_threads.join_all(5)
 
 
 def test_a_failure_in_the_training_thread_ends_all_waits() -> None:

@@ -16,7 +16,7 @@ import weakref
 from multiprocessing.util import Finalize
 
 from byteprophet import _leaving
-from byteprophet.torch import live_fronts
+from byteprophet.torch import ending_threads, live_fronts
 from byteprophet.torch.front import flush_points
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.updates import Updater
@@ -83,9 +83,9 @@ def _in_forked_child() -> None:
 def _at_exit() -> None:
     """Runs before BytePS' own exit handler, which was registered earlier (by ``init``).
 
-    It sends what other ranks still need. After an uncaught exception, it waits for nobody, because
-    the job has failed. It ends updater threads in any case: Python kills threads that are left,
-    which aborts the process if one is inside torch.
+    It sends what other ranks still need. After an uncaught exception, it waits for no other rank,
+    because the job has failed. It ends updaters in any case, and waits for all
+    threads that end (``ending_threads.py``).
     """
     try:
         if not _leaving.has_failed():
@@ -94,5 +94,4 @@ def _at_exit() -> None:
         print(error, file=sys.stderr)
     for updater in list(_updaters):
         updater.close()
-    for updater in list(_updaters):
-        updater.join(_JOIN_S)
+    ending_threads.join_all(_JOIN_S)

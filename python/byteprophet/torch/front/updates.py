@@ -31,6 +31,7 @@ from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
+from byteprophet.torch import ending_threads
 from byteprophet.torch.front.patience import Patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.view_step import FrozenStep
@@ -171,11 +172,7 @@ class Updater:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait until the thread has ended, after ``close``."""
-        if self._thread is not None:
-            self._thread.join(timeout_s)
+            ending_threads.add(self._thread)
 
     def forget(self) -> None:
         """Drop all updates, in a forked child, which does not have the thread."""

@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from byteprophet.torch import ending_threads
+
 Task = Callable[[], None]
 
 
@@ -52,6 +54,7 @@ class Worker:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+            ending_threads.add(self._thread)
 
     def join(self, timeout_s: float) -> None:
         """Wait at most ``timeout_s`` seconds until the thread has ended, after ``end``."""
