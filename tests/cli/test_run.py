@@ -145,8 +145,10 @@ def test_a_killed_worker_ends_the_job_and_is_named(
     _assert_nothing_left(run)
 
 
-@pytest.mark.parametrize("scheduler", ["stock", "prophet"])
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "status", "scheduler"),
+    [(signal.SIGINT, 130, "prophet"), (signal.SIGTERM, 143, "stock")],
+)
 def test_an_interrupted_job_leaves_nothing(
     tmp_path: Path, script: Path, signum: int, status: int, scheduler: str
 ) -> None:
