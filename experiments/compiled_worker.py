@@ -4,8 +4,9 @@
 
 SYNC is one of ``DistributedOptimizer``'s, or ``byteps``. A WAY is one of ``PARTS``, and ``-late``
 behind it where the parts are compiled after four eager iterations. Updates take a while, so that
-they are still outstanding when the next iteration begins to compile. Writes
-``compiled-<rank>.json``: per way the digest of the parameters, and how many frames torch compiled.
+they are still outstanding when the next iteration begins to compile. Every way is trained without
+overlap, then with it. Writes ``compiled-<rank>.json``, a list of both: per way the digest of the
+parameters, and how many frames torch compiled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch._dynamo.utils import counters
 
-BLOCKS = 6
+BLOCKS = 4
 WIDTH = 32
 ITERATIONS = 8
 LATE = 4
@@ -77,8 +78,7 @@ def _function(model: nn.Sequential, backend: str) -> Run:
 PARTS: dict[str, Callable[[nn.Sequential, str], Run]] = {
     "eager": lambda model, backend: model,
     "blocks": lambda model, backend: _in_parts(model, 1, backend),
-    "pairs": lambda model, backend: _in_parts(model, 2, backend),
-    "halves": lambda model, backend: _in_parts(model, 3, backend),
+    "halves": lambda model, backend: _in_parts(model, 2, backend),
     "whole": lambda model, backend: torch.compile(model, backend=backend),
     "blocks-in-place": _blocks_in_place,
     "whole-in-place": _whole_in_place,
@@ -86,15 +86,16 @@ PARTS: dict[str, Callable[[nn.Sequential, str], Run]] = {
 }
 
 
-def _wrap(optimizer: torch.optim.Optimizer, model: nn.Module, sync: str, way: str) -> Any:
+def _wrap(optimizer: torch.optim.Optimizer, model: nn.Module, sync: str, label: str) -> Any:
     from byteprophet.torch import DistributedOptimizer
 
     # Names of their own: what torch has compiled may keep the models before alive, or not.
-    named = [(f"{way}.{name}", parameter) for name, parameter in model.named_parameters()]
+    named = [(f"{label}.{name}", parameter) for name, parameter in model.named_parameters()]
     return DistributedOptimizer(optimizer, named_parameters=named, sync=sync)
 
 
-def _train(sync: str, backend: str, way: str, rank: int) -> dict[str, Any]:
+def _train(sync: str, backend: str, way: str, rank: int, overlap: str) -> dict[str, Any]:
+    os.environ["BYTEPROPHET_OVERLAP"] = overlap
     torch.compiler.reset()
     counters.clear()
     make = PARTS[way.removesuffix("-late")]
@@ -102,7 +103,7 @@ def _train(sync: str, backend: str, way: str, rank: int) -> dict[str, Any]:
     model = nn.Sequential(*(Block() for _ in range(BLOCKS)))
     late = way.endswith("-late")
     run: Run = model if late else make(model, backend)
-    optimizer = _wrap(torch.optim.AdamW(model.parameters(), lr=1e-2), model, sync, way)
+    optimizer = _wrap(torch.optim.AdamW(model.parameters(), lr=1e-2), model, sync, way + overlap)
     for iteration in range(ITERATIONS):
         if late and iteration == LATE:
             run = make(model, backend)
@@ -142,7 +143,10 @@ def main() -> None:
     else:
         distributed.init_process_group("gloo")
         rank = distributed.get_rank()
-    results = {way: _train(sync, backend, way, rank) for way in ways.split(",")}
+    results = [
+        {way: _train(sync, backend, way, rank, overlap) for way in ways.split(",")}
+        for overlap in "01"
+    ]
     path = Path(os.environ["BYTEPROPHET_RUN"]) / f"compiled-{rank}.json"
     path.write_text(json.dumps(results), encoding="utf-8")
 

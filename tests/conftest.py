@@ -32,6 +32,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault(forked_process.VARIABLE, "1")
 # As ranks without servers have it: so all workers have one fork server.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+# As workers have it; nothing has imported torch or numpy yet. Their threads wait for each other in
+# loops: where others need the processors, too, small operations take ten times as much of them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 with suppress(ImportError):  # MXNet's environment has no hypothesis
     import hypothesis

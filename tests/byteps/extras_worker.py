@@ -26,9 +26,9 @@ class Model(nn.Module):
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
-        self.first = nn.Linear(50, 3000, dtype=dtype)
-        self.norm = nn.BatchNorm1d(3000, dtype=dtype)
-        self.last = nn.Linear(3000, 7, dtype=dtype)
+        self.first = nn.Linear(50, 1200, dtype=dtype)
+        self.norm = nn.BatchNorm1d(1200, dtype=dtype)
+        self.last = nn.Linear(1200, 7, dtype=dtype)
         self.skipped = nn.Linear(3, 3, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:

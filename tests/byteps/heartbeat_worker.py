@@ -12,10 +12,14 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import byteps.torch as bps
 import torch
+
+_PAUSE_S = 0.01
+"""Between iterations of a worker that goes on for long: others need the processors."""
 
 
 def exchange() -> None:
@@ -28,6 +32,7 @@ def forever() -> None:
     print("training", flush=True)
     while True:
         exchange()
+        time.sleep(_PAUSE_S)
 
 
 def front(file: str) -> None:
@@ -42,6 +47,7 @@ def front(file: str) -> None:
             optimizer.step()
             if iteration == 3:
                 print("training", flush=True)
+            time.sleep(_PAUSE_S)
     except RuntimeError as error:
         Path(file).write_text(str(error))
         raise

@@ -43,7 +43,7 @@ def test_a_stopped_role_ends_all_others(job: Job, victim: str, scheduler: str) -
 
 def test_who_is_stopped_right_after_it_registered_is_missed(job: Job) -> None:
     """The scheduler may have heard nothing of it yet."""
-    job.start("stop")
+    job.start("stop", BYTEPS_SCHEDULER="fifo")
     statuses = job.statuses("worker-1")
     assert statuses == dict.fromkeys(job.roles.keys() - {"worker-1"}, 1)
     line = f"worker-1 (127.0.0.1) has been silent for {LIMIT_S} s: the job cannot go on"
@@ -64,7 +64,7 @@ def test_a_role_that_never_comes_is_missed(job: Job) -> None:
 
 
 def test_who_is_silent_in_python_alone_is_not_lost(job: Job) -> None:
-    job.start("pause", str(2 * LIMIT_S))
+    job.start("pause", str(2 * LIMIT_S), BYTEPS_SCHEDULER="fifo")  # stock polls meanwhile
     assert set(job.statuses().values()) == {0}
     assert all(job.errors(role) == [] for role in job.roles)
 

@@ -14,6 +14,7 @@ import pytest
 
 from byteprophet.launcher.checks import LOOPBACK, root_port
 
+from ..python_process import start_python
 from ..small_disk import run_on_small_disk
 
 SERVE = (sys.executable, "-c", "import byteps.server")
@@ -42,14 +43,12 @@ def start(
     if folder is not None:
         folder.mkdir()
         kept["BYTEPS_SOCKET_PATH"] = str(folder)
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    if command[0] == sys.executable:
+        forks = command != SERVE  # the others import torch
+        return start_python(*command[1:], fork=forks, env={**kept, **variables}, **pipes)
     path = f"{Path(sys.executable).parent}:{sysconfig.get_path('scripts')}:{kept['PATH']}"
-    return subprocess.Popen(
-        command,
-        env={**kept, "PATH": path, "OMP_NUM_THREADS": "1", **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return subprocess.Popen(command, env={**kept, "PATH": path, **variables}, text=True, **pipes)
 
 
 def job(port: int, **variables: str) -> dict[str, str]:
@@ -137,6 +136,7 @@ def test_who_waits_says_for_whom(tmp_path: Path) -> None:
     worker = start(
         (sys.executable, "-c", _SEND),
         tmp_path / "sockets",
+        BYTEPS_SCHEDULER="fifo",  # as shipped, it polls
         **job(port, BYTEPROPHET_START_TIMEOUT_S="120", DMLC_WORKER_ID="1", DMLC_ROLE="worker"),
     )
     try:
@@ -149,7 +149,7 @@ def test_who_waits_says_for_whom(tmp_path: Path) -> None:
         assert error == f"byteprophet: error: waited 11 s for {where}: the job cannot go on"
         assert lonely.returncode == 1
         assert worker.stderr is not None
-        said = next(line for line in worker.stderr if line.startswith("byteprophet: "))
+        said = next(line for line in worker.stderr if line.startswith("byteprophet: warning: "))
         assert said == (
             f"byteprophet: warning: worker-1 ({LOOPBACK}) waits for all to register: "
             f"1 of 2 workers and 1 of 1 servers did (server ({LOOPBACK}), worker-1 ({LOOPBACK})); "

@@ -44,7 +44,7 @@ def test_collects_costs_of_this_cpu_and_simulates_with_them(
 ) -> None:
     pytest.importorskip("torch")
     out = tmp_path / "costs.json"
-    call = ["costs", "collect", "--device", "cpu", "--seconds", "0.5", "--out", str(out)]
+    call = ["costs", "collect", "--device", "cpu", "--seconds", "0.1", "--out", str(out)]
     assert run_cli(call) == 0
     assert "GFLOP/s" in capsys.readouterr().out
     table = json.loads(out.read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def test_collects_costs_of_this_cpu_and_simulates_with_them(
 @pytest.mark.timeout(180)
 def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
     out = tmp_path / "costs.json"
-    call = ("costs", "collect", "--device", "cpu", "--seconds", "0.2", "--out", str(out))
+    call = ("costs", "collect", "--device", "cpu", "--seconds", "0.1", "--out", str(out))
     spec = JobSpec(
         command=(sys.executable, "-m", "byteprophet", *call),
         run_directory=tmp_path / "run",

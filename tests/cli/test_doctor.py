@@ -8,17 +8,22 @@ from byteprophet.cli.main import run_cli
 from byteprophet.network import why_not_permitted
 
 
-@pytest.mark.usefixtures("_no_program_on_path")
-def test_what_is_missing_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    run_cli(["doctor"])
+def test_what_is_missing_is_told_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs, and a device that cannot be used."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("BYTEPROPHET_DEVICE", "gpu")
+    assert run_cli(["doctor"]) == 1
     shown = capsys.readouterr().out
     assert "g++ (to build): not found" in shown
     assert "-> apt-get install g++" in shown
-
-
-@pytest.fixture
-def _no_program_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
+    (device,) = [line for line in shown.splitlines() if "device of byteps.torch" in line]
+    assert not device.lstrip().startswith("ok")
+    assert "BYTEPROPHET_DEVICE=gpu is set: auto, cuda or host is expected" in shown
+    (plug_in,) = [line for line in shown.splitlines() if "plug-in for torch" in line]
+    assert plug_in.lstrip().startswith("ok")
 
 
 def test_json_and_status_agree(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,16 +38,3 @@ def test_json_and_status_agree(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["able"] == all(each["ok"] for each in findings.values() if each["required"])
     # Whatever is not well comes with something to do about it, and only that.
     assert all(each["ok"] == (each["todo"] == "") for each in findings.values())
-
-
-def test_a_device_that_cannot_be_used_is_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.setenv("BYTEPROPHET_DEVICE", "gpu")
-    assert run_cli(["doctor", "--json"]) == 1
-    findings = {each["name"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
-    device = findings["device of byteps.torch"]
-    assert not device["ok"]
-    assert device["found"] == "BYTEPROPHET_DEVICE=gpu is set: auto, cuda or host is expected"
-    assert findings["plug-in for torch"]["ok"]

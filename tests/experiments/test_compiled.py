@@ -19,10 +19,7 @@ WAYS = ("eager", "blocks", "whole-in-place", "halves-late", "blocks-in-place-lat
 def jobs(request: pytest.FixtureRequest) -> tuple[Ranks, Ranks]:
     """Without overlap, and with it."""
     sync, transport = request.param
-    without, overlapped = (
-        run_ways(sync, transport, "aot_eager", WAYS, overlap) for overlap in (False, True)
-    )
-    return without, overlapped
+    return run_ways(sync, transport, "aot_eager", WAYS)
 
 
 @pytest.mark.parametrize("way", WAYS)

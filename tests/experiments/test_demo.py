@@ -16,10 +16,13 @@ from byteprophet.errors import JobFailed, UserError
 from ..namespaces import why_not_permitted
 
 
-def run_demo(scheduler: str, tmp_path: Path) -> tuple[dict[str, Any], Path]:
-    """The report of a short demo, and where it and the picture are."""
-    arguments = ["--schedulers", scheduler, "--rounds", "1", "--iterations", "24"]
+def run_demo(scheduler: str, iterations: int, tmp_path: Path) -> None:
+    arguments = ["--schedulers", scheduler, "--rounds", "1", "--iterations", str(iterations)]
     demo.main([*arguments, "--runs", str(tmp_path)])
+
+
+def report_of(tmp_path: Path) -> tuple[dict[str, Any], Path]:
+    """The report of a demo, and where it and the picture are."""
     (out,) = tmp_path.glob("*-demo")
     assert (out / "demo.png").stat().st_size > 10_000
     report: dict[str, Any] = json.loads((out / "demo.json").read_text())
@@ -29,7 +32,8 @@ def run_demo(scheduler: str, tmp_path: Path) -> tuple[dict[str, Any], Path]:
 @pytest.mark.job
 @pytest.mark.skipif(why_not_permitted() is not None, reason="needs network namespaces")
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report, _ = run_demo("prophet", tmp_path)
+    run_demo("prophet", 24, tmp_path)
+    report, _ = report_of(tmp_path)
     printed = capsys.readouterr().out
     (row,) = report["results"]
     assert row["scheduler"] == "prophet"
@@ -45,11 +49,14 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.job
-def test_demo_without_namespaces(
+def test_too_short_a_demo_without_namespaces(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It fails, and its report is there all the same."""
     monkeypatch.setattr(demo, "why_not_permitted", lambda: "the machine says no")
-    report, out = run_demo("fifo", tmp_path)  # stock polls, which takes minutes
+    with pytest.raises(JobFailed, match=r"test accuracy 0\.\d+ is below 0\.95"):
+        run_demo("fifo", 8, tmp_path)  # stock polls, which takes minutes
+    report, out = report_of(tmp_path)
     printed = capsys.readouterr().out
     assert "loopback: namespaces are not permitted here (the machine says no)" in printed
     (row,) = report["results"]

@@ -119,6 +119,16 @@ def assert_same(*command: str, **options: Any) -> tuple[int, str, str]:
          "else: import atexit; atexit.register(print, 'child'); raise SystemExit(4)", 0),
         ("import torch; torch.manual_seed(7); print(torch.rand(3), torch.get_num_threads())", 0),
         ("import torch; torch.rand(9, requires_grad=True).sum().backward(); print('done')", 0),
+        (  # its own library is taken apart, before what was made earlier is finalized
+            "import torch, weakref\n"
+            "class Earlier: pass\n"
+            "earlier = Earlier()\n"
+            "weakref.finalize(earlier, lambda: print('made_here::f' in torch.library._defs))\n"
+            "library = torch.library.Library('made_here', 'DEF')\n"
+            "library.define('f(Tensor x) -> Tensor')\n"
+            "print('made_here::f' in torch.library._defs)",
+            0,
+        ),
         ("import os; print(len(os.listdir('/proc/self/task')), sorted(os.listdir('/dev/fd')))", 0),
         ("import signal as s; print([(n, str(s.getsignal(n))) for n in s.valid_signals()])", 0),
         ("import signal as s; print(s.pthread_sigmask(s.SIG_BLOCK, ()))", 0),

@@ -10,6 +10,7 @@ import pytest
 
 from byteprophet.errors import NotWritten, UserError
 from byteprophet.launcher import run_job
+from byteprophet.launcher.forked_process import VARIABLE
 from byteprophet.timeline.read_events import load_run
 
 from ..small_disk import run_on_small_disk
@@ -58,7 +59,7 @@ if bps.rank() == 0 and len(sys.argv) > 2:
 def test_the_summary_is_kept_where_the_job_has_filled_the_disk(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     options = ("--servers", "0", "--workers", "1", "--", sys.executable, "-c", _FILL)
-    done = run_on_small_disk(disk, 256, "-c", _RUN, str(disk), *options)
+    done = run_on_small_disk(disk, 256, "-c", _RUN, str(disk), *options, **{VARIABLE: "0"})
     *shown, found = done.stdout.splitlines()
     assert shown == ["[worker-0] full"]
     status, files, partial = json.loads(found)

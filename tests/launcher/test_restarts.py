@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.cli.main import run_cli
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher import JobSpec, check_job, run_job
@@ -155,26 +156,29 @@ bps.shutdown()
 """
 
 
-def digests(directory: Path, *arguments: str) -> tuple[list[str], str]:
-    """The parameters' digests of both ranks of a job in ``directory``, and all that was said."""
-    directory.mkdir()
-    (directory / "train.py").write_text(TRAIN)
-    command = [sys.executable, "-m", "byteprophet", "run", "--timeout", "100"]
-    done = subprocess.run(
-        [*command, *arguments], cwd=directory, capture_output=True, text=True, timeout=150,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    words = [line.split() for line in done.stdout.splitlines()]
-    return [row[2] for row in words if row[1:2] == ["digest"]], done.stdout + done.stderr
-
-
 @pytest.mark.job
 @pytest.mark.parametrize("servers", ["1", "0"])
-def test_training_goes_on_from_the_checkpoint(tmp_path: Path, servers: str) -> None:
+def test_training_goes_on_from_the_checkpoint(
+    tmp_path: Path,
+    servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     script = ["--servers", servers, "--restarts", "2", "--", sys.executable, "train.py"]
-    plain, _ = digests(tmp_path / "plain", *script)
-    again, said = digests(tmp_path / "again", *script, "die")
+
+    def digests(name: str, *arguments: str) -> tuple[list[str], str]:
+        """The digests of both ranks' parameters, and all that was said."""
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(TRAIN)
+        monkeypatch.chdir(tmp_path / name)
+        status = run_cli(["run", "--timeout", "100", *script, *arguments])
+        said = "".join(capfd.readouterr())
+        assert status == 0, said
+        words = [line.split() for line in said.splitlines()]
+        return [row[2] for row in words if row[1:2] == ["digest"]], said
+
+    plain, _ = digests("plain")
+    again, said = digests("again", "die")
     assert "(restart 1 of 2)" in said
     assert said.count("begins at 4") == 2
     assert len(set(plain)) == 1

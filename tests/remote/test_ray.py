@@ -27,6 +27,7 @@ from .jobs import (
     processes_below,
     run,
     run_directory,
+    trained_here,
     wait_until_gone,
     write_script,
 )
@@ -86,13 +87,12 @@ def left(tmp_path: Path) -> list[object]:
 @pytest.mark.usefixtures("default_signals")
 def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ray_cluster: RayCluster) -> None:
     command = write_script(tmp_path)
-    here = run(tmp_path, "--", *command, env={**os.environ, **NO_FORKS})
-    assert here.returncode == 0, here.stderr
+    expected = trained_here(tmp_path, command)
     on = (*shown_on("ray"), "--record")
     there = run(tmp_path, *on, "--", *command, env=ray_cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
     made = run_directory(there.stderr)
-    assert fingerprints(made) == fingerprints(run_directory(here.stderr))
+    assert fingerprints(made) == expected
     assert "[worker-1] done 1" in there.stdout
     assert (made / "logs" / "worker-1.log").read_text().endswith("done 1\n")
     assert (made / "events" / "transfers-worker-1.arrows").is_file()

@@ -29,8 +29,8 @@ class Twisted(nn.Module):
         self.attention = nn.MultiheadAttention(64, 2, batch_first=True)
         self.twice = nn.Linear(64, 64)
         self.scale = nn.Parameter(torch.full((64,), 0.5))
-        self.wide = nn.Linear(64, 3000)
-        self.narrow = nn.Linear(3000, 64)
+        self.wide = nn.Linear(64, 800)
+        self.narrow = nn.Linear(800, 64)
         self.norm = nn.LayerNorm(64)
         self.decode = nn.Linear(64, 97, bias=False)
         self.decode.weight = self.embed.weight
@@ -379,11 +379,11 @@ class Seldom(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.always = nn.Linear(8, 8)
-        self.large = nn.Linear(1500, 1500)
+        self.large = nn.Linear(700, 700)
 
     def forward(self, x: Tensor, uses_large: bool) -> Tensor:
         y = self.always(x).sum()
-        return y + self.large(x.new_ones(1500)).square().mean() if uses_large else y
+        return y + self.large(x.new_ones(700)).square().mean() if uses_large else y
 
 
 def used_by_one_again(t: Trainer) -> list[Tensor]:

@@ -24,10 +24,10 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Linear(17, 331)
+        self.first = nn.Linear(17, 131)
         self.scale = nn.Parameter(torch.ones(1))
-        self.wide = nn.Linear(331, 701)
-        self.last = nn.Linear(701, 5, bias=False)
+        self.wide = nn.Linear(131, 301)
+        self.last = nn.Linear(301, 5, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(torch.tanh(self.wide(torch.tanh(self.first(x)) * self.scale)))

@@ -27,6 +27,8 @@ LATE = frozenset(
         "PYTEST_CURRENT_TEST",
         "RANK",
         "SHLVL",
+        "TORCHELASTIC_MAX_RESTARTS",
+        "TORCHELASTIC_RESTART_COUNT",
         "WORLD_SIZE",
         "_",
     }

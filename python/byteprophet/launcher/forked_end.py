@@ -19,7 +19,8 @@ the standard streams and those of C, and ends the process.
 
 What does not happen: ``__del__`` of objects that only other modules refer to, which Python does not
 promise either; destructors of C++ objects that live as long as the process, and functions
-registered with C's ``atexit``. Nothing in BytePS, torch or the plug-in writes, sends or removes
+registered with C's ``atexit``; finalizers of the libraries of operators that torch has made in the
+server (``forking.py``). Nothing in BytePS, torch or the plug-in writes, sends or removes
 anything there. A process group of torch.distributed that the program has left open waits for
 operations in flight when it is freed, but an interpreter does not free it either.
 

@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ def _load() -> bool:
     gc.disable()  # imports leave hardly any garbage, and looking for it takes long
     for name in IMPORTS:
         importlib.import_module(name)
+    _keep_libraries()
     gc.enable()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -99,6 +101,18 @@ def _load() -> bool:
     quiet = os.fstat(said).st_size == 0
     os.close(said)
     return quiet and len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def _keep_libraries() -> None:
+    """Forks do not take torch's libraries of operators apart when they end.
+
+    That takes most of the time of an empty program, to copy pages that are shared with the server.
+    Libraries that a program makes itself are taken apart as always.
+    """
+    for each in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        alive = each.peek()
+        if alive is not None and alive[1].__module__ == "torch.library":
+            each.atexit = False
 
 
 def _exactly(client: socket.socket, size: int) -> bytes:

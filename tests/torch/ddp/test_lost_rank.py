@@ -18,6 +18,8 @@ import pytest
 
 from byteprophet.launcher import JobSpec, run_job
 
+from ...python_process import start_python
+
 pytestmark = [pytest.mark.job, pytest.mark.timeout(300)]
 SCRIPT = Path(__file__).with_name("lost_script.py")
 NAMED_WITHIN_S = 30.0
@@ -80,8 +82,10 @@ def test_the_other_rank_names_it(tmp_path: Path, way: str, lost: int, says: str)
                 "BYTEPROPHET_SYNC": "dear-planned",
             }
             processes.append(
-                subprocess.Popen(
-                    (sys.executable, str(SCRIPT), way, str(lost)),
+                start_python(
+                    SCRIPT,
+                    way,
+                    lost,
                     env={**os.environ, **variables},
                     stdout=output,
                     stderr=subprocess.DEVNULL if rank == lost else output,

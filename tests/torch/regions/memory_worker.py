@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import byteprophet.torch as bps
 
-WIDTH, BATCH, BLOCKS, CLASSES = 128, 1024, 4, 64
+WIDTH, BATCH, BLOCKS, CLASSES = 64, 512, 4, 32
 
 
 class Block(nn.Module):

@@ -65,7 +65,7 @@ def test_compiled_regions_are_used_and_close(capfd: pytest.CaptureFixture[str]) 
         Strategy(
             regions=(
                 COMPILED,
-                Region(("blocks.3",), compiled=True),
+                Region(("blocks.2", "blocks.3"), compiled=True),
             )
         ),
         "s.json",

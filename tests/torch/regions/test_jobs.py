@@ -27,7 +27,7 @@ BLOCKS = [
 ]
 MODEL = Model((*BLOCKS, Parameter("4.weight", 128), Parameter("4.bias", 8)))
 REGIONS = {
-    "compiled": (Region(("0", "1"), compiled=True), Region(("3", "4"), compiled=True)),
+    "compiled": (Region(("0", "1"), compiled=True), Region(("2", "3"), compiled=True)),
     "recomputed": (Region(("1", "2"), recomputed=True),),
 }
 

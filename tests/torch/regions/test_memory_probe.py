@@ -74,7 +74,7 @@ def test_optimize_within_a_budget(
     run = "run --workers 2 --servers 0 --bandwidth 400mbit --record"
     assert run_cli([*run.split(), "--", *job.split()]) == 0
     (recorded,) = Path("runs").iterdir()
-    optimize = ["optimize", str(recorded), "--budget-s", "2", "--json", "result.json"]
+    optimize = ["optimize", str(recorded), "--budget-s", "1", "--json", "result.json"]
     assert run_cli([*optimize, "--memory-budget", "1GB"]) == 0
     plain = json.loads(Path("result.json").read_text())["memory_bytes"]
     assert plain["predicted"] <= plain["budget"] == 10**9
