@@ -28,6 +28,10 @@ class Kind(str, Enum):
     """Another view of the same memory; it takes no time."""
 
 
+WEIGHTED = (Kind.MATMUL, Kind.CONVOLUTION)
+"""Kinds whose gradients of parameters are an operator of their own, which can be delayed."""
+
+
 @dataclass(frozen=True)
 class Access:
     """A tensor as an operator reads or writes it.
