@@ -232,6 +232,9 @@ class _Module:
         for access in operator.inputs:
             if access.tensor in operator.saved:
                 self._save(operator, access, versions[access.tensor])
+        for access in operator.temporary:
+            layout = output_layout(access, splits)
+            working += local_bytes(operator, access, layout, self._mesh)
         self._work_with(working)
         for access in operator.parameters:
             layout = input_layout(access, splits)

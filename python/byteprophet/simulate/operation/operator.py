@@ -69,6 +69,7 @@ class Operator:
         saved: activations that are kept for the backward pass.
         tied: the path of an operator whose parameters this one shares; empty if it has its own.
         causal: attention, or a softmax, that computes only the lower half of the scores.
+        temporary: what else there is while it runs, but no longer: it takes memory, and no time.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Operator:
     saved: tuple[str, ...] = ()
     tied: str = ""
     causal: bool = False
+    temporary: tuple[Access, ...] = ()
 
     @cached_property
     def size(self) -> dict[str, int]:
