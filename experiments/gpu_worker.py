@@ -30,6 +30,7 @@ RANKS = 2
 ITERATIONS = 8
 _BUSY_CYCLES = 20_000_000  # about 10 ms of a GPU
 _INIT_S = 120
+_BUCKET_MB, _COMPILED_BUCKET_MB = 0.1, 25.0  # of DistributedDataParallel
 # One GPU for two ranks, which NCCL refuses unless they seem to be on two hosts.
 _ONE_GPU = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
@@ -132,11 +133,11 @@ class Job:
         torch.manual_seed(5)
         return make().to(self.device)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, bucket_mb: float = _BUCKET_MB) -> nn.Module:
         """What the script calls in the place of ``model``."""
         if self.front != "ddp":
             return model
-        return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.1)
+        return nn.parallel.DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
 
     def distribute(self, model: nn.Module, optimizer: Any, passes: int = 1) -> Any:
         """``optimizer`` with averaged gradients."""
@@ -218,7 +219,8 @@ def _train(
 ) -> list[Tensor]:
     source = job.model(make).to(dtype)
     optimizer = job.distribute(source, optimize(source.parameters()), passes)
-    model: Any = job.wrap(source)
+    # torch.compile refuses buckets smaller than the first one of 1 MiB, and cuts models at buckets.
+    model: Any = job.wrap(source, _COMPILED_BUCKET_MB if compiled else _BUCKET_MB)
     if compiled:
         model = torch.compile(model)
     for iteration in range(ITERATIONS):

@@ -1,8 +1,9 @@
 """The jobs of ``one_gpu.py``: models and one-GPU strategies, as the simulator takes both.
 
 The order is that of measuring. If time runs out, the last ones are left out, so models take turns.
-All train as the simulator's precision ``bf16_unfused`` says: bf16 parameters and activations, bf16
-gradients that an operator adds to fp32 ones, and Adam with its moments and parameters in fp32.
+All train by PyTorch without compilation, as the simulator's precision ``bf16_unfused`` says: bf16
+parameters and activations, bf16 gradients that an operator adds to fp32 ones, and Adam with its
+moments and parameters in fp32.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MODELS = {
 }
 """llama-1b has the shape of Llama 3.2 1B. Names that begin with "small" are for tests, and gpt-8 is
 for ``gpu_traces.py``."""
-_PRECISION = "precision=bf16_unfused"
+_SOFTWARE = "precision=bf16_unfused eager=1"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Case:
     @property
     def program(self) -> Program:
         """The job as the simulator takes it."""
-        strategy = parse_strategy(f"{self.line} {_PRECISION}", 1)
+        strategy = parse_strategy(f"{self.line} {_SOFTWARE}", 1)
         model = load_model(MODELS[self.model], strategy.samples, self.sequence or None)
         return compile_program(model, strategy)
 

@@ -148,3 +148,62 @@ def test_alibi_needs_scores_and_no_positions(wrong: dict[str, int]) -> None:
     values = {"positions": 0, "fused_attention": False, "alibi": True} | wrong
     with pytest.raises(UserError, match="alibi needs fused_attention=0 and positions=0"):
         replace(gpt(1, 1024, 16, sequence=512), **values)
+
+
+def test_without_compilation_biases_and_copies_take_time() -> None:
+    """The output of two products is read again, and gradients of its parts are copied."""
+    tokens, hidden, layers = 4 * 2048, 2048, 3
+    line = "micro_batch=4"
+    plain, eager = (program(_MODEL, f"{line}{more}", 1) for more in ("", " eager=1"))
+    moved = layers * tokens * 2 * ((3 + 4) * hidden + 2 * 3 * hidden)
+    more = _spent(eager, Spent.BACKWARD) - _spent(plain, Spent.BACKWARD)
+    assert more == pytest.approx(moved / _BYTES_PER_NS, rel=1e-3)
+    assert _spent(eager, Spent.FORWARD) == _spent(plain, Spent.FORWARD)
+    elements = sum(
+        one.elements
+        for block in plain.stages[0].blocks
+        for one in block.compiled.parameters
+        if not one.tied
+    )
+    results = [simulate_program(job, _CLUSTER) for job in (plain, eager)]
+    before, after = (one.by_use[Spent.OPTIMIZER] for one in results)
+    assert after - before == pytest.approx(elements * (4 + 4) / _BYTES_PER_NS, rel=1e-3)
+
+
+def test_without_compilation_the_host_launches_more() -> None:
+    """In a layer: two biases are added and have sums, as have those of two products. Three copies.
+
+    Twelve parameters whose gradients are added up.
+    """
+    gpu = replace(_GPU, launch_ns=10_000_000_000)
+
+    def launches(*, eager: bool, adds: float) -> int:
+        compiled = program(_MODEL, "micro_batch=1", 1).stages[0].blocks[1].compiled
+        costs = BlockCosts(replace(_CLUSTER, gpu=gpu), Mesh(), eager=eager, adds=adds)
+        return round(costs.late_ns(compiled) / gpu.launch_ns)
+
+    plain = launches(eager=False, adds=0.0)
+    assert launches(eager=True, adds=0.0) == plain + 2 + 2 + 2 + 3
+    assert launches(eager=True, adds=5.0) == plain + 2 + 2 + 2 + 3 + 12
+
+
+def test_without_compilation_the_host_runs_ahead_of_the_gpu() -> None:
+    """An iteration takes what the slower of both needs, wherever the host is late."""
+    line = "micro_batch=1 micro_batches=2 eager=1"
+    times = []
+    for launch_ns in (1, 20_000, 10_000_000, 20_000_000):
+        cluster = replace(_CLUSTER, gpu=replace(_GPU, launch_ns=launch_ns))
+        times.append(simulate_program(program(_MODEL, line, 1), cluster).iteration_ns)
+    launches = (times[3] - times[2]) / 10_000_000
+    assert times[2] == pytest.approx(launches * 10_000_000, rel=1e-6)
+    assert launches * 20_000 < times[0] == times[1]
+    blocked = program(_MODEL, "micro_batch=1 micro_batches=2 eager=1 launch_blocking=1", 1)
+    assert _spent(blocked, Spent.LAUNCH) == pytest.approx(launches * _GPU.launch_ns)
+
+
+def test_a_gated_activation_keeps_what_its_gate_gives() -> None:
+    line = "micro_batch=2"
+    model = "llama:layers=1,hidden=64,heads=2,inner=256,sequence=32"
+    plain, eager = (program(model, f"{line}{more}", 1) for more in ("", " eager=1"))
+    kept = [job.stages[0].saved_bytes for job in (plain, eager)]
+    assert kept[1] - kept[0] == 2 * 32 * 256 * 2

@@ -217,3 +217,22 @@ def test_what_cannot_be_traced_is_refused() -> None:
         trace("own", lambda batch: (Unknown(), (torch.ones(batch, 4, 4),)), 2)
     with pytest.raises(UserError, match="cannot be imported"):
         import_make("no_such_module:make")
+
+
+def test_what_later_operators_keep_is_free_when_earlier_ones_go_backward() -> None:
+    """The largest step is that of pooling, when the second convolution has given its input back."""
+
+    def make(batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
+        layers = (
+            *(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(64, 8, 3, padding=1), nn.ReLU()),
+        )
+        return nn.Sequential(*layers), (torch.zeros(batch, 3, 32, 32),)
+
+    strategy = parse_strategy("micro_batch=4", 1)
+    (stage,) = compile_program(trace("pooled", make, 4), strategy).stages
+    images, wide, pooled = 4 * 3 * 32**2 * 2, 4 * 64 * 32**2 * 2, 4 * 64 * 16**2 * 2
+    indices, narrow = 4 * 64 * 16**2 * 8, 4 * 8 * 16**2 * 2
+    assert stage.saved_bytes == images + wide + indices + pooled + narrow
+    at_pooling = images + wide + indices + (wide + pooled)
+    assert stage.saved_bytes + stage.transient_bytes == at_pooling

@@ -17,6 +17,7 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import is_there, parse_table, read_text
 from byteprophet.simulate.clusters.beliefs import Beliefs, parse_beliefs
 from byteprophet.simulate.clusters.collective_times import CollectiveTimes
+from byteprophet.simulate.clusters.kernels import Curve, Kernels
 from byteprophet.simulate.clusters.shapes import Shapes
 
 PARTS = ("gpu", "node", "network")
@@ -41,6 +42,8 @@ class Gpu:
         fp8_flops_per_s: peak of the matrix units for 8-bit inputs, without sparsity; 0: none.
         overlap_slowdown: how much longer kernels take beside a collective, as a part of their time.
         collective_slowdown: how much longer the bytes of collectives take beside kernels.
+        unaligned_efficiency: of products with a matrix whose rows begin at multiples of 2 bytes
+            only, such as an odd vocabulary; 0: as of all others.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Gpu:
     fp8_flops_per_s: int = 0
     overlap_slowdown: float = 0.0
     collective_slowdown: float = 0.0
+    unaligned_efficiency: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,7 @@ class Cluster:
         collectives: the measured collectives among them.
         operators: of operators that memory limits: measured time over that of their bytes, by
             their names among costs, and by phase.
+        kernels: what else was measured.
     """
 
     name: str
@@ -140,7 +145,8 @@ class Cluster:
     costs: str = ""
     shapes: Shapes | None = field(default=None, compare=False)
     collectives: CollectiveTimes | None = field(default=None, compare=False)
-    operators: Mapping[tuple[str, str], float] = field(default_factory=dict, compare=False)
+    operators: Mapping[tuple[str, str], float | Curve] = field(default_factory=dict, compare=False)
+    kernels: Kernels = field(default_factory=Kernels, compare=False)
 
     @property
     def network_bytes_per_s(self) -> int:

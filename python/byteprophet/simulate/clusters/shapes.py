@@ -1,4 +1,4 @@
-"""How much longer measured matrix products take than the model of tiles says, by their shape."""
+"""How much longer measured operators take than the model says, by their shape."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ class Shapes:
     """Measured shapes.
 
     Attributes:
-        logarithms: of rows, columns and inner size of each, shape (n, 3).
+        logarithms: of the sizes of each, such as rows, columns and inner size, shape (n, sizes).
         ratios: measured time over that of the model, (n,).
     """
 
     logarithms: npt.NDArray[np.float64]
     ratios: npt.NDArray[np.float64]
-    _known: dict[tuple[float, float, float], float] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[float, ...], float] = field(default_factory=dict, repr=False)
 
-    def ratio(self, rows: float, columns: float, inner: float) -> float:
+    def ratio(self, *sizes: float) -> float:
         """The ratio of a shape: that of its neighbours, the nearer the more."""
-        key = (rows, columns, inner)
-        if key not in self._known:
-            at = np.log(np.maximum(1.0, key))
+        if sizes not in self._known:
+            at = np.log(np.maximum(1.0, sizes))
             count = min(_NEIGHBOURS, len(self.ratios))
             distances, which = self._tree.query(at, k=[*range(1, count + 1)])
             weights = 1 / (distances**2 + 1e-6)
             logarithm = (weights * np.log(self.ratios[which])).sum() / weights.sum()
-            self._known[key] = float(np.exp(logarithm))
-        return self._known[key]
+            self._known[sizes] = float(np.exp(logarithm))
+        return self._known[sizes]
 
     @cached_property
     def _tree(self) -> cKDTree:

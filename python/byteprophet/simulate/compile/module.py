@@ -34,7 +34,7 @@ from byteprophet.simulate.operation.layout import (
     output_layout,
 )
 from byteprophet.simulate.operation.mesh import Mesh
-from byteprophet.simulate.operation.operator import Access, Kind, Operator
+from byteprophet.simulate.operation.operator import WEIGHTED, Access, Kind, Operator
 from byteprophet.simulate.tree.scope import Scope
 from byteprophet.simulate.tree.strategy import Strategy
 
@@ -74,8 +74,9 @@ class Compiled:
         backward: the steps of the backward pass.
         outputs: the module's outputs.
         saved: bytes kept for the backward pass, by tensor and layout.
-        transient_bytes: the most bytes in use during the backward pass besides those: gradients of
-            the inputs and outputs of one operator, and what is recomputed.
+        transient_bytes: the most bytes in use during the backward pass, less those that are kept:
+            gradients of the inputs and outputs of one operator, and what is recomputed. What later
+            operators kept is free by then.
         parameters: the parameters.
     """
 
@@ -153,6 +154,11 @@ class Compiler:
         """Whether an operator gets its keys and values by ring attention."""
         return self._strategy.ring and operator.kind is Kind.ATTENTION
 
+    def keeps_gate(self, operator: Operator) -> bool:
+        """Whether an activation is two operators, of which the first keeps what its gate gives."""
+        is_gated = operator.kind is Kind.MEMORY and operator.size.get("gates", 1) > 1
+        return self._strategy.eager and is_gated
+
     @property
     def mesh(self) -> Mesh:
         """The mesh."""
@@ -175,7 +181,7 @@ class _Module:
         self._tape: _Tape = []
         self._forward: list[Step] = []
         self._saved: dict[tuple[str, Layout], int] = {}
-        self._transient_bytes = 0
+        self._peak_bytes = 0
         self._parameters: list[LocalParameter] = []
 
     def compiled(self) -> Compiled:
@@ -193,7 +199,7 @@ class _Module:
             tuple(backward),
             tuple(self._values[name] for name in self._module.outputs),
             self._saved,
-            self._transient_bytes,
+            self._peak_bytes - sum(self._saved.values()),
             tuple(self._parameters),
         )
 
@@ -221,10 +227,15 @@ class _Module:
             working += size * access.differentiable
             if access.tensor in operator.saved:
                 self._saved[access.tensor, layout] = size
+            if self._compiler.keeps_gate(operator):
+                self._saved[f"{access.tensor}.gate", layout] = size
         for access in operator.inputs:
             if access.tensor in operator.saved:
                 self._save(operator, access, versions[access.tensor])
-        self._transient_bytes = max(self._transient_bytes, working)
+        for access in operator.temporary:
+            layout = output_layout(access, splits)
+            working += local_bytes(operator, access, layout, self._mesh)
+        self._work_with(working)
         for access in operator.parameters:
             layout = input_layout(access, splits)
             elements = operator.elements(access) // layout.parts(self._mesh)
@@ -233,6 +244,11 @@ class _Module:
         learns = any(access.differentiable for access in operator.inputs)
         self._tape.append((operator, splits, learns))
         self._forward.append(Compute(operator, tuple(splits.items()), Phase.FORWARD))
+
+    def _work_with(self, working_bytes: int) -> None:
+        """Note what the backward pass of the last part needs, besides what is kept up to it."""
+        kept = sum(self._saved.values())
+        self._peak_bytes = max(self._peak_bytes, kept + working_bytes)
 
     def _save(self, operator: Operator, access: Access, version: _Version) -> None:
         """Keep an input. One that was gathered is kept as it was before, and gathered again.
@@ -276,7 +292,7 @@ class _Module:
         for (tensor, layout), size in compiled.saved.items():
             name = names.get(tensor, f"{call.name}.{tensor}")
             self._saved.setdefault((name, layout), size)
-        self._transient_bytes = max(self._transient_bytes, compiled.transient_bytes)
+        self._work_with(compiled.transient_bytes)
         self._parameters += (
             replace(one, path=f"{call.name}.{one.path}") for one in compiled.parameters
         )
@@ -298,7 +314,7 @@ class _Module:
         steps: list[Step] = []
         if learns or operator.kind is Kind.LOOKUP:
             steps.append(Compute(operator, items, Phase.BACKWARD))
-        if operator.kind is Kind.MATMUL and operator.parameters:
+        if operator.kind in WEIGHTED and operator.parameters:
             steps.append(Compute(operator, items, Phase.WEIGHT))
         return steps
 

@@ -34,6 +34,7 @@ class Stage:
         received_bytes: what each rank receives from the previous stage per micro-batch, and returns
             the gradient of.
         saved_bytes: activations of a micro-batch that are kept for the backward pass.
+        transient_bytes: the most bytes in use during its backward pass, less those.
         gathered_bytes: what tensor-parallel ranks then make of their parts; 0: they have all of it.
         last: collectives after the last block, which complete the model's outputs.
     """
@@ -41,6 +42,7 @@ class Stage:
     blocks: tuple[Block, ...]
     received_bytes: int
     saved_bytes: int
+    transient_bytes: int
     gathered_bytes: int = 0
     last: tuple[Step, ...] = ()
 
@@ -113,10 +115,13 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         parts = mesh.tp if strategy.scatter_gather and alike else 1
         gathered = size if parts > 1 else 0
         saved: dict[tuple[str, Layout], int] = {}
+        peak = 0
         for at in here:
             saved |= saved_by(model.blocks[at], blocks[at].compiled)
+            peak = max(peak, sum(saved.values()) + blocks[at].compiled.transient_bytes)
         kept = sum(saved.values())
-        stages.append(Stage(tuple(blocks[at] for at in here), size // parts, kept, gathered, ends))
+        own = tuple(blocks[at] for at in here)
+        stages.append(Stage(own, size // parts, kept, peak - kept, gathered, ends))
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
     return Program(model, strategy, tuple(stages), actions)
 

@@ -15,9 +15,9 @@ class Phase(str, Enum):
     FORWARD = "forward"
     RECOMPUTE = "recompute"
     BACKWARD = "backward"
-    """The gradients of inputs. For all but matrix products, also those of parameters."""
+    """The gradients of inputs. For all but products and convolutions, also those of parameters."""
     WEIGHT = "weight"
-    """The gradients of the parameters of a matrix product."""
+    """The gradients of the parameters of a matrix product or a convolution."""
 
 
 class CollectiveKind(str, Enum):

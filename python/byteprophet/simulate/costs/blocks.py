@@ -3,7 +3,8 @@
 Operators of one pass run behind each other on the GPU, and so do the collectives that they wait
 for. Those on links that other transfers use meanwhile are kept apart, because they may take longer
 than alone. The host launches operators and collectives ahead of the GPU. If it needs longer than
-these, it is the limit.
+these, it is the limit: of each block, because it may wait for messages and in schedules; in a job
+without compilation (``eager``) and without pipeline ranks, of the whole iteration.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.compile.module import Compiled
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute, Phase, Step
 from byteprophet.simulate.costs.collectives import CollectiveCosts, Transfer
-from byteprophet.simulate.costs.roofline import Roofline
+from byteprophet.simulate.costs.reference_operators import name_of
+from byteprophet.simulate.costs.roofline import Roofline, has_bias
 from byteprophet.simulate.operation.mesh import Mesh
-from byteprophet.simulate.operation.operator import Kind
+from byteprophet.simulate.operation.operator import WEIGHTED, Kind
 
 
 class Spent(str, Enum):
@@ -106,6 +108,7 @@ class BlockCosts:
         adds: float = 0.0,
         launch_blocking: bool = False,
         merges: bool = False,
+        eager: bool = False,
     ) -> None:
         """Begin with nothing worked out.
 
@@ -118,14 +121,23 @@ class BlockCosts:
                 to those of earlier micro-batches by an operator of its own.
             launch_blocking: the host launches nothing while the GPU works.
             merges: results of the steps of ring attention are merged by operators of their own.
+            eager: kernels of PyTorch without compilation count (``Strategy``).
         """
         self.cluster = cluster
         self._mesh = mesh
         self._launch_ns = cluster.gpu.launch_ns
         self._copies, self._adds = copies, adds
-        self._blocking, self._merges = launch_blocking, merges
+        self._blocking, self._merges, self._eager = launch_blocking, merges, eager
+        self.runs_ahead = eager and not launch_blocking and mesh.pp == 1
+        """Whether the host is the limit only if it needs longer for the whole iteration."""
         self.roofline = Roofline(
-            cluster.gpu, mesh, cluster.shapes, operators=cluster.operators, fp8=fp8
+            cluster.gpu,
+            mesh,
+            cluster.shapes,
+            operators=cluster.operators,
+            kernels=cluster.kernels,
+            fp8=fp8,
+            eager=eager,
         )
         self.collectives = CollectiveCosts(cluster, mesh)
         self._done: dict[tuple[int, Shared], tuple[Compiled, BlockTime]] = {}
@@ -141,8 +153,32 @@ class BlockCosts:
             self._done[key] = found = (compiled, BlockTime(*passes))
         return found[1]
 
+    def late_ns(self, compiled: Compiled) -> float:
+        """By how much the host needs longer than the GPU for a forward and a backward pass.
+
+        Negative if it is faster.
+        """
+        return sum(
+            self._passed(steps, NOTHING_SHARED)[1]
+            for steps in (compiled.forward, compiled.backward)
+        )
+
     def steps(self, steps: Iterable[Step], shared: Shared = NOTHING_SHARED) -> Pass:
         """The pass of steps behind each other."""
+        parts, late_ns = self._passed(steps, shared)
+        if late_ns > 0 and not self.runs_ahead:
+            first = next(part for part in parts if isinstance(part, dict))
+            first[Spent.LAUNCH] = late_ns
+        return tuple(
+            part if isinstance(part, Waited) else _rounded(part)
+            for part in parts
+            if part or len(parts) == 1
+        )
+
+    def _passed(
+        self, steps: Iterable[Step], shared: Shared
+    ) -> tuple[list[dict[Spent, float] | Waited], float]:
+        """What is done in a pass, and by how much the host needs longer than the GPU."""
         parts: list[dict[Spent, float] | Waited] = [{}]
         busy = 0.0
         launched = 0
@@ -168,6 +204,7 @@ class BlockCosts:
                     continue
             else:
                 use, time_ns = _OF_PHASE[step.phase], self.roofline.time_ns(step)
+                launched += _eager_launches(step, adds=self._adds > 0) if self._eager else 0
                 launched += _launches(step)
                 hidden_ns += time_ns * self._beside_ring(step)
                 time_ns += self._adding_ns(step)
@@ -177,26 +214,27 @@ class BlockCosts:
                     last[Spent.COPIES] = last.get(Spent.COPIES, 0.0) + merging_ns
             busy += time_ns
             last[use] = last.get(use, 0.0) + time_ns
-        first = next(part for part in parts if isinstance(part, dict))
-        waited = launched * self._launch_ns - (0 if self._blocking else busy)
-        if waited > 0:
-            first[Spent.LAUNCH] = waited
         if ring_ns > hidden_ns:
+            first = next(part for part in parts if isinstance(part, dict))
             first[Spent.SEND] = ring_ns - hidden_ns
-        return tuple(
-            part if isinstance(part, Waited) else _rounded(part)
-            for part in parts
-            if part or len(parts) == 1
-        )
+        return parts, launched * self._launch_ns - (0 if self._blocking else busy)
 
     def copy_ns(self, size_bytes: float) -> float:
         """The time of reading and writing so many bytes once."""
         return self.roofline.memory_ns(2 * size_bytes)
 
+    def update_ns(self, size_bytes: float) -> float:
+        """The time of a step of Adam that reads and writes so many bytes."""
+        gpu, measured = self.cluster.gpu, self.cluster.kernels.update_efficiency
+        return (
+            self.roofline.memory_ns(size_bytes)
+            * gpu.memory_efficiency
+            / (measured or gpu.memory_efficiency)
+        )
+
     def _adding_ns(self, step: Compute) -> float:
         """The time of adding the gradients of an operator's parameters to those that are there."""
-        last = Phase.WEIGHT if step.operator.kind is Kind.MATMUL else Phase.BACKWARD
-        if not self._adds or step.phase is not last:
+        if not self._adds or not _makes_gradients(step):
             return 0.0
         return self.roofline.memory_ns(self._adds * self.roofline.parameter_bytes(step))
 
@@ -229,6 +267,30 @@ def _launches(step: Compute) -> int:
         return 0
     two = step.operator.kind is Kind.MATMUL and not step.operator.parameters
     return 2 if two and step.phase is Phase.BACKWARD else 1
+
+
+def _makes_gradients(step: Compute) -> bool:
+    """Whether a step makes the gradients of an operator's parameters."""
+    last = Phase.WEIGHT if step.operator.kind in WEIGHTED else Phase.BACKWARD
+    return step.phase is last
+
+
+def _eager_launches(step: Compute, *, adds: bool) -> int:
+    """What the host launches besides, without compilation.
+
+    A bias is added by an operator of its own to a convolution, and to a product that may be a
+    partial sum, and its gradient is a sum. Gradients of several parts of a tensor are copied. If
+    gradients are added up (``adds``), each parameter has an operator for that.
+    """
+    operator, phase = step.operator, step.phase
+    more = len(operator.parameters) if adds and _makes_gradients(step) else 0
+    if operator.kind is Kind.VIEW:
+        parts = len(operator.outputs)
+        return parts if parts > 1 and phase is Phase.BACKWARD else 0
+    if has_bias(operator):
+        forward = phase in (Phase.FORWARD, Phase.RECOMPUTE)
+        return more + (phase is Phase.WEIGHT or (forward and operator.kind is Kind.CONVOLUTION))
+    return more + (operator.kind is Kind.MEMORY and name_of(operator) == "biased add")
 
 
 def total(times: Iterable[PassTime]) -> PassTime:

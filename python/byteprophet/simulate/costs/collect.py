@@ -1,9 +1,10 @@
 """Measures costs on this machine's CPU or GPU, with PyTorch.
 
-Matrix products of many shapes, in bf16 on a GPU and in fp32 on a CPU; fused attention; operators
-that memory limits; adding large tensors, for the memory bandwidth; and very small operators behind
-each other, for the host's time per launch. On a GPU, times are taken between events of its stream.
-On a CPU with one thread, they are its processor time.
+Matrix products of many shapes, in bf16 on a GPU and in fp32 on a CPU; operators that memory limits;
+adding large tensors, for the memory bandwidth; and very small operators, for the host's time per
+launch: on a GPU in a small model's training, on a CPU behind each other. On a GPU, also attention,
+convolutions and others by shape (``collect_kernels.py``); times are taken between events of its
+stream, behind a busy wait. On a CPU with one thread, they are its processor time.
 
 All is measured in several passes, since other programs, or the neighbours of a virtual machine,
 slow a device down for seconds or minutes. A time is the median of a pass, and the least of all
@@ -12,16 +13,23 @@ passes.
 
 from __future__ import annotations
 
-import math
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from itertools import chain
+from typing import Any, TypeVar
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.costs.collect_collectives import in_job, measured_collectives
+from byteprophet.simulate.costs.collect_kernels import (
+    measured_attention,
+    measured_convolutions,
+    measured_unaligned,
+    training_launch_ns,
+    update_bytes_per_s,
+)
 from byteprophet.simulate.costs.collect_operators import measured_operators
 from byteprophet.simulate.costs.table import CostTable
 
@@ -34,6 +42,9 @@ _PASSES = 4
 _REPEATS, _MOST_REPEATS, _ENOUGH_NS = 3, 50, 1e7
 """Short operators run more often: their times differ more."""
 _LAUNCHES = 1_000
+_BUSY_CYCLES = 500_000
+"""A GPU is busy for about 0.3 ms while the host launches what is measured."""
+Row = TypeVar("Row", bound="tuple[Any, ...]")
 
 
 def collect(device: str, seconds: float, say: Callable[[str], None]) -> CostTable:
@@ -90,22 +101,26 @@ def _device(torch: Any, device: str) -> str:
 
 def fastest(tables: Sequence[CostTable]) -> CostTable:
     """The least of each time in ``tables``, which are of one device."""
-    products: dict[tuple[int, int, int], float] = {}
-    operators: dict[tuple[str, str, int, int], float] = {}
-    for table in tables:
-        for m, n, k, time_ns in table.products:
-            products[m, n, k] = min(time_ns, products.get((m, n, k), math.inf))
-        for *what, time_ns in table.operators:
-            key = cast("tuple[str, str, int, int]", tuple(what))
-            operators[key] = min(time_ns, operators.get(key, math.inf))
     return replace(
         tables[0],
-        products=tuple((*shape, time_ns) for shape, time_ns in products.items()),
+        products=_least(table.products for table in tables),
         memory_bytes_per_s=max(table.memory_bytes_per_s for table in tables),
         attention_flops_per_s=max(table.attention_flops_per_s for table in tables),
         launch_ns=min(table.launch_ns for table in tables),
-        operators=tuple((*what, time_ns) for what, time_ns in operators.items()),
+        update_bytes_per_s=max(table.update_bytes_per_s for table in tables),
+        operators=_least(table.operators for table in tables),
+        attention=_least(table.attention for table in tables),
+        convolutions=_least(table.convolutions for table in tables),
+        unaligned=_least(table.unaligned for table in tables),
     )
+
+
+def _least(lists: Iterable[Iterable[Row]]) -> tuple[Row, ...]:
+    """Rows that end with a time: of several that begin alike, the fastest."""
+    found: dict[Any, Any] = {}
+    for row in chain.from_iterable(lists):
+        found[row[:-1]] = min(row, found.get(row[:-1], row), key=lambda one: float(one[-1]))
+    return tuple(found.values())
 
 
 class _Collector:
@@ -128,6 +143,7 @@ class _Collector:
         began = time.monotonic()
         attention = self._attention()
         operators = tuple(measured_operators(torch, self._device, self._dtype, self._median_ns))
+        kernels = self._kernels() if self._device == "cuda" else {}
         products: list[tuple[int, int, int, float]] = []
         shapes = list(self._shapes())
         for at, (m, n, k) in enumerate(shapes, 1):
@@ -142,8 +158,24 @@ class _Collector:
             if at % 20 == 0:
                 say(f"{at} of {len(shapes)} matrix products")
         return CostTable(
-            self._source(), tuple(products), memory, attention, launch_ns, operators=operators
+            self._source(),
+            tuple(products),
+            memory,
+            attention,
+            launch_ns,
+            operators=operators,
+            **kernels,
         )
+
+    def _kernels(self) -> dict[str, Any]:
+        """What depends on shapes besides matrix products. On a CPU, each operator is measured."""
+        about = self._torch, self._device, self._dtype, self._median_ns
+        return {
+            "attention": tuple(measured_attention(*about)),
+            "convolutions": tuple(measured_convolutions(*about)),
+            "unaligned": tuple(measured_unaligned(*about)),
+            "update_bytes_per_s": update_bytes_per_s(self._torch, self._device, self._median_ns),
+        }
 
     def _shapes(self) -> Iterator[tuple[int, int, int]]:
         """The smallest products first."""
@@ -173,6 +205,8 @@ class _Collector:
 
     def _launch(self) -> float:
         """The host's time per operator."""
+        if self._device == "cuda":
+            return training_launch_ns(self._torch, self._device, self._wait)
         small = self._torch.zeros(1, device=self._device)
         times = []
         for _ in range(_REPEATS):
@@ -200,6 +234,7 @@ class _Collector:
             run()
             return float(now_ns() - began)
         begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._torch.cuda._sleep(_BUSY_CYCLES)  # so that the host's time is not in it
         begin.record()
         run()
         end.record()

@@ -12,8 +12,12 @@ from typing import Any
 from byteprophet.simulate.costs.reference_operators import VOCABULARY, names
 from byteprophet.simulate.costs.table import MeasuredOperator
 
-_SHAPES = {"cpu": (2048, 768), "cuda": (8192, 6144)}
-"""Tokens, and elements of each."""
+_SHAPES = {"cpu": ((2048, 768),), "cuda": ((2048, 768), (8192, 1024), (8192, 6144))}
+"""Tokens, and elements of each: an operator of a few MB does not reach the rate of a large one."""
+_LOGITS = {"cpu": (), "cuda": ((8192, 50304),)}
+"""More sizes of the loss: with a whole vocabulary."""
+_SIDE = 8
+"""Of images."""
 _WIDTH = 64
 """Of a head, for rotary positions."""
 
@@ -24,35 +28,42 @@ def measured_operators(
     torch: Any, device: str, dtype: Any, time_ns: Callable[[Run], float]
 ) -> Iterator[MeasuredOperator]:
     """The time of each operator; ``time_ns`` times a call."""
-    rows, columns = _SHAPES[device]
     for name in names():
-        made = Inputs(torch, device, dtype, rows, columns)
-        with torch.enable_grad():
-            forward, inputs = made.of(name)
-            out = forward()
-            gradient = torch.ones_like(out)
-        yield name, "forward", rows, columns, time_ns(forward)
+        for rows, columns in (*_SHAPES[device], *(_LOGITS[device] if name == "loss" else ())):
+            yield from _measured(name, Inputs(torch, device, dtype, rows, columns), time_ns)
 
-        def backward(out: Any = out, inputs: Any = inputs, gradient: Any = gradient) -> None:
-            torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
-        yield name, "backward", rows, columns, time_ns(backward)
+def _measured(
+    name: str, made: Inputs, time_ns: Callable[[Run], float]
+) -> Iterator[MeasuredOperator]:
+    torch, (rows, columns) = made.torch, made.size
+    with torch.enable_grad():
+        forward, inputs = made.of(name)
+        out = forward()
+        gradient = torch.ones_like(out)
+    yield name, "forward", rows, columns, time_ns(forward)
+    yield (
+        name,
+        "backward",
+        rows,
+        columns,
+        time_ns(lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)),
+    )
 
 
 class Inputs:
     """Makes calls of operators, and the tensors whose gradients they have."""
 
     def __init__(self, torch: Any, device: str, dtype: Any, rows: int, columns: int) -> None:
-        self._torch = torch
+        self.torch = torch
         self._to: dict[str, Any] = {"device": device, "dtype": dtype}
-        self._rows, self._columns = rows, columns
+        self.size = rows, columns
         self._draw = torch.Generator(device).manual_seed(0)
 
     def of(self, name: str) -> tuple[Run, list[Any]]:
         """A call, and the tensors."""
-        functions = self._torch.nn.functional
-        rows, columns = self._rows, self._columns
-        size = rows, columns
+        functions = self.torch.nn.functional
+        size = rows, columns = self.size
         if name == "layer norm":
             given, weight, bias = self._random(*size), self._random(columns), self._random(columns)
             return (
@@ -80,25 +91,42 @@ class Inputs:
         if name == "tokens":
             table, wanted = self._random(VOCABULARY, columns), self._whole(VOCABULARY)
             return lambda: functions.embedding(wanted, table), [table]
+        if name in ("batch_norm", "relu"):
+            return self._images(name)
         return self._rotary()
+
+    def _images(self, name: str) -> tuple[Run, list[Any]]:
+        """Operators on images, channels last, with as many channels as there are elements."""
+        functions, (rows, columns) = self.torch.nn.functional, self.size
+        size = rows // _SIDE**2, columns, _SIDE, _SIDE
+        given = self._random(*size).detach()
+        given = given.to(memory_format=self.torch.channels_last).requires_grad_()
+        if name == "relu":
+            return lambda: functions.relu(given), [given]
+        weight, bias = self._random(columns), self._random(columns)
+        return (
+            lambda: functions.batch_norm(given, None, None, weight, bias, training=True),
+            [given, weight, bias],
+        )
 
     def _rotary(self) -> tuple[Run, list[Any]]:
         """Queries and keys are turned. The fused tensor has values, too, which are not."""
-        heads = 2 * self._columns // (3 * _WIDTH)
-        given = self._random(1, heads, self._rows, _WIDTH)
-        sine, cosine = (self._random(self._rows, _WIDTH).detach() for _ in range(2))
+        rows, columns = self.size
+        heads = 2 * columns // (3 * _WIDTH)
+        given = self._random(1, heads, rows, _WIDTH)
+        sine, cosine = (self._random(rows, _WIDTH).detach() for _ in range(2))
 
         def turned() -> Any:
             left, right = given.chunk(2, -1)
-            return given * cosine + self._torch.cat((-right, left), -1) * sine
+            return given * cosine + self.torch.cat((-right, left), -1) * sine
 
         return turned, [given]
 
     def _random(self, *size: int) -> Any:
-        return self._torch.rand(*size, generator=self._draw, **self._to).requires_grad_()
+        return self.torch.rand(*size, generator=self._draw, **self._to).requires_grad_()
 
     def _whole(self, below: int) -> Any:
         """A number below ``below`` for each token."""
-        return self._torch.randint(
-            below, (self._rows,), generator=self._draw, device=self._to["device"]
+        return self.torch.randint(
+            below, (self.size[0],), generator=self._draw, device=self._to["device"]
         )

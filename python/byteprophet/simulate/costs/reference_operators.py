@@ -1,7 +1,7 @@
-"""Operators that memory limits, and of which costs are measured one by one.
+"""Operators of which costs are measured one by one: most are limited by memory.
 
-They have the names and the tensors that the built-in models give them. What an operator of a model
-is known by is ``name_of``.
+They have the names and the tensors that the built-in and the traced models give them. ``name_of``
+says by what name an operator of a model is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOGITS = ("batch", "sequence", "vocabulary")
 
 def name_of(operator: Operator) -> str:
     """The name by which measured costs know an operator that memory limits."""
-    name = operator.name.rstrip("0123456789")
+    name = operator.name.rstrip("0123456789_")
     if name == "norm":
         return "layer norm" if len(operator.parameters) > 1 else "rms norm"
     if name == "add" and operator.parameters:
@@ -94,6 +94,52 @@ def _rotary(make: Layers) -> Operator:
     return make.memory("rotary", [Access("qkv", fused)], [Access("turned", fused)])
 
 
+def _batch_norm(make: Layers) -> Operator:
+    given, made = Access("images", HIDDEN), Access("normed", HIDDEN)
+    parameters = [Access(name, ("hidden",)) for name in ("weight", "bias")]
+    return make.memory("batch_norm", [given], [made], parameters, saves=["images"])
+
+
+def _relu(make: Layers) -> Operator:
+    given, made = Access("images", HIDDEN), Access("positive", HIDDEN)
+    return make.memory("relu", [given], [made], saves=["positive"])
+
+
+def reference_attention(
+    samples: int, heads: int, tokens: int, width: int, *, causal: bool
+) -> Operator:
+    """Fused attention of as many heads of keys as of queries."""
+    sizes = {"batch": samples, "heads": heads, "queries": 1, "width": width}
+    make = Layers({**sizes, "sequence": tokens, "keys": tokens})
+    query, context = (
+        Access(name, ("batch", "sequence", "heads", "queries", "width"))
+        for name in ("query", "context")
+    )
+    key, value = (Access(name, ("batch", "keys", "heads", "width")) for name in ("key", "value"))
+    return make.attention("fused", query, key, value, context, causal=causal)
+
+
+def reference_convolution(
+    samples: int, inputs: int, outputs: int, kernel: int, stride: int, side: int
+) -> Operator:
+    """A square convolution whose output has a side of ``side / stride``, rounded up."""
+    places = (-(-side // stride)) ** 2
+    inner = inputs * kernel**2
+    dims = {"batch": samples, "read": inputs * side**2, "made": outputs * places}
+    flops = 2 * samples * outputs * places * inner
+    return Operator(
+        name="conv2d",
+        kind=Kind.CONVOLUTION,
+        sizes=tuple({**dims, "weights": outputs * inner}.items()),
+        inputs=(Access("images", ("batch", "read")),),
+        outputs=(Access("convolved", ("batch", "made")),),
+        parameters=(Access("weight", ("weights",)),),
+        flops=flops,
+        backward_flops=2 * flops,
+        saved=("images",),
+    )
+
+
 _MAKERS: Mapping[str, Callable[[Layers], Operator]] = {
     "layer norm": lambda make: make.norm("norm", "hidden", "normed", bias=True),
     "rms norm": lambda make: make.norm("norm", "hidden", "normed", bias=False),
@@ -104,4 +150,6 @@ _MAKERS: Mapping[str, Callable[[Layers], Operator]] = {
     "loss": _loss,
     "tokens": _tokens,
     "rotary": _rotary,
+    "batch_norm": _batch_norm,
+    "relu": _relu,
 }

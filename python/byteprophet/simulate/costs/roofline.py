@@ -4,26 +4,37 @@ A matrix product is cut into tiles, which the multiprocessors work on in waves. 
 the tiles at the edges may be partly empty, so small products take longer than their FLOPs say. Of
 several tile sizes, the fastest is used.
 
+Rows of a matrix that do not begin at multiples of 16 bytes cannot be copied asynchronously.
+Products with such matrices are many times slower: those with a vocabulary of 50,257, for example.
+
 With 8-bit inputs, products have the rate of these. Before each, its input is converted: read with
 16 bits, and written twice with 8, because the backward pass needs it transposed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, prod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil, gcd, log2, prod
 
 from byteprophet.simulate.clusters.description import Gpu
+from byteprophet.simulate.clusters.kernels import Curve, Kernels
 from byteprophet.simulate.clusters.shapes import Shapes
 from byteprophet.simulate.compile.steps import Compute, Phase
 from byteprophet.simulate.costs.reference_operators import name_of
 from byteprophet.simulate.operation.mesh import Mesh
-from byteprophet.simulate.operation.operator import Access, Kind, Operator
+from byteprophet.simulate.operation.operator import WEIGHTED, Access, Kind, Operator
 
 _TILES = ((256, 128, 1.0), (128, 256, 1.0), (128, 128, 0.97), (128, 64, 0.85), (64, 64, 0.65))
 """Rows and columns of tiles, and how fast they are, relative to the largest."""
 _BACKWARD_ATTENTION = 2.5
 """FLOPs of the backward kernel of fused attention over those of the forward kernel."""
+_ALIGNED_BYTES = 16
+_FASTER_BY_ALIGNMENT = 1.5
+"""Of products whose rows begin at multiples of twice as many bytes. An estimate: bert-large, whose
+vocabulary has 30,522 rows, takes as long on an H100 as if this were so."""
+_ELEMENT_BYTES = 2
+_HEADS = ("batch", "heads", "queries")
+"""Dimensions of fused attention that multiply the number of heads."""
 
 
 class Roofline:
@@ -35,8 +46,10 @@ class Roofline:
         mesh: Mesh,
         shapes: Shapes | None = None,
         *,
-        operators: Mapping[tuple[str, str], float] | None = None,
+        operators: Mapping[tuple[str, str], float | Curve] | None = None,
+        kernels: Kernels | None = None,
         fp8: bool = False,
+        eager: bool = False,
     ) -> None:
         """Begin with nothing worked out.
 
@@ -45,10 +58,15 @@ class Roofline:
             mesh: the ranks.
             shapes: measured matrix products.
             operators: measured operators that memory limits (``Cluster.operators``).
+            kernels: other measured kernels.
             fp8: matrix products have 8-bit inputs.
+            eager: operators of PyTorch without compilation count (``Strategy``): for biases, and
+                copies of the gradients of queries, keys and values into one tensor.
         """
         self._gpu = gpu
         self._operators = operators or {}
+        self._kernels = kernels or Kernels()
+        self._eager = eager
         self._shapes = shapes
         self._fp8 = fp8
         self._fp8_speed = gpu.fp8_flops_per_s / gpu.flops_per_s
@@ -62,16 +80,22 @@ class Roofline:
         key = (id(step.operator), step.splits, step.phase)
         if key not in self._done:
             # The operator is kept, so that no other one gets its id.
-            time_ns = self._time_ns(step) * self._slower(step)
-            self._done[key] = (step.operator, time_ns)
+            self._done[key] = (step.operator, self._operator_ns(step))
         return self._done[key][1]
 
-    def _slower(self, step: Compute) -> float:
+    def _operator_ns(self, step: Compute) -> float:
+        if self._eager and step.phase is Phase.BACKWARD and _is_sum(step.operator):
+            return self._added_ns(step)
+        time_ns = self._time_ns(step)
+        return time_ns * self._slower(step, time_ns)
+
+    def _slower(self, step: Compute, modelled_ns: float) -> float:
         """How much longer an operator that memory limits was measured to take."""
         if not self._operators or step.operator.kind not in (Kind.MEMORY, Kind.LOOKUP):
             return 1.0
         phase = Phase.FORWARD if step.phase is Phase.RECOMPUTE else step.phase
-        return self._operators.get((name_of(step.operator), phase.value), 1.0)
+        found = self._operators.get((name_of(step.operator), phase.value), 1.0)
+        return found.at(modelled_ns) if isinstance(found, Curve) else found
 
     def memory_ns(self, size_bytes: float) -> float:
         """The time of reading and writing ``size_bytes`` in all."""
@@ -88,30 +112,100 @@ class Roofline:
     def _time_ns(self, step: Compute) -> float:
         operator = step.operator
         if operator.kind is Kind.VIEW:
-            return 0.0
+            return self._view_ns(step)
         if operator.kind is Kind.MATMUL:
-            return self._product_ns(step)
-        read = self._bytes(step, operator.inputs)
-        written = self._bytes(step, operator.outputs)
-        parameters = self._bytes(step, operator.parameters)
+            return self._product_ns(step) + self._bias_ns(step)
+        if operator.kind is Kind.CONVOLUTION:
+            return self._convolution_ns(step) + self._bias_ns(step)
+        if operator.kind is Kind.ATTENTION:
+            return self._attention_ns(step)
         backward = step.phase is Phase.BACKWARD
         if operator.kind is Kind.LOOKUP:
             # Rows only; backward, the whole gradient is cleared, too.
-            return self.memory_ns(2 * written + (parameters if backward else 0))
-        if operator.kind is Kind.MEMORY:
-            return self.memory_ns(
-                self._backward_bytes(step) if backward else self._forward_bytes(step)
-            )
-        moved = self.memory_ns((2 if backward else 1) * (read + written + parameters))
-        parts = self._mesh.parts(axis for _, axes in step.splits for axis in axes)
-        flops = operator.flops / parts * (0.5 if operator.causal else 1.0)
+            cleared = self.parameter_bytes(step) if backward else 0
+            return self.memory_ns(2 * self.output_bytes(step) + cleared)
+        moved = self._backward_bytes(step) if backward else self._forward_bytes(step)
+        return self.memory_ns(moved)
+
+    def _view_ns(self, step: Compute) -> float:
+        """What autograd copies: gradients of the parts of a tensor into one of the whole."""
+        operator = step.operator
+        if not self._eager or step.phase is not Phase.BACKWARD or len(operator.outputs) < 2:
+            return 0.0
+        return self.memory_ns(2 * self.output_bytes(step))
+
+    def _bias_ns(self, step: Compute) -> float:
+        """What operators of their own do for a bias: add it to a convolution, and its gradient."""
+        if not self._eager or not has_bias(step.operator):
+            return 0.0
+        if step.phase is Phase.WEIGHT:
+            return self._sum_ns(self.output_bytes(step))
+        forward = step.phase is not Phase.BACKWARD
+        is_added = forward and step.operator.kind is Kind.CONVOLUTION
+        return self.memory_ns(2 * self.output_bytes(step)) if is_added else 0.0
+
+    def _sum_ns(self, size_bytes: float) -> float:
+        """The sum over all tokens that is the gradient of a bias.
+
+        It is what is measured of the backward pass of a sum with a bias. There, the model counts
+        four times as many bytes, because gradients of the stream are added up, too.
+        """
+        modelled_ns = self.memory_ns(4 * size_bytes)
+        found = self._operators.get(("biased add", Phase.BACKWARD.value), 0.25)
+        return modelled_ns * (found.at(modelled_ns) if isinstance(found, Curve) else found)
+
+    def _added_ns(self, step: Compute) -> float:
+        """The backward pass of a sum: the stream has two gradients, which are added up."""
+        made = self.output_bytes(step)
+        added_ns = self.memory_ns(3 * made)
+        return added_ns + (self._sum_ns(made) if step.operator.parameters else 0.0)
+
+    def _attention_ns(self, step: Compute) -> float:
+        operator, backward = step.operator, step.phase is Phase.BACKWARD
+        every = (*operator.inputs, *operator.outputs, *operator.parameters)
+        moved = self.memory_ns((2 if backward else 1) * self._bytes(step, every))
+        flops = self._flops(step) * (0.5 if operator.causal else 1.0)
         rate = self._gpu.flops_per_s * self._gpu.attention_efficiency / 1e9
-        if operator.kind is Kind.CONVOLUTION:
-            rate = self._flops_per_ns
-            flops *= 2.0 if backward else 1.0
-        elif backward:
-            flops *= _BACKWARD_ATTENTION
-        return max(moved, flops / rate)
+        modelled = max(moved, flops * (_BACKWARD_ATTENTION if backward else 1.0) / rate)
+        phase = Phase.BACKWARD if backward else Phase.FORWARD
+        shapes = self._kernels.attention.get((phase.value, "causal" if operator.causal else "full"))
+        if shapes is None or not {"sequence", "width", *_HEADS} <= operator.size.keys():
+            return modelled
+        local = self._local(step)
+        heads = prod(map(local, _HEADS))
+        return modelled * shapes.ratio(heads, local("sequence"), local("width"))
+
+    def _convolution_ns(self, step: Compute) -> float:
+        """A convolution, or a matrix product of two activations of a traced model."""
+        operator = step.operator
+        moved = self.memory_ns(
+            self._bytes(step, (*operator.inputs, *operator.outputs, *operator.parameters))
+        )
+        # Of two activations, both have a gradient.
+        both = step.phase is Phase.BACKWARD and not operator.parameters
+        flops = self._flops(step)
+        modelled = max(moved, flops / self._flops_per_ns) * (2.0 if both else 1.0)
+        phase = Phase.FORWARD if step.phase is Phase.RECOMPUTE else step.phase
+        shapes = self._kernels.convolutions.get(phase.value)
+        if shapes is None or not operator.parameters:
+            return modelled
+        local = self._local(step)
+        made = prod(map(local, operator.outputs[0].dims))
+        read = prod(map(local, operator.inputs[0].dims))
+        inner = flops / (2 * made)
+        columns = operator.elements(operator.parameters[0]) / inner
+        rows = made / columns
+        return modelled * shapes.ratio(rows, columns, inner, read / rows)
+
+    def _flops(self, step: Compute) -> float:
+        """FLOPs of the forward pass on this rank."""
+        axes = (axis for _, its in step.splits for axis in its)
+        return step.operator.flops / self._mesh.parts(axes)
+
+    def _local(self, step: Compute) -> Callable[[str], float]:
+        """The size of a dimension on this rank."""
+        splits = dict(step.splits)
+        return lambda dim: step.operator.size[dim] / self._mesh.parts(splits.get(dim, ()))
 
     def _forward_bytes(self, step: Compute) -> float:
         """What the forward pass of an operator that memory limits reads and writes.
@@ -141,19 +235,15 @@ class Roofline:
         return read + written
 
     def _product_ns(self, step: Compute) -> float:
-        operator = step.operator
-        splits = dict(step.splits)
-
-        def local(dims: Iterable[str]) -> float:
-            return prod(operator.size[dim] / self._mesh.parts(splits.get(dim, ())) for dim in dims)
-
-        batch, rows, columns, inner = (local(dims) for dims in operator.product)
+        operator, local = step.operator, self._local(step)
+        batch, rows, columns, inner = (prod(map(local, dims)) for dims in operator.product)
         rows *= operator.inputs[0].density
         right = (operator.parameters or operator.inputs[1:])[:1]
         sizes = [self._bytes(step, some) for some in (operator.inputs[:1], right, operator.outputs)]
         if self._fp8 and operator.parameters and "vocabulary" not in operator.size:
             return self._fp8_ns(step.phase, sizes, (batch, rows, columns, inner))
         moved = self.memory_ns(sum(sizes))
+        moved = max(moved, self._unaligned_ns(step.phase, (batch, rows, columns, inner)))
         if step.phase is Phase.WEIGHT:
             return max(moved, self.product_ns(batch, inner, columns, rows))
         if step.phase is not Phase.BACKWARD:
@@ -162,6 +252,24 @@ class Roofline:
         if operator.parameters:
             return gradient
         return gradient + max(moved, self.product_ns(batch, inner, columns, rows))
+
+    def _unaligned_ns(self, phase: Phase, product: tuple[float, float, float, float]) -> float:
+        """The time of a product whose rows begin at no multiples of 16 bytes; 0 if they do.
+
+        All three products of a layer have a matrix with rows of ``columns`` or ``inner`` elements.
+        """
+        _, _, columns, inner = product
+        aligned = gcd(_ALIGNED_BYTES, *(_ELEMENT_BYTES * round(size) for size in (columns, inner)))
+        if aligned == _ALIGNED_BYTES or self._gpu.multiprocessors == 1:
+            return 0.0
+        known = Phase.FORWARD if phase is Phase.RECOMPUTE else phase
+        efficiency = self._kernels.unaligned.get((aligned, known.value), 0.0)
+        if not efficiency:
+            doubled = log2(aligned / _ELEMENT_BYTES)
+            efficiency = self._gpu.unaligned_efficiency * _FASTER_BY_ALIGNMENT**doubled
+        if not efficiency:
+            return 0.0
+        return 2e9 * prod(product) / (self._gpu.flops_per_s * efficiency)
 
     def _fp8_ns(
         self, phase: Phase, sizes: Sequence[float], product: tuple[float, float, float, float]
@@ -204,3 +312,13 @@ class Roofline:
             parts = prod(self._mesh.parts(splits.get(dim, ())) for dim in access.dims)
             total += step.operator.elements(access) * access.element_bytes / parts
         return total
+
+
+def has_bias(operator: Operator) -> bool:
+    """Whether an operator is a linear layer or a convolution with a bias."""
+    return operator.kind in WEIGHTED and len(operator.parameters) > 1
+
+
+def _is_sum(operator: Operator) -> bool:
+    """Whether an operator adds a branch to a stream of activations."""
+    return operator.kind is Kind.MEMORY and name_of(operator) in ("add", "biased add")

@@ -18,10 +18,10 @@ from byteprophet.simulate.clusters.beliefs import Source
 from byteprophet.simulate.clusters.collective_times import CollectiveTimes, Ratios
 from byteprophet.simulate.clusters.description import Cluster, Gpu, find_cluster
 from byteprophet.simulate.clusters.shapes import Shapes
-from byteprophet.simulate.compile.steps import CollectiveKind, Compute, Phase
+from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs import aiconfigurator
 from byteprophet.simulate.costs.collectives import OneCollective
-from byteprophet.simulate.costs.reference_operators import reference
+from byteprophet.simulate.costs.measured_kernels import curves, kernels_of
 from byteprophet.simulate.costs.roofline import Roofline
 from byteprophet.simulate.costs.table import CostTable, MeasuredCollective, read_table
 from byteprophet.simulate.operation.mesh import Mesh
@@ -66,8 +66,9 @@ def find_costs(name: str, cluster: Cluster) -> CostTable | None:
 def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
     """The cluster with measured costs in place of estimates, and their source.
 
-    Efficiencies become what large operators reach. Of other matrix products, the measured time over
-    that of the model is kept by shape.
+    Efficiencies become what large operators reach. Of other matrix products, and of attention,
+    convolutions and operators that memory limits, the measured time over that of the model is kept
+    by shape.
 
     Raises:
         UserError: more was measured than the cluster's peaks allow.
@@ -115,27 +116,13 @@ def with_costs(cluster: Cluster, table: CostTable | None) -> Cluster:
     found = replace(
         cluster,
         gpu=gpu,
-        operators=_operators(table, gpu),
+        operators=curves(table, gpu),
+        kernels=kernels_of(table, gpu),
         node=replace(node, **by_part["node"]),  # type: ignore[arg-type]
         shapes=shapes,
         beliefs=replace(cluster.beliefs, sources={**cluster.beliefs.sources, **sources}),
     )
     return with_collectives(found, table.collectives)
-
-
-def _operators(table: CostTable, gpu: Gpu) -> dict[tuple[str, str], float]:
-    """Measured over modelled times of operators that memory limits, by name and phase.
-
-    Of several sizes, the largest one counts.
-    """
-    model = Roofline(gpu, Mesh())
-    found = {}
-    for name, phase, rows, columns, measured_ns in sorted(
-        table.operators, key=lambda row: row[2] * row[3]
-    ):
-        step = Compute(reference(name, rows, columns), (), Phase(phase))
-        found[name, phase] = measured_ns / model.time_ns(step)
-    return found
 
 
 def with_collectives(cluster: Cluster, measured: Iterable[MeasuredCollective]) -> Cluster:

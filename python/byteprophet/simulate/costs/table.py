@@ -23,15 +23,23 @@ MeasuredCollective: TypeAlias = tuple[str, int, int, float]
 """Kind, number of ranks, bytes of the whole tensor, and time in ns."""
 MeasuredOperator: TypeAlias = tuple[str, str, int, int, float]
 """Name, "forward" or "backward", rows, columns, and time in ns."""
-_MOST_PRODUCTS, _MOST_COLLECTIVES, _MOST_OPERATORS = 1_000_000, 10_000, 1_000
+MeasuredAttention: TypeAlias = tuple[str, str, int, int, int, int, float]
+"""Phase, "causal" or "full", samples, heads, tokens, width of a head, and time in ns."""
+MeasuredConvolution: TypeAlias = tuple[str, int, int, int, int, int, int, float]
+"""Phase, samples, input channels, output channels, kernel, stride, side of the input, and ns."""
+MeasuredUnaligned: TypeAlias = tuple[str, int, int, int, float]
+"""Phase, rows, columns, inner size, and time in ns."""
+MASKS = ("causal", "full")
 _KINDS = tuple(kind.value for kind in CollectiveKind)
 _PHASES = (Phase.FORWARD.value, Phase.BACKWARD.value)
+_PARTS = (*_PHASES, Phase.WEIGHT.value)
 _NUMBERS = (
     "memory_bytes_per_s",
     "attention_flops_per_s",
     "launch_ns",
     "node_bytes_per_s",
     "node_latency_ns",
+    "update_bytes_per_s",
 )
 
 
@@ -47,10 +55,17 @@ class CostTable:
         launch_ns: what the host needs per operator.
         node_bytes_per_s: the bus bandwidth of large collectives over all GPUs of a node.
         node_latency_ns: the time of a very small all-reduce.
+        update_bytes_per_s: what a fused step of Adam reads and writes: 28 bytes per parameter.
         collectives: kind, number of ranks, bytes of the whole tensor and time in ns of collectives
             between ranks that are alone in their nodes.
         operators: name, "forward" or "backward", tokens, elements of each, and time in ns of
             operators that memory limits (``reference_operators.py``).
+        attention: phase, "causal" or "full", samples, heads, tokens, width of a head, and time in
+            ns of fused attention.
+        convolutions: phase, samples, input and output channels, kernel, stride, side of the input
+            and time in ns of square convolutions, channels last.
+        unaligned: phase, rows, columns, inner size and time in ns of products with a parameter
+            whose rows do not begin at multiples of 16 bytes.
     """
 
     source: str
@@ -60,8 +75,41 @@ class CostTable:
     launch_ns: float = 0.0
     node_bytes_per_s: float = 0.0
     node_latency_ns: float = 0.0
+    update_bytes_per_s: float = 0.0
     collectives: tuple[MeasuredCollective, ...] = ()
     operators: tuple[MeasuredOperator, ...] = ()
+    attention: tuple[MeasuredAttention, ...] = ()
+    convolutions: tuple[MeasuredConvolution, ...] = ()
+    unaligned: tuple[MeasuredUnaligned, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a list: words, then positive whole numbers, then ns.
+
+    Attributes:
+        columns: the names of all columns, for messages.
+        words: of the first columns, what may stand there.
+        most: the most rows.
+        least: of the first number.
+    """
+
+    columns: str
+    words: tuple[tuple[str, ...], ...]
+    most: int
+    least: int = 1
+
+
+_LISTS = {
+    "products": _Rows("rows, columns, inner, ns", (), 1_000_000),
+    "collectives": _Rows("kind, ranks, bytes, ns", (_KINDS,), 10_000, least=2),
+    "operators": _Rows("name, phase, tokens, elements, ns", (names(), _PHASES), 10_000),
+    "attention": _Rows("phase, mask, samples, heads, tokens, width, ns", (_PHASES, MASKS), 100_000),
+    "convolutions": _Rows(
+        "phase, samples, inputs, outputs, kernel, stride, side, ns", (_PARTS,), 100_000
+    ),
+    "unaligned": _Rows("phase, rows, columns, inner, ns", (_PARTS,), 10_000),
+}
 
 
 def write_table(path: Path, table: CostTable) -> None:
@@ -79,60 +127,54 @@ def read_table(path: Path) -> CostTable:
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT or data.get("schema") != SCHEMA:
         raise UserError(f"{path}: not a table of costs, as byteprophet costs collect writes it")
-    source, rows = data.get("source"), data.get("products")
-    if not isinstance(source, str) or not isinstance(rows, list) or len(rows) > _MOST_PRODUCTS:
-        raise UserError(f"{path}: source must be a text, and products a list")
-    products = []
-    for row in rows:
-        good = isinstance(row, list) and len(row) == 4 and all(map(_is_positive, row))
-        if not good or any(type(size) is not int for size in row[:3]):
-            raise UserError(f"{path}: products: {row!r}: expected [rows, columns, inner, ns]")
-        products.append((row[0], row[1], row[2], float(row[3])))
+    source = data.get("source")
+    if not isinstance(source, str):
+        raise UserError(f"{path}: source must be a text")
     numbers: dict[str, float] = {}
     for name in _NUMBERS:
         value = data.get(name, 0)
         if value != 0 and not _is_positive(value):
             raise UserError(f"{path}: {name} is {value!r}: must be a positive number")
         numbers[name] = float(value)
-    collectives = _collectives(path, data.get("collectives", []))
-    operators = _operators(path, data.get("operators", []))
-    return CostTable(
-        source, tuple(products), **numbers, collectives=collectives, operators=operators
-    )
+    lists = {name: _rows(path, name, data.get(name, [])) for name in _LISTS}
+    return CostTable(source, **numbers, **lists)  # type: ignore[arg-type]
 
 
-def _operators(path: Path, rows: Any) -> tuple[MeasuredOperator, ...]:
-    if not isinstance(rows, list) or len(rows) > _MOST_OPERATORS:
-        raise UserError(f"{path}: operators must be a list")
+def _rows(path: Path, name: str, given: Any) -> tuple[tuple[Any, ...], ...]:
+    """The rows of a list.
+
+    Raises:
+        UserError: it is no list, too long, or a row is wrong.
+    """
+    rows = _LISTS[name]
+    if not isinstance(given, list) or len(given) > rows.most:
+        raise UserError(f"{path}: {name} must be a list of at most {rows.most:,} rows")
+    count = len(rows.columns.split(", "))
     found = []
-    for row in rows:
-        good = isinstance(row, list) and len(row) == 5 and row[0] in names() and row[1] in _PHASES
-        good = good and all(map(_is_positive, row[2:])) and {type(n) for n in row[2:4]} == {int}
-        if not good:
-            raise UserError(
-                f"{path}: operators: {row!r}: expected [name, phase, tokens, elements, ns], with "
-                f"a name of {', '.join(names())} and a phase of {', '.join(_PHASES)}"
-            )
-        found.append((row[0], row[1], row[2], row[3], float(row[4])))
-    return tuple(found)
-
-
-def _collectives(path: Path, rows: Any) -> tuple[MeasuredCollective, ...]:
-    if not isinstance(rows, list) or len(rows) > _MOST_COLLECTIVES:
-        raise UserError(f"{path}: collectives must be a list")
-    found = []
-    for row in rows:
-        good = isinstance(row, list) and len(row) == 4 and row[0] in _KINDS
-        good = good and all(map(_is_positive, row[1:])) and {type(n) for n in row[1:3]} == {int}
-        if not good or row[1] < 2:
-            raise UserError(
-                f"{path}: collectives: {row!r}: expected [kind, ranks, bytes, ns], with a kind of "
-                f"{', '.join(_KINDS)} and at least 2 ranks"
-            )
-        found.append((row[0], row[1], row[2], float(row[3])))
+    for row in given:
+        good = isinstance(row, list) and len(row) == count
+        good = good and all(word in known for word, known in zip(row, rows.words, strict=False))
+        numbers = row[len(rows.words) :] if good else []
+        good = good and all(map(_is_positive, numbers))
+        good = good and all(type(number) is int for number in numbers[:-1])
+        if not good or numbers[0] < rows.least:
+            raise UserError(f"{path}: {name}: {row!r}: expected {_expected(rows)}")
+        found.append((*row[:-1], float(row[-1])))
     return tuple(found)
 
 
 def _is_positive(value: Any) -> bool:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return number and math.isfinite(value) and value > 0
+
+
+def _expected(rows: _Rows) -> str:
+    """A row in words."""
+    columns = rows.columns.split(", ")
+    said = [
+        f"a {column} of {', '.join(words)}"
+        for column, words in zip(columns, rows.words, strict=False)
+    ]
+    if rows.least > 1:
+        said.append(f"at least {rows.least} {columns[len(rows.words)]}")
+    return f"[{rows.columns}]" + (f", with {' and '.join(said)}" if said else "")

@@ -203,9 +203,7 @@ def memory_of(
     for pp_rank in range(strategy.mesh.pp):
         parameters, gradients, state = kept_bytes(tables.held(pp_rank), strategy)
         stages = program.stages[pp_rank :: strategy.mesh.pp]
-        transient = max(
-            block.compiled.transient_bytes for stage in stages for block in stage.blocks
-        )
+        transient = max(stage.transient_bytes for stage in stages)
         if strategy.zero == 3:
             held, largest = tables.held(pp_rank).total, tables.largest_bucket(pp_rank)
             transient += unsharded_bytes(held, largest, strategy)

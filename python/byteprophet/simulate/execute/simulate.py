@@ -116,6 +116,7 @@ def block_costs(program: Program, cluster: Cluster) -> BlockCosts:
         adds=adds + precision.added_bytes / _PARAMETER_BYTES,
         launch_blocking=strategy.launch_blocking,
         merges=strategy.copies and strategy.ring and strategy.mesh.cp > 1,
+        eager=strategy.eager,
     )
 
 

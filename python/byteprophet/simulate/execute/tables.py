@@ -20,6 +20,8 @@ from byteprophet.simulate.costs.collectives import Transfer
 from byteprophet.simulate.execute.gradients import Held, buckets, held, merged, transfers
 from byteprophet.simulate.tree.strategy import PRECISIONS
 
+_COPY_BYTES = 4
+"""Of a parameter in the optimizer's own copy."""
 LARGEST_GRAPH = 4_000_000
 """Operations. Before that, collectives that share links become a part of operators' time again."""
 Pieces = list[tuple[int, list[Pass]]]
@@ -205,20 +207,34 @@ class Tables:
         """
         whose = self.held(pp_rank)
         precision, strategy = self.precision, self.strategy
-        per_element = (
-            precision.gradient_bytes + 2 * precision.state_bytes + precision.parameter_bytes
-        )
+        updated = precision.gradient_bytes + 2 * precision.state_bytes
+        moved = precision.parameter_bytes
+        if strategy.eager and precision.parameter_bytes < _COPY_BYTES:
+            moved += _COPY_BYTES + precision.gradient_bytes  # its copy is read, gradients cleared
         elements = sum(
             count / (strategy.mesh.parts(axes) if strategy.zero else 1)
             for axes, count in whose.elements
         )
-        by_use = {Spent.OPTIMIZER: round(self.costs.roofline.memory_ns(elements * per_element))}
+        time_ns = self.costs.update_ns(elements * updated)
+        time_ns += self.costs.roofline.memory_ns(elements * moved)
+        by_use = {Spent.OPTIMIZER: round(time_ns)}
+        late_ns = self._late_ns() - time_ns
+        if late_ns > 0:
+            by_use[Spent.LAUNCH] = round(late_ns)
         if whose.tensor_elements:
             costs = self.costs.collectives
             size = whose.tensor_elements * precision.sent_gradient_bytes
             transfer = costs.transfer(CollectiveKind.ALL_REDUCE, costs.group(("tp",)), size)
             by_use[Spent.ALL_REDUCE] = round(costs.alone_ns(transfer))
         return PassTime(sum(by_use.values()), by_use)
+
+    def _late_ns(self) -> float:
+        """By how much the host needs longer than the GPU, if it may run ahead of it freely."""
+        if not self.costs.runs_ahead:
+            return 0.0
+        blocks = [block for stage in self._stages for block in stage.blocks]
+        each = sum(self.costs.late_ns(block.compiled) for block in blocks)
+        return self.strategy.micro_batches * each
 
     def gathering_ns(self, size_bytes: int) -> int:
         """The time in which tensor-parallel ranks gather activations that came in parts."""

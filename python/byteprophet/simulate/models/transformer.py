@@ -143,7 +143,9 @@ class _Builder:
     def _loss_in_steps(self, logits: Access) -> tuple[Operator, ...]:
         """Megatron-LM's cross entropy: each step reads and writes all logits, with 32 bits.
 
-        Vocabulary-parallel ranks find the maximum and the sum of each token together.
+        Vocabulary-parallel ranks find the maximum and the sum of each token together. Besides the
+        probabilities and the gradient of the logits, there is a third tensor of that size: forward,
+        the logits; backward in PyTorch's own loss, the gradient of logarithms.
         """
         memory = self._make.memory
         wide = Access("wide_logits", _LOGITS, 4)
@@ -161,5 +163,8 @@ class _Builder:
             memory("shift", [read, found("maximum")], [made("shifted")]),
             memory("exponentials", [made("shifted")], [made("exponentials")]),
             memory("sum", [made("exponentials")], [found("sum")]),
-            *self._loss(wide, made("exponentials"), found("sum")),
+            *(
+                replace(one, temporary=(made("logarithms"),))
+                for one in self._loss(wide, made("exponentials"), found("sum"))
+            ),
         )

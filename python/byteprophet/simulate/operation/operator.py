@@ -28,6 +28,10 @@ class Kind(str, Enum):
     """Another view of the same memory; it takes no time."""
 
 
+WEIGHTED = (Kind.MATMUL, Kind.CONVOLUTION)
+"""Kinds whose gradients of parameters are an operator of their own, which can be delayed."""
+
+
 @dataclass(frozen=True)
 class Access:
     """A tensor as an operator reads or writes it.
@@ -65,6 +69,7 @@ class Operator:
         saved: activations that are kept for the backward pass.
         tied: the path of an operator whose parameters this one shares; empty if it has its own.
         causal: attention, or a softmax, that computes only the lower half of the scores.
+        temporary: what else there is while it runs, but no longer: it takes memory, and no time.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Operator:
     saved: tuple[str, ...] = ()
     tied: str = ""
     causal: bool = False
+    temporary: tuple[Access, ...] = ()
 
     @cached_property
     def size(self) -> dict[str, int]:

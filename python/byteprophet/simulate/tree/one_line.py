@@ -35,6 +35,7 @@ HELP = {
     "posted_receives": "1: a stage asks for messages where PyTorch's runtime does; default 0",
     "copies": "1: copies that PyTorch makes around collectives count; default 0",
     "launch_blocking": "1: CUDA_LAUNCH_BLOCKING=1 is set; default 0",
+    "eager": "1: operators of PyTorch without compilation count; default 0",
     "precision": f"{', '.join(PRECISIONS)}; default bf16",
     "reshard": "with zero=3, after the forward pass: always, never, or default (never with pp)",
     "ring": "1: ring attention over cp ranks; default 0",
@@ -85,6 +86,7 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
         "posted_receives": bool(numbers.pop("posted_receives", 0)),
         "copies": bool(numbers.pop("copies", 0)),
         "launch_blocking": bool(numbers.pop("launch_blocking", 0)),
+        "eager": bool(numbers.pop("eager", 0)),
     }
     return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
 

@@ -120,6 +120,11 @@ class Strategy:
             another dimension than the first copies the whole tensor; gradients of several
             micro-batches are added up in an operator of their own; and so are the results of the
             steps of ring attention.
+        launch_blocking: whether the GPU waits for the host at every launch.
+        eager: whether operators count that PyTorch runs without compilation, besides those of
+            Megatron-LM: sums of the gradients of biases, copies of the gradients of queries, keys
+            and values, one more activation of a gated MLP, copies of the optimizer's fp32
+            parameters to 16 bits, and clearing fp32 gradients.
     """
 
     mesh: Mesh
@@ -140,6 +145,7 @@ class Strategy:
     posted_receives: bool = False
     copies: bool = False
     launch_blocking: bool = False
+    eager: bool = False
 
     @property
     def reshards(self) -> bool:

@@ -1,0 +1,164 @@
+"""Measures kernels whose times depend on more than their FLOPs and bytes, with PyTorch.
+
+Fused attention by length and width of a head, forward and backward; convolutions, with the
+gradients of input and weight apart; products with a parameter whose rows do not begin at multiples
+of 16 bytes; a fused step of Adam; and what the host needs per operator in training.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+from byteprophet.simulate.costs.table import (
+    MASKS,
+    MeasuredAttention,
+    MeasuredConvolution,
+    MeasuredUnaligned,
+)
+
+Run = Callable[[], Any]
+Timer = Callable[[Run], float]
+
+_LENGTHS = {"cpu": (64, 256), "cuda": (128, 256, 512, 1024, 2048, 4096)}
+_WIDTHS = {"cpu": (64,), "cuda": (64, 128)}
+_HEADS, _TOKENS = {"cpu": 2, "cuda": 16}, {"cpu": 512, "cuda": 8192}
+"""Heads, and tokens of all samples."""
+_CONVOLUTIONS = {
+    "cpu": ((2, 3, 16, 7, 2, 32), (2, 16, 32, 3, 1, 16), (2, 32, 16, 1, 1, 16)),
+    "cuda": (
+        *((16, 64, 64, 3, 1, 56), (16, 256, 256, 3, 1, 14), (16, 1024, 256, 1, 1, 14)),
+        *((64, 3, 64, 7, 2, 224), (64, 64, 64, 1, 1, 56), (64, 64, 64, 3, 1, 56)),
+        *((64, 64, 256, 1, 1, 56), (64, 256, 64, 1, 1, 56), (64, 256, 512, 1, 2, 56)),
+        *((64, 128, 128, 3, 2, 56), (64, 128, 128, 3, 1, 28), (64, 512, 128, 1, 1, 28)),
+        *((64, 256, 256, 3, 1, 14), (64, 1024, 256, 1, 1, 14), (64, 256, 1024, 1, 1, 14)),
+        *((64, 512, 512, 3, 1, 7), (64, 512, 2048, 1, 1, 7), (64, 3, 64, 3, 1, 224)),
+        *((64, 64, 64, 3, 1, 224), (64, 128, 128, 3, 1, 112), (64, 256, 256, 3, 1, 56)),
+        (64, 512, 512, 3, 1, 28),
+    ),
+}
+"""Samples, input and output channels, kernel, stride and side, of ResNet-50 and VGG."""
+_UNALIGNED = {
+    "cpu": ((256, 1001, 64), (256, 1002, 64), (256, 1004, 64)),
+    "cuda": ((8192, 50257, 1024), (8192, 30522, 1024), (8192, 50260, 1024), (2048, 50257, 768)),
+}
+"""Rows, columns and inner size: 2, 4 and 8 bytes."""
+_PARAMETERS, _PARTS = {"cpu": 1 << 18, "cuda": 1 << 26}, 16
+ADAM_BYTES = 28
+"""Bytes per fp32 parameter that a step reads and writes: parameter, gradient, both moments."""
+_BLOCKS, _WIDTH, _TRIES = 32, 64, 5
+
+
+def measured_attention(
+    torch: Any, device: str, dtype: Any, time_ns: Timer
+) -> Iterator[MeasuredAttention]:
+    """Fused attention of heads of queries as many as of keys."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    heads = _HEADS[device]
+    for tokens, width, mask in product(_LENGTHS[device], _WIDTHS[device], MASKS):
+        samples, causal = _TOKENS[device] // tokens, mask == "causal"
+        size = samples, heads, tokens, width
+        query, key, value = (_random(torch, device, dtype, size) for _ in range(3))
+        with torch.enable_grad():
+            given = [each.requires_grad_() for each in (query, key, value)]
+            mixed = attend(*given, is_causal=causal)
+        gradient = torch.ones_like(mixed)
+
+        def forward(given: Any = given, causal: bool = causal) -> Any:
+            return attend(*given, is_causal=causal)
+
+        def backward(mixed: Any = mixed, given: Any = given, gradient: Any = gradient) -> Any:
+            return torch.autograd.grad(mixed, given, gradient, retain_graph=True)
+
+        yield "forward", mask, *size, time_ns(forward)
+        yield "backward", mask, *size, time_ns(backward)
+
+
+def measured_convolutions(
+    torch: Any, device: str, dtype: Any, time_ns: Timer
+) -> Iterator[MeasuredConvolution]:
+    """Square convolutions, channels last. The first layer of a network has no input gradient."""
+    for shape in _CONVOLUTIONS[device]:
+        samples, inputs, outputs, kernel, stride, side = shape
+        images, weight = (
+            _random(torch, device, dtype, size).to(memory_format=torch.channels_last)
+            for size in ((samples, inputs, side, side), (outputs, inputs, kernel, kernel))
+        )
+        how = (stride, stride), (kernel // 2, kernel // 2), (1, 1)
+        gradient = torch.ones_like(torch.nn.functional.conv2d(images, weight, None, *how))
+
+        def forward(images: Any = images, weight: Any = weight, how: Any = how) -> Any:
+            return torch.nn.functional.conv2d(images, weight, None, *how)
+
+        def backward(
+            of_images: bool,
+            given: Any = (gradient, images, weight),
+            how: Any = how,
+        ) -> Any:
+            wanted = [of_images, not of_images, False]
+            return torch.ops.aten.convolution_backward(*given, None, *how, False, (0, 0), 1, wanted)
+
+        yield "forward", *shape, time_ns(forward)
+        if inputs > 3:
+            yield "backward", *shape, time_ns(lambda run=backward: run(True))  # type: ignore[misc]
+        yield "weight", *shape, time_ns(lambda run=backward: run(False))  # type: ignore[misc]
+
+
+def measured_unaligned(
+    torch: Any, device: str, dtype: Any, time_ns: Timer
+) -> Iterator[MeasuredUnaligned]:
+    """The three products of a linear layer, laid out as PyTorch does."""
+    for rows, columns, inner in _UNALIGNED[device]:
+        given, weight, gradient = (
+            _random(torch, device, dtype, size)
+            for size in ((rows, inner), (columns, inner), (rows, columns))
+        )
+        runs: dict[str, Run] = {
+            "forward": lambda given=given, weight=weight: given @ weight.t(),  # type: ignore[misc]
+            "backward": lambda weight=weight, gradient=gradient: gradient @ weight,  # type: ignore[misc]
+            "weight": lambda given=given, gradient=gradient: gradient.t() @ given,  # type: ignore[misc]
+        }
+        for phase, run in runs.items():
+            yield phase, rows, columns, inner, time_ns(run)
+
+
+def update_bytes_per_s(torch: Any, device: str, time_ns: Timer) -> float:
+    """What a fused step of Adam on fp32 parameters reads and writes per second."""
+    size = _PARAMETERS[device] // _PARTS
+    parameters = [_random(torch, device, torch.float32, (size,)) for _ in range(_PARTS)]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    adam = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
+    return ADAM_BYTES * _PARTS * size / time_ns(adam.step) * 1e9
+
+
+def training_launch_ns(torch: Any, device: str, wait: Callable[[], None]) -> float:
+    """The host's time per operator in a forward and backward pass of a small model.
+
+    Blocks are a normalisation, a linear layer and GELU. The simulator counts three operators
+    forward, and five backward: the linear layer has three (``eager`` of ``Strategy``).
+    """
+    nn = torch.nn
+    with torch.enable_grad():
+        blocks = [
+            nn.Sequential(nn.LayerNorm(_WIDTH), nn.Linear(_WIDTH, _WIDTH), nn.GELU())
+            for _ in range(_BLOCKS)
+        ]
+        model = nn.Sequential(*blocks).to(device)
+        given = torch.rand(8, _WIDTH, device=device)
+        times = []
+        for _ in range(_TRIES):
+            model.zero_grad()
+            wait()
+            began = time.perf_counter_ns()
+            model(given).sum().backward()
+            times.append(time.perf_counter_ns() - began)
+        wait()
+    return statistics.median(times) / (8 * _BLOCKS)
+
+
+def _random(torch: Any, device: str, dtype: Any, size: tuple[int, ...]) -> Any:
+    return torch.rand(size, device=device, dtype=dtype)
