@@ -24,6 +24,7 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -58,9 +59,13 @@ class Row:
     """A measured case, as ``groundtruth_programs`` takes it."""
 
     case: Case
-    program: Program
     measured_ns: float
     allocated_bytes: int
+
+    @cached_property
+    def program(self) -> Program:
+        """The job as the simulator takes it."""
+        return self.case.program
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -134,8 +139,7 @@ def read_rows(path: Path) -> tuple[str, list[Row]]:
         rows = []
         for one in data["cases"]:
             case = Case(**{name: one[name] for name in known})
-            program = case.program
-            rows.append(Row(case, program, one["median_ms"] * 1e6, one["allocated_bytes"]))
+            rows.append(Row(case, one["median_ms"] * 1e6, one["allocated_bytes"]))
         return str(data["device"]), rows
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: not what one_gpu.py --measure has written: {error!r}") from None

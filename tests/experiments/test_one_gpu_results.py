@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import one_gpu_costs
 import pytest
 from one_gpu import read_rows
 from one_gpu_cases import CASES
 
 from byteprophet.simulate.costs.table import read_table
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-RESULTS = EXPERIMENTS / "results" / "gpu-h100"
+RESULTS = Path(one_gpu_costs.__file__).parent / "results" / "gpu-h100"
 
 
 def test_all_cases_were_measured() -> None:
@@ -25,9 +23,8 @@ def test_all_cases_were_measured() -> None:
 
 def test_costs_with_an_h200s_shapes_are_made_of_what_was_measured(tmp_path: Path) -> None:
     out = tmp_path / "made.json"
-    command = [sys.executable, str(EXPERIMENTS / "one_gpu_costs.py")]
-    command += [str(RESULTS / "costs.json"), str(RESULTS / "one_gpu.json"), "--out", str(out)]
-    subprocess.run(command, check=True, timeout=120)
+    given = [str(RESULTS / name) for name in ("costs.json", "one_gpu.json")]
+    one_gpu_costs.main([*given, "--out", str(out)])
     made, saved, plain = (
         read_table(path) for path in (out, RESULTS / "costs-with-h200.json", RESULTS / "costs.json")
     )

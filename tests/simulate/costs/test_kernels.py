@@ -90,7 +90,8 @@ def test_a_table_with_all_rows_is_the_same_when_it_is_read(tmp_path: Path) -> No
 )
 def test_wrong_rows_are_named(tmp_path: Path, key: str, row: list[Any], said: str) -> None:
     path = tmp_path / "table.json"
-    write_table(path, replace(TABLE, **{key: (tuple(row),)}))
+    changed: dict[str, Any] = {key: (tuple(row),)}
+    write_table(path, replace(TABLE, **changed))
     with pytest.raises(UserError, match=f"{key}: .*{said}"):
         read_table(path)
 
@@ -98,7 +99,7 @@ def test_wrong_rows_are_named(tmp_path: Path, key: str, row: list[Any], said: st
 def test_attention_takes_as_long_as_measured() -> None:
     roofline = model(TABLE)
     for phase, mask, *sizes, measured_ns in TABLE.attention:
-        operator = reference_attention(*sizes, causal=mask == "causal")  # type: ignore[arg-type]
+        operator = reference_attention(*sizes, causal=mask == "causal")
         assert roofline.time_ns(Compute(operator, (), Phase(phase))) == pytest.approx(measured_ns)
     again = reference_attention(4, 12, 1024, 64, causal=True)
     assert roofline.time_ns(Compute(again, (), Phase.RECOMPUTE)) == pytest.approx(32_000)
