@@ -26,12 +26,8 @@ _MINUTES = os.environ.get("BYTEPROPHET_ALL_PAGES") == "1"
 _WHAT_IS_THERE = {"namespaces": not why_not_permitted(), "minutes": _MINUTES, "run": True}
 _RUN = re.compile(r"\bruns/(?:RUN|\d{8}T\d{6}Z-\w+)")
 """A run that a page assumes, as readers have some."""
-_FILES = {
-    block.what: block.text
-    for page in DOCS.glob("*.md")
-    for block in blocks(page)
-    if block.mark == "file"
-}
+_BLOCKS = [block for page in DOCS.glob("*.md") for block in blocks(page) if block.mark == "file"]
+_FILES = {block.what: block.text for block in _BLOCKS}
 
 
 def is_run(block: Block) -> bool:
@@ -83,6 +79,10 @@ def test_a_page_can_be_followed(name: str, tmp_path: Path, request: pytest.Fixtu
                 if not (tmp_path / run).exists():
                     shutil.copytree(request.getfixturevalue("recorded"), tmp_path / run)
         follow(block.text, tmp_path, f"{name}, line {block.line}")
+
+
+def test_no_two_files_have_the_same_name() -> None:
+    assert sorted(_FILES) == sorted(block.what for block in _BLOCKS)
 
 
 def test_marks_are_those_that_there_are() -> None:

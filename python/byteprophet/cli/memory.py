@@ -38,7 +38,7 @@ the peaks of allocated and reserved memory, as torch.cuda.max_memory_allocated a
 max_memory_reserved would give them, and what lives at the peak. Ends with status 1 if the last
 batch size does not fit --limit.
 
-Example: byteprophet memory train:training --batch 8,16 --gpu h100 --limit 79GiB
+Example: byteprophet memory iteration:training --batch 8,16 --gpu h100 --limit 79GiB
 """
 
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from byteprophet.torch import ending_threads
 from byteprophet.torch.front import patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.sync.alone import Alone
-from byteprophet.torch.tensors import pending
+from byteprophet.torch.tensors import ending_threads, pending
 from byteprophet.torch.tensors.own_streams import Events
 
 ELEMENTS = 100_000  # so many are updated in a call of their own

@@ -16,13 +16,13 @@ import weakref
 from multiprocessing.util import Finalize
 
 from byteprophet import _leaving
-from byteprophet.torch import ending_threads, live_fronts
+from byteprophet.torch import live_fronts
 from byteprophet.torch.front import flush_points
 from byteprophet.torch.front.front import Front
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.sync import leaving
 from byteprophet.torch.sync.synchroniser import Synchroniser
-from byteprophet.torch.tensors import pending
+from byteprophet.torch.tensors import ending_threads, pending
 
 _updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as their threads are
 _synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()

@@ -31,12 +31,11 @@ from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
-from byteprophet.torch import ending_threads
 from byteprophet.torch.front.patience import Patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.view_step import FrozenStep
 from byteprophet.torch.sync.synchroniser import Synchroniser
-from byteprophet.torch.tensors import own_streams, pending
+from byteprophet.torch.tensors import ending_threads, own_streams, pending
 from byteprophet.torch.tensors.compiling import never_compiling
 
 _AT_ONCE, _AT_ONCE_BYTES = 16, 1 << 18

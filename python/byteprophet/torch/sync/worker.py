@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from byteprophet.torch import ending_threads
+from byteprophet.torch.tensors import ending_threads
 
 Task = Callable[[], None]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from byteprophet.torch import ending_threads
 from byteprophet.torch.sync.worker import Worker
+from byteprophet.torch.tensors import ending_threads
 
 
 class Owner:
