@@ -171,8 +171,8 @@ def _routes(draw: st.DrawFn, job: Job) -> tuple[Route, ...]:
     return tuple(routes)
 
 
-# Once, a drawn job of dear was replayed at 1.06 ms an iteration, and its bound was 1.14 ms. Which of
-# the two is wrong is not known yet.
+# Once, a drawn job of dear was replayed at 1.06 ms an iteration, and its bound was 1.14 ms. It is
+# not known yet which of the two is wrong.
 DEAR = pytest.param("dear", marks=pytest.mark.xfail(reason="a bound was 7% too high", strict=False))
 
 
