@@ -21,8 +21,8 @@ from torch import Tensor, UntypedStorage, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from byteprophet.errors import UserError
 from byteprophet.memory.kernels import Kernel, kernel_of
+from byteprophet.memory.without_data import require_strided
 
 
 class Use(IntEnum):
@@ -162,11 +162,7 @@ class Liveness(TorchDispatchMode):
 
     def _track(self, tensor: Tensor, use: Use, again: bool) -> int:
         """The bytes of the tensor's storage if it was not known before, else 0."""
-        if tensor.layout is not torch.strided:
-            raise UserError(
-                f"memory: a tensor has layout {tensor.layout}, whose memory cannot be followed: "
-                "use dense tensors (for example nn.Embedding(sparse=False))"
-            )
+        require_strided(tensor)
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, self._ended)
         known = self._use.get(reference)

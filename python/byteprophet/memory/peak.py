@@ -7,12 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
@@ -20,6 +14,7 @@ from byteprophet.errors import UserError
 from byteprophet.memory.kernels import KernelMemory
 from byteprophet.memory.liveness import Liveness, Size, Timeline, Use
 from byteprophet.memory.training import Training, checkpointed
+from byteprophet.memory.without_data import without_data
 
 
 @dataclass(frozen=True)
@@ -106,20 +101,10 @@ def trace(
             f"memory: the iteration runs on {training.device}: use predict_cuda_peak of "
             "byteprophet.memory.cuda.peak"
         )
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            bare = training.without_data(mode)
-            with Liveness() as liveness:
-                return _traced(bare, checkpointed_paths, liveness, prepare)
-    except (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        UnsupportedOperatorException,
-    ) as error:
-        raise UserError(
-            f"memory: the iteration depends on the values of tensors and cannot run without data: "
-            f"{error}"
-        ) from error
+    with without_data() as mode:
+        bare = training.without_data(mode)
+        with Liveness() as liveness:
+            return _traced(bare, checkpointed_paths, liveness, prepare)
 
 
 def _traced(

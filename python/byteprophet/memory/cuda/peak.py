@@ -7,12 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves
 
@@ -28,6 +22,7 @@ from byteprophet.memory.cuda.device import allow_cuda, autocast_on_cuda
 from byteprophet.memory.cuda.gpu import GPUS, Gpu
 from byteprophet.memory.cuda.sequence import AsOnCuda, Event, Recorder
 from byteprophet.memory.training import Training, checkpointed
+from byteprophet.memory.without_data import without_data
 
 ITERATIONS = 3
 """After so many iterations, the allocator's segments rarely change any more."""
@@ -140,7 +135,7 @@ def cuda_events(
     allow_cuda()
     training = replace(training, device="cuda")
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        with without_data() as mode:
             bare = training.without_data(mode)
             recorder = Recorder(gpu, with_workspaces)
             recorder.track(_moved(bare.model), "parameters and buffers")
@@ -152,15 +147,6 @@ def cuda_events(
                     for _ in range(ITERATIONS):
                         bare.run(optimizer)
             return list(recorder.events)
-    except (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        UnsupportedOperatorException,
-    ) as error:
-        raise UserError(
-            f"memory: the iteration depends on the values of tensors and cannot run without data: "
-            f"{error}"
-        ) from error
     except RuntimeError as error:
         raise UserError(
             f"memory: the iteration cannot run without data and without a GPU: {error}"

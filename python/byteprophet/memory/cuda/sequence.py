@@ -17,10 +17,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from byteprophet.errors import UserError
 from byteprophet.memory.cuda.backward import backward
 from byteprophet.memory.cuda.gpu import Gpu
 from byteprophet.memory.cuda.scratch import is_nhwc, steps
+from byteprophet.memory.without_data import require_strided
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = (_aten.convolution.default, _aten.convolution_backward.default)
@@ -100,11 +100,7 @@ class Recorder(TorchDispatchMode):
     def _track(self, tensor: Tensor, label: str) -> None:
         if tensor.device.type != "cuda":
             return
-        if tensor.layout is not torch.strided:
-            raise UserError(
-                f"memory: a tensor has layout {tensor.layout}, whose memory cannot be followed: "
-                "use dense tensors (for example nn.Embedding(sparse=False))"
-            )
+        require_strided(tensor)
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, self._ended)
         if storage.nbytes() and reference not in self._known:
