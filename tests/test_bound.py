@@ -171,15 +171,7 @@ def _routes(draw: st.DrawFn, job: Job) -> tuple[Route, ...]:
     return tuple(routes)
 
 
-# Once, a drawn job of dear was replayed at 1.06 ms an iteration, and its bound was 1.14 ms. It is
-# not known yet which of the two is wrong.
-DEAR = pytest.param("dear", marks=pytest.mark.xfail(reason="a bound was 7% too high", strict=False))
-
-
-@pytest.mark.parametrize(
-    "runtime",
-    [BYTEPS, MIXED, DEAR, *(each for each in OURS if each != "dear"), DDP, WFBP, FSDP2],
-)
+@pytest.mark.parametrize("runtime", [BYTEPS, MIXED, *OURS, DDP, WFBP, FSDP2])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_job_is_predicted_to_be_faster_than_its_bound(runtime: str, data: st.DataObject) -> None:

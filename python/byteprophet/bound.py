@@ -5,8 +5,9 @@
 *Without servers*, two things hold of an all-reduce among P ranks, whatever the algorithm, as long
 as no switch sums and a message about an element carries a sum of ranks' parts of it:
 
-- What a rank computes must leave it, and what others compute must reach it. So each rank sends, and
-  receives, at least as many bytes as its gradient has, from when its gradient is ready on.
+- What a rank computes must leave it, and must reach every other rank. So for each pair of ranks, at
+  least as many bytes as the gradient has leave the one after it computed them, and reach the other
+  before its next forward pass needs them.
 - Of each element, every rank's part must reach every other rank, in messages that go one way. That
   is gossip by one-way calls, which takes at least 2 (P - 1) of them (Harary and Schwenk, "The
   communication problem on graphs and digraphs", 1974). So all ranks together send, and receive,
@@ -18,6 +19,11 @@ So on links with rates b, an all-reduce of one byte takes at least
 
 If all links are equal, the second is larger, and is what every rank sends if all ranks own equally
 much. If links differ, owners' shares reach it (``allreduce/levelled.py``), and equal ones do not.
+
+Ranks need not be in step. One that waits for nobody may compute its next gradients while it still
+sends its last averages to a rank that computes less. So what one rank gives another bounds no
+iteration. But what goes there and comes back bounds two iterations: the mean of both ways is a
+bound.
 
 *With delayed averages*, an iteration does not wait for its own gradient of a parameter. So such a
 gradient only counts among all bytes, which must pass the links in every iteration.
@@ -34,6 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
@@ -111,16 +118,15 @@ def _served_ns(job: Job, sizes_bytes: Sequence[int]) -> int:
     bounds_ns = []
     for worker, host in enumerate(job.cluster.workers):
         forward_ns, ready_ns, backward_ns, _ = job.times.medians(worker)
-        bounds_ns.append(
-            _of_link_ns(
-                sizes_bytes,
-                np.minimum(ready_ns, backward_ns),
-                forward_ns,
-                backward_ns,
-                host.slower_bps,
-                host.burst_bytes,
-            )
+        awaited_ns = _of_link_ns(
+            sizes_bytes,
+            np.minimum(ready_ns, backward_ns),
+            forward_ns,
+            backward_ns,
+            host.slower_bps,
+            host.burst_bytes,
         )
+        bounds_ns += [awaited_ns, _passed_ns(sizes_bytes, host.slower_bps)]
     if server_bps:
         pushed_bits = 8 * 10**9 * job.workers * sum(sizes_bytes)
         bounds_ns.append(pushed_bits // (job.servers * server_bps))
@@ -135,7 +141,10 @@ def _of_link_ns(
     rate_bps: int,
     burst_bytes: int = 0,
 ) -> int:
-    """The bound of gradients (P,) that pass one link; ``rate_bps`` 0: it has no limit."""
+    """How long gradients (P,) take over one link, from the backward pass to the end of the forward.
+
+    ``rate_bps`` 0: the link has no limit.
+    """
 
     def bound(limit_bps: int | None) -> int:
         return _core.iteration_bound_ns(
@@ -146,15 +155,61 @@ def _of_link_ns(
             bandwidth_bps=limit_bps,
             workers=1,
             servers=1,
-            server_bandwidth_bps=None,
         )
 
     if not rate_bps:
         return bound(None)
     if not burst_bytes:
         return bound(rate_bps)
-    all_ns = sum(sizes_bytes) * 8 * 10**9 // rate_bps
-    return max(bound(None), all_ns, bound(rate_bps) - burst_bytes * 8 * 10**9 // rate_bps)
+    return max(bound(None), bound(rate_bps) - burst_bytes * 8 * 10**9 // rate_bps)
+
+
+def _passed_ns(sizes_bytes: Sequence[int], rate_bps: int) -> int:
+    """How long a link is busy with as many bytes; ``rate_bps`` 0: it has no limit."""
+    return sum(sizes_bytes) * 8 * 10**9 // rate_bps if rate_bps else 0
+
+
+def there_and_back_ns(
+    sizes_bytes: Sequence[int],
+    ready_ns: Int64Array,
+    forward_ns: Int64Array,
+    backward_ns: Sequence[int],
+    up_bps: Sequence[int],
+    down_bps: Sequence[int],
+    burst_bytes: Sequence[int],
+) -> int:
+    """The bound by what each rank must give each other one: the slowest pair's mean of both ways.
+
+    The arguments are those of ``all_reduce_bound_ns``. No rank is faster than it computes.
+    """
+    limits = [backward_ns, up_bps, down_bps, burst_bytes]
+    rows = np.column_stack([ready_ns, forward_ns, *map(np.asarray, limits)])
+    _, different, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
+
+    def one_way_ns(sender: int, receiver: int, rate_bps: int) -> int:
+        return _of_link_ns(
+            sizes_bytes,
+            ready_ns[sender],
+            forward_ns[receiver],
+            backward_ns[sender],
+            rate_bps,
+            max(burst_bytes[sender], burst_bytes[receiver]),
+        )
+
+    bounds_ns = [one_way_ns(rank, rank, 0) for rank in different]
+    pairs = [*combinations(different, 2), *((rank, rank) for rank in different[counts > 1])]
+    for one, other in pairs:
+        there_ns, back_ns = (
+            one_way_ns(sender, receiver, _slower_bps(up_bps[sender], down_bps[receiver]))
+            for sender, receiver in ((one, other), (other, one))
+        )
+        bounds_ns.append((there_ns + back_ns) // 2)
+    return max(bounds_ns)
+
+
+def _slower_bps(*rates_bps: int) -> int:
+    """The lower of rates of which 0 is no limit."""
+    return min((rate_bps for rate_bps in rates_bps if rate_bps), default=0)
 
 
 def all_reduce_bound_ns(
@@ -186,34 +241,32 @@ def all_reduce_bound_ns(
     is_late = late or [False] * len(sizes_bytes)
     bursts = burst_bytes or [0] * ranks
 
-    def bound(moved_bytes: Sequence[int], rank: int | None, rate_bps: int) -> int:
-        """Of bytes of one rank, or (None) of all ranks: then by the earliest of each time."""
-        own = slice(None) if rank is None else slice(rank, rank + 1)
-        all_ns = sum(moved_bytes) * 8 * 10**9 // rate_bps if rate_bps else 0
-        awaited = [0 if later else size for size, later in zip(moved_bytes, is_late, strict=True)]
-        awaited_ns = _of_link_ns(
-            awaited,
-            ready_ns[own].min(axis=0),
-            forward_ns[own].min(axis=0),
-            int(min(backward_ns[own])),
-            rate_bps,
-            max(bursts[own]),
-        )
-        return max(awaited_ns, all_ns)
+    def awaited(moved_bytes: Sequence[int]) -> list[int]:
+        return [0 if later else size for size, later in zip(moved_bytes, is_late, strict=True)]
 
     served = served_bytes or [0] * len(sizes_bytes)
     pairs = list(zip(sizes_bytes, served, strict=True))
     once = [(size if ranks > 1 else 0) + other for size, other in pairs]
-    bounds_ns = [
-        bound(once, rank, min((rate for rate in (up, down) if rate), default=0))
-        for rank, (up, down) in enumerate(zip(up_bps, down_bps, strict=True))
-    ]
     on_average = [all_reduced_bytes(size, ranks) + other for size, other in pairs]
-    bounds_ns += [
-        bound(on_average, None, -(-sum(rates_bps) // ranks))
-        for rates_bps in (up_bps, down_bps)
-        if all(rates_bps)
+    bounds_ns = [
+        there_and_back_ns(
+            awaited(once), ready_ns, forward_ns, backward_ns, up_bps, down_bps, bursts
+        ),
+        *(_passed_ns(once, rate_bps) for rate_bps in (*up_bps, *down_bps)),
     ]
+    for rates_bps in (up_bps, down_bps):
+        if all(rates_bps):
+            rate_bps = -(-sum(rates_bps) // ranks)
+            # Of all ranks together: by the earliest of each time.
+            awaited_ns = _of_link_ns(
+                awaited(on_average),
+                ready_ns.min(axis=0),
+                forward_ns.min(axis=0),
+                min(backward_ns),
+                rate_bps,
+                max(bursts),
+            )
+            bounds_ns += [awaited_ns, _passed_ns(on_average, rate_bps)]
     return max(bounds_ns)
 
 

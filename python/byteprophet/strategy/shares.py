@@ -26,6 +26,7 @@ from dataclasses import replace
 import numpy as np
 
 from byteprophet import _core
+from byteprophet.bound import there_and_back_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
@@ -120,26 +121,28 @@ def bound_of_all_ns(job: Job, server_bps: Sequence[int]) -> int:
     ends_ns = [end for _, _, end, _ in medians]
     worker_bps = [host.slower_bps for host in job.cluster.workers]
 
-    def bound(own: slice, rate_bps: int | None) -> int:
-        """Of the workers ``own``, by the earliest of each time."""
-        return _core.iteration_bound_ns(
-            list(job.wire_bytes),
-            ready_ns[own].min(axis=0).tolist(),
-            forward_ns[own].min(axis=0).tolist(),
-            backward_ns=int(min(ends_ns[own])),
-            bandwidth_bps=rate_bps,
-            workers=1,
-            servers=1,
-        )
-
-    exchanged = job.workers > 1
+    given_bytes = job.wire_bytes if job.workers > 1 else [0] * len(job.model)
+    bursts = [0] * job.workers
     bounds_ns = [
-        bound(slice(rank, rank + 1), (rate or None) if exchanged else None)
-        for rank, rate in enumerate(worker_bps)
+        there_and_back_ns(
+            given_bytes, ready_ns, forward_ns, ends_ns, worker_bps, worker_bps, bursts
+        ),
+        *(sum(given_bytes) * 8 * 10**9 // rate for rate in worker_bps if rate),
     ]
     together_ns = busiest_ns_per_byte(worker_bps, server_bps)
     if together_ns:
-        bounds_ns.append(bound(slice(None), math.ceil(8e9 / together_ns)))
+        # Of all workers together: by the earliest of each time.
+        bounds_ns.append(
+            _core.iteration_bound_ns(
+                list(job.wire_bytes),
+                ready_ns.min(axis=0).tolist(),
+                forward_ns.min(axis=0).tolist(),
+                backward_ns=int(min(ends_ns)),
+                bandwidth_bps=math.ceil(8e9 / together_ns),
+                workers=1,
+                servers=1,
+            )
+        )
     return max(bounds_ns) // job.strategy.accumulation
 
 
