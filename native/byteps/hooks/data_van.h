@@ -26,8 +26,8 @@
 #include <utility>
 
 #include "answers.h"
-#include "data_links.h"
 #include "broken_link.h"
+#include "data_links.h"
 #include "native/byteps/leaving.h"
 #include "native/byteps/van/buffers.h"
 #include "native/byteps/van/links.h"
@@ -274,8 +274,9 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
   Customer* customer_ = nullptr;
   int application_ = 0, customer_id_ = 0;
 
-  byteprophet::van::Links links_{*this, byteprophet::van::Links::kPatience,
-                                 byteprophet::LinkVanishesAfter()};  // last: its thread uses the rest
+  byteprophet::van::Links links_{
+      *this, byteprophet::van::Links::kPatience,
+      byteprophet::LinkVanishesAfter()};  // last: its thread uses the rest
 };
 
 }  // namespace ps
