@@ -208,7 +208,7 @@ def _rows(
 
 
 def _processor_ns(record: Record) -> float:
-    return float(record["job_cpu_fraction"]) * median(record["iteration_ns"])
+    return float(record["job_cpu_fraction"] * median(record["iteration_ns"]))
 
 
 def _spread(values: Sequence[float]) -> str:

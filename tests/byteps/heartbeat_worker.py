@@ -73,7 +73,8 @@ def pause(seconds: str) -> None:
 def cut() -> None:
     exchange()
     if bps.rank() == 0:
-        links = [fd for fd in map(int, os.listdir("/proc/self/fd")) if _is_data_link(fd)]
+        open_ones = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+        links = [fd for fd in open_ones if _is_data_link(fd)]
         print(f"cuts {len(links)} sockets", flush=True)
         for fd in links:
             socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
