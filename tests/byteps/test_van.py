@@ -67,6 +67,12 @@ def test_roles_may_differ(tmp_path: Path) -> None:
     ]
 
 
+def test_links_are_made_anew_when_a_suspended_job_goes_on(tmp_path: Path) -> None:
+    said, failed = run(tmp_path, "prophet", "sockets", "suspend")
+    assert not failed
+    assert verdicts(said) == [f"rank {rank}: right sums, data links: True" for rank in range(2)]
+
+
 def test_a_wrong_value_ends_the_job_with_one_line(tmp_path: Path) -> None:
     said, failed = run(tmp_path, "prophet", "carrier pigeon", servers=1)
     assert failed
