@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
     rows: list[tuple[Case, dict[str, Any]]] = []
     for name in split(options.workloads, "--workloads"):
-        workload = _workload(name, options.runs)
+        workload = workload_of(name, options.runs)
         for bandwidth in split(options.bandwidths, "--bandwidths"):
             cases = tuple(
                 Case(
@@ -126,7 +126,7 @@ def _sizes(text: str) -> list[int]:
     return found
 
 
-def _workload(name: str, runs: Path) -> str:
+def workload_of(name: str, runs: Path) -> str:
     """A built-in name, or the path of a workload that is made here."""
     made = {"small": _small, "mobilenet": _mobilenet, "efficientnet": _efficientnet}
     if name not in made:

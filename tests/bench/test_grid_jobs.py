@@ -33,6 +33,7 @@ def test_a_runtime_and_its_settings_make_other_jobs(tmp_path: Path) -> None:
         Variant("prophet"),
         *(Variant.of_runtime("ddp", {"bucket_cap_mb": size}) for size in (1, 4)),
         Variant.of_runtime("fsdp2", {}),
+        Variant("prophet", environment={"BYTEPROPHET_VAN": "sockets"}),
     ]
     found = set()
     for variant in variants:
@@ -49,12 +50,17 @@ def test_a_runtime_and_its_settings_make_other_jobs(tmp_path: Path) -> None:
 
 
 def test_a_record_says_which_variant() -> None:
-    for variant in (Variant("p3", {"a": 1}, tuner=True), Variant.of_runtime("ddp", {"b": 2})):
+    for variant in (
+        Variant("p3", {"a": 1}, tuner=True),
+        Variant.of_runtime("ddp", {"b": 2}),
+        Variant("p3", environment={"X": "1"}),
+    ):
         record = {
             "runtime": variant.runtime,
             "scheduler": variant.told_scheduler,
             "settings": dict(variant.settings),
             "tuner": variant.tuner,
+            "environment": dict(variant.environment),
         }
         assert Variant.of_record(record) == variant
     older = {"scheduler": "p3", "settings": {}, "tuner": False}

@@ -4,6 +4,7 @@
 ``heartbeat_worker.py front FILE``  trains with our optimizer; what a RuntimeError says goes to FILE
 ``heartbeat_worker.py stop``        worker 1 stops itself as soon as it has joined the job
 ``heartbeat_worker.py pause S``     worker 1 does nothing in Python for S seconds, holding the GIL
+``heartbeat_worker.py cut``         worker 0 cuts its data links, and goes on
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -68,6 +70,27 @@ def pause(seconds: str) -> None:
     print("done", flush=True)
 
 
+def cut() -> None:
+    exchange()
+    if bps.rank() == 0:
+        open_ones = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+        links = [fd for fd in open_ones if _is_data_link(fd)]
+        print(f"cuts {len(links)} sockets", flush=True)
+        for fd in links:
+            socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
+    forever()
+
+
+def _is_data_link(fd: int) -> bool:
+    """Of all sockets of a worker, only those end after a silence."""
+    try:
+        end = socket.socket(fileno=os.dup(fd))
+        return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) != 0
+    except OSError:  # no socket, or not of TCP
+        return False
+
+
 if __name__ == "__main__":
     bps.init()
-    {"forever": forever, "front": front, "stop": stop, "pause": pause}[sys.argv[1]](*sys.argv[2:])
+    modes = {"forever": forever, "front": front, "stop": stop, "pause": pause, "cut": cut}
+    modes[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,7 @@
 """A worker of a real job: checks sums of many sizes and says whether it has data links.
 
-``van_worker.py [RANK]``: the worker of that rank uses ZeroMQ.
+``van_worker.py [RANK]``: the worker of that rank uses ZeroMQ. ``van_worker.py suspend``: all leave
+the job of two servers and join it again before they sum.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ def main() -> None:
     if os.environ["DMLC_WORKER_ID"] in sys.argv[1:]:
         os.environ["BYTEPROPHET_VAN"] = "zmq"
     bps.init()
+    if "suspend" in sys.argv[1:]:
+        bps.suspend()
+        bps.resume(bps.size(), 2, bps.rank())
     rank, workers = bps.rank(), bps.size()
     for iteration in range(ITERATIONS):
         tensors = [

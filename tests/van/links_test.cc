@@ -3,11 +3,13 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -71,9 +73,11 @@ class Box : public Sink {
     changed_.notify_all();
   }
 
-  void Left(int peer) override {
+  void Left(int peer, const std::string& why, bool has_waited) override {
     std::lock_guard<std::mutex> lock(mutex_);
+    EXPECT_FALSE(has_waited);
     left_.push_back(peer);
+    why_ = why;
     changed_.notify_all();
   }
 
@@ -96,6 +100,12 @@ class Box : public Sink {
         lock, wait, [&] { return std::find(left_.begin(), left_.end(), peer) != left_.end(); });
   }
 
+  // Why the last one has left.
+  std::string why() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return why_;
+  }
+
   std::vector<int> joined() {
     std::lock_guard<std::mutex> lock(mutex_);
     return joined_;
@@ -109,6 +119,7 @@ class Box : public Sink {
   std::condition_variable changed_;
   std::deque<Message> messages_;
   std::vector<int> joined_, left_;
+  std::string why_;
 };
 
 // Values that live until they are sent, and are gone then.
@@ -351,6 +362,49 @@ TEST(Links, AConnectionThatCannotBeHadIsGivenUp) {
   EXPECT_EQ(worker.Connect(kServer, kWorker, kLoopback, offer), "no answer");
   EXPECT_FALSE(worker.Has(kServer));
   EXPECT_EQ(worker.Send(kServer, kValues, Notice(1)), Links::Result::kNoLink);
+  // Another one is not given up.
+  Box at_server;
+  Links server(at_server);
+  EXPECT_EQ(worker.Connect(kServer + 2, kWorker, kLoopback, server.Listen(kLoopback)), "");
+  EXPECT_TRUE(worker.Has(kServer + 2));
+}
+
+TEST(Links, AResetSaysSo) {
+  Box box;
+  Links server(box);
+  const Offer offer = server.Listen(kLoopback);
+  {
+    SilentWorker worker(offer);
+    const linger at_once = {1, 0};  // a socket that is closed resets its connection
+    for (const int fd : {worker.values.fd(), worker.notices.fd()})
+      ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+  }
+  ASSERT_TRUE(box.HasLeft(kWorker));
+  EXPECT_EQ(box.why(), "Connection reset by peer");
+}
+
+int UserTimeoutOf(int fd) {
+  int value_ms = 0;
+  socklen_t size = sizeof(value_ms);
+  EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value_ms, &size), 0);
+  return value_ms;
+}
+
+TEST(Links, ThatDoNotAnswerEnd) {
+  class Noting : public Box {
+   public:
+    void Joined(int peer, int fd) override {
+      timeout_ms = UserTimeoutOf(fd);
+      Box::Joined(peer, fd);
+    }
+    std::atomic<int> timeout_ms{-1};
+  };
+  for (const int told_ms : {0, 24'000}) {
+    Noting box;
+    Links server(box, kLong, milliseconds(told_ms));
+    SilentWorker worker(server.Listen(kLoopback));
+    EXPECT_EQ(box.timeout_ms, told_ms);
+  }
 }
 
 TEST(Links, WhatIsSentToAPeerThatIsGoneIsDropped) {
@@ -363,6 +417,7 @@ TEST(Links, WhatIsSentToAPeerThatIsGoneIsDropped) {
   (void)at_server.Take(1);
   worker.reset();
   ASSERT_TRUE(at_server.HasLeft(kWorker));
+  EXPECT_EQ(at_server.why(), "the other end has closed it");
   EXPECT_EQ(server.Send(kWorker, kValues, Push(2, 1000)), Links::Result::kOver);
   EXPECT_EQ(server.Send(kWorker, kNotices, Notice(2)), Links::Result::kOver);
 }
@@ -388,6 +443,7 @@ TEST(Links, APeerThatSendsNonsenseLosesItsLink) {
   ASSERT_EQ(send(worker.values.fd(), &outgoing.packet, sizeof(Packet), MSG_NOSIGNAL),
             ssize_t{sizeof(Packet)});
   EXPECT_TRUE(box.HasLeft(kWorker));
+  EXPECT_EQ(box.why(), "what came is no message");
   char end;
   EXPECT_LE(recv(worker.notices.fd(), &end, 1, 0), 0);
 }

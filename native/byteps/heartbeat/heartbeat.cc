@@ -12,6 +12,7 @@
 
 #include "beat.h"
 #include "beat_line.h"
+#include "broken_link.h"
 #include "lost_peer.h"
 #include "native/blocked_signals.h"
 #include "native/byteps/leaving.h"
@@ -73,6 +74,7 @@ void Heartbeat::Start(const std::string& address, const std::string& scheduler, 
   Limits limits;
   limits.dead_after_s = SecondsFrom("BYTEPROPHET_DEAD_AFTER_S", limits.dead_after_s);
   limits.start_timeout_s = SecondsFrom("BYTEPROPHET_START_TIMEOUT_S", limits.start_timeout_s);
+  dead_after_s_ = limits.dead_after_s;
   const std::string role = Environment("DMLC_ROLE");
   is_worker_ = role == "worker";
   const std::string worker = Environment("DMLC_WORKER_ID");
@@ -157,6 +159,9 @@ void Heartbeat::RunOther(Listener listener, std::string endpoint, std::string ad
     const double step_s = watch.Step();
     if (node_id_ >= kFirstNode && listener.Registered()) until_beat_s = 0;
     lost = listener.Pass(step_s);
+    if (!lost && dead_after_s_ > 0)
+      lost = BrokenLink::OfProcess().Pass(std::min(step_s, kLongestStep),
+                                          dead_after_s_ + kSchedulersHeadStart);
     if (const auto notice = listener.Notice(); notice && !lost)
       Say("warning", OwnName(address) + " " + *notice);
     if ((until_connect_s -= step_s) <= 0) {

@@ -10,6 +10,8 @@
 // how many push_pull operations it took part in; the answers pass it on. What others have begun
 // beyond fails with a line that names it (push_pulls.h), and nobody is ended for it.
 //
+// A worker whose data link has ended while all live ends with a line of its own (broken_link.h).
+//
 // Beats do not go through ps-lite's van, but over a connection of their own to the port where the
 // scheduler role listens anyway: so they need no other way through a firewall, they start before
 // anybody has registered, no queue of data is in front of them, and a van whose one mutex is held
@@ -71,6 +73,7 @@ class Heartbeat {
   // Set by Start() before the thread starts, which so need not read the environment while others
   // may write it.
   bool is_worker_ = false;
+  double dead_after_s_ = 0;    // 0: never
   std::string name_;           // as the launcher calls this role, or what of it is known
   std::string shared_memory_;  // what names of this worker's contain (patch 0003)
   uint64_t own_ = 0;           // drawn by lot

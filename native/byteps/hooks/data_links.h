@@ -5,11 +5,15 @@
 // job that uses one of them has no links.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "scheduled.h"
+#include "silence.h"
 #include "start_failures.h"
 
 namespace byteprophet {
@@ -24,6 +28,18 @@ inline bool HasDataLinks() {
     if (value != nullptr && std::atoi(value) != 0) return false;
   }
   return ps::PushesAreScheduled() && name == "sockets";
+}
+
+// When a link ends whose other end does not answer; 0: never. Twice as long as the scheduler role
+// waits for heartbeats: it speaks first, and TCP, which tries again after twice the time, has tried
+// once more after any outage that heartbeats survive. A wrong value is refused by the heartbeats.
+inline std::chrono::milliseconds LinkVanishesAfter() {
+  const char* const text = std::getenv("BYTEPROPHET_DEAD_AFTER_S");
+  const double dead_after_s =
+      text == nullptr || *text == '\0' ? Limits{}.dead_after_s : std::strtod(text, nullptr);
+  if (!std::isfinite(dead_after_s)) return {};
+  return std::chrono::milliseconds(
+      static_cast<int64_t>(2000 * std::clamp(dead_after_s, 0.0, kLongestLimit)));
 }
 
 }  // namespace byteprophet

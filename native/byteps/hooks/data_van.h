@@ -12,7 +12,7 @@
 // that BytePS does there is to hand work to its engine's threads, and to answer. Messages that came
 // through ZeroMQ are handled by the customer's thread at the same time; the handler has a lock.
 //
-// The mutex guards the places; it is innermost.
+// The mutex guards the places, and where servers are; it is innermost.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "answers.h"
+#include "broken_link.h"
 #include "data_links.h"
 #include "native/byteps/leaving.h"
 #include "native/byteps/van/buffers.h"
@@ -51,12 +52,18 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
       return;
     const auto offer = byteprophet::van::ReadOffer(node.endpoint_name);
     if (!offer) return;
+    const std::string at = node.hostname + ":" + std::to_string(offer->port);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      servers_[node.id] = at;
+    }
     const std::string why = links_.Connect(node.id, my_node_.id, node.hostname, *offer);
-    if (why.empty()) return;
+    if (why.empty() || std::exchange(has_warned_, true)) return;  // a firewall keeps many away
     byteprophet::Say("warning",
-                     "no data link to the server at " + node.hostname + ":" +
-                         std::to_string(offer->port) + ": " + why +
-                         "; gradients go over ZeroMQ, which takes more of the processor");
+                     "no data link to the server at " + at + ": " + why +
+                         "; gradients go over ZeroMQ where there is no link, which takes more of "
+                         "the processor; let workers reach servers at all ports, or set "
+                         "BYTEPROPHET_VAN=zmq");
   }
 
   int SendMsg(Message& msg) override {
@@ -78,6 +85,7 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
 
   void Stop() override {
     links_.Stop(std::chrono::seconds(2));  // others may still need what was sent last
+    byteprophet::BrokenLink::OfProcess().Forget();
     ZMQVan::Stop();
   }
 
@@ -208,8 +216,17 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
   }
 
   void Joined(int peer, int fd) override { byteprophet::Answers::Get().Heard(peer, fd); }
-  void Left(int peer) override {
-    if (!is_worker_) byteprophet::Answers::Get().Heard(peer, -1);
+  void Left(int peer, const std::string& why, bool has_waited) override {
+    if (!is_worker_) return byteprophet::Answers::Get().Heard(peer, -1);
+    std::string at;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      at = servers_.at(peer);
+    }
+    byteprophet::BrokenLink::OfProcess().Broke(
+        "the data link to the server at " + at + " has ended (" + why +
+            ") and what was on its way over it is lost: the job cannot go on",
+        has_waited);
   }
 
   // As ProcessDataMsg finds it. It is there until the van has stopped.
@@ -233,28 +250,33 @@ class DataVan : public ZMQVan, private byteprophet::van::Sink {
 
   void AddPlace(const Meta& meta) {
     if (meta.addr == 0 || meta.val_len <= 0) return;
-    std::lock_guard<std::mutex> lock(places_mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     places_[PlaceOf(meta)] = {reinterpret_cast<char*>(meta.addr),
                               static_cast<size_t>(meta.val_len)};
   }
 
   // Nothing where none is known.
   Room TakePlace(const PlaceId& id) {
-    std::lock_guard<std::mutex> lock(places_mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     const auto found = places_.extract(id);
     return found.empty() ? Room() : found.mapped();
   }
 
   bool is_worker_ = false;  // from before the links' thread starts
 
-  std::mutex places_mutex_;
+  bool has_warned_ = false;  // of the thread that connects
+
+  std::mutex mutex_;                              // guards what follows, up to places_
+  std::unordered_map<int, std::string> servers_;  // where they offer links, by number
   std::unordered_map<PlaceId, Room, HashOfPlaceId> places_;
 
   // Of the links' thread.
   Customer* customer_ = nullptr;
   int application_ = 0, customer_id_ = 0;
 
-  byteprophet::van::Links links_{*this};  // last: its thread uses the rest
+  byteprophet::van::Links links_{
+      *this, byteprophet::van::Links::kPatience,
+      byteprophet::LinkVanishesAfter()};  // last: its thread uses the rest
 };
 
 }  // namespace ps

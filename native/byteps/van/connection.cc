@@ -82,6 +82,7 @@ void Connection::Write(std::unique_lock<std::mutex>& lock) {
       Watch(true);
       break;
     } else if (error != EINTR) {
+      error_ = error;
       ended_ = true;  // the links' thread sees the end, too, when it reads
     }
   }
@@ -124,6 +125,7 @@ bool Connection::Receive(Sink& sink) {
     const ssize_t received = readv(fd(), pieces, static_cast<int>(count));
     if (received < 0 && errno == EINTR) continue;
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (received < 0) error_ = errno;
     if (received <= 0) return false;
     const auto got = static_cast<size_t>(received);
     const size_t of_values = std::min(got, values_left_);

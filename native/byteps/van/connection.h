@@ -55,6 +55,8 @@ class Connection {
   bool IsDrained() const;
   bool has_received() const { return has_received_; }
   bool is_damaged() const { return is_damaged_; }
+  // Of the socket, where one has ended it; else 0.
+  int error() const { return error_; }
   int peer() const { return peer_; }
   int fd() const { return socket_.fd(); }
 
@@ -69,6 +71,8 @@ class Connection {
   const int peer_;
   const exchange::Descriptor socket_;
   const int epoll_fd_;
+
+  std::atomic<int> error_{0};
 
   mutable std::mutex mutex_;    // guards what follows, up to ended_
   std::deque<Outgoing> queue_;  // only the writer takes from its front

@@ -66,10 +66,13 @@ uint16_t PortOf(int socket) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-void SendSmallMessagesAtOnce(int socket) {
-  const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // else it is slower
+void SetOption(int socket, int level, int name, int value) {
+  setsockopt(socket, level, name, &value, sizeof(value));  // else it is slower, or learns later
 }
+
+struct NoAnswer : std::runtime_error {
+  NoAnswer() : std::runtime_error("no answer") {}
+};
 
 // Until `socket` has one of `events`. Throws when it is too late.
 void Await(int socket, short events, std::chrono::steady_clock::time_point until) {
@@ -79,14 +82,16 @@ void Await(int socket, short events, std::chrono::steady_clock::time_point until
     pollfd one = {socket, events, 0};
     const int ready = poll(&one, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
     if (ready > 0) return;
-    if (ready == 0) throw std::runtime_error("no answer");
+    if (ready == 0) throw NoAnswer();
     if (errno != EINTR) throw std::system_error(errno, std::generic_category(), "poll");
   }
 }
 
+}  // namespace
+
 // A socket that the server at `address` has welcomed.
-Descriptor Introduce(const std::string& address, uint16_t port, const Hello& hello,
-                     std::chrono::steady_clock::time_point until) {
+Descriptor Links::Introduce(const std::string& address, uint16_t port, const Hello& hello,
+                            Clock::time_point until) const {
   Endpoint server(address, port);
   const int socket = server.socket.fd();
   if (connect(socket, server.name(), server.size_bytes) != 0) {
@@ -97,7 +102,7 @@ Descriptor Introduce(const std::string& address, uint16_t port, const Hello& hel
     getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size_bytes);
     if (error != 0) throw std::runtime_error(Text(error));
   }
-  SendSmallMessagesAtOnce(socket);
+  Prepare(socket);
   // An empty socket takes so little whole.
   if (send(socket, &hello, sizeof(hello), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello)))
     throw std::runtime_error("connection closed");
@@ -107,11 +112,20 @@ Descriptor Introduce(const std::string& address, uint16_t port, const Hello& hel
   return std::move(server.socket);
 }
 
-}  // namespace
+void Links::Prepare(int socket) const {
+  constexpr int kProbeAfterS = 3, kProbeEveryS = 3;
+  SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  if (vanished_after_ <= Milliseconds(0)) return;
+  SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(vanished_after_.count()));
+  SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, kProbeAfterS);
+  SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, kProbeEveryS);
+  SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
 
-Links::Links(Sink& sink, Milliseconds patience)
+Links::Links(Sink& sink, Milliseconds patience, Milliseconds vanished_after)
     : sink_(sink),
       patience_(patience),
+      vanished_after_(vanished_after),
       epoll_(Checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
       wake_(Checked(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")) {
   Watch(wake_.fd());
@@ -132,11 +146,14 @@ Offer Links::Listen(const std::string& address) {
 }
 
 std::string Links::Connect(int peer, int own, const std::string& address, const Offer& offer) {
-  const auto until = Clock::now() + patience_;
+  const auto until = Clock::now() + (hurries_ ? std::min(patience_, kLessPatience) : patience_);
   std::array<Descriptor, kLanes> sockets;
   try {
     for (uint32_t lane = 0; lane < kLanes; ++lane)
       sockets[lane] = Introduce(address, offer.port, {kHelloMark, offer.word, own, lane}, until);
+  } catch (const NoAnswer& error) {
+    hurries_ = true;
+    return error.what();
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -225,7 +242,7 @@ void Links::Accept() {
   if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
     epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, listener_.fd(), nullptr);  // who is late uses ZeroMQ
   if (fd < 0 || strangers_.size() >= kMostStrangers) return;
-  SendSmallMessagesAtOnce(fd);
+  Prepare(fd);
   Watch(fd);
   Stranger stranger{std::move(socket), {}, 0, Clock::now() + patience_};
   strangers_.emplace(fd, std::move(stranger));
@@ -290,7 +307,12 @@ void Links::Close(const std::shared_ptr<Connection>& connection) {
     }
     if (listener_.fd() >= 0 && !was_used) links_.erase(found);
   }
-  sink_.Left(peer);
+  const int error = connection->error();
+  sink_.Left(peer,
+             connection->is_damaged() ? "what came is no message"
+             : error != 0             ? Text(error)
+                                      : "the other end has closed it",
+             error == ETIMEDOUT);
   for (const auto& lane : link.lanes) {
     if (!lane) continue;
     epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, lane->fd(), nullptr);

@@ -40,14 +40,19 @@ class Links {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  // How long a stranger may take, and how many there may be.
+  // How long a stranger, or a server that is connected to, may take, and how many strangers there
+  // may be. Once a server has not answered, the next ones get the shorter time: a firewall between
+  // hosts mostly keeps all of them away, and the job waits meanwhile.
   static constexpr Milliseconds kPatience{10'000};
+  static constexpr Milliseconds kLessPatience{500};
   static constexpr size_t kMostStrangers = 256;
 
   enum class Result { kSent, kNoLink, kOver };
 
-  // `sink` outlives it.
-  explicit Links(Sink& sink, Milliseconds patience = kPatience);
+  // `sink` outlives it. A link whose other end does not answer ends after `vanished_after`; 0:
+  // never. Idle links are probed, which also keeps firewalls from forgetting them.
+  explicit Links(Sink& sink, Milliseconds patience = kPatience,
+                 Milliseconds vanished_after = Milliseconds(0));
   ~Links() { Stop(Milliseconds(0)); }
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
@@ -84,6 +89,9 @@ class Links {
     Clock::time_point until;
   };
 
+  exchange::Descriptor Introduce(const std::string& address, uint16_t port, const Hello& hello,
+                                 Clock::time_point until) const;
+  void Prepare(int socket) const;
   void Start();
   void Run();
   void Accept();
@@ -99,6 +107,8 @@ class Links {
 
   Sink& sink_;
   const Milliseconds patience_;
+  const Milliseconds vanished_after_;
+  bool hurries_ = false;  // of the thread that connects
   const exchange::Descriptor epoll_;
   const exchange::Descriptor wake_;
   exchange::Descriptor listener_;

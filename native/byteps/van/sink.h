@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "frame.h"
 
@@ -21,7 +22,9 @@ class Sink {
   virtual void Deliver(int peer, const Packet& packet, std::shared_ptr<char> values) = 0;
   // A worker has connected; `fd` is the socket that carries values, until Left().
   virtual void Joined(int peer, int fd) = 0;
-  virtual void Left(int peer) = 0;
+  // Its link has ended. `why` is for people; `has_waited`: because nothing had come from it for as
+  // long as Links was told.
+  virtual void Left(int peer, const std::string& why, bool has_waited) = 0;
 };
 
 }  // namespace byteprophet::van

@@ -50,6 +50,7 @@ _RUNS_IN_JOBS = (
 class Variant:
     """A scheduler with the settings that differ from its defaults; ``tuner``: it tunes itself.
 
+    ``environment`` is added to that of all roles.
     Or a collective ``runtime``, made by ``of_runtime``. It has no scheduler, so ``scheduler`` is
     ``schedulers.DEFAULT`` then.
     """
@@ -58,6 +59,7 @@ class Variant:
     settings: Mapping[str, int] = field(default_factory=dict)
     tuner: bool = False
     runtime: str = BYTEPS
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_runtime(cls, runtime: str, settings: Mapping[str, int]) -> Variant:
@@ -69,7 +71,8 @@ class Variant:
         """The variant that a record describes (docs/formats.md)."""
         scheduler = record["scheduler"] or schedulers.DEFAULT
         runtime = record.get("runtime", BYTEPS)  # older records do not have the field
-        return cls(scheduler, record["settings"], record["tuner"], runtime)
+        environment = record.get("environment", {})
+        return cls(scheduler, record["settings"], record["tuner"], runtime, environment)
 
     @property
     def told_scheduler(self) -> str | None:
@@ -85,7 +88,8 @@ class Variant:
     def label(self) -> str:
         """The unique name in records and reports."""
         settings = schedulers.settings_text(dict(sorted(self.settings.items())))
-        return self.name + (f"[{settings}]" if settings else "") + ("+tuner" * self.tuner)
+        told = "".join(f"+{name}={value}" for name, value in sorted(self.environment.items()))
+        return self.name + (f"[{settings}]" if settings else "") + ("+tuner" * self.tuner) + told
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class PreparedCell:
             workers=self.cell.workers,
             servers=self.cell.servers,
             settings=variant.settings,
+            environment=variant.environment,
             worker_bandwidth_bps=self.cell.worker_bandwidth_bps,
             tune_iterations=_TUNED_WITHIN if variant.tuner else 0,
         )
@@ -173,6 +178,8 @@ def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
     }
     if prepared.cell.slow_worker is not None:
         told["worker_bandwidth_bps"] = list(prepared.cell.worker_bandwidth_bps.items())
+    if variant.environment:
+        told["environment"] = dict(variant.environment)
     return _digest(json.dumps(told, sort_keys=True).encode())
 
 

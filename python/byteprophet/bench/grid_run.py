@@ -183,6 +183,7 @@ def _run(
             "scheduler": task.job.variant.told_scheduler,
             "settings": dict(task.job.variant.settings),
             "tuner": task.job.variant.tuner,
+            "environment": dict(task.job.variant.environment),
             "fingerprint": task.fingerprint,
             "code": code_version(),
             "machine": describe_machine(),

@@ -46,6 +46,7 @@ class _Fields(BaseModel):
     scheduler: str | None = None
     settings: dict[str, int] = Field(default_factory=dict)
     tuner: bool = False
+    environment: dict[str, str] = Field(default_factory=dict)
     machine: dict[str, Any] = Field(default_factory=dict)
     iteration_ns: Annotated[list[_Time], Field(min_length=1)] = Field(default=[1])
     bound_ns: _Time = 1
