@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
 from byteprophet.errors import UserError
 from byteprophet.memory.budget import choose, forward_times
@@ -46,10 +47,12 @@ def test_a_budget_that_only_just_fits_is_said_to_be_tight() -> None:
 
 
 def test_many_regions_are_decided_in_groups() -> None:
-    torch.manual_seed(1)
     made, kernels = training("attention"), KernelMemory()
-    block = made.model.blocks[0]
-    made.model.blocks = torch.nn.Sequential(*(type(block)(64) for _ in range(17)))
+
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+
+    made.model.blocks = nn.Sequential(*(block() for _ in range(17)))
     paths = [f"blocks.{place}" for place in range(17)]
     regions = profile_regions(made, paths, kernels)
     budget = round((regions.peak([False] * 17) + regions.peak([True] * 17)) / 2)
@@ -70,6 +73,6 @@ def test_forward_times_are_measured_on_a_copy() -> None:
 
 def test_a_module_that_never_runs_has_no_time() -> None:
     made = training("convolutions")
-    made.model.idle = torch.nn.Linear(1, 1)
+    made.model.idle = nn.Linear(1, 1)
     with pytest.raises(UserError, match="does not run 'idle'"):
         forward_times(made, ["idle"], repeats=1)
