@@ -30,7 +30,7 @@ from .test_order import grouped
 from .timings import MODELS, even, of_model
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(grouped())
 def test_no_runtime_is_faster_than_its_bounds(
     case: tuple[Timing, Groups],
@@ -45,7 +45,7 @@ def test_no_runtime_is_faster_than_its_bounds(
 rates = st.sampled_from([2, 4, 8, 16])
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(grouped(), st.lists(st.tuples(rates, st.integers(0, 3)), min_size=2, max_size=5))
 def test_no_owners_are_faster_than_the_bound(
     case: tuple[Timing, Groups], ranks: list[tuple[int, int]]

@@ -25,7 +25,7 @@ def loads(rates: list[int], weights: tuple[int, ...]) -> list[Fraction]:
     ]
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(RATES)
 def test_no_shares_are_faster(rates: list[int]) -> None:
     """Against HiGHS, and against the bound in closed form."""

@@ -27,7 +27,7 @@ def anything(draw: st.DrawFn) -> tuple[Timing, Groups, Order]:
     return timing, groups, order
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(anything())
 def test_every_iteration_is_as_long_as_predicted(
     case: tuple[Timing, Groups, Order],

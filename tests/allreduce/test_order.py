@@ -100,7 +100,7 @@ def test_real_networks_gather_both_gradients_and_parameters() -> None:
         assert set(planned(timing, groups).after_step) == {False, True}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(grouped(), st.integers(3, 5), st.integers(1, 3))
 def test_on_unequal_links_the_better_of_two_orders_is_used(
     case: tuple[Timing, Groups], ranks: int, slow: int

@@ -60,7 +60,7 @@ def schedulers(draw: st.DrawFn) -> tuple[str, dict[str, int]]:
     return name, windows.get(name, {})
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(job=jobs(), scheduler=schedulers())
 def test_same_times(job: SlowJob, scheduler: tuple[str, dict[str, int]]) -> None:
     name, chosen = scheduler

@@ -81,7 +81,7 @@ def block_of(
     return columns
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(0, 40))
 def test_blocks_equal_one_by_one(seed: int, count: int) -> None:
     random = Random(seed)

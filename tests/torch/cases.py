@@ -93,7 +93,7 @@ class Trainer:
         if self.crossed:
             from byteps.torch.cross_barrier import CrossBarrier
 
-            return CrossBarrier(model, optimizer, model.named_parameters(), num_steps=8)
+            return CrossBarrier(model, optimizer, model.named_parameters(), num_steps=6)
         return self.bps.DistributedOptimizer(
             optimizer, named_parameters=model.named_parameters(), backward_passes_per_step=passes
         )
@@ -136,12 +136,12 @@ def _train(t: Trainer, kind: str, **options: Any) -> list[Tensor]:
     model, optimizer = t.start(kind, **options)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.7)
     seen = []
-    for iteration in range(8):
+    for iteration in range(6):
         optimizer.zero_grad(set_to_none=False)
         t.backward(model, iteration)
         optimizer.step()
         schedule.step()
-        if iteration % 4 == 3:
+        if iteration % 3 == 2:
             seen.append(evaluated(model))
             seen.extend(value.clone() for value in model.state_dict().values())
     return [*seen, *model.parameters()]
@@ -163,7 +163,7 @@ def adamw(t: Trainer) -> list[Tensor]:
 def accumulated(t: Trainer) -> list[Tensor]:
     """Three backward passes per step."""
     model, optimizer = t.start("SGD", passes=3, lr=0.1, momentum=0.9)
-    for iteration in range(12):
+    for iteration in range(9):
         t.backward(model, iteration)
         if iteration % 3 == 2:
             optimizer.step()
@@ -174,7 +174,7 @@ def accumulated(t: Trainer) -> list[Tensor]:
 def held_back(t: Trainer) -> list[Tensor]:
     """Two backward passes within ``no_sync()``, and one that sends what they have added up."""
     model, optimizer = t.start("SGD", lr=0.1, momentum=0.9)
-    for iteration in range(12):
+    for iteration in range(9):
         kept = iteration % 3 != 2 and t.bps is not None
         with optimizer.no_sync() if kept else nullcontext():
             with optimizer.no_sync() if kept else nullcontext():
@@ -299,7 +299,7 @@ def withheld(t: Trainer) -> list[Tensor]:
     """
     model, optimizer = t.start("SGD", lr=0.1, momentum=0.9, weight_decay=1e-3)
     seen = []
-    for iteration in range(8):
+    for iteration in range(7):
         optimizer.zero_grad()
         t.backward(model, iteration)
         taken = model.narrow.weight.grad
@@ -362,7 +362,7 @@ def used_by_one(t: Trainer) -> list[Tensor]:
     """In some iterations only one rank uses a layer, in others none; plain clipping."""
     model, optimizer = t.start("SGD", lr=0.1, momentum=0.9)
     norms = []
-    for iteration in range(8):
+    for iteration in range(6):
         optimizer.zero_grad()
         losses = []
         for rank in t.ranks:
@@ -390,7 +390,7 @@ def used_by_one_again(t: Trainer) -> list[Tensor]:
     """In iterations in a row one rank alone uses a layer, which is long on its way."""
     model = t.model(Seldom)
     optimizer = t.distribute(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
-    for iteration in range(8):
+    for iteration in range(6):
         optimizer.zero_grad()
         losses = [
             model(

@@ -23,7 +23,7 @@ from torch.optim import SGD, Adam, Optimizer
 sys.path.insert(0, str(Path(__file__).parent))
 from compression_reference import Reference
 
-ITERATIONS = 8
+ITERATIONS = 5
 KEY = "byteprophet_compression"
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional
 from torch.optim import SGD, Adagrad, Optimizer, SparseAdam
 
-ITERATIONS = 8
+ITERATIONS = 5
 USERS, WORDS = 97, 61
 
 

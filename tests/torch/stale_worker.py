@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from compression_reference import Reference
+from partly_used import Net, batches, loss
 from torch import Tensor, distributed, nn
 from torch.optim.lr_scheduler import StepLR
 
@@ -28,7 +29,7 @@ from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import Strategy
 from byteprophet.job.strategy_file import read_strategy_file
 
-STEPS, BATCH, SAVED_AFTER = 12, 8, 5
+SAVED_AFTER = 5
 SERVED = "DMLC_ROLE" in os.environ
 AHEAD_S = 60.0
 
@@ -40,34 +41,6 @@ class Options:
     resumes: bool = False  # from a state that was saved in the middle
     waits_for: int | None = None  # rank 1, in this iteration, until rank 0 is ``ahead`` of it
     ahead: int = 0
-
-
-class Net(nn.Module):
-    """Has a part that only some steps use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.first = nn.Linear(6, 20)
-        self.second = nn.Linear(20, 20)
-        self.sometimes = nn.Linear(20, 20)
-        self.last = nn.Linear(20, 2)
-
-    def forward(self, batch: Tensor, step: int) -> Tensor:
-        hidden = self.second(self.first(batch).relu()).relu()
-        if step % 3 == 0:
-            hidden = hidden + self.sometimes(hidden)
-        return self.last(hidden)
-
-
-def batches(ranks: int) -> list[Tensor]:
-    """Those of all ranks, by step."""
-    lot = torch.Generator().manual_seed(5)
-    return [torch.randn(ranks, BATCH, 6, generator=lot) for _ in range(STEPS)]
-
-
-def loss(model: nn.Module, batch: Tensor, step: int) -> Tensor:
-    return model(batch, step).square().mean()
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:

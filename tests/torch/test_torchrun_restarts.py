@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from ..python_process import run_python
 
 # Rank 1 fails in the first attempt. All ranks train on what both would get.
 TRAIN = """
@@ -53,16 +53,17 @@ bps.shutdown()
 
 
 @pytest.mark.job
-def test_the_second_attempt_goes_on(tmp_path: Path) -> None:
-    """With the store that torchrun keeps for all attempts, in which gloo finds old addresses."""
+def test_the_second_attempt_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the store that torchrun keeps for all attempts, in which gloo finds old addresses.
+
+    torchrun forks its ranks, so that none has to import torch.
+    """
     (tmp_path / "train.py").write_text(TRAIN)
-    torchrun = Path(sys.executable).parent / "torchrun"
-    done = subprocess.run(
-        [torchrun, "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "train.py"],
-        cwd=tmp_path,
-        env={**os.environ, "BYTEPROPHET_TIMEOUT_S": "60", "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    job = ("--standalone", "--nproc-per-node", 2, "--max-restarts", 1)
+    forks = ("--start-method", "fork", "--run-path", "train.py")
+    variables = {**os.environ, "BYTEPROPHET_TIMEOUT_S": "60"}
+    done = run_python("-m", "torch.distributed.run", *job, *forks, env=variables, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(2):
         assert f"equal in attempt 1 on rank {rank}" in done.stdout

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from byteprophet.torch.ddp.backward import Backward
 
-
-@pytest.fixture(autouse=True)
-def group() -> Iterator[None]:
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
+from .watched import Watched, group  # noqa: F401 (fixture)
 
 
-class Watched:
-    """A model of two layers, and which gradients were sent, in which order."""
+class OfTorch(Watched):
+    """Under the rules of torch's wrapper."""
 
     def __init__(self, **options: bool) -> None:
-        self.one, self.two = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
-        self.sent: list[str] = []
-        self.ends = 0
-        named = {"one": self.one.weight, "two": self.two.weight}
-        self._names = {id(parameter): name for name, parameter in named.items()}
+        super().__init__()
         given = {"finds_unused": False, "is_static": False, **options}
-        self.backward = Backward(named, None, self._submit, **given)
-        for parameter in named.values():
-            parameter.register_hook(lambda _, p=parameter: self.backward.before(p))
-            parameter.register_post_accumulate_grad_hook(self._added)
-
-    def _added(self, parameter: Any) -> None:
-        if self.backward.completes(parameter):
-            self.sent.append(self._names[id(parameter)])
-
-    def _submit(self, backward: Backward, missing: Iterable[Tensor]) -> None:
-        assert backward is self.backward
-        self.ends += 1
-        self.sent += [f"late {self._names[id(parameter)]}" for parameter in missing]
+        self.backward = Backward(self.named, None, self._submit, **given)
+        self._watch(self.backward)
 
     def train(self, output: Tensor, expect: bool = True) -> list[str]:
         self.sent = []
@@ -57,7 +36,7 @@ X = torch.ones(1, 2)
 
 
 def test_gradients_are_sent_as_they_come() -> None:
-    net = Watched()
+    net = OfTorch()
     assert net.train(net.two(net.one(X))) == ["two", "one"]
     assert net.ends == 1
     assert net.train(net.two(net.one(X)), expect=False) == []
@@ -65,42 +44,42 @@ def test_gradients_are_sent_as_they_come() -> None:
 
 
 def test_only_one_pass_after_a_forward_sends() -> None:
-    net = Watched()
+    net = OfTorch()
     first, second = net.two(net.one(X)), net.two(net.one(X))
     assert net.train(first) == ["two", "one"]
     assert net.train(second, expect=False) == []
 
 
 def test_a_missing_gradient_is_an_error_at_the_next_forward() -> None:
-    net = Watched()
+    net = OfTorch()
     assert net.train(net.one(X)) == ["one"]
     with pytest.raises(RuntimeError, match=r"no gradient of 'two' .*find_unused_parameters=True"):
         net.train(net.two(net.one(X)))
 
 
 def test_a_gradient_that_comes_twice_is_an_error() -> None:
-    net = Watched()
+    net = OfTorch()
     net.train(net.one(X))
     with pytest.raises(RuntimeError, match="'one' was computed twice"):
         net.train(net.one(X), expect=False)
 
 
 def test_what_no_rank_has_used_is_not_sent() -> None:
-    net = Watched(finds_unused=True)
+    net = OfTorch(finds_unused=True)
     assert net.train(net.one(X)) == ["one"]
     assert net.ends == 1
     assert net.train(net.two(net.one(X))) == ["two", "one"]
 
 
 def test_what_was_used_before_the_last_pass_is_sent_at_its_end() -> None:
-    net = Watched(finds_unused=True)
+    net = OfTorch(finds_unused=True)
     assert net.train(net.two(net.one(X)), expect=False) == []
     assert net.train(net.one(X)) == ["one", "late two"]
     assert net.train(net.one(X)) == ["one"]
 
 
 def test_the_end_is_that_of_the_outermost_pass() -> None:
-    net = Watched(finds_unused=True)
+    net = OfTorch(finds_unused=True)
     inner = checkpoint(net.two, net.one(X), use_reentrant=True)
     assert isinstance(inner, Tensor)
     assert net.train(inner) == ["two", "one"]
@@ -108,7 +87,7 @@ def test_the_end_is_that_of_the_outermost_pass() -> None:
 
 
 def test_a_static_graph_counts_in_its_first_pass() -> None:
-    net = Watched(is_static=True)
+    net = OfTorch(is_static=True)
 
     def output() -> Tensor:
         result = X
@@ -122,7 +101,7 @@ def test_a_static_graph_counts_in_its_first_pass() -> None:
 
 
 def test_a_parameter_whose_gradient_is_undefined_is_unused() -> None:
-    net = Watched(finds_unused=True)
+    net = OfTorch(finds_unused=True)
     undefined: Any = torch._C._functions.UndefinedGrad()
     assert net.train(undefined(net.two(net.one(X)))) == []
     assert net.ends == 1

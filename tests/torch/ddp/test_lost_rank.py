@@ -12,6 +12,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -57,20 +59,39 @@ def test_the_launcher_names_it(tmp_path: Path, way: str, says: str) -> None:
         assert "ValueError: a bad sample" in (tmp_path / "run/logs/worker-1.log").read_text()
 
 
-@pytest.mark.parametrize(
-    ("way", "lost", "says"),
-    [
-        ("killed", 1, "rank 1 is gone: "),
-        ("raises", 1, "rank 1 is gone: "),
-        ("stopped", 1, "byteprophet: warning: rank 0 has waited 20 s "),
-        ("stopped", 0, "byteprophet: warning: rank 1 has waited 20 s "),
-    ],
-)
-def test_the_other_rank_names_it(tmp_path: Path, way: str, lost: int, says: str) -> None:
+LOSSES = [
+    ("killed", 1, "rank 1 is gone: "),
+    ("raises", 1, "rank 1 is gone: "),
+    ("stopped", 1, "byteprophet: warning: rank 0 has waited 20 s "),
+    ("stopped", 0, "byteprophet: warning: rank 1 has waited 20 s "),
+]
+
+
+@pytest.fixture(scope="module")
+def losses(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[tuple[str, int], Future[None]]]:
+    """All jobs at once, as they mostly wait; each fails if nobody names the lost rank."""
+    with ThreadPoolExecutor(len(LOSSES)) as threads:
+        yield {
+            (way, lost): threads.submit(lose, tmp_path_factory.mktemp("lost"), way, lost, says)
+            for way, lost, says in LOSSES
+        }
+
+
+@pytest.mark.parametrize(("way", "lost", "says"), LOSSES)
+def test_the_other_rank_names_it(
+    losses: dict[tuple[str, int], Future[None]], way: str, lost: int, says: str
+) -> None:
+    losses[way, lost].result()
+
+
+def lose(folder: Path, way: str, lost: int, says: str) -> None:
+    """Run a job that was started by hand until the other rank ``says`` that one is lost."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path / "log"
+    log = folder / "log"
     processes = []
     with log.open("w") as output:
         for rank in range(2):

@@ -1,7 +1,8 @@
-"""A rank that trains one model several times: ``regions_worker.py FOLDER SYNC``.
+"""A rank that trains one model several times: ``regions_worker.py FOLDER SYNC...``.
 
-Once without a strategy, and with each ``FOLDER/*.json``, with overlap and without. The parameters
-that training ends with go to ``FOLDER/rank-<rank>.txt``, one line per training.
+Under each sync once without a strategy, and with each ``FOLDER/SYNC/*.json``, with overlap and
+without. The parameters that training ends with go to ``FOLDER/SYNC/rank-<rank>.txt``, one line per
+training.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ def main(folder: Path, sync: str) -> None:
         torch.distributed.init_process_group("gloo")
         rank = torch.distributed.get_rank()
     lines = []
-    for strategy in (None, *sorted(folder.glob("*.json"))):
+    for strategy in (None, *sorted((folder / sync).glob("*.json"))):
         for overlap in ("1", "0"):
             os.environ["BYTEPROPHET_OVERLAP"] = overlap
             name = "none" if strategy is None else strategy.stem
             lines.append(f"{name} {train(sync, rank, strategy)}\n")
             gc.collect()  # a model's parameters have their names to themselves while they live
-    (folder / f"rank-{rank}.txt").write_text("".join(lines))
+    (folder / sync / f"rank-{rank}.txt").write_text("".join(lines))
     if sync == "byteps":
         bps.shutdown()
     else:
@@ -74,4 +75,5 @@ def main(folder: Path, sync: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    for each in sys.argv[2:]:
+        main(Path(sys.argv[1]), each)

@@ -9,12 +9,13 @@ import pytest
 
 from byteprophet.job import Bucket, Model, Parameter, Policy, Strategy
 from byteprophet.job.region_costs import read_region_costs
-from byteprophet.job.strategy import BF16, BYTEPS, COMPILED, EAGER, Region
+from byteprophet.job.strategy import BF16, BYTEPS, COMPILED, DEAR, EAGER, Region
 from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.launcher import JobSpec, run_job
 from byteprophet.runtime_settings import REGION_COSTS, REGION_MODES
 
 WORKER = Path(__file__).with_name("regions_worker.py")
+SYNCS = (DEAR, BYTEPS)
 BLOCKS = [
     Parameter(f"{block}.layers.{layer}.{kind}", size)
     for block in range(4)
@@ -41,23 +42,33 @@ def strategy_of(sync: str, regions: tuple[Region, ...]) -> Used:
     return Used(MODEL, Strategy(sync, buckets, regions=regions), 0)
 
 
-@pytest.mark.job
-@pytest.mark.parametrize("sync", ["dear", BYTEPS])
-def test_overlap_changes_nothing(tmp_path: Path, sync: str) -> None:
-    """Recomputed regions train to the bits of the plain model, compiled ones with any overlap."""
-    for name, regions in REGIONS.items():
-        write_strategy(tmp_path / f"{name}.json", strategy_of(sync, regions))
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What both ranks of one job wrote: importing the compiler takes them longer than the rest."""
+    folder = tmp_path_factory.mktemp("regions")
+    for sync in SYNCS:
+        (folder / sync).mkdir()
+        for name, regions in REGIONS.items():
+            write_strategy(folder / sync / f"{name}.json", strategy_of(sync, regions))
     spec = JobSpec(
-        command=(sys.executable, str(WORKER), str(tmp_path), sync),
-        run_directory=tmp_path / "run",
-        servers=int(sync == BYTEPS),
-        partition_bytes=65536 if sync == BYTEPS else None,
+        command=(sys.executable, str(WORKER), str(folder), *SYNCS),
+        run_directory=folder / "run",
+        servers=1,
+        ranks=True,
+        partition_bytes=65536,
         timeout_s=200.0,
     )
     said: list[str] = []
     run_job(spec, lambda role, line: said.append(line)).check()
     assert not any("not compiled" in line for line in said)
-    first, second = ((tmp_path / f"rank-{rank}.txt").read_text() for rank in (0, 1))
+    return folder
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("sync", SYNCS)
+def test_overlap_changes_nothing(trained: Path, sync: str) -> None:
+    """Recomputed regions train to the bits of the plain model, compiled ones with any overlap."""
+    first, second = ((trained / sync / f"rank-{rank}.txt").read_text() for rank in (0, 1))
     assert first == second
     digests: dict[str, set[str]] = {}
     for line in first.splitlines():
@@ -99,4 +110,4 @@ def test_a_script_measures_its_regions(tmp_path: Path) -> None:
     assert costs.regions[("1",)].modes == costs.regions[("3",)].modes
     assert costs.regions[("1",)].modes != costs.regions[("0",)].modes
     assert len([line for line in said if line.startswith("regions: ")]) < len(costs.regions)
-    assert not (tmp_path / "rank-0.txt").exists()
+    assert not (tmp_path / "dear" / "rank-0.txt").exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim.lr_scheduler import StepLR
 
@@ -22,36 +22,11 @@ import byteprophet.torch as bps
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.torch.tensors.reduce_dtypes import REDUCE_DTYPES
 
-STEPS, BATCH, RANKS = 12, 8, 2
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from partly_used import Net, batches, loss
+
+RANKS = 2
 CLIPS = "clip"
-
-
-class Net(nn.Module):
-    """Has a part that only some steps use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.first = nn.Linear(6, 20)
-        self.second = nn.Linear(20, 20)
-        self.sometimes = nn.Linear(20, 20)
-        self.last = nn.Linear(20, 2)
-
-    def forward(self, batch: Tensor, step: int) -> Tensor:
-        hidden = self.second(self.first(batch).relu()).relu()
-        if step % 3 == 0:
-            hidden = hidden + self.sometimes(hidden)
-        return self.last(hidden)
-
-
-def batches() -> list[Tensor]:
-    """Those of all ranks, by step."""
-    lot = torch.Generator().manual_seed(5)
-    return [torch.randn(RANKS, BATCH, 6, generator=lot) for _ in range(STEPS)]
-
-
-def loss(model: Net, batch: Tensor, step: int) -> Tensor:
-    return model(batch, step).square().mean()
 
 
 def clear(model: Net, optimizer: Any, step: int) -> None:
@@ -74,7 +49,7 @@ def given(sync: str, path: Path) -> dict[str, Any]:
     )
     schedule = StepLR(optimizer, 3, 0.9)
     norms = []
-    for step, both in enumerate(batches()):
+    for step, both in enumerate(batches(RANKS)):
         clear(model, optimizer, step)
         loss(model, both[bps.rank()], step).backward()
         if path.stem.startswith(CLIPS):
@@ -109,7 +84,7 @@ def by_hand(sync: str, path: Path) -> dict[str, Any]:
     optimizer = torch.optim.Adam(parameters, lr=0.01)
     schedule = StepLR(optimizer, 3, 0.9)
     sums = [[torch.zeros_like(p) for p in parameters] for _ in range(RANKS)]
-    for step, both in enumerate(batches()):
+    for step, both in enumerate(batches(RANKS)):
         for rank in range(RANKS):
             model.zero_grad()
             loss(model, both[rank], step).backward()
