@@ -51,8 +51,8 @@ def report(
 ) -> int:
     """See _HELP."""
     with no_collecting():
-        other = None if against is None else run_meant(against)
-        return _report(run_meant(run), other, out, as_data)
+        directory, other = run_meant(run), None if against is None else run_meant(against)
+        return _report(directory, other, out, as_data)
 
 
 def _report(run: Path, against: Path | None, out: Path | None, as_data: bool) -> int:

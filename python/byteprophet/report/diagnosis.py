@@ -38,7 +38,7 @@ def _headline(data: Data) -> str:
     times = data["iteration_ns"]
     text = (
         f"{data['run']}: {len(data['iterations'])} iterations of {_ms(times['median'])} ms "
-        f"({_ms(times['p10'])} to {_ms(times['p90'])})"
+        f"(slowest worker; eight in ten take {_ms(times['p10'])} to {_ms(times['p90'])})"
     )
     if data["bound_ns"]:
         text += f", {times['median'] / data['bound_ns']:.3f} x the bound"
@@ -52,7 +52,7 @@ def _breakdown(data: Data) -> Group:
     times_ns = list(zip(*found["mean_ns"], strict=True))  # by part
     there = [index for index, by_worker in enumerate(times_ns) if any(by_worker)]
     columns = [_PARTS.get(found["parts"][index], found["parts"][index]) for index in there]
-    title, table = _table("An iteration, on average, in ms", "worker", *columns, "sum")
+    title, table = _table("Where an iteration spends its time, means in ms", "worker", *columns, "sum")
     for role, parts_ns in zip(data["workers"], found["mean_ns"], strict=True):
         table.add_row(role, *(_ms(parts_ns[index]) for index in there), _ms(sum(parts_ns)))
     return Group(title, table)
@@ -94,7 +94,8 @@ def _comparison(against: Data) -> Group:
     )
     title, table = _table(line, "", "this run", "the other", "change")
     waits = [{**row, "what": f"wait {row['what']}"} for row in against["waits"][:_STEPS]]
-    for row in [against["iteration"], *against["parts"], *waits, *against["shares"]]:
+    parts = [row for row in against["parts"] if row["this"] or row["other"]]
+    for row in [against["iteration"], *parts, *waits, *against["shares"]]:
         what = _PARTS.get(row["what"], row["what"]).replace("\n", " ")
         table.add_row(what, *_values(row))
     return Group(title, table)
