@@ -194,8 +194,8 @@ def _calibrated(
     console.print()
     console.print(calibration_table(found))
     console.print(
-        f"The runs tell as much as sets {found.learnt:.1f} constants. Constants that are not listed "
-        "stay as they were.\n",
+        f"The runs tell as much as sets {found.learnt:.1f} constants. "
+        "Constants that are not listed stay as they were.\n",
         soft_wrap=True,
     )
     if found.wider > CONTRADICTED:

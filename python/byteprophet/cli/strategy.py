@@ -160,7 +160,7 @@ def show(file: Annotated[Path, _FILE]) -> int:
     """
     used = _read(file)
     console = table_console()
-    console.print(f"{file}: {used.digest}", soft_wrap=True)
+    console.print(f"{file}: digest {used.digest}", soft_wrap=True)
     table = facts_table("")
     for name, text in facts(used).items():
         table.add_row(name, "", text)
@@ -273,7 +273,10 @@ def check(
             under_routes(run, job, used, str(file))
         else:
             under(job, used, str(file))
-    table_console().print(f"{file}: {used.digest}, {len(used.model)} parameters", soft_wrap=True)
+    fits = "" if recorded is None else f"; it fits {recorded}"
+    table_console().print(
+        f"{file}: digest {used.digest}, {len(used.model)} parameters{fits}", soft_wrap=True
+    )
     return 0
 
 
@@ -293,7 +296,7 @@ def _told(other: Path | None, routed: bool) -> Measured | None:
         return None
     if not routed:
         raise UserError(f"--other {other}: only a strategy of two transports needs it")
-    return measure_run(Run(other))
+    return measure_run(Run(run_meant(other)))
 
 
 def _job_of(told: Measured | None) -> Job | None:

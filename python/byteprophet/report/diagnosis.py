@@ -41,9 +41,12 @@ def _headline(data: Data) -> str:
         f"(slowest worker; eight in ten take {_ms(times['p10'])} to {_ms(times['p90'])})"
     )
     if data["bound_ns"]:
-        text += f", {times['median'] / data['bound_ns']:.3f} x the bound"
+        text += (
+            f"\n{times['median'] / data['bound_ns']:.3f} x the bound: no schedule of the same "
+            f"bytes on these links is faster than {_ms(data['bound_ns'])} ms"
+        )
     if data["prediction"]:
-        text += f", replayed with an error of {data['prediction']['error']:+.1%}"
+        text += f"\nA replay of this job has an error of {data['prediction']['error']:+.1%}"
     return text
 
 
@@ -52,7 +55,9 @@ def _breakdown(data: Data) -> Group:
     times_ns = list(zip(*found["mean_ns"], strict=True))  # by part
     there = [index for index, by_worker in enumerate(times_ns) if any(by_worker)]
     columns = [_PARTS.get(found["parts"][index], found["parts"][index]) for index in there]
-    title, table = _table("Where an iteration spends its time, means in ms", "worker", *columns, "sum")
+    title, table = _table(
+        "Where an iteration spends its time, means in ms", "worker", *columns, "sum"
+    )
     for role, parts_ns in zip(data["workers"], found["mean_ns"], strict=True):
         table.add_row(role, *(_ms(parts_ns[index]) for index in there), _ms(sum(parts_ns)))
     return Group(title, table)
