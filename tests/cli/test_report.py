@@ -86,6 +86,8 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
     assert "there is no such run directory" in refused(str(tmp_path / "nothing"))
     (tmp_path / "empty").mkdir()
+    assert "is neither a run directory nor has any in it" in refused(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "events").mkdir()
     assert "has no recorded events: run the job with --record" in refused(str(tmp_path / "empty"))
     assert "there is no such run" in refused(str(run), "--against", str(tmp_path / "nothing"))
     where = str(tmp_path / "nowhere" / "page.html")

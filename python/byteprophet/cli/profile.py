@@ -59,8 +59,6 @@ def profile(
         raise UserError("--toml: cannot be combined with --json or --waits")
     if bandwidth is not None and not show_waits:
         raise UserError("--bandwidth: needs --waits")
-    if not run.is_dir():
-        raise UserError(f"{run}: there is no such run directory")
     run = run_meant(run)
     if show_waits:
         found = _waits(run, rank, bandwidth)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from byteprophet.cli.output import tell
-from byteprophet.observe.newest_run import is_run, newest_in
+from byteprophet.observe.newest_run import newest_run
 
 RUN_HELP = "A run directory, or a directory of runs, of which the newest one is taken."
 
 
 def run_meant(path: Path) -> Path:
-    """The newest run in ``path``, which is then named, or else ``path``.
-
-    What is no run at all is for the command to refuse, which knows what it needs.
-    """
-    found = None if is_run(path) else newest_in(path)
-    if found is None:
-        return path
-    tell(f"run {found}")
+    """The run in ``path``, which is named if it is another directory. Raises ``UserError``."""
+    found = newest_run(path)
+    if found != path:
+        tell(f"run {found}")
     return found

@@ -224,7 +224,7 @@ def resources(
     """See RESOURCES_HELP."""
     if not path.exists():
         raise UserError(f"{path}: there is no such file or run")
-    path = run_meant(path)
+    path = run_meant(path) if path.is_dir() else path
     found = read_resources(path)
     console = table_console()
     table = Table(box=None, pad_edge=False)

@@ -8,26 +8,26 @@ from pathlib import Path
 from byteprophet.errors import UserError
 from byteprophet.observe.live import DIRECTORY
 
+_OF_A_RUN = ("config.toml", "events", DIRECTORY, "control.jsonl", "network", "profile.json")
+
 
 def newest_run(directory: Path) -> Path:
     """``directory`` if it is a run's, or else the newest run in it. Raises ``UserError``."""
     if not directory.is_dir():
         raise UserError(f"{directory}: there is no such run directory")
-    if is_run(directory):
+    if _is_run(directory):
         return directory
-    found = newest_in(directory)
+    found = _newest_in(directory)
     if found is None:
         raise UserError(f"{directory}: is neither a run directory nor has any in it")
     return found
 
 
-def is_run(directory: Path) -> bool:
-    """Whether a job has left there what only a run directory has."""
-    return any((directory / name).exists() for name in ("config.toml", "events", DIRECTORY))
+def _is_run(directory: Path) -> bool:
+    return any((directory / name).exists() for name in _OF_A_RUN)
 
 
-def newest_in(directory: Path) -> Path | None:
-    """The newest of the run directories in ``directory``; None: there is none."""
+def _newest_in(directory: Path) -> Path | None:
     found: list[tuple[float, Path]] = []
     for config in directory.glob("*/config.toml"):
         with suppress(OSError):
