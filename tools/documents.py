@@ -9,6 +9,7 @@ read, such as output. A comment on the line above a block says more:
     <!-- needs: run -->                    the runs that they name are there before
     <!-- run by: tests/remote -->          these tests run the commands
     <!-- parse: they take ten minutes -->  do not run these commands, check that they parse
+    <!-- printed: on any machine -->       the commands above print each line of this block
 
 All blocks of a page belong to one directory: files are written, and commands run, from the top of
 the page to its end. ``shown_commands.py`` lists all commands, with those in other blocks.
@@ -34,7 +35,7 @@ PAGES = (
 NEEDS = ("namespaces", "minutes", "run")
 
 _FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>file|needs|parse|run by): (?P<what>.+?) -->\n)?"
+    r"^(?:<!-- (?P<mark>file|needs|parse|run by|printed): (?P<what>.+?) -->\n)?"
     r"```(?P<language>[\w{}-]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )

@@ -28,6 +28,16 @@ def test_a_job_waits_for_no_plots() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("command", [[], ["strategy"], ["cluster"]])
+def test_lists_of_commands_have_whole_sentences(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli([*command, "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS)])
 def test_every_command_has_help_with_an_example(
     command: list[str], capsys: pytest.CaptureFixture[str]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from byteprophet.cli.output import echo_to
 from byteprophet.control.log import EventLog
 from byteprophet.launcher.forked_process import VARIABLE
 
@@ -117,3 +118,26 @@ def test_a_line_is_one_write() -> None:
     writes = [os.read(reading, 99) for _ in range(3)]
     os.close(reading)
     assert writes == [b"[worker-1] x\n", b"byteprophet: y\n", b""]
+
+
+_NOTICE = "[21:20:33] byteps-source/3rdparty/ps-lite/src/./zmq_van.h:321: Start ZMQ recv thread"
+_ERROR = "[21:20:33] byteps-source/3rdparty/ps-lite/src/van.cc:17: Check failed: port"
+
+
+@pytest.mark.parametrize("variable", [None, "PS_VERBOSE", "BYTEPS_LOG_LEVEL"])
+def test_notices_of_byteps_are_shown_to_who_asks(
+    variable: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("PS_VERBOSE", "BYTEPS_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(variable, "1")
+    echo = echo_to(tmp_path)
+    for line in (f"[{_NOTICE}", _NOTICE, "loss 0.5", _ERROR):
+        echo("worker-0", line)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-2:] == ["[worker-0] loss 0.5", f"[worker-0] {_ERROR}"]
+    assert len(shown) == (2 if variable is None else 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,27 @@ def test_tables_and_page(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["report", str(run)]) == 0
     said, noted = capsys.readouterr()
     assert "recorded: 3 iterations of 100.0 ms" in said
+    assert "waiting for" in said
+    assert "other workers" in said
+    assert "computation" not in said  # nobody has any beside its layers
     assert "Critical path of worker-0: backward 40%, forward 20%" in said
     assert "Who came last, in 2 pushes at servers" in said
     assert noted == f"page: {run / 'report.html'}\n"
     page = (run / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert "<title>byteprophet: recorded</title>" in page
+
+
+def test_the_newest_run_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = a_job("fifo", iterations=6)
+    for number, name in enumerate(("newer", "older")):
+        save_run(tmp_path / name, record(job)[0], config_of(job))
+        os.utime(tmp_path / name / "config.toml", (9 - number, 9 - number))
+    assert run_cli(["report", str(tmp_path)]) == 0
+    assert capsys.readouterr().err.startswith(f"byteprophet: run {tmp_path / 'newer'}\n")
+    assert (tmp_path / "newer" / "report.html").exists()
+    assert run_cli(["report", str(tmp_path / "older"), "--against", str(tmp_path)]) == 0
+    assert "Against newer: " in capsys.readouterr().out
 
 
 def test_json_against_another_run(
@@ -70,6 +86,8 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
     assert "there is no such run directory" in refused(str(tmp_path / "nothing"))
     (tmp_path / "empty").mkdir()
+    assert "is neither a run directory nor has any in it" in refused(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "events").mkdir()
     assert "has no recorded events: run the job with --record" in refused(str(tmp_path / "empty"))
     assert "there is no such run" in refused(str(run), "--against", str(tmp_path / "nothing"))
     where = str(tmp_path / "nowhere" / "page.html")

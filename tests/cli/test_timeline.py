@@ -209,7 +209,7 @@ def test_files_that_are_nothing_are_one_line(
             "/no/x.0.et: cannot be written: No such",
         ),
         (["nowhere.json"], "nowhere.json: there is no such file"),
-        (["DIRECTORY"], "has no recorded events: run the job with --record"),
+        (["DIRECTORY"], "is neither a run directory nor has any in it"),
         ([], "RUN|FILE"),
     ],
 )

@@ -104,14 +104,20 @@ def test_the_command_shows_what_was_predicted_and_what_happened(
     shown = capsys.readouterr().out
     for text in ("2 of 2", "+20.0%", "first", "2 lives", "(3x)"):
         assert text in shown
+    assert "no plan" not in shown
+    log = EventLog(tmp_path, "a later life")
+    log.record("no plan", reason="first", error="the link is too slow")
+    log.close()
+    assert run_cli(["plan", str(tmp_path)]) == 0
+    assert "no plan after first: the link is too slow" in capsys.readouterr().out
     assert run_cli(["plan", str(tmp_path), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["events"]) == 5
+    assert len(json.loads(capsys.readouterr().out)["events"]) == 6
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["plan", "{tmp}"], "control.jsonl"),
+        (["plan", "{tmp}"], "neither a run directory nor has any in it"),
         (["control", "--listen", "tcp://127.0.0.1:1", "--keys", "{tmp}/keys"], "--job"),
         (["control", "--listen", "nowhere", "--keys", "{tmp}/keys", "--job", "a:1"], "--listen"),
         (["control", "--listen", "tcp://127.0.0.1:1", "--keys", "{tmp}", "--job", "a:1"], "keys"),

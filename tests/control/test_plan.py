@@ -119,6 +119,13 @@ def test_a_faster_link_is_never_predicted_slower(drawn: list[int], bandwidth_bps
     assert fast >= one.backward_ns + one.forward_ns
 
 
+def test_a_large_estimate_of_what_messages_cost_is_no_reason_to_have_no_plan() -> None:
+    one = profile(10, 20, 30)
+    most, beyond = (solved(one, sample(10**8, message_cost_ns=cost_ms * MS)) for cost_ms in (5, 9))
+    assert most.predicted_iteration_ns == beyond.predicted_iteration_ns
+    assert most.predicted_iteration_ns > solved(one, sample(10**8)).predicted_iteration_ns
+
+
 def test_without_samples_the_iteration_is_compute() -> None:
     one = profile(MEGABYTE, MEGABYTE)
     assert solved(one).predicted_iteration_ns == 12 * MS

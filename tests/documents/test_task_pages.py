@@ -43,8 +43,8 @@ def write_files(directory: Path) -> None:
         (directory / name).write_text(text, encoding="utf-8")
 
 
-def follow(text: str, directory: Path, where: str) -> None:
-    """Runs commands as a shell does, in ``directory``."""
+def follow(text: str, directory: Path, where: str) -> str:
+    """Runs commands as a shell does, in ``directory``. What they print on standard output."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=directory,
@@ -56,6 +56,12 @@ def follow(text: str, directory: Path, where: str) -> None:
     )
     assert done.returncode == 0, f"{where}: {done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr, f"{where}: {done.stderr}"
+    return done.stdout
+
+
+def lines_of(text: str) -> set[str]:
+    """The lines without what only aligns their columns."""
+    return {" ".join(line.split()) for line in text.splitlines()}
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +79,33 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", sorted(FOLLOWED))
 def test_a_page_can_be_followed(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     write_files(tmp_path)
-    for block in filter(is_run, blocks(DOCS / name)):
+    printed: set[str] | None = None  # None: the last commands were not run
+    for block in blocks(DOCS / name):
+        if block.mark == "printed" and printed is not None:
+            assert lines_of(block.text) <= printed, f"{name}, line {block.line}"
+        if block.is_commands and not is_run(block):
+            printed = None
+        if not is_run(block):
+            continue
         if "run" in block.needs:
             for run in set(_RUN.findall(block.text)):
                 if not (tmp_path / run).exists():
                     shutil.copytree(request.getfixturevalue("recorded"), tmp_path / run)
-        follow(block.text, tmp_path, f"{name}, line {block.line}")
+        printed = lines_of(follow(block.text, tmp_path, f"{name}, line {block.line}"))
+
+
+def test_what_is_said_to_be_printed_stands_below_commands_that_are_run() -> None:
+    checked = 0
+    for page in DOCS.glob("*.md"):
+        above: Block | None = None
+        for block in blocks(page):
+            if block.mark == "printed":
+                assert above is not None, f"{page.name}, line {block.line}"
+                assert above.is_run, f"{page.name}, line {block.line}"
+                checked += 1
+            if block.is_commands:
+                above = block
+    assert checked >= 3
 
 
 def test_no_two_files_have_the_same_name() -> None:

@@ -76,6 +76,7 @@ def test_the_page_can_be_followed(tmp_path: Path, slurm: SlurmCluster) -> None:
     (output,) = tmp_path.glob("slurm-*.out")
     said = output.read_text()
     assert "byteprophet: done after " in said
+    assert "error" not in said  # the controller is ended, which is none
     rows = fingerprints(tmp_path / run_directory(said))
     assert [row["rank"] for row in rows] == [0, 1]
     assert len({row["sha256"] for row in rows}) == 1

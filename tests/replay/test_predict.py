@@ -185,8 +185,11 @@ def test_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said["schema"] == 1
     assert abs(said["error"]) < 0.01
     assert said["assumptions"]["scheduler"] == "fifo"
+    recorded_ms = f"recorded  {said['recorded_ns'] / 1e6:.1f} ms"
     assert run_cli(["replay", str(run), "--policy", "prophet", "--bandwidth", "2gbit"]) == 0
-    assert "prophet, 3 workers" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "prophet, 3 workers" in text
+    assert recorded_ms in text
     assert run_cli(["replay", str(run / "nothing")]) == 2
     assert "there is no such run directory" in capsys.readouterr().err
     assert run_cli(["replay", str(run), "--policy", "best"]) == 2

@@ -13,7 +13,8 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.observe.live import ASKED
-from byteprophet.watch.run_watch import RunWatch, newest_run
+from byteprophet.observe.newest_run import newest_run
+from byteprophet.watch.run_watch import RunWatch
 
 from .hand_made import (
     MS_NS,

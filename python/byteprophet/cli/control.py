@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.errors import UserError
 
 _CONTROL_HELP = """Run the controller of one job; it gathers profiles and hands out plans.
@@ -72,7 +73,7 @@ def control(
 
 
 def plan(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP)],
     as_json: Annotated[
         bool, typer.Option("--json", help="The events as JSON on standard output.")
     ] = False,
@@ -82,6 +83,7 @@ def plan(
     from byteprophet.report.console import table_console
     from byteprophet.report.plans import plans_table
 
+    run = run_meant(run)
     events = read_events(run / NAME)
     if as_json:
         print(json.dumps({"schema": 1, "run": str(run), "events": events}, indent=2))

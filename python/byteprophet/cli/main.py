@@ -99,7 +99,21 @@ def make_app(commands: Iterable[str]) -> typer.Typer:
     with no_collecting():
         for command in commands:
             importlib.import_module(f"byteprophet.cli.{command}").register(app)
+    _list_whole_sentences(app)
     return app
+
+
+def _list_whole_sentences(app: typer.Typer) -> None:
+    """Has lists of commands show first lines of help, which click would cut off at 80 columns."""
+    for command in app.registered_commands:
+        text = command.help or getattr(command.callback, "__doc__", None)
+        command.short_help = text.strip().partition("\n")[0] if text else None
+    for group in app.registered_groups:
+        within = group.typer_instance
+        if within is not None:
+            text = within.info.help
+            group.short_help = text.strip().partition("\n")[0] if isinstance(text, str) else None
+            _list_whole_sentences(within)
 
 
 def run_cli(arguments: Sequence[str]) -> int:

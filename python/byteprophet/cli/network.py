@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.monitor.samples import WorkerNetwork, read_network
 from byteprophet.report.console import table_console
 from byteprophet.report.network import network_table
@@ -17,7 +18,7 @@ SCHEMA = 1
 _HELP = """Show the network monitor's findings in a run.
 
 They are the available bandwidth, its spread, the cost of a message beyond its bytes, and the delay
-of the path, per worker, server and direction.
+of the path, per worker, server and direction. The job must have run with --monitor.
 
 Example: byteprophet network runs/20261120T165058Z-prophet
 """
@@ -29,13 +30,13 @@ def register(app: typer.Typer) -> None:
 
 
 def network(
-    run: Annotated[Path, typer.Argument(help="A run directory of a job with --monitor.")],
+    run: Annotated[Path, typer.Argument(help=RUN_HELP)],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print as JSON, with the history.")
     ] = False,
 ) -> int:
     """See _HELP."""
-    found = read_network(run)
+    found = read_network(run_meant(run))
     if as_json:
         report = {"schema": SCHEMA, "workers": [worker.to_json() for worker in found]}
         print(json.dumps(report, indent=1))

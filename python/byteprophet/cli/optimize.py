@@ -10,6 +10,7 @@ import typer
 
 from byteprophet.cli.lists import split
 from byteprophet.cli.optimize_tables import applied_table, outcome_table
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.cli.sizes import parse_size
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import TORCH
@@ -74,7 +75,7 @@ def register(app: typer.Typer) -> None:
 
 
 def optimize(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help=RUN_HELP)],
     passes: Annotated[
         str | None, typer.Option("--pass", help="Only these passes, separated by commas.")
     ] = None,
@@ -128,6 +129,7 @@ def optimize(
     others = not_allowed(allowed) if passes is None else []
     if budget_bytes is None and passes is None:
         chosen = [each for each in chosen if not isinstance(each, OnlyWithLimit)]
+    run = run_meant(run)
     recorded = Run(run)
     measured = measure_changeable(recorded, chosen)
     if rules:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 from byteprophet.errors import JobFailed, warn
+
+# What BytePS tells of every job as it starts and ends, whether or not all is well. Threads write
+# at once, so a line may begin with a part of another one.
+_NOTICE = re.compile(
+    r"\S+\.(?:cc|h):\d+: (?:BytePS server engine uses|Creating Van: |Start ZMQ recv thread"
+    r"|byteps has been shutdown)"
+)
+_ASK_FOR_NOTICES = ("BYTEPS_LOG_LEVEL", "PS_VERBOSE")
 
 
 def tell(text: str) -> None:
@@ -30,12 +39,16 @@ def echo_to(
 ) -> Callable[[str, str], None]:
     """Shows roles' lines on ``output`` (None: standard output). ``logs`` has them in any case.
 
+    BytePS' notices, which it gives in every job, are shown only to who has set its variables.
     ``names``: with the role's name before each line.
     It raises ``JobFailed`` if nobody reads any more.
     """
     shown = sys.stdout if output is None else output
+    with_notices = any(name in os.environ for name in _ASK_FOR_NOTICES)
 
     def echo(role: str, line: str) -> None:
+        if not with_notices and _NOTICE.search(line):
+            return
         try:
             # In one write: with mpirun, the roles of a host share what they print to.
             whole = f"[{role}] {line}\n" if names else f"{line}\n"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate
 from byteprophet.network.rate import PAYLOAD_SHARE
@@ -42,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def profile(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help=RUN_HELP)],
     rank: Annotated[int, typer.Option(help="The worker process to show.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     toml: Annotated[bool, typer.Option("--toml", help="Print it as a workload file.")] = False,
@@ -58,8 +59,7 @@ def profile(
         raise UserError("--toml: cannot be combined with --json or --waits")
     if bandwidth is not None and not show_waits:
         raise UserError("--bandwidth: needs --waits")
-    if not run.is_dir():
-        raise UserError(f"{run}: there is no such run directory")
+    run = run_meant(run)
     if show_waits:
         found = _waits(run, rank, bandwidth)
         typer.echo(json.dumps(found, indent=2) if as_json else _sentence(found))

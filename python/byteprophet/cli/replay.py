@@ -14,6 +14,7 @@ from byteprophet.bench import Case
 from byteprophet.bench.case import all_reduce_case
 from byteprophet.cli.given import refuse_given
 from byteprophet.cli.lists import split
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.cli.validate import POLICIES, validate
 from byteprophet.errors import UserError
 from byteprophet.measure.processor_file import measure_on_cores
@@ -61,7 +62,7 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     context: typer.Context,
-    run: Annotated[Path | None, typer.Argument(help="A run directory.")] = None,
+    run: Annotated[Path | None, typer.Argument(help=RUN_HELP)] = None,
     policy: Annotated[
         str | None, typer.Option(help="Another scheduler, with its default settings.")
     ] = None,
@@ -128,6 +129,7 @@ def replay(
     refuse_given(context, _OF_VALIDATION, "needs --validate")
     if run is None:
         raise UserError("name a run directory, or use --validate")
+    run = run_meant(run)
     recorded = Run(run)
     changes = Changes(
         bandwidth_bps=None if bandwidth is None else parse_rate(bandwidth, "--bandwidth") or 0,
@@ -165,12 +167,12 @@ def _latency_ns(latency_ms: float) -> int:
 def _table(prediction: Prediction) -> Table:
     job = prediction.job
     table = facts_table(f"{job.title}: an iteration")
-    within = f"{prediction.low_ns / 1e6:.1f} to {prediction.high_ns / 1e6:.1f}"
+    within = f"{ms_text(prediction.low_ns)} to {ms_text(prediction.high_ns)} nine times in ten"
     table.add_row("replayed", ms_text(prediction.median_ns), within)
-    if prediction.measured_ns is not None:
-        table.add_row("measured", ms_text(prediction.measured_ns), f"error {prediction.error:+.1%}")
-    else:
-        table.add_row("", "", f"error of the unchanged job {prediction.replay_error:+.1%}")
-    table.add_row("Daydream", ms_text(prediction.daydream_ns), "each tensor alone on the link")
+    of_whom = "this job" if prediction.measured_ns is not None else "the unchanged job"
+    error = f"{of_whom}; its replay has an error of {prediction.replay_error:+.1%}"
+    table.add_row("recorded", ms_text(prediction.recorded_ns), error)
+    daydream = "a simpler prediction: each tensor alone on the link"
+    table.add_row("Daydream", ms_text(prediction.daydream_ns), daydream)
     table.add_row("bound", ms_text(prediction.bound_ns), "no schedule is faster")
     return table

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from byteprophet.cli.collecting import no_collecting
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.errors import NotWritten
@@ -25,6 +26,8 @@ The run must have been recorded (--record). Prints the parts of iterations, thei
 the workers that came last. Writes RUN/report.html, a single file that needs no network, with a
 timeline, waits per gradient, bandwidth and a replay's prediction. --against compares two runs.
 
+Example: byteprophet report runs
+
 Example: byteprophet report runs/20261121T224844Z-prophet
 
 Example: byteprophet report runs/20261121T224844Z-prophet --against runs/20261121T224911Z-fifo
@@ -37,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(help=RUN_HELP)],
     against: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Another run to compare with.")
     ] = None,
@@ -48,7 +51,8 @@ def report(
 ) -> int:
     """See _HELP."""
     with no_collecting():
-        return _report(run, against, out, as_data)
+        directory, other = run_meant(run), None if against is None else run_meant(against)
+        return _report(directory, other, out, as_data)
 
 
 def _report(run: Path, against: Path | None, out: Path | None, as_data: bool) -> int:

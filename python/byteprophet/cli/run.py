@@ -262,7 +262,10 @@ def run(
         str | None, typer.Option(metavar="WEIGHTS", help=f"{OWNERS_HELP}, the default.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Result as JSON on standard output, the rest on error.")
+        bool,
+        typer.Option(
+            "--json", help="Result as JSON on standard output, the rest on standard error."
+        ),
     ] = False,
 ) -> int:
     """See _HELP, which lists all schedulers."""

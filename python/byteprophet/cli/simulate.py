@@ -156,8 +156,10 @@ def simulate(
             + "\n",
         )
     size = f"{result.program.model.parameters() / 1e9:.3g} billion parameters"
+    of_cluster = machines.name if cluster == machines.name else f"{machines.name} ({cluster})"
     console.print(
-        f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {machines.name}\n"
+        f"{result.program.model.name}, {size}, on {result.gpus} GPUs of {of_cluster}\n",
+        soft_wrap=True,
     )
     for source in measured_sources(machines):
         console.print(f"Costs: {source}\n", soft_wrap=True)
@@ -191,7 +193,11 @@ def _calibrated(
     console.print(runs_table(runs, found))
     console.print()
     console.print(calibration_table(found))
-    console.print(f"The runs set {found.learnt:.1f} constants' worth; all others stay.\n")
+    console.print(
+        f"The runs tell as much as sets {found.learnt:.1f} constants. "
+        "Constants that are not listed stay as they were.\n",
+        soft_wrap=True,
+    )
     if found.wider > CONTRADICTED:
         console.print(
             f"They contradict the cluster's description: its constants are off {found.wider:.1f} "

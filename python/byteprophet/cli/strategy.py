@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from byteprophet.cli import strategy_search
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy import MIXED
@@ -42,7 +43,7 @@ _HELP = """Make, show, explain, compare, compress, check and run strategies (doc
 Example: byteprophet strategy make partitioned-ps runs/20261126T014735Z-prophet --out even.json
 """
 _FILE = typer.Argument(metavar="FILE", help="A strategy file, or a run directory that has one.")
-_RUN = typer.Argument(metavar="RUN", help="A recorded run.")
+_RUN = typer.Argument(metavar="RUN", help=RUN_HELP)
 _SERVERS_HELP = "How many servers a job that was recorded without is to have, for two transports."
 _OTHER_HELP = "A run of the same job under the other transport, which tells what its messages cost."
 _RULES_HELP = "PATTERN=TYPE,NAME=VALUE,...: a compressor and its settings for parameters."
@@ -109,7 +110,7 @@ def make(
     ] = None,
 ) -> int:
     """See _MAKE_HELP."""
-    run = Run(recorded)
+    run = Run(run_meant(recorded))
     routes = builder in BUILDERS and BUILDERS[builder].adds_servers
     measured, told = measure_run(run), _told(other, routes)
     base, given = measured.job, None
@@ -159,7 +160,7 @@ def show(file: Annotated[Path, _FILE]) -> int:
     """
     used = _read(file)
     console = table_console()
-    console.print(f"{file}: {used.digest}", soft_wrap=True)
+    console.print(f"{file}: digest {used.digest}", soft_wrap=True)
     table = facts_table("")
     for name, text in facts(used).items():
         table.add_row(name, "", text)
@@ -184,7 +185,7 @@ def explain_file(
 
     Example: byteprophet strategy explain even.json runs/20261126T014735Z-prophet
     """
-    used, run = _read(file), Run(recorded)
+    used, run = _read(file), Run(run_meant(recorded))
     measured, told = measure_run(run), _told(other, used.strategy.runtime == MIXED)
     if used.strategy.runtime == MIXED:
         job = under_routes(run, measured.job, used, str(file), _job_of(told))
@@ -266,13 +267,16 @@ def check(
     if workers is not None and owners and len(owners) != workers:
         raise UserError(f"{file}: it has owners' weights for {len(owners)} ranks, not {workers}")
     if recorded is not None:
-        run = Run(recorded)
+        run = Run(run_meant(recorded))
         job = measure_run(run).job
         if used.strategy.runtime == MIXED:
             under_routes(run, job, used, str(file))
         else:
             under(job, used, str(file))
-    table_console().print(f"{file}: {used.digest}, {len(used.model)} parameters", soft_wrap=True)
+    fits = "" if recorded is None else f"; it fits {recorded}"
+    table_console().print(
+        f"{file}: digest {used.digest}, {len(used.model)} parameters{fits}", soft_wrap=True
+    )
     return 0
 
 
@@ -292,7 +296,7 @@ def _told(other: Path | None, routed: bool) -> Measured | None:
         return None
     if not routed:
         raise UserError(f"--other {other}: only a strategy of two transports needs it")
-    return measure_run(Run(other))
+    return measure_run(Run(run_meant(other)))
 
 
 def _job_of(told: Measured | None) -> Job | None:

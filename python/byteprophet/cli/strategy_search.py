@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from byteprophet.cli.runs import run_meant
 from byteprophet.errors import UserError
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
@@ -96,6 +97,8 @@ def search(
         raise UserError(f"--budget-s {budget_s}: must be a number of seconds from 0 on")
     say = progress_of("search")
     is_run, allowed = Path(subject).is_dir(), allow or []
+    if is_run:
+        subject = str(run_meant(Path(subject)))
     if allowed and trials and not is_run:
         raise UserError(
             f"{ALLOW}: trials of a workload are paced jobs, whose gradients mean nothing"
@@ -221,6 +224,7 @@ def resources(
     """See RESOURCES_HELP."""
     if not path.exists():
         raise UserError(f"{path}: there is no such file or run")
+    path = run_meant(path) if path.is_dir() else path
     found = read_resources(path)
     console = table_console()
     table = Table(box=None, pad_edge=False)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.errors import UserError
 from byteprophet.report.clocks import clocks_table
 from byteprophet.report.console import table_console
@@ -52,7 +53,9 @@ def register(app: typer.Typer) -> None:
 def timeline(
     sources: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN|FILE...", help="Runs or files to read.", show_default=False),
+        typer.Argument(
+            metavar="RUN|FILE...", help=f"{RUN_HELP} Or files to read.", show_default=False
+        ),
     ],
     to: Annotated[
         str | None, typer.Option("--format", help="Format to write: perfetto or chakra.")
@@ -70,6 +73,7 @@ def timeline(
         raise UserError(f"--format {to}: must be {' or '.join(_FORMATS)}")
     if to is None and out is not None:
         raise UserError("--out: needs --format")
+    sources = [run_meant(source) if source.is_dir() else source for source in sources]
     target = None if to is None else out or _default_target(sources, to)
     events = load_sources(sources)
     aligned = align_events(events)

@@ -59,6 +59,9 @@ _ORDER = "plan_bandwidth_bps"
 _SIZES = (0.25, 0.5, 2.0, 4.0)  # relative to the window that the job started with
 _CLEARLY = 0.98
 _ITERATIONS = 4
+_MOST_MESSAGE_COST_NS = 5_000_000
+"""The most that the engine takes (``prophet/engine/fabric.h``): estimates on slow links, whose
+transfers last long and differ much, may be above it."""
 
 
 class NoPlan(Exception):
@@ -181,7 +184,10 @@ def link_of(samples: Sequence[Sample]) -> Link:
     pushes = [sample for sample in samples if sample.direction == "push"]
     return Link(
         *min(totals),
-        message_cost_ns=max((sample.message_cost_ns or 0 for sample in pushes), default=0),
+        message_cost_ns=min(
+            max((sample.message_cost_ns or 0 for sample in pushes), default=0),
+            _MOST_MESSAGE_COST_NS,
+        ),
         delay_ns=max((sample.delay_ns or 0 for sample in pushes), default=0),
     )
 

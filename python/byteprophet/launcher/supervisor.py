@@ -52,6 +52,7 @@ class Supervisor:
         self._echo = echo
         self._roles: list[Role] = []  # the job's roles, without attendants
         self._attendants: list[Attendant] = []
+        self._is_stopping = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals.wake_fd, selectors.EVENT_READ)
 
@@ -109,7 +110,11 @@ class Supervisor:
         return [*self._roles, *(life for one in self._attendants for life in one.lives)]
 
     def stop(self) -> None:
-        """Ends all processes that still run, first with SIGTERM, after the grace with SIGKILL."""
+        """Ends all processes that still run, first with SIGTERM, after the grace with SIGKILL.
+
+        What attendants say of their end is in their logs only: they end because the job has.
+        """
+        self._is_stopping = True
         self._poll()
         for role in self._everybody:
             role.stopped = role.stopped or role.exit_status is None
@@ -178,7 +183,9 @@ class Supervisor:
         lines, size_bytes, is_open = role.read()
         if not is_open:
             self._selector.unregister(role.output_fd)
-        self._say(role.name, *lines)
+        is_attendant = any(role in attendant.lives for attendant in self._attendants)
+        if not (self._is_stopping and is_attendant):
+            self._say(role.name, *lines)
         return size_bytes > 0
 
     def _say(self, name: str, *lines: str) -> None:

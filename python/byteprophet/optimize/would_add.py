@@ -93,7 +93,7 @@ def would_add(
             why_not = left_out[each.name]
             additions.append(Addition(each.name, each.effect, None, why_not=why_not))
             continue
-        say(f"what {each.name} would add")
+        say(f"looking at what {each.name} would add")
         found = search(
             best,
             [*passes, each],

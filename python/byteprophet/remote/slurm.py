@@ -55,7 +55,10 @@ def enter_allocation(nodes: int, options: str, command: Sequence[str]) -> NoRetu
 
     Does not return. Raises ``UserError`` if Slurm is not installed.
     """
-    argv = [_program("salloc"), f"--nodes={nodes}", *_words(options), "--", *command]
+    asked = ["salloc", f"--nodes={nodes}", *_words(options)]
+    argv = [_program("salloc"), *asked[1:], "--", *command]
+    # What salloc says comes next, and this process cannot say anything after it.
+    print(f"byteprophet: in no allocation yet: {shlex.join(asked)}", file=sys.stderr, flush=True)
     os.execv(argv[0], argv)  # noqa: S606 - there is no shell, and none is wanted
 
 

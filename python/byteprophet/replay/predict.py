@@ -34,7 +34,8 @@ class Prediction:
         median_ns: the median iteration time.
         low_ns: the lower end of the interval that contains nine in ten iterations.
         high_ns: its upper end.
-        measured_ns: the median of the recorded iterations, or None if anything was changed.
+        recorded_ns: the median of the recorded iterations.
+        measured_ns: the same, or None if anything was changed.
         replay_error: the relative error of the replay of the unchanged job.
         daydream_ns: the time if each tensor were alone on the link, as in Daydream (Zhu et al.,
             ATC 2020).
@@ -45,6 +46,7 @@ class Prediction:
     median_ns: int
     low_ns: int
     high_ns: int
+    recorded_ns: int
     measured_ns: int | None
     replay_error: float
     daydream_ns: int
@@ -60,6 +62,7 @@ class Prediction:
         return {
             "schema": 1,
             "iteration_ns": {"median": self.median_ns, "low": self.low_ns, "high": self.high_ns},
+            "recorded_ns": self.recorded_ns,
             "measured_ns": self.measured_ns,
             "error": self.error,
             "replay_error": self.replay_error,
@@ -85,6 +88,7 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
         median_ns=int(median(times_ns)),
         low_ns=max(0, int(low_ns * (1 - unsure))),
         high_ns=int(high_ns * (1 + unsure)),
+        recorded_ns=was_ns,
         measured_ns=was_ns if changes == Changes() else None,
         replay_error=replay_error,
         daydream_ns=kind.daydream_ns(job),

@@ -10,6 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 _STEPS = 8
+# As the page calls them. A column is as wide as its longest line.
+_PARTS = {
+    "computation": "other\ncomputation",
+    "communication": "waiting for\ncommunication",
+    "others": "waiting for\nother workers",
+}
 
 Data = Mapping[str, Any]
 """As ``byteprophet report --json`` has it."""
@@ -32,20 +38,28 @@ def _headline(data: Data) -> str:
     times = data["iteration_ns"]
     text = (
         f"{data['run']}: {len(data['iterations'])} iterations of {_ms(times['median'])} ms "
-        f"({_ms(times['p10'])} to {_ms(times['p90'])})"
+        f"(slowest worker; eight in ten take {_ms(times['p10'])} to {_ms(times['p90'])})"
     )
     if data["bound_ns"]:
-        text += f", {times['median'] / data['bound_ns']:.3f} x the bound"
+        text += (
+            f"\n{times['median'] / data['bound_ns']:.3f} x the bound: no schedule of the same "
+            f"bytes on these links is faster than {_ms(data['bound_ns'])} ms"
+        )
     if data["prediction"]:
-        text += f", replayed with an error of {data['prediction']['error']:+.1%}"
+        text += f"\nA replay of this job has an error of {data['prediction']['error']:+.1%}"
     return text
 
 
 def _breakdown(data: Data) -> Group:
     found = data["breakdown"]
-    title, table = _table("An iteration, on average, in ms", "worker", *found["parts"], "sum")
+    times_ns = list(zip(*found["mean_ns"], strict=True))  # by part
+    there = [index for index, by_worker in enumerate(times_ns) if any(by_worker)]
+    columns = [_PARTS.get(found["parts"][index], found["parts"][index]) for index in there]
+    title, table = _table(
+        "Where an iteration spends its time, means in ms", "worker", *columns, "sum"
+    )
     for role, parts_ns in zip(data["workers"], found["mean_ns"], strict=True):
-        table.add_row(role, *map(_ms, parts_ns), _ms(sum(parts_ns)))
+        table.add_row(role, *(_ms(parts_ns[index]) for index in there), _ms(sum(parts_ns)))
     return Group(title, table)
 
 
@@ -65,7 +79,7 @@ def _stragglers(data: Data) -> Group:
     found = data["stragglers"]
     title, table = _table(
         f"Who came last, in {found['meetings']} {found['source']}",
-        *("worker", "last", "by ms", "p90 ms", "others waited ms"),
+        *("worker", "last", "by ms", "p90 ms", "others waited,\nms per iteration"),
     )
     for index, role in enumerate(data["workers"]):
         table.add_row(
@@ -83,10 +97,12 @@ def _comparison(against: Data) -> Group:
         f"Against {against['run']}: {against['ratio']:.3f} x its iteration "
         f"({against['ratio_low']:.3f} to {against['ratio_high']:.3f})"
     )
-    title, table = _table(line, "", "this run", "other", "change")
+    title, table = _table(line, "", "this run", "the other", "change")
     waits = [{**row, "what": f"wait {row['what']}"} for row in against["waits"][:_STEPS]]
-    for row in [against["iteration"], *against["parts"], *waits, *against["shares"]]:
-        table.add_row(row["what"], *_values(row))
+    parts = [row for row in against["parts"] if row["this"] or row["other"]]
+    for row in [against["iteration"], *parts, *waits, *against["shares"]]:
+        what = _PARTS.get(row["what"], row["what"]).replace("\n", " ")
+        table.add_row(what, *_values(row))
     return Group(title, table)
 
 

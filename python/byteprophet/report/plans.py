@@ -10,7 +10,10 @@ from rich.table import Table
 
 
 def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
-    """One line per plan; the caption tells of what was refused, and how often it was restarted."""
+    """One line per plan.
+
+    The caption tells why there is no later one, what was refused, and how often it was restarted.
+    """
     table = Table(title="plans", box=box.SIMPLE_HEAD, title_justify="left")
     for name in ("plan", "from iteration", "workers", "predicted ms", "measured ms", "error"):
         table.add_column(name, justify="right")
@@ -19,9 +22,13 @@ def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
     for event in events:
         if event["event"] in ("adopted", "outcome"):
             about.setdefault(event["plan"], []).append(event)
+    why_no_later = ""
     for event in events:
         if event["event"] == "plan":
+            why_no_later = ""
             table.add_row(*_row(event, about.get(event["number"], ())))
+        elif event["event"] == "no plan":
+            why_no_later = f"no plan after {event['reason']}: {event['error']}"
     lives = len({event["controller"] for event in events})
     refused: dict[tuple[str, str], int] = {}
     for event in events:
@@ -30,6 +37,7 @@ def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
             who = (event["by"], event["reason"])
             refused[who] = max(refused.get(who, 0), event["count"])
     lines = [f"{lives} life of the controller" if lives == 1 else f"{lives} lives"]
+    lines += [why_no_later] if why_no_later else []
     lines += [f"refused by {by}: {reason} ({n}x)" for (by, reason), n in sorted(refused.items())]
     table.caption = "\n".join(lines)
     table.caption_justify = "left"

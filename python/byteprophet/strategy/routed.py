@@ -34,7 +34,7 @@ def routable(run: Run, job: Job, servers: int | None, other: Job | None = None) 
         if servers not in (None, job.servers):
             raise UserError(
                 f"--servers {servers}: {run.directory} was recorded with {job.servers} server(s), "
-                "whose links it has measured"
+                "whose links it has measured: leave out --servers, or record the job with as many"
             )
         if job.strategy.runtime == MIXED:
             if other is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -202,18 +201,3 @@ class _Noted:
 
 def _moment(status: LiveStatus) -> tuple[int, int, int]:
     return status.pid, status.monotonic_ns, status.unix_ns
-
-
-def newest_run(directory: Path) -> Path:
-    """``directory`` if it is a run's, or else the newest run in it. Raises ``UserError``."""
-    if not directory.is_dir():
-        raise UserError(f"{directory}: there is no such run directory")
-    if any((directory / name).exists() for name in ("config.toml", "events", DIRECTORY)):
-        return directory
-    found: list[tuple[float, Path]] = []
-    for config in directory.glob("*/config.toml"):
-        with suppress(OSError):
-            found.append((config.stat().st_mtime, config.parent))
-    if not found:
-        raise UserError(f"{directory}: is neither a run directory nor has any in it")
-    return max(found)[1]

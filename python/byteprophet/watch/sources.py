@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.input_files import parse_json
-from byteprophet.watch.run_watch import RunWatch, newest_run
+from byteprophet.observe.newest_run import newest_run
+from byteprophet.watch.run_watch import RunWatch
 from byteprophet.watch.state import SCHEMA
 
 PERIOD_S = 1.0

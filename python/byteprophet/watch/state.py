@@ -131,6 +131,7 @@ def _facts(config: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         **{name: config.get(name) for name in _FACTS},
         "bandwidth_bps": config.get("bandwidth_bps"),
+        "worker_bandwidth_bps": dict(config.get("worker_bandwidth_bps") or {}),
         "settings": dict(config["settings"]),
         "command": one_line(" ".join(map(str, config.get("command") or ()))),
     }

@@ -81,14 +81,23 @@ def _head(state: Mapping[str, Any]) -> Text:
         text.append(f" for {state['silent_s']:.0f} s")
     known = [
         f"scheduler {facts['scheduler']}" if facts.get("scheduler") else "",
-        f"{facts['workers']} workers" if facts.get("workers") else "",
-        f"{facts['servers']} servers" if facts.get("servers") else "",
+        _counted(facts.get("workers"), "worker"),
+        _counted(facts.get("servers"), "server"),
         f"links of {_mbit(facts['bandwidth_bps'])}" if facts.get("bandwidth_bps") else "",
+        *(
+            f"that of worker-{worker} {_mbit(rate_bps)}"
+            for worker, rate_bps in facts.get("worker_bandwidth_bps", {}).items()
+        ),
     ]
     text.append("  " + _plain(", ".join(fact for fact in known if fact)), style="dim")
     if state["failed"]:
         text.append(f"\n{_plain(state['failed'])}", style="red")
     return text
+
+
+def _counted(count: int | None, what: str) -> str:
+    """``what`` in the right number; "" for none."""
+    return f"{count} {what}{'' if count == 1 else 's'}" if count else ""
 
 
 def _iterations(iteration: Mapping[str, Any]) -> Text:

@@ -77,6 +77,18 @@ def test_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     assert Kept(tmp_path / "search.json").load(_JOB, cluster) == {}
 
 
+def test_results_may_be_in_a_directory_that_has_the_models_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``byteprophet simulate gpt2 ... --out gpt2`` makes it."""
+    monkeypatch.chdir(tmp_path)
+    Path("gpt2").mkdir()
+    kept = Kept(Path("gpt2") / "search.json")
+    assert kept.load(_JOB, find_cluster("dgx-a100")) == {}
+    kept.write({"tp=1": Found("tp=1", 1, 1)})
+    assert set(kept.load(_JOB, find_cluster("dgx-a100"))) == {"tp=1"}
+
+
 def test_what_cannot_fit_is_not_simulated() -> None:
     """175 billion parameters with 18 bytes each do not fit on 8 GPUs of 80 GB."""
     job = Job("gpt3-175b", "dgx-a100", gpus=8, batch=8)

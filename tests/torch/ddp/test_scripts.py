@@ -135,3 +135,9 @@ def test_one_line_says_why_a_model_keeps_its_own_exchange(
     copies = [line for line in said.splitlines() if "itself: it is a copy" in line]
     assert len(copies) == 2  # by deepcopy in one script, by torch.load in another
     assert "itself: " not in job("")[1]
+
+
+def test_one_line_says_whose_exchange_it_is(job: Callable[[str], tuple[list[Rows], str]]) -> None:
+    line = f"byteprophet: {DEAR_PLANNED} exchanges the gradients of DistributedDataParallel"
+    assert job(DEAR_PLANNED)[1].count(line) == 1
+    assert "exchanges the gradients of" not in job("")[1]

@@ -98,7 +98,7 @@ def _digest(job: Job, cluster: Cluster) -> str:
     parts = [repr(job), repr(cluster), ours]
     if cluster.shapes is not None:
         parts.append(hashlib.sha256(cluster.shapes.ratios.tobytes()).hexdigest())
-    if is_there(job.model):
+    if is_there(job.model) and not Path(job.model).is_dir():  # results may be in one of that name
         parts.append(hashlib.sha256(read_bytes(job.model)).hexdigest())
     elif "=" not in job.model and ":" in job.model:
         parts.append(str(time.time_ns()))  # a function

@@ -18,6 +18,7 @@ Threads: the training thread calls everything, except that ``_submit`` runs in a
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor, distributed
 from torch.optim import Optimizer
 
+from byteprophet.runtime_settings import SYNC
 from byteprophet.torch.ddp import fitness, models
 from byteprophet.torch.ddp.backward import ModelRules
 from byteprophet.torch.ddp.models import Model, State
@@ -54,6 +56,7 @@ _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a
 _seen = -1  # ``optimizers_made()`` at the last search
 _trial: Trial | None = None
 _store: Any = None  # of the process group at the last search
+_is_told = False  # whose exchange it is
 
 
 def try_both() -> None:
@@ -179,7 +182,22 @@ def _take_new() -> None:
             each.keeps_own_exchange(reasons[each])
     if models.all_in(State.OURS) == ours:
         _take([each for each in new if each.state is State.NEW], fresh)
+        if _trial is None and new:
+            _tell_once()
     _seen = optimizers_made()
+
+
+def _tell_once() -> None:
+    """Rank 0 says, once, that ours exchanges gradients: nothing in the results shows it.
+
+    After a trial, its outcome says so.
+    """
+    global _is_told
+    if not _is_told and models.all_in(State.OURS) and distributed.get_rank() == 0:
+        _is_told = True
+        name = os.environ.get(SYNC) or "byteprophet"
+        text = f"byteprophet: {name} exchanges the gradients of DistributedDataParallel"
+        print(text, file=sys.stderr, flush=True)
 
 
 def _leave_old_group() -> None:

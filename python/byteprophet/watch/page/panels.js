@@ -36,7 +36,8 @@ function facts(state) {
   const parts = [
     about.scheduler ? `scheduler ${about.scheduler}` : about.workers ? "no servers" : null,
     about.workers ? plural(about.workers, "worker") : null, about.servers ? plural(about.servers, "server") : null,
-    about.bandwidth_bps ? `links of ${mbit(about.bandwidth_bps)}` : null, ...settings,
+    about.bandwidth_bps ? `links of ${mbit(about.bandwidth_bps)}` : null,
+    ...Object.entries(about.worker_bandwidth_bps ?? {}).map(([worker, rate]) => `that of worker-${worker} ${mbit(rate)}`), ...settings,
   ].filter(Boolean);
   const lines = [parts.join(" · "), about.command].filter(Boolean);
   return lines.map((line) => html("p", { class: "soft" }, line));
@@ -125,7 +126,7 @@ function workersPanel() {
     const shown = table(heads.map((head, place) => [head, place === 0 || place === 9 ? "text" : ""]), rows);
     shown.querySelectorAll("tbody tr").forEach((row, place) => row.classList.toggle("marked", workers[place].role === straggler));
     return [
-      html("p", { class: "soft" }, "Share of time in which the training waited for parameters; how often a worker began its iteration last, and its median delay; means per partition."),
+      html("p", { class: "soft" }, "Share of time in which the training waited for parameters; how often a worker began its iteration last, and its median delay; means per partition: held by the policy, and on its way from there to the answer; of that, the part after the acknowledgement, in which other workers were missing."),
       html("div", { class: "columns wide-columns" }, drawn.map(({ role }) => titled(role, figures(role)))), shown, ...longest(workers),
       () => drawn.forEach(({ role }) => figures(role).show(state.get(role))),
     ];
