@@ -31,7 +31,7 @@ from .jobs import (
     processes_below,
     run,
     run_directory,
-    runs_as_here,
+    runs_as_alone,
     wait_until_gone,
     write_script,
 )
@@ -80,8 +80,8 @@ def ssh(tmp_path: Path) -> Iterator[Ssh]:
 
 
 @pytest.mark.job
-def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> None:
-    directory = runs_as_here(tmp_path, *shown_on("ssh"), env=ssh.user.environment)
+def test_a_job_gives_what_one_process_gives(tmp_path: Path, ssh: Ssh) -> None:
+    directory = runs_as_alone(tmp_path, *shown_on("ssh"), env=ssh.user.environment)
     assert (directory / "logs" / "worker-1.log").read_text().endswith("done 1\n")
     assert {path.name for path in (directory / "events").iterdir()} >= {
         "transfers-worker-0.arrows", "transfers-worker-1.arrows", "served-server-0.arrows",
