@@ -18,6 +18,7 @@ from byteprophet.input_files import read_json
 from byteprophet.launcher.forked_process import VARIABLE
 
 # Each rank trains on other data; with "stay", for ever, and slowly: others need the processors.
+# Then it prints the digest of its parameters when it says that it trains.
 TRAIN = """
 import hashlib, json, os, pathlib, sys, time
 import torch
@@ -29,20 +30,26 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.
 optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
 bps.broadcast_parameters(model.state_dict(), root_rank=0)
 torch.manual_seed(1 + rank)
+stays = "stay" in sys.argv
+
+
+def digest():
+    optimizer.finish()
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
+
+
 step = 0
-while step < 6 or "stay" in sys.argv:
+while step < 6 or stays:
     optimizer.zero_grad()
     model(torch.randn(16, 64)).square().mean().backward()
     optimizer.step()
     step += 1
     if step == 5:
-        print("training", flush=True)
-    if "stay" in sys.argv:
+        print("training", digest().hexdigest() if stays else "", flush=True)
+    if stays:
         time.sleep(0.01)
-optimizer.finish()
-digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
 path = pathlib.Path(os.environ["BYTEPROPHET_RUN"], "results", f"worker-{rank}.json")
-path.write_text(json.dumps({"rank": rank, "sha256": digest.hexdigest()}))
+path.write_text(json.dumps({"rank": rank, "sha256": digest().hexdigest()}))
 print("done", rank, flush=True)
 bps.shutdown()
 """
