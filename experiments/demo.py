@@ -109,8 +109,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run_reference(out: Path, iterations: int) -> dict[str, Any]:
     """Train in one process; ``reference.json`` and ``reference.npz`` are then in ``out``."""
-    command = (sys.executable, str(_REFERENCE), "--out", str(out), "--ranks", str(WORKERS))
-    command += ("--iterations", str(iterations))
+    places = ("--out", str(out), "--ranks", str(WORKERS))
+    command = (sys.executable, str(_REFERENCE), *places, "--iterations", str(iterations))
     plan = ForkPlan(command) if forks_wanted(os.environ, False) else None
     # As workers have it: so they and the reference have one fork server.
     environment = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **os.environ}

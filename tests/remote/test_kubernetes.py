@@ -293,7 +293,7 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
     assert cluster.left() == []
 
 
-@pytest.mark.job
+@pytest.mark.job(3)
 @pytest.mark.usefixtures("default_signals")
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, cluster: Cluster) -> None:
     mark = str(cluster.run_directory)

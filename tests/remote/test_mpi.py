@@ -64,6 +64,7 @@ def started(tmp_path: Path) -> Started:
     return Started(command, tmp_path, 2, ENVIRONMENT)
 
 
+@pytest.mark.job(3)
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     each_killed_role_is_named(tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path)))
 

@@ -101,7 +101,7 @@ def test_a_job_gives_what_one_process_gives(tmp_path: Path, ray_cluster: RayClus
     wait_until_gone(lambda: left(tmp_path), NAMED_S)
 
 
-@pytest.mark.job
+@pytest.mark.job(3)
 @pytest.mark.usefixtures("default_signals")
 def test_each_killed_role_is_named_and_nothing_is_left(
     tmp_path: Path, ray_cluster: RayCluster

@@ -87,6 +87,7 @@ def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
     return Started(command, tmp_path, 2, slurm.environment)
 
 
+@pytest.mark.job(3)
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
     each_killed_role_is_named(
         tmp_path,

@@ -92,7 +92,7 @@ def test_a_job_gives_what_one_process_gives(tmp_path: Path, ssh: Ssh) -> None:
     assert ssh.left() == []
 
 
-@pytest.mark.job
+@pytest.mark.job(3)
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
     on = ("--on", "ssh", "--hosts", str(ssh.file))
     mark = str(ssh.scratch)
