@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from script import progress_of, run_script, scheduler_names
 from byteprophet.bench import describe_machine
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import make_run_directory
+from byteprophet.launcher.forked_process import ForkPlan, Process, forks_wanted
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.console import table_console
 from byteprophet.report.plot import draw_iterations, save
@@ -107,15 +109,19 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run_reference(out: Path, iterations: int) -> dict[str, Any]:
     """Train in one process; ``reference.json`` and ``reference.npz`` are then in ``out``."""
-    command = [sys.executable, str(_REFERENCE), "--out", str(out), "--ranks", str(WORKERS)]
-    try:
-        subprocess.run(
-            [*command, "--iterations", str(iterations)], check=True, timeout=_REFERENCE_TIMEOUT_S
-        )
-    except subprocess.CalledProcessError as error:
-        raise JobFailed(f"the reference ended with status {error.returncode}") from None
-    except subprocess.TimeoutExpired:
-        raise JobFailed(f"the reference took more than {_REFERENCE_TIMEOUT_S:g} s") from None
+    places = ("--out", str(out), "--ranks", str(WORKERS))
+    command = (sys.executable, str(_REFERENCE), *places, "--iterations", str(iterations))
+    plan = ForkPlan(command) if forks_wanted(os.environ, False) else None
+    # As workers have it: so they and the reference have one fork server.
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **os.environ}
+    with Process(command, plan, env=environment) as process:
+        try:
+            status = process.wait(_REFERENCE_TIMEOUT_S)
+        except TimeoutExpired:
+            process.kill()
+            raise JobFailed(f"the reference took more than {_REFERENCE_TIMEOUT_S:g} s") from None
+    if status:
+        raise JobFailed(f"the reference ended with status {status}")
     reference: dict[str, Any] = json.loads((out / "reference.json").read_text(encoding="utf-8"))
     return reference
 

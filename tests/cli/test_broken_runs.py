@@ -15,7 +15,7 @@ import pytest
 from byteprophet.bench import Case, Plan, run_bench
 from byteprophet.cli.main import run_cli
 from byteprophet.control import messages as control
-from byteprophet.control.log import PLAN_NAME
+from byteprophet.control.log import NAME, PLAN_NAME
 from byteprophet.session import monitoring
 from byteprophet.session.profiling import PROFILING
 from byteprophet.timeline.read_events import load_events
@@ -57,10 +57,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         partition_bytes=65536,
         environment={monitoring.VARIABLE: "1", PROFILING: "1"},
     )
-    plan = Plan((case,), iterations=6, rounds=1, record=True, controller=True, idle_s=0.0)
-    (row,) = run_bench(plan, directory / "runs", False, lambda _: None)
-    told(Path(row["run"]))
-    return Path(row["run"])
+    # On a busy machine, such a short job may be over before its controller is up.
+    for idle_s in (0.0, 3.0, 30.0):
+        plan = Plan((case,), iterations=6, rounds=1, record=True, controller=True, idle_s=idle_s)
+        (row,) = run_bench(plan, directory / "runs", False, lambda _: None)
+        made = Path(row["run"])
+        if (made / NAME).exists():
+            told(made)
+            return made
+    raise AssertionError("the controller has written no log")
 
 
 def told(run: Path) -> None:

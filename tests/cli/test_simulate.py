@@ -69,7 +69,7 @@ def test_slow_ranks_and_failures(capsys: pytest.CaptureFixture[str], tmp_path: P
             "layers is 999999999: must be at most 10000",
         ),
         (
-            [*_ANY, "gpt:layers=9000,hidden=900000000,heads=1,sequence=99999999"],
+            [*_ANY, "gpt:layers=1,hidden=900000000,heads=1,sequence=99999999"],
             "longer than a century",
         ),
         (

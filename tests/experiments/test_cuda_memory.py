@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -42,6 +43,13 @@ def test_without_recorded_addresses_segments_lie_one_below_the_other() -> None:
     ]
 
 
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[ProcessPoolExecutor]:
+    """One that has compiled nothing, as the command's: compiling changes the order of frees."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        yield pool
+
+
 def predicted(configuration: Configuration) -> CudaPeak:
     return predict_cuda_peak(configuration.training(), before_bytes=BEFORE_BYTES)
 
@@ -55,12 +63,12 @@ def predicted(configuration: Configuration) -> CudaPeak:
     ],
 )
 def test_a_row_that_nothing_was_fitted_to(
-    configuration: Configuration, allocated_error: float, reserved_error: float
+    configuration: Configuration,
+    allocated_error: float,
+    reserved_error: float,
+    other_process: ProcessPoolExecutor,
 ) -> None:
     row = dict(ROWS)[configuration]
-    # As the command does, in a process that has compiled nothing: what was compiled before changes
-    # the order in which the backward pass frees.
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        peak = pool.submit(predicted, configuration).result(timeout=120)
+    peak = other_process.submit(predicted, configuration).result(timeout=120)
     assert peak.allocated_bytes == pytest.approx(int(row["peak_allocated"]), rel=allocated_error)
     assert peak.reserved_bytes == pytest.approx(int(row["peak_reserved"]), rel=reserved_error)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
+import gpu
 import pytest
 import torch
 
-from ..python_process import run_python
-
-SCRIPT = Path(__file__).parents[2] / "experiments" / "gpu.py"
+from byteprophet.errors import UserError
 
 
-def compare(device: str, ways: str, cases: str) -> subprocess.CompletedProcess[str]:
-    return run_python(SCRIPT, "--device", device, "--ways", ways, "--cases", cases, timeout=280)
+def compare(device: str, ways: str, cases: str) -> None:
+    """In this process, whose fork server has imported what the jobs need."""
+    gpu.main(["--device", device, "--ways", ways, "--cases", cases])
 
 
 @pytest.mark.job
-def test_jobs_equal_plain_torch_on_processors() -> None:
-    done = compare("cpu", "prophet,dear:gloo", "conv,host_tensors")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "prophet: conv =, host_tensors =" in done.stderr
-    assert "dear:gloo: conv =, host_tensors =" in done.stderr
+def test_jobs_equal_plain_torch_on_processors(capsys: pytest.CaptureFixture[str]) -> None:
+    compare("cpu", "prophet,dear:gloo", "conv,host_tensors")
+    said = capsys.readouterr().err
+    assert "prophet: conv =, host_tensors =" in said
+    assert "dear:gloo: conv =, host_tensors =" in said
 
 
 @pytest.mark.job
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 def test_jobs_may_use_any_stream_of_a_gpu() -> None:
-    done = compare("cuda", "prophet,dear:gloo", "elsewhere,other_stream")
-    assert done.returncode == 0, done.stdout + done.stderr
+    compare("cuda", "prophet,dear:gloo", "elsewhere,other_stream")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +33,5 @@ def test_jobs_may_use_any_stream_of_a_gpu() -> None:
     [("gossip", "conv", "--ways: there is no gossip"), ("prophet", "convex", "--cases: convex")],
 )
 def test_what_there_is_not_is_refused(ways: str, cases: str, said: str) -> None:
-    done = compare("cpu", ways, cases)
-    assert done.returncode == 2
-    assert said in done.stderr
+    with pytest.raises(UserError, match=said):
+        compare("cpu", ways, cases)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from byteprophet.simulate.clusters.description import find_cluster
 from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.tree.strategy import PRECISIONS
+
+from ..python_process import run_python
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "one_gpu.py"
 
@@ -38,8 +38,8 @@ def test_small_jobs_are_measured_and_compared(tmp_path: Path) -> None:
     measure = ["--measure", "--device", "cpu", "--only", "small,small-llama", "--seconds", "60"]
 
     def run(*arguments: str) -> str:
-        command = [sys.executable, str(SCRIPT), str(file), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = run_python(SCRIPT, file, *arguments, timeout=120)
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     run(*measure)
@@ -51,8 +51,6 @@ def test_small_jobs_are_measured_and_compared(tmp_path: Path) -> None:
 def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text("{}")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(file)], capture_output=True, text=True, timeout=60
-    )
+    done = run_python(SCRIPT, file, timeout=60)
     assert done.returncode == 2
     assert "not what one_gpu.py --measure has written" in done.stderr

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from policy_defaults import cell, ratios
 
 
-def test_ratios_are_to_the_bound_and_follow_the_settings() -> None:
+def test_ratios_are_to_the_bound_and_follow_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy_defaults.NETWORKS", ("resnet18", "vgg19", "random:1"))
     small = ratios("p3:partition_bytes=65536", 500, 500)
     large = ratios("p3:partition_bytes=1048576", 500, 500)
     assert len(small) == len(large)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import re
 import signal
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.input_files import read_json
-from byteprophet.launcher import JobSpec, run_job
 from byteprophet.launcher.forked_process import VARIABLE
 
 # Each rank trains on other data; with "stay", for ever, and slowly: others need the processors.
+# Then it prints the digest of its parameters when it says that it trains.
 TRAIN = """
 import hashlib, json, os, pathlib, sys, time
 import torch
@@ -29,20 +30,26 @@ model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.
 optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
 bps.broadcast_parameters(model.state_dict(), root_rank=0)
 torch.manual_seed(1 + rank)
+stays = "stay" in sys.argv
+
+
+def digest():
+    optimizer.finish()
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
+
+
 step = 0
-while step < 6 or "stay" in sys.argv:
+while step < 6 or stays:
     optimizer.zero_grad()
     model(torch.randn(16, 64)).square().mean().backward()
     optimizer.step()
     step += 1
     if step == 5:
-        print("training", flush=True)
-    if "stay" in sys.argv:
+        print("training", digest().hexdigest() if stays else "", flush=True)
+    if stays:
         time.sleep(0.01)
-optimizer.finish()
-digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
 path = pathlib.Path(os.environ["BYTEPROPHET_RUN"], "results", f"worker-{rank}.json")
-path.write_text(json.dumps({"rank": rank, "sha256": digest.hexdigest()}))
+path.write_text(json.dumps({"rank": rank, "sha256": digest().hexdigest()}))
 print("done", rank, flush=True)
 bps.shutdown()
 """
@@ -99,24 +106,40 @@ def fingerprints(run_directory: Path) -> list[dict[str, Any]]:
     return [read_json(path) for path in sorted((run_directory / "results").iterdir())]
 
 
-def trained_here(directory: Path, command: Sequence[str]) -> list[dict[str, Any]]:
-    """What the workers of a job of ``command`` on this machine write."""
-    here = directory / "here"
-    run_job(JobSpec(tuple(command), here, directory=directory, timeout_s=100.0)).check()
-    return fingerprints(here)
+def trained_alone() -> list[dict[str, Any]]:
+    """What the two workers of a job of ``TRAIN`` must write: the same training in this process.
+
+    The sum of two gradients has the same bits in either order, and half of it is exact.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = [torch.Generator().manual_seed(1 + rank) for rank in range(2)]
+    for _ in range(6):
+        optimizer.zero_grad()
+        for generator in data:
+            loss: Any = model(torch.randn(16, 64, generator=generator)).square().mean()
+            loss.backward()
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad /= 2
+        optimizer.step()
+    values = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+    digest = hashlib.sha256(values).hexdigest()
+    return [{"rank": rank, "sha256": digest} for rank in range(2)]
 
 
-def runs_as_here(directory: Path, *on: str, env: Mapping[str, str]) -> Path:
-    """A recorded job elsewhere, as ``on`` says, which must train as one on this machine does.
+def runs_as_alone(directory: Path, *on: str, env: Mapping[str, str]) -> Path:
+    """A recorded job elsewhere, as ``on`` says, which must train as one process does.
 
     Returns its run directory.
     """
-    command = write_script(directory)
-    expected = trained_here(directory, command)
-    there = run(directory, *on, "--record", "--", *command, env=env)
+    there = run(directory, *on, "--record", "--", *write_script(directory), env=env)
     assert there.returncode == 0, there.stderr + there.stdout
     made = run_directory(there.stderr)
-    assert fingerprints(made) == expected
+    assert fingerprints(made) == trained_alone()
     assert "[worker-1] done 1" in there.stdout
     assert (made / "events" / "transfers-worker-1.arrows").is_file()
     assert not (made / "roles").exists()

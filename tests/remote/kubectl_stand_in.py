@@ -21,8 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 STATE = Path(os.environ.get("KUBECTL_STATE", "/nowhere"))
 _INSTANCE = "app.kubernetes.io/instance"
 _INDEX = "batch.kubernetes.io/job-completion-index"
@@ -33,6 +31,8 @@ _MOUNTS = 'mount --bind "$1" /etc && mount -t tmpfs tmpfs /dev/shm && shift && e
 
 def create(text: str, is_only_tried: bool) -> None:
     """Creates all objects, and prints their names. Refuses what there is already."""
+    import yaml  # only here: this file is started for each look at the pods
+
     objects = list(yaml.safe_load_all(text))
     names = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects]
     for name in names:

@@ -32,7 +32,7 @@ from .jobs import (
     processes_below,
     run,
     run_directory,
-    trained_here,
+    trained_alone,
     wait_until_gone,
     write_script,
 )
@@ -267,13 +267,12 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, cluster: Cluster) -> None:
+def test_a_job_gives_what_one_process_gives(tmp_path: Path, cluster: Cluster) -> None:
     command = write_script(tmp_path)
-    expected = trained_here(tmp_path, command)
     on = (*shown_on("kubernetes"), "--hosts", str(cluster.pods_file))
     there = run(tmp_path, *on, "--", *command, env=cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
-    assert fingerprints(cluster.run_directory) == expected
+    assert fingerprints(cluster.run_directory) == trained_alone()
     assert "[worker-1] done 1" in there.stdout
     made = run_directory(there.stderr)
     assert "done 1" in (made / "logs" / "worker-1.log").read_text()
@@ -294,7 +293,7 @@ def test_pods_of_a_jobset_are_ranks(tmp_path: Path, cluster: Cluster) -> None:
     assert cluster.left() == []
 
 
-@pytest.mark.job
+@pytest.mark.job(3)
 @pytest.mark.usefixtures("default_signals")
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, cluster: Cluster) -> None:
     mark = str(cluster.run_directory)

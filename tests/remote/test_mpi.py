@@ -27,7 +27,7 @@ from .jobs import (
     fingerprints,
     process_of,
     processes_below,
-    runs_as_here,
+    runs_as_alone,
     wait_until_gone,
     write_script,
 )
@@ -51,9 +51,9 @@ ON = ("--on", "mpi")
 START_ROLE = Path(__file__).parents[2] / "launcher" / "mpi" / "start_role"
 
 
-def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path) -> None:
+def test_a_job_gives_what_one_process_gives(tmp_path: Path) -> None:
     (tmp_path / "hostfile").write_text("localhost slots=4\n")
-    directory = runs_as_here(tmp_path, *shown_on("mpi"), env=ENVIRONMENT)
+    directory = runs_as_alone(tmp_path, *shown_on("mpi"), env=ENVIRONMENT)
     names = [role["name"] for role in read_json(directory / "summary.json")["roles"]]
     assert names == ["scheduler", "server-0", "worker-0", "worker-1"]
     wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
@@ -64,6 +64,7 @@ def started(tmp_path: Path) -> Started:
     return Started(command, tmp_path, 2, ENVIRONMENT)
 
 
+@pytest.mark.job(3)
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     each_killed_role_is_named(tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path)))
 

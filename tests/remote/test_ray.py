@@ -27,7 +27,7 @@ from .jobs import (
     processes_below,
     run,
     run_directory,
-    trained_here,
+    trained_alone,
     wait_until_gone,
     write_script,
 )
@@ -85,14 +85,13 @@ def left(tmp_path: Path) -> list[object]:
 
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
-def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ray_cluster: RayCluster) -> None:
+def test_a_job_gives_what_one_process_gives(tmp_path: Path, ray_cluster: RayCluster) -> None:
     command = write_script(tmp_path)
-    expected = trained_here(tmp_path, command)
     on = (*shown_on("ray"), "--record")
     there = run(tmp_path, *on, "--", *command, env=ray_cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
     made = run_directory(there.stderr)
-    assert fingerprints(made) == expected
+    assert fingerprints(made) == trained_alone()
     assert "[worker-1] done 1" in there.stdout
     assert (made / "logs" / "worker-1.log").read_text().endswith("done 1\n")
     assert (made / "events" / "transfers-worker-1.arrows").is_file()
@@ -102,7 +101,7 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ray_cluster: R
     wait_until_gone(lambda: left(tmp_path), NAMED_S)
 
 
-@pytest.mark.job
+@pytest.mark.job(3)
 @pytest.mark.usefixtures("default_signals")
 def test_each_killed_role_is_named_and_nothing_is_left(
     tmp_path: Path, ray_cluster: RayCluster

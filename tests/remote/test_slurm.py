@@ -26,7 +26,7 @@ from .jobs import (
     processes_below,
     run,
     run_directory,
-    runs_as_here,
+    runs_as_alone,
     variable,
     wait_until_gone,
     write_script,
@@ -52,9 +52,9 @@ def assert_nothing_left(tmp_path: Path, slurm: SlurmCluster) -> None:
     wait_until_gone(lambda: [*processes_below(str(tmp_path)), *slurm.jobs()], NAMED_S)
 
 
-def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, slurm: SlurmCluster) -> None:
+def test_a_job_gives_what_one_process_gives(tmp_path: Path, slurm: SlurmCluster) -> None:
     """It gets an allocation of its own."""
-    directory = runs_as_here(tmp_path, *shown_on("slurm"), env=slurm.environment)
+    directory = runs_as_alone(tmp_path, *shown_on("slurm"), env=slurm.environment)
     assert not (directory / "keys").exists()
     roles = {role["name"]: role for role in read_json(directory / "summary.json")["roles"]}
     assert list(roles) == ["scheduler", "server-0", "worker-0", "worker-1", "controller"]
@@ -88,6 +88,7 @@ def started(tmp_path: Path, slurm: SlurmCluster) -> Started:
     return Started(command, tmp_path, 2, slurm.environment)
 
 
+@pytest.mark.job(3)
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
     each_killed_role_is_named(
         tmp_path,

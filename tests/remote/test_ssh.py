@@ -26,12 +26,10 @@ from .jobs import (
     STAY,
     Started,
     each_killed_role_is_named,
-    fingerprints,
     process_of,
     processes_below,
     run,
-    run_directory,
-    runs_as_here,
+    runs_as_alone,
     wait_until_gone,
     write_script,
 )
@@ -80,8 +78,8 @@ def ssh(tmp_path: Path) -> Iterator[Ssh]:
 
 
 @pytest.mark.job
-def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> None:
-    directory = runs_as_here(tmp_path, *shown_on("ssh"), env=ssh.user.environment)
+def test_a_job_gives_what_one_process_gives(tmp_path: Path, ssh: Ssh) -> None:
+    directory = runs_as_alone(tmp_path, *shown_on("ssh"), env=ssh.user.environment)
     assert (directory / "logs" / "worker-1.log").read_text().endswith("done 1\n")
     assert {path.name for path in (directory / "events").iterdir()} >= {
         "transfers-worker-0.arrows", "transfers-worker-1.arrows", "served-server-0.arrows",
@@ -94,7 +92,7 @@ def test_a_job_gives_what_it_gives_on_one_machine(tmp_path: Path, ssh: Ssh) -> N
     assert ssh.left() == []
 
 
-@pytest.mark.job
+@pytest.mark.job(3)
 def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, ssh: Ssh) -> None:
     on = ("--on", "ssh", "--hosts", str(ssh.file))
     mark = str(ssh.scratch)
@@ -247,26 +245,22 @@ def test_hosts_with_limited_links_one_of_which_vanishes(tmp_path: Path) -> None:
 
         def command(*options: str) -> list[str]:
             on = ("--on", "ssh", "--hosts", str(file), *options)
-            return hosts[0].enter([*RUN, *on, "--", *write_script(tmp_path)], tmp_path)
+            return hosts[0].enter([*RUN, *on, "--", *write_script(tmp_path), "stay"], tmp_path)
 
-        def to_its_end(*options: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                command(*options), capture_output=True, text=True, timeout=150,
-                env=user.environment, check=False,
-            )  # fmt: skip
-
-        asked = to_its_end()
+        asked = subprocess.run(
+            command(), capture_output=True, text=True, timeout=150, env=user.environment,
+            check=False,
+        )  # fmt: skip
         assert asked.returncode == 2, asked.stderr
         assert asked.stderr.count("\n") == 1, asked.stderr
         assert (
             "which address do the other hosts reach? It has lo 127.0.0.1/8, eth0 10.87.0.2/24, "
             "ib0 10.88.0.2/24: give its address in the hosts file, or --interface" in asked.stderr
         )
-        done = to_its_end("--interface", "eth0")
-        assert done.returncode == 0, done.stderr + done.stdout
-        assert len({row["sha256"] for row in fingerprints(run_directory(done.stderr))}) == 1
-        staying = [*command("--interface", "eth0"), "stay"]
-        job = Started(staying, tmp_path, 2, {**user.environment, **SOON})
+        job = Started(command("--interface", "eth0"), tmp_path, 2, {**user.environment, **SOON})
+        digests = [line.split()[-1] for line in job.lines if "] training " in line]
+        assert len(digests) == 2
+        assert len({*digests}) == 1
         cut_cable(hosts[3].pid)
         status, said = job.end(NAMED_S + 15)
         assert status == 1

@@ -65,7 +65,9 @@ class CpuWatch:
             return CpuShare(0.0, 0.0)
         total = sum(whole for _, whole in slices)
         full = sum(whole for busy, whole in slices if busy >= SATURATED * whole)
-        return CpuShare(sum(busy for busy, _ in slices) / total, full / total)
+        # Times are rounded: where all cores are busy, the two sums may differ in the last digit.
+        mean = min(1.0, sum(busy for busy, _ in slices) / total)
+        return CpuShare(mean, full / total)
 
     def _sample(self) -> None:
         while True:
