@@ -56,6 +56,7 @@ class BytePSSynchroniser(Unsharded):
         self._streams = OwnStreams()  # the receiver's
         self._changed = threading.Condition()
         self._outstanding: dict[int, Done] = {}
+        self._calling = False  # the receiver is in a callback, which holds a tensor
         self._receiver: threading.Thread | None = None
         self._closing = threading.Event()  # tells the current receiver to end
         self._watcher: threading.Thread | None = None
@@ -187,6 +188,11 @@ class BytePSSynchroniser(Unsharded):
         """The partition size that the policy prefers; 0 without the plug-in."""
         return 0 if self._plugin is None else self._plugin.preferred_partition_bytes()
 
+    def let_go(self, timeout_s: float) -> None:
+        """See ``Synchroniser``."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._calling, timeout_s)
+
     def close(self) -> None:
         """End the receiver. Nothing may be outstanding."""
         with self._changed:
@@ -210,9 +216,13 @@ class BytePSSynchroniser(Unsharded):
                     error = self._finish(handle)
                     with self._changed:
                         done = self._outstanding.pop(handle, None)
+                        self._calling = True
                     if done is not None:
                         done(error)
-                    done = None  # it holds a tensor
+                    done = None
+                    with self._changed:
+                        self._calling = False
+                        self._changed.notify_all()
 
     def _finish(self, handle: int) -> BaseException | None:
         try:

@@ -271,6 +271,12 @@ class FusedSynchroniser(Unsharded):
         if self._keys is not None:
             self._keys.again(self._messages, self._message("strategy"))
 
+    def let_go(self, timeout_s: float) -> None:
+        """See ``Synchroniser``."""
+        self._base.let_go(timeout_s)
+        if self._messages is not self._base:
+            self._messages.let_go(timeout_s)
+
     def awaited(self, name: str) -> str:
         """Name the missing members of the buffer of ``name``, for messages."""
         parameter = parameter_of(name)
