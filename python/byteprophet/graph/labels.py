@@ -55,6 +55,7 @@ class Kind(IntEnum):
     ALL_REDUCE = "all-reduce"
     ALL_REDUCE_START = "start of the all-reduce"
     ALL_REDUCE_END = "end of the all-reduce"
+    STANDING = "wait for a core of the server", "worker", "server"
     COMPRESSION = "compression"  # or what makes the average of compressed forms
 
 

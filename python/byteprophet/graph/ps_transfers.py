@@ -80,6 +80,7 @@ class PsTransfers:
         self.stock = job.push_policy.name == STOCK
         self.partitions = parts = partitions_of_job(job)
         _check_extent(job, len(parts.size_bytes))
+        self.cores = workers.cores
         self.devices = PsDevices(job, graph, workers)
         self.random = np.random.default_rng(0)  # fixed seed: the same job gives the same graph
         self.name = (first_name + parts.tensor).astype(np.int32)
@@ -92,6 +93,10 @@ class PsTransfers:
         self.waiting = np.array(
             [place for tensor in parts.tensor.tolist() for place in held[tensor]], np.int64
         )
+        # A server that has no core has none for any worker.
+        lasts_ns = job.cluster.costs.standing_ns or (0,)
+        draw = np.random.default_rng(1)
+        self.standing_ns = draw.choice(lasts_ns, job.iterations).tolist()
         shape = (job.workers, job.iterations, len(parts.size_bytes))
         self.blocks = {name: np.zeros(shape, np.int64) for name in _OF_PARTITIONS}
 
@@ -139,6 +144,7 @@ class PsTransfers:
             label=self._label(Kind.SUM, worker, iteration),
         )
         graph.depend_each(push, add)
+        self._stand(worker, iteration, ready, add)
         if self.gates:
             acked = graph.add_block(
                 len(push),
@@ -149,6 +155,7 @@ class PsTransfers:
                 label=self._label(Kind.ACKNOWLEDGEMENT, worker, iteration),
             )
             graph.depend_each(push, acked)
+            self._stand(worker, iteration, ready, acked)
             graph.guard_block(
                 sent,
                 self.gates[worker],
@@ -160,6 +167,18 @@ class PsTransfers:
             blocks["acked"][at] = acked
         blocks["sent"][at], blocks["push"][at] = sent, push
         blocks["request"][at], blocks["sum"][at] = request, add
+
+    def _stand(self, worker: int, iteration: int, ready: Int64Array, push: Int64Array) -> None:
+        """Make pushes wait until their server gets a core, from when the first gradient is ready."""
+        parts = self.partitions
+        for server, device in enumerate(self.devices.standing[worker]):
+            mine = np.flatnonzero(parts.server == server)
+            if device is None or not len(mine):
+                continue
+            label = Label(Kind.STANDING, worker, server, iteration)
+            wait = self.cores.turns((1,), device, label, self.standing_ns[iteration])
+            self.graph.depend_each(ready[parts.tensor[mine]].min(), wait)
+            self.graph.depend_each(wait, push[mine])
 
     def _hand_over(
         self, worker: int, iteration: int, push: Int64Array
