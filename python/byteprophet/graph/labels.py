@@ -45,6 +45,7 @@ class Kind(IntEnum):
     ANSWER_HAND_OVER = "hand-over of the answer", "server", "worker"
     ANSWER_HEAD = "head of the answer", "server", "worker"  # the first bytes of a large one
     ANSWER = "answer", "server", "worker"
+    STANDING = "wait for a core of the server", "worker", "server"
     # These are for collectives: their messages, and their start and end on a rank.
     REDUCE_SCATTER = "reduce-scatter"
     REDUCE_SCATTER_START = "start of the reduce-scatter"
@@ -55,7 +56,6 @@ class Kind(IntEnum):
     ALL_REDUCE = "all-reduce"
     ALL_REDUCE_START = "start of the all-reduce"
     ALL_REDUCE_END = "end of the all-reduce"
-    STANDING = "wait for a core of the server", "worker", "server"
     COMPRESSION = "compression"  # or what makes the average of compressed forms
 
 

@@ -23,6 +23,7 @@ from byteprophet.measure.sending import (
     of_all,
     request_lags_ns,
     standing_ns,
+    usual,
 )
 from byteprophet.monitor.estimate import DirectionEstimate, Estimate
 from byteprophet.network import PAYLOAD_SHARE
@@ -115,7 +116,7 @@ def measure_network(
             hand_over_ns=int(median(hand_over)) if hand_over else 0,
             request_lags_ns=of_all([lags_ns for worker in found for lags_ns in worker.lags_ns]),
             ack_lag_ns=max(0, int(median(acks_ns)) - delay_ns) if acks_ns else 0,
-            standing_ns=of_all([worker.standing_ns for worker in found]),
+            standing_ns=usual([worker.standing_ns for worker in found]),
             answers_bytes=_core.ANSWERS_BYTES,
             sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
         ),

@@ -35,6 +35,9 @@ from byteprophet.order_statistics import distinct, median
 LAGS = 32
 """Number of equally frequent lags that represent all."""
 _SAMPLES = 20_000
+_SHARING_NS = 10_000_000
+"""Two turns of 5 ms (``barriered.py``): as long as a thread may wait where cores are shared fairly,
+which is in a replay without this."""
 _NEVER_NS = np.iinfo(np.int64).max
 
 
@@ -75,9 +78,18 @@ def request_lags_ns(
 
 
 def of_all(lags_ns: Sequence[Int64Array]) -> tuple[int, ...]:
-    """``LAGS`` lags that represent those of several connections, or none if there are none."""
+    """At least ``LAGS`` lags that represent those of several connections, or none if there are none."""
     known_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *lags_ns]))
     return tuple(known_ns[len(known_ns) // LAGS // 2 :: max(1, len(known_ns) // LAGS)].tolist())
+
+
+def usual(stood_ns: Sequence[Int64Array]) -> tuple[int, ...]:
+    """``LAGS`` times that represent those of several workers; none if most of them are 0.
+
+    A prediction is a median of iterations, which rare ones do not change.
+    """
+    times_ns = of_all(stood_ns)
+    return times_ns if times_ns and median(np.array(times_ns)) > 0 else ()
 
 
 def acknowledgement_ns(
@@ -118,4 +130,5 @@ def standing_ns(
         first, last = np.searchsorted(active_ns, [since_ns, until_ns])
         edges_ns = np.concatenate([[since_ns], active_ns[first:last], [until_ns]])
         longest_ns.append(np.diff(edges_ns).max())
-    return np.array(longest_ns, np.int64)
+    found_ns = np.array(longest_ns, np.int64)
+    return np.where(found_ns > _SHARING_NS, found_ns, 0)
