@@ -7,6 +7,8 @@
 - Requests of pulls have no size. They are sent with the pushes, or queue behind them: one thread
   hands pushes to the transport as the policy releases them, and another one sends the request a
   moment later. So pushes handed over in between are ahead of the request.
+- A server that has no core while workers compute (``Costs.standing_ns``) neither sums nor
+  acknowledges what arrives.
 - A server hands over answers only while few bytes of answers are in flight. A separate gate models
   this. Acknowledgements queue behind the answers that were handed over.
 - "stock" has no gate: pushes are sent in the order in which they become ready. A pull is requested
@@ -168,8 +170,12 @@ class PsTransfers:
         blocks["sent"][at], blocks["push"][at] = sent, push
         blocks["request"][at], blocks["sum"][at] = request, add
 
-    def _stand(self, worker: int, iteration: int, ready: Int64Array, push: Int64Array) -> None:
-        """Make pushes wait until their server gets a core, from when the first gradient is ready."""
+    def _stand(self, worker: int, iteration: int, ready: Int64Array, done: Int64Array) -> None:
+        """Make ``done``, one operation of the servers per push, wait until they get a core.
+
+        They have none from when the iteration's first gradient is ready. The link goes on
+        meanwhile, because the kernel receives for the server.
+        """
         parts = self.partitions
         for server, device in enumerate(self.devices.standing[worker]):
             mine = np.flatnonzero(parts.server == server)
@@ -177,8 +183,9 @@ class PsTransfers:
                 continue
             label = Label(Kind.STANDING, worker, server, iteration)
             wait = self.cores.turns((1,), device, label, self.standing_ns[iteration])
-            self.graph.depend_each(ready[parts.tensor[mine]].min(), wait)
-            self.graph.depend_each(wait, push[mine])
+            first = ready[parts.tensor[mine]].min()  # backward's operations are numbered in order
+            self.graph.depend_each(first, wait)
+            self.graph.depend_each(wait, done[mine])
 
     def _hand_over(
         self, worker: int, iteration: int, push: Int64Array

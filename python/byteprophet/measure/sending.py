@@ -12,10 +12,10 @@ scatter, because a thread may already be running or may have to wake up first. T
 that get in between therefore differs between workers, which drives the workers apart. A single lag
 for all requests would hide this.
 
-*Standing still*: while all cores compute, the kernel may leave a server that shares them without one
-for a tenth of a second. What was sent to it meanwhile arrives together. The time of a push beyond
-that of its bytes, since it was sent and since the worker's push before it arrived, tells how long,
-as far as the server did nothing meanwhile, for no worker.
+*Standing still*: while all cores compute, the kernel may leave a server that shares them without
+one for a tenth of a second. What was sent to it meanwhile arrives together. The time of a push
+beyond that of its bytes, since it was sent and since the worker's push before it arrived, tells how
+long, as far as the server did nothing meanwhile, for no worker.
 
 *An acknowledgement* passes the threads of two processes, at both ends of the connection. Its time
 is measured while no answer is on its way to that worker. A policy that sends after it has noticed
@@ -78,7 +78,7 @@ def request_lags_ns(
 
 
 def of_all(lags_ns: Sequence[Int64Array]) -> tuple[int, ...]:
-    """At least ``LAGS`` lags that represent those of several connections, or none if there are none."""
+    """``LAGS`` or more lags that represent those of several connections; none if there are none."""
     known_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *lags_ns]))
     return tuple(known_ns[len(known_ns) // LAGS // 2 :: max(1, len(known_ns) // LAGS)].tolist())
 
