@@ -53,6 +53,7 @@ class _Worker:
     lags_ns: tuple[Int64Array, ...]  # of requests, by server
     acks_ns: tuple[int, ...]  # from a push's arrival until the worker knows of it, by server
     standing_ns: Int64Array  # of its pushes, by iteration
+    least_ns: int  # of all pushes, from handing over to arrival
 
 
 def measure_network(
@@ -60,6 +61,8 @@ def measure_network(
     servers: int,
     limits_bps: Sequence[int | None] = (),
     server_limits_bps: Sequence[int | None] = (),
+    *,
+    on_cores: bool = False,
 ) -> Cluster:
     """The network of the job that recorded ``recorded``.
 
@@ -68,8 +71,8 @@ def measure_network(
     faster has sent bursts after pauses. ``server_limits_bps``: those of servers. Where a server was
     limited, transfers may tell of its link instead of the worker's; then a limited worker has its
     limit, and another one the rate to servers without one. A key's first transfer is left out,
-    because the server holds it until all workers have sent theirs. UserError if the times allow no
-    measurement.
+    because the server holds it until all workers have sent theirs. ``on_cores``: roles share cores,
+    so that servers may stand still. UserError if the times allow no measurement.
     """
     limited = [server for server, limit in enumerate(server_limits_bps) if limit]
     where = served_rows(recorded)
@@ -102,6 +105,9 @@ def measure_network(
     ]
     hand_over = [worker.hand_over_ns for worker in found if worker.hand_over_ns is not None]
     delay_ns = int(median(delays_ns)) if delays_ns else 0
+    stood_ns = usual([worker.standing_ns for worker in found if on_cores])
+    if stood_ns:  # it is in the delay, too, which is not longer than that of any push
+        delay_ns = min(delay_ns, *(worker.least_ns for worker in found))
     acks_ns = [ack_ns for worker in found for ack_ns in worker.acks_ns]
     burst_bytes = int(BURST_BYTES * PAYLOAD_SHARE)
     return Cluster(
@@ -116,7 +122,7 @@ def measure_network(
             hand_over_ns=int(median(hand_over)) if hand_over else 0,
             request_lags_ns=of_all([lags_ns for worker in found for lags_ns in worker.lags_ns]),
             ack_lag_ns=max(0, int(median(acks_ns)) - delay_ns) if acks_ns else 0,
-            standing_ns=usual([worker.standing_ns for worker in found]),
+            standing_ns=stood_ns,
             answers_bytes=_core.ANSWERS_BYTES,
             sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
         ),
@@ -203,6 +209,7 @@ def _measure(
         lags_ns=tuple(lags_ns),
         acks_ns=tuple(acks_ns),
         standing_ns=stood_ns,
+        least_ns=max(0, int((finished_ns - rows["sent_ns"])[pushed].min())) if pushed.any() else 0,
     )
 
 
