@@ -36,6 +36,7 @@ from byteprophet.job import Job, Processors
 from byteprophet.job.region_costs import RegionCosts, read_region_costs
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.measure.processor_file import measured_use
 from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
@@ -184,23 +185,29 @@ def _runs(cell: Path, cores: float, ns_per_byte: float) -> Iterator[Ran]:
             continue
         try:
             wall = measure_run(run)
-            shared = wall
-            if cores:
+            use = measured_use(run, wall)
+            if use is None and cores and not (directory / "processors").is_dir():
                 servers = tuple(range(wall.job.servers))
                 machine = Processors(tuple(range(wall.job.workers)), cores, servers)
-                shared = measure_run(run, Use((machine,), ns_per_byte))
+                use = Use((machine,), ns_per_byte)
+            shared = wall if use is None else measure_run(run, use)
         except UserError as error:
             warn(str(error))
             continue
-        regions = _regions(run)
+        regions = _regions(run, cell)
         ways = {WALL: wall, CORES: shared}
         yield Ran(directory.name, {way: _with(each, regions) for way, each in ways.items()})
 
 
-def _regions(run: Run) -> tuple[Region, ...]:
+def _regions(run: Run, cell: Path) -> tuple[Region, ...]:
     """Those that the run was given; its own files do not have them."""
-    path = run.config.get("environment", {}).get(STRATEGY)
-    return read_strategy_file(Path(path)).strategy.regions if path else ()
+    given = run.config.get("environment", {}).get(STRATEGY)
+    if not given:
+        return ()
+    path = Path(given)
+    if not path.exists() and cell.name in path.parts:  # the cell ran elsewhere
+        path = cell.joinpath(*path.parts[path.parts.index(cell.name) + 1 :])
+    return read_strategy_file(path).strategy.regions
 
 
 def _with(measured: Measured, regions: tuple[Region, ...]) -> Measured:

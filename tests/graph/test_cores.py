@@ -138,6 +138,40 @@ def test_pushes_and_answers_take_processor_time(servers: tuple[int, ...], expect
     assert backward_ns == pytest.approx(expected_ms * MS, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("standing_ms", "cores", "servers", "expected_ms"),
+    [
+        (0, 1, (0,), 11),  # 10 ms on the link after 1 ms
+        (15, 1, (0,), 16),
+        (7, 1, (0,), 11),  # it was over when the push arrived
+        (100, 1, (0,), 20),  # all is computed then, and the core is free
+        (15, 2, (0,), 11),
+        (15, 1, (), 11),  # the server has cores of its own
+        (15, 0.5, (0,), 11),  # a worker that has part of a core shares it with the server
+    ],
+)
+def test_a_server_stands_still_while_all_cores_compute(
+    standing_ms: int, cores: float, servers: tuple[int, ...], expected_ms: int
+) -> None:
+    """The link carries a push of 1 MB, but the server does not see it before it has a core."""
+    one = job(1, (8, 1_000_000), (0, 0), (20 * MS, 1 * MS))
+    cluster = Cluster(
+        (Host(800_000_000, 800_000_000),),
+        (Host(),),
+        Costs(standing_ns=(standing_ms * MS,)),
+        processors=(Processors((0,), cores, servers),),
+    )
+    strategy = Strategy(BYTEPS, partition_bytes=1_000_000)
+    policy = Policy("fifo", {"partition_bytes": 1_000_000})
+    built = ps_graph.build(replace(one, cluster=cluster, strategy=strategy, policy=policy))
+    replayed = replay(built.graph)
+    at_ns = replayed.start_ns[built.sum[0, 0]].min()
+    begin_ns = replayed.start_ns[built.begin[0, 0]]
+    late_ns = (1 / cores - 1) * MS if cores < 1 else 0  # the gradient is
+    assert at_ns - begin_ns - late_ns == pytest.approx(expected_ms * MS, rel=0.01)
+    assert (replayed.end_ns[built.acked[0, 0]] >= at_ns).all()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_enough_cores_change_nothing_with_servers(seed: int) -> None:
     one = replace(

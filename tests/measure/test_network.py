@@ -58,7 +58,7 @@ def test_whatever_rate_was_fitted_pushes_take_as_long_at_the_limit(fitted_bps: i
     took_ns = SIZE_BYTES * NS_PER_BYTE + 300_000
     cost_ns = round(took_ns - SIZE_BYTES * 8e9 / fitted_bps)
     fitted = Estimate(fitted_bps, 0, 10**9, 10**8, cost_ns, 0)
-    worker = _Worker(fitted, SIZE_BYTES, fitted, True, True, None, (), ())
+    worker = _Worker(fitted, SIZE_BYTES, fitted, True, True, None, (), (), np.zeros(0, np.int64), 0)
     at_limit = _message_cost_ns(worker, RATE_BPS)
     assert at_limit is not None
     if fitted_bps >= RATE_BPS:

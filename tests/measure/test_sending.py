@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from byteprophet.measure.sending import LAGS, acknowledgement_ns, request_lags_ns
+from byteprophet.measure.sending import (
+    LAGS,
+    acknowledgement_ns,
+    request_lags_ns,
+    standing_ns,
+    usual,
+)
 
 PUSH_NS = 40_000_000
 DELAY_NS = 500_000
@@ -50,3 +56,40 @@ def test_acknowledgements_are_timed_where_no_answer_is_in_front_of_them() -> Non
     pulled_ns = answered_ns + 5_000_000
     assert acknowledgement_ns(arrived_ns, acked_ns, answered_ns, pulled_ns) == 700_000
     assert acknowledgement_ns(arrived_ns[5:], acked_ns[5:], answered_ns, pulled_ns) is None
+
+
+def pushes(held_ns: int, active: list[int]) -> np.ndarray:
+    """Of ten pushes an iteration, the third is held; the server does something at ``active``, too.
+
+    Both iterations begin with a push that waits for nothing.
+    """
+    sent_ns = (np.arange(2)[:, None] * 10**9 + np.zeros(10, np.int64)).ravel()
+    arrived_ns = (np.arange(2)[:, None] * 10**9 + np.arange(1, 11) * PUSH_NS).ravel()
+    arrived_ns[2:10] += held_ns
+    return standing_ns(
+        np.repeat([1, 2], 10),
+        sent_ns,
+        arrived_ns,
+        np.full(20, float(PUSH_NS)),
+        np.unique(np.concatenate([arrived_ns, active])),
+    )
+
+
+def test_a_server_stands_still_while_it_does_nothing_for_what_has_been_sent() -> None:
+    assert pushes(90_000_000, []).tolist() == [90_000_000, 0]
+
+
+def test_a_server_that_works_for_others_does_not_stand_still() -> None:
+    """The third push should have come after 120 ms, and came 90 ms later."""
+    assert pushes(90_000_000, [140_000_000]).tolist() == [70_000_000, 0]
+    assert pushes(90_000_000, [*range(120_000_000, 210_000_000, 8_000_000)]).tolist() == [0, 0]
+
+
+def test_what_fair_sharing_explains_is_no_standing_still() -> None:
+    assert pushes(9_000_000, []).tolist() == [0, 0]
+
+
+def test_rare_standing_still_does_not_count() -> None:
+    often, rare = np.array([0, 50, 60, 70] * 20), np.array([0, 0, 0, 70] * 20)
+    assert np.median(usual([often])) == pytest.approx(55, abs=5)
+    assert usual([rare]) == usual([]) == ()

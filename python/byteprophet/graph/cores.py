@@ -133,9 +133,30 @@ class Cores:
             return None
         return self._graph.connection(name, (self._machine[worker],), weights=(_WAITING,))
 
-    def turns(self, shape: tuple[int, ...], device: npt.ArrayLike, label: Label) -> Int64Array:
-        """Add waits for a core, on devices that ``queue`` made, and return the operations."""
-        size = max(1, round(self._turn_ns / self._unit_ns))
+    def standing(self, worker: int, server: int) -> int | None:
+        """Add where what a worker sends waits until its server gets a core, as ``queue`` does.
+
+        None if the server is not known to share the worker's cores, or if workers share these, too:
+        threads then have a part of a core each, which says how late the server's are.
+        """
+        machine = self._machine.get(worker)
+        if machine is None or self._of_server.get(server) != machine or worker in self._crowded:
+            return None
+        name = f"worker {worker} waits for server {server}"
+        return self._graph.connection(name, (machine,), weights=(_WAITING,))
+
+    def turns(
+        self,
+        shape: tuple[int, ...],
+        device: npt.ArrayLike,
+        label: Label,
+        turn_ns: int | None = None,
+    ) -> Int64Array:
+        """Add waits for a core, on devices made for that, and return the operations.
+
+        ``turn_ns``: for how long threads compute meanwhile; None: ``Costs.turn_ns``.
+        """
+        size = max(1, round((self._turn_ns if turn_ns is None else turn_ns) / self._unit_ns))
         return self._graph.add_block(shape, device=device, size_bytes=size, label=label)
 
     def message(self, sender: int, receiver: int) -> Path:

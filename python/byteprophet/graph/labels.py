@@ -45,6 +45,7 @@ class Kind(IntEnum):
     ANSWER_HAND_OVER = "hand-over of the answer", "server", "worker"
     ANSWER_HEAD = "head of the answer", "server", "worker"  # the first bytes of a large one
     ANSWER = "answer", "server", "worker"
+    STANDING = "wait for a core of the server", "worker", "server"
     # These are for collectives: their messages, and their start and end on a rank.
     REDUCE_SCATTER = "reduce-scatter"
     REDUCE_SCATTER_START = "start of the reduce-scatter"

@@ -29,6 +29,8 @@ class PsDevices:
         windowed: whether answers in flight are limited.
         answer_gates: the gates of answers, by worker, then server; empty if not ``windowed``.
         sums: the threads that sum, by server, then thread.
+        standing: where a worker's pushes wait until a server gets a core, by worker, then server;
+            None where it has one.
     """
 
     def __init__(self, job: Job, graph: GraphBuilder, own: Workers) -> None:
@@ -75,6 +77,10 @@ class PsDevices:
             ],
             np.int32,
         )
+        self.standing = [
+            [own.cores.standing(w, s) if costs.standing_ns else None for s in servers]
+            for w in workers
+        ]
         self.gates = []
         if not stock:
             self.gates = [

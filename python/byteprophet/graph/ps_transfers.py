@@ -7,6 +7,8 @@
 - Requests of pulls have no size. They are sent with the pushes, or queue behind them: one thread
   hands pushes to the transport as the policy releases them, and another one sends the request a
   moment later. So pushes handed over in between are ahead of the request.
+- A server that has no core while workers compute (``Costs.standing_ns``) neither sums nor
+  acknowledges what arrives.
 - A server hands over answers only while few bytes of answers are in flight. A separate gate models
   this. Acknowledgements queue behind the answers that were handed over.
 - "stock" has no gate: pushes are sent in the order in which they become ready. A pull is requested
@@ -80,6 +82,7 @@ class PsTransfers:
         self.stock = job.push_policy.name == STOCK
         self.partitions = parts = partitions_of_job(job)
         _check_extent(job, len(parts.size_bytes))
+        self.cores = workers.cores
         self.devices = PsDevices(job, graph, workers)
         self.random = np.random.default_rng(0)  # fixed seed: the same job gives the same graph
         self.name = (first_name + parts.tensor).astype(np.int32)
@@ -92,6 +95,10 @@ class PsTransfers:
         self.waiting = np.array(
             [place for tensor in parts.tensor.tolist() for place in held[tensor]], np.int64
         )
+        # A server that has no core has none for any worker.
+        lasts_ns = job.cluster.costs.standing_ns or (0,)
+        draw = np.random.default_rng(1)
+        self.standing_ns = draw.choice(lasts_ns, job.iterations).tolist()
         shape = (job.workers, job.iterations, len(parts.size_bytes))
         self.blocks = {name: np.zeros(shape, np.int64) for name in _OF_PARTITIONS}
 
@@ -139,6 +146,7 @@ class PsTransfers:
             label=self._label(Kind.SUM, worker, iteration),
         )
         graph.depend_each(push, add)
+        self._stand(worker, iteration, ready, add)
         if self.gates:
             acked = graph.add_block(
                 len(push),
@@ -149,6 +157,7 @@ class PsTransfers:
                 label=self._label(Kind.ACKNOWLEDGEMENT, worker, iteration),
             )
             graph.depend_each(push, acked)
+            self._stand(worker, iteration, ready, acked)
             graph.guard_block(
                 sent,
                 self.gates[worker],
@@ -160,6 +169,23 @@ class PsTransfers:
             blocks["acked"][at] = acked
         blocks["sent"][at], blocks["push"][at] = sent, push
         blocks["request"][at], blocks["sum"][at] = request, add
+
+    def _stand(self, worker: int, iteration: int, ready: Int64Array, done: Int64Array) -> None:
+        """Make ``done``, one operation of the servers per push, wait until they get a core.
+
+        They have none from when the iteration's first gradient is ready. The link goes on
+        meanwhile, because the kernel receives for the server.
+        """
+        parts = self.partitions
+        for server, device in enumerate(self.devices.standing[worker]):
+            mine = np.flatnonzero(parts.server == server)
+            if device is None or not len(mine):
+                continue
+            label = Label(Kind.STANDING, worker, server, iteration)
+            wait = self.cores.turns((1,), device, label, self.standing_ns[iteration])
+            first = ready[parts.tensor[mine]].min()  # backward's operations are numbered in order
+            self.graph.depend_each(first, wait)
+            self.graph.depend_each(wait, done[mine])
 
     def _hand_over(
         self, worker: int, iteration: int, push: Int64Array

@@ -77,7 +77,9 @@ class Costs:
     ``hand_over_ns``: of a worker's sending thread, per push that its policy lets go.
     ``request_lags_ns``: from there until the pull is requested, all equally frequent; none: the
     request arrives with its push. ``ack_lag_ns``: beyond the delay, until a worker knows that its
-    push has arrived. ``answer_cost_ns``: of the server's link, per answer, beyond
+    push has arrived. ``standing_ns``: for how long threads compute before a server that shares
+    their cores gets one, when an iteration's first gradient is ready, all equally frequent; none:
+    it has one at once. ``answer_cost_ns``: of the server's link, per answer, beyond
     ``message_cost_ns``. ``answers_bytes``: a server hands answers to a worker's connection, the
     most urgent first, while less than this and what the link carries in 1 ms is in flight; 0: one
     at a time, and acknowledgements wait for nothing.
@@ -100,6 +102,7 @@ class Costs:
     hand_over_ns: int = 0
     request_lags_ns: tuple[int, ...] = ()
     ack_lag_ns: int = 0
+    standing_ns: tuple[int, ...] = ()
     answer_cost_ns: int = 0
     answers_bytes: int = 0
 

@@ -22,6 +22,8 @@ from byteprophet.measure.sending import (
     hand_over_ns,
     of_all,
     request_lags_ns,
+    standing_ns,
+    usual,
 )
 from byteprophet.monitor.estimate import DirectionEstimate, Estimate
 from byteprophet.network import PAYLOAD_SHARE
@@ -50,6 +52,8 @@ class _Worker:
     hand_over_ns: int | None
     lags_ns: tuple[Int64Array, ...]  # of requests, by server
     acks_ns: tuple[int, ...]  # from a push's arrival until the worker knows of it, by server
+    standing_ns: Int64Array  # of its pushes, by iteration
+    least_ns: int  # of all pushes, from handing over to arrival
 
 
 def measure_network(
@@ -57,6 +61,8 @@ def measure_network(
     servers: int,
     limits_bps: Sequence[int | None] = (),
     server_limits_bps: Sequence[int | None] = (),
+    *,
+    on_cores: bool = False,
 ) -> Cluster:
     """The network of the job that recorded ``recorded``.
 
@@ -65,8 +71,8 @@ def measure_network(
     faster has sent bursts after pauses. ``server_limits_bps``: those of servers. Where a server was
     limited, transfers may tell of its link instead of the worker's; then a limited worker has its
     limit, and another one the rate to servers without one. A key's first transfer is left out,
-    because the server holds it until all workers have sent theirs. UserError if the times allow no
-    measurement.
+    because the server holds it until all workers have sent theirs. ``on_cores``: roles share cores,
+    so that servers may stand still. UserError if the times allow no measurement.
     """
     limited = [server for server, limit in enumerate(server_limits_bps) if limit]
     where = served_rows(recorded)
@@ -99,6 +105,9 @@ def measure_network(
     ]
     hand_over = [worker.hand_over_ns for worker in found if worker.hand_over_ns is not None]
     delay_ns = int(median(delays_ns)) if delays_ns else 0
+    stood_ns = usual([worker.standing_ns for worker in found if on_cores])
+    if stood_ns:  # it is in the delay, too, which is not longer than that of any push
+        delay_ns = min(delay_ns, *(worker.least_ns for worker in found))
     acks_ns = [ack_ns for worker in found for ack_ns in worker.acks_ns]
     burst_bytes = int(BURST_BYTES * PAYLOAD_SHARE)
     return Cluster(
@@ -113,6 +122,7 @@ def measure_network(
             hand_over_ns=int(median(hand_over)) if hand_over else 0,
             request_lags_ns=of_all([lags_ns for worker in found for lags_ns in worker.lags_ns]),
             ack_lag_ns=max(0, int(median(acks_ns)) - delay_ns) if acks_ns else 0,
+            standing_ns=stood_ns,
             answers_bytes=_core.ANSWERS_BYTES,
             sum_ns_per_byte=_sum_ns_per_byte([e.rows for e in recorded if e.table is SERVED_TABLE]),
         ),
@@ -174,8 +184,19 @@ def _measure(
         )
         if ack_ns is not None:
             acks_ns.append(ack_ns)
+    pushes = _estimate(rows[pushed], rows["sent_ns"][pushed], finished_ns[pushed], limited)
+    stood_ns = np.zeros(0, np.int64)
+    if pushes.bandwidth_bps and arrived.any():
+        servers = len(distinct(rows["server"][arrived]))  # their pushes may pass at the same time
+        stood_ns = standing_ns(
+            rows["iteration"][arrived].astype(np.int64),
+            rows["sent_ns"][arrived],
+            arrived_ns[arrived],
+            rows["size_bytes"][arrived] * 8e9 * servers / pushes.bandwidth_bps,
+            _active_ns([recorded[table].rows for table in distinct(tables[arrived]).tolist()]),
+        )
     return _Worker(
-        pushes=_estimate(rows[pushed], rows["sent_ns"][pushed], finished_ns[pushed], limited),
+        pushes=pushes,
         push_bytes=float(rows["size_bytes"][pushed].mean()) if pushed.any() else 0.0,
         answers=_estimate(
             rows[answered], answered_ns[answered], rows["pulled_ns"][answered], limited
@@ -187,7 +208,15 @@ def _measure(
         ),
         lags_ns=tuple(lags_ns),
         acks_ns=tuple(acks_ns),
+        standing_ns=stood_ns,
+        least_ns=max(0, int((finished_ns - rows["sent_ns"])[pushed].min())) if pushed.any() else 0,
     )
+
+
+def _active_ns(tables: Sequence[Rows]) -> Int64Array:
+    """When the servers of ``tables`` received, summed or answered, in ascending order."""
+    times_ns = [rows[name] for rows in tables for name in SERVED_TABLE.times]
+    return distinct(np.concatenate([each[each > 0] for each in times_ns]))
 
 
 def _estimate(

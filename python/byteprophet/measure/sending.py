@@ -12,6 +12,11 @@ scatter, because a thread may already be running or may have to wake up first. T
 that get in between therefore differs between workers, which drives the workers apart. A single lag
 for all requests would hide this.
 
+*Standing still*: while all cores compute, the kernel may leave a server that shares them without
+one for a tenth of a second. What was sent to it meanwhile arrives together. The time of a push
+beyond that of its bytes, since it was sent and since the worker's push before it arrived, tells how
+long, as far as the server did nothing meanwhile, for no worker.
+
 *An acknowledgement* passes the threads of two processes, at both ends of the connection. Its time
 is measured while no answer is on its way to that worker. A policy that sends after it has noticed
 an acknowledgement waits for this time each time.
@@ -22,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from byteprophet.job.times import Int64Array
 from byteprophet.order_statistics import distinct, median
@@ -29,6 +35,9 @@ from byteprophet.order_statistics import distinct, median
 LAGS = 32
 """Number of equally frequent lags that represent all."""
 _SAMPLES = 20_000
+_SHARING_NS = 10_000_000
+"""Two turns of 5 ms (``barriered.py``): as long as a thread may wait where cores are shared fairly,
+which is in a replay without this."""
 _NEVER_NS = np.iinfo(np.int64).max
 
 
@@ -69,9 +78,18 @@ def request_lags_ns(
 
 
 def of_all(lags_ns: Sequence[Int64Array]) -> tuple[int, ...]:
-    """``LAGS`` lags that represent those of several connections, or none if there are none."""
+    """``LAGS`` or more lags that represent those of several connections; none if there are none."""
     known_ns = np.sort(np.concatenate([np.zeros(0, np.int64), *lags_ns]))
     return tuple(known_ns[len(known_ns) // LAGS // 2 :: max(1, len(known_ns) // LAGS)].tolist())
+
+
+def usual(stood_ns: Sequence[Int64Array]) -> tuple[int, ...]:
+    """``LAGS`` times that represent those of several workers; none if most of them are 0.
+
+    A prediction is a median of iterations, which rare ones do not change.
+    """
+    times_ns = of_all(stood_ns)
+    return times_ns if times_ns and median(np.array(times_ns)) > 0 else ()
 
 
 def acknowledgement_ns(
@@ -85,3 +103,32 @@ def acknowledgement_ns(
     ended = np.searchsorted(np.sort(pulled_ns), arrived_ns, "left")
     alone_ns = (acked_ns - arrived_ns)[begun == ended]
     return int(median(alone_ns)) if len(alone_ns) else None
+
+
+def standing_ns(
+    iterations: Int64Array,
+    sent_ns: Int64Array,
+    arrived_ns: Int64Array,
+    passing_ns: npt.NDArray[np.float64],
+    active_ns: Int64Array,
+) -> Int64Array:
+    """How long the latest push of each iteration of a worker stood still, shape (iterations,).
+
+    ``passing_ns``: what each takes on its link if nothing else does. Shapes: (pushes,).
+    ``active_ns``: when servers did anything, in ascending order.
+    """
+    order = np.argsort(arrived_ns, kind="stable")
+    iterations, sent_ns, arrived_ns = iterations[order], sent_ns[order], arrived_ns[order]
+    before_ns = np.append(sent_ns[:1], arrived_ns[:-1])
+    stood_ns = arrived_ns - np.maximum(sent_ns, before_ns) - passing_ns[order]
+    longest_ns = []
+    for each in distinct(iterations):
+        mine = np.flatnonzero(iterations == each)
+        latest = mine[np.argmax(stood_ns[mine])]
+        until_ns = arrived_ns[latest]
+        since_ns = until_ns - max(0, int(stood_ns[latest]))
+        first, last = np.searchsorted(active_ns, [since_ns, until_ns])
+        edges_ns = np.concatenate([[since_ns], active_ns[first:last], [until_ns]])
+        longest_ns.append(np.diff(edges_ns).max())
+    found_ns = np.array(longest_ns, np.int64)
+    return np.where(found_ns > _SHARING_NS, found_ns, 0)

@@ -186,7 +186,13 @@ def measure(
         for place, name in enumerate(tensors.names)
         if name in told.ready
     )
-    cluster = measure_network(recorded, config["servers"], limits_bps, server_limits_bps(config))
+    cluster = measure_network(
+        recorded,
+        config["servers"],
+        limits_bps,
+        server_limits_bps(config),
+        on_cores=use is not None,
+    )
     if use is not None:
         cluster = use.on(cluster, limits_bps)
     job = Job(

@@ -21,6 +21,7 @@ _PARTS = {
     "pushes": (Kind.HAND_OVER, Kind.PUSH),
     "servers": (Kind.SUM, Kind.LAG, Kind.REQUEST, Kind.ACKNOWLEDGEMENT),
     "answers": (Kind.ANSWER_HAND_OVER, Kind.ANSWER_HEAD, Kind.ANSWER),
+    "waits for cores": (Kind.STANDING,),
 }
 
 TRAVELLING = (*_PARTS["pushes"], *_PARTS["servers"], *_PARTS["answers"])

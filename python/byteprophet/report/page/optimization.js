@@ -11,6 +11,7 @@ const LIMITS = {
   pushes: "pushes: gradients on their way to the servers",
   servers: "the servers: sums, requests and acknowledgements",
   answers: "answers: sums on their way back from the servers",
+  "waits for cores": "servers that get no core while all workers compute on them",
   other: "delays between operations",
 };
 
