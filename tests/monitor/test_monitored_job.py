@@ -67,7 +67,7 @@ def test_the_estimate_moves_with_the_link(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["network", "/nowhere"], "no such directory"),
+        (["network", "/nowhere"], "/nowhere: there is no such run directory"),
         (["run", "--step", "1gbit@3i", "--", "true"], "only bench counts updates"),
         (["run", "--step", "soon", "--", "true"], "use rate@when"),
         (["run", "--scheduler", "stock", "--monitor", "--", "true"], "stock records nothing"),

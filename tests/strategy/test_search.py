@@ -289,7 +289,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             ["small.toml", "--resources", "cluster.toml", "--allow", "*=onebit", "--trials", "2"],
             "--allow: trials of a workload are paced jobs, whose gradients mean nothing",
         ),
-        ([".", "--resources", "cluster.toml"], "config.toml"),
+        ([".", "--resources", "cluster.toml"], ".: is neither a run directory nor has any in it"),
     ],
 )
 def test_wrong_input_is_one_line(
