@@ -1,4 +1,4 @@
-"""Gradients travel over data links under a policy where the environment asks for them."""
+"""Gradients travel over data links under a policy unless the environment asks for ZeroMQ."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ def verdicts(said: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("scheduler", "van", "has_links"),
     [
-        ("prophet", "sockets", True),
+        ("prophet", "", True),
         ("fifo", "sockets", True),
-        ("prophet", "", False),
+        ("prophet", "zmq", False),
+        ("stock", "", False),
         ("stock", "sockets", False),
     ],
 )
@@ -59,7 +60,7 @@ def test_who_has_data_links(tmp_path: Path, scheduler: str, van: str, has_links:
 
 def test_roles_may_differ(tmp_path: Path) -> None:
     """A worker without links and one with links push to the same servers."""
-    said, failed = run(tmp_path, "prophet", "sockets", "1")
+    said, failed = run(tmp_path, "prophet", "", "1")
     assert not failed
     assert verdicts(said) == [
         "rank 0: right sums, data links: True",
@@ -83,7 +84,7 @@ def test_a_link_that_was_cut_ends_the_job_though_all_live(tmp_path: Path) -> Non
     """Heartbeats have a connection of their own, and miss nobody."""
     job = Job(tmp_path, Path(__file__).with_name("heartbeat_worker.py"))
     try:
-        job.start("cut", BYTEPS_SCHEDULER="fifo", BYTEPROPHET_VAN="sockets")
+        job.start("cut", BYTEPS_SCHEDULER="fifo", BYTEPROPHET_VAN="")
         job.wait_for("cuts 2 sockets", "worker-0")
         struck_s = time.monotonic()
         statuses = job.statuses()
