@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet import schedulers
-from byteprophet.bound import bound_ns
+from byteprophet.bound import all_reduce_bound_ns, bound_ns
 from byteprophet.job import (
     Bucket,
     Cluster,
@@ -169,6 +169,20 @@ def _routes(draw: st.DrawFn, job: Job) -> tuple[Route, ...]:
         pieces = tuple(Piece(size_bytes, way) for way, size_bytes in shares.items())
         routes.append(Route(each.name, pieces))
     return tuple(routes)
+
+
+def test_ranks_need_not_be_in_step() -> None:
+    """One rank computes 0.5 ms and has a link on which the gradient takes 0.64 ms either way."""
+    bound = all_reduce_bound_ns(
+        [16_000],
+        ready_ns=np.array([[500_000], [0]]),
+        forward_ns=np.zeros((2, 1), np.int64),
+        backward_ns=[500_000, 0],
+        up_bps=[200_000_000, 0],
+        down_bps=[200_000_000, 0],
+    )
+    there_ns, back_ns = 500_000 + 640_000, 640_000
+    assert bound == (there_ns + back_ns) // 2
 
 
 @pytest.mark.parametrize("runtime", [BYTEPS, MIXED, *OURS, DDP, WFBP, FSDP2])
