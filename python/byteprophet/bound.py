@@ -47,6 +47,7 @@ import numpy as np
 from byteprophet import _core
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
+from byteprophet.job.cluster import slower_of_bps
 from byteprophet.job.routes import MESH, SERVERS, bytes_of
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import BYTEPS, MIXED
@@ -126,7 +127,7 @@ def _served_ns(job: Job, sizes_bytes: Sequence[int]) -> int:
             host.slower_bps,
             host.burst_bytes,
         )
-        bounds_ns += [awaited_ns, _passed_ns(sizes_bytes, host.slower_bps)]
+        bounds_ns += [awaited_ns, passed_ns(sizes_bytes, host.slower_bps)]
     if server_bps:
         pushed_bits = 8 * 10**9 * job.workers * sum(sizes_bytes)
         bounds_ns.append(pushed_bits // (job.servers * server_bps))
@@ -164,7 +165,7 @@ def _of_link_ns(
     return max(bound(None), bound(rate_bps) - burst_bytes * 8 * 10**9 // rate_bps)
 
 
-def _passed_ns(sizes_bytes: Sequence[int], rate_bps: int) -> int:
+def passed_ns(sizes_bytes: Sequence[int], rate_bps: int) -> int:
     """How long a link is busy with as many bytes; ``rate_bps`` 0: it has no limit."""
     return sum(sizes_bytes) * 8 * 10**9 // rate_bps if rate_bps else 0
 
@@ -200,16 +201,34 @@ def there_and_back_ns(
     pairs = [*combinations(different, 2), *((rank, rank) for rank in different[counts > 1])]
     for one, other in pairs:
         there_ns, back_ns = (
-            one_way_ns(sender, receiver, _slower_bps(up_bps[sender], down_bps[receiver]))
+            one_way_ns(sender, receiver, slower_of_bps(up_bps[sender], down_bps[receiver]))
             for sender, receiver in ((one, other), (other, one))
         )
         bounds_ns.append((there_ns + back_ns) // 2)
     return max(bounds_ns)
 
 
-def _slower_bps(*rates_bps: int) -> int:
-    """The lower of rates of which 0 is no limit."""
-    return min((rate_bps for rate_bps in rates_bps if rate_bps), default=0)
+def together_ns(
+    sizes_bytes: Sequence[int],
+    ready_ns: Int64Array,
+    forward_ns: Int64Array,
+    backward_ns: Sequence[int],
+    rate_bps: int,
+    burst_bytes: int = 0,
+) -> int:
+    """The bound by what all ranks move together, by the earliest of each of their times.
+
+    ``rate_bps``: at which they move so many bytes, on average. The other arguments are those of
+    ``all_reduce_bound_ns``.
+    """
+    return _of_link_ns(
+        sizes_bytes,
+        ready_ns.min(axis=0),
+        forward_ns.min(axis=0),
+        int(min(backward_ns)),
+        rate_bps,
+        burst_bytes,
+    )
 
 
 def all_reduce_bound_ns(
@@ -252,21 +271,15 @@ def all_reduce_bound_ns(
         there_and_back_ns(
             awaited(once), ready_ns, forward_ns, backward_ns, up_bps, down_bps, bursts
         ),
-        *(_passed_ns(once, rate_bps) for rate_bps in (*up_bps, *down_bps)),
+        *(passed_ns(once, rate_bps) for rate_bps in (*up_bps, *down_bps)),
     ]
     for rates_bps in (up_bps, down_bps):
         if all(rates_bps):
             rate_bps = -(-sum(rates_bps) // ranks)
-            # Of all ranks together: by the earliest of each time.
-            awaited_ns = _of_link_ns(
-                awaited(on_average),
-                ready_ns.min(axis=0),
-                forward_ns.min(axis=0),
-                min(backward_ns),
-                rate_bps,
-                max(bursts),
+            awaited_ns = together_ns(
+                awaited(on_average), ready_ns, forward_ns, backward_ns, rate_bps, max(bursts)
             )
-            bounds_ns += [awaited_ns, _passed_ns(on_average, rate_bps)]
+            bounds_ns += [awaited_ns, passed_ns(on_average, rate_bps)]
     return max(bounds_ns)
 
 

@@ -16,3 +16,8 @@ def run_meant(path: Path) -> Path:
     if found != path:
         tell(f"run {found}")
     return found
+
+
+def run_or_file(path: Path) -> Path:
+    """``path`` if it is a file, or else the run that is meant. Raises ``UserError``."""
+    return run_meant(path) if path.is_dir() else path

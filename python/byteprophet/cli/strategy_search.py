@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from byteprophet.cli.runs import run_meant
+from byteprophet.cli.runs import run_meant, run_or_file
 from byteprophet.errors import UserError
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
@@ -224,7 +224,7 @@ def resources(
     """See RESOURCES_HELP."""
     if not path.exists():
         raise UserError(f"{path}: there is no such file or run")
-    path = run_meant(path) if path.is_dir() else path
+    path = run_or_file(path)
     found = read_resources(path)
     console = table_console()
     table = Table(box=None, pad_edge=False)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from byteprophet.cli.runs import RUN_HELP, run_meant
+from byteprophet.cli.runs import RUN_HELP, run_or_file
 from byteprophet.errors import UserError
 from byteprophet.report.clocks import clocks_table
 from byteprophet.report.console import table_console
@@ -73,7 +73,7 @@ def timeline(
         raise UserError(f"--format {to}: must be {' or '.join(_FORMATS)}")
     if to is None and out is not None:
         raise UserError("--out: needs --format")
-    sources = [run_meant(source) if source.is_dir() else source for source in sources]
+    sources = [run_or_file(source) for source in sources]
     target = None if to is None else out or _default_target(sources, to)
     events = load_sources(sources)
     aligned = align_events(events)

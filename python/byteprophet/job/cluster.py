@@ -27,7 +27,12 @@ class Host:
     @property
     def slower_bps(self) -> int:
         """The rate of the slower direction; 0: neither is limited."""
-        return min((rate for rate in (self.up_bps, self.down_bps) if rate), default=0)
+        return slower_of_bps(self.up_bps, self.down_bps)
+
+
+def slower_of_bps(*rates_bps: int) -> int:
+    """The lowest of rates of which 0 is no limit; 0: none is limited."""
+    return min((rate_bps for rate_bps in rates_bps if rate_bps), default=0)
 
 
 def _slowed_bps(rate_bps: int, ns_per_byte: float) -> int:

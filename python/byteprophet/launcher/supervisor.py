@@ -183,8 +183,7 @@ class Supervisor:
         lines, size_bytes, is_open = role.read()
         if not is_open:
             self._selector.unregister(role.output_fd)
-        is_attendant = any(role in attendant.lives for attendant in self._attendants)
-        if not (self._is_stopping and is_attendant):
+        if not (self._is_stopping and any(role in each.lives for each in self._attendants)):
             self._say(role.name, *lines)
         return size_bytes > 0
 

@@ -25,8 +25,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byteprophet import _core
-from byteprophet.bound import there_and_back_ns
+from byteprophet.bound import passed_ns, there_and_back_ns, together_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
@@ -127,22 +126,12 @@ def bound_of_all_ns(job: Job, server_bps: Sequence[int]) -> int:
         there_and_back_ns(
             given_bytes, ready_ns, forward_ns, ends_ns, worker_bps, worker_bps, bursts
         ),
-        *(sum(given_bytes) * 8 * 10**9 // rate for rate in worker_bps if rate),
+        *(passed_ns(given_bytes, rate_bps) for rate_bps in worker_bps),
     ]
-    together_ns = busiest_ns_per_byte(worker_bps, server_bps)
-    if together_ns:
-        # Of all workers together: by the earliest of each time.
-        bounds_ns.append(
-            _core.iteration_bound_ns(
-                list(job.wire_bytes),
-                ready_ns.min(axis=0).tolist(),
-                forward_ns.min(axis=0).tolist(),
-                backward_ns=int(min(ends_ns)),
-                bandwidth_bps=math.ceil(8e9 / together_ns),
-                workers=1,
-                servers=1,
-            )
-        )
+    busiest = busiest_ns_per_byte(worker_bps, server_bps)
+    if busiest:
+        rate_bps = math.ceil(8e9 / busiest)
+        bounds_ns.append(together_ns(job.wire_bytes, ready_ns, forward_ns, ends_ns, rate_bps))
     return max(bounds_ns) // job.strategy.accumulation
 
 
