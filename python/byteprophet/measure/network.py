@@ -52,7 +52,7 @@ class _Worker:
     hand_over_ns: int | None
     lags_ns: tuple[Int64Array, ...]  # of requests, by server
     acks_ns: tuple[int, ...]  # from a push's arrival until the worker knows of it, by server
-    standing_ns: Int64Array  # of its pushes, by iteration
+    standing_ns: Int64Array  # of its pushes, by iteration; empty where roles share no cores
     least_ns: int  # of all pushes, from handing over to arrival
 
 
@@ -77,7 +77,7 @@ def measure_network(
     limited = [server for server, limit in enumerate(server_limits_bps) if limit]
     where = served_rows(recorded)
     found = [
-        _measure(recorded, events.rows, *where[index], limited)
+        _measure(recorded, events.rows, *where[index], limited, on_cores)
         for index, events in sorted(
             ((i, e) for i, e in enumerate(recorded) if e.table is TRANSFERS),
             key=lambda pair: pair[1].origin.rank,
@@ -105,7 +105,7 @@ def measure_network(
     ]
     hand_over = [worker.hand_over_ns for worker in found if worker.hand_over_ns is not None]
     delay_ns = int(median(delays_ns)) if delays_ns else 0
-    stood_ns = usual([worker.standing_ns for worker in found if on_cores])
+    stood_ns = usual([worker.standing_ns for worker in found])
     if stood_ns:  # it is in the delay, too, which is not longer than that of any push
         delay_ns = min(delay_ns, *(worker.least_ns for worker in found))
     acks_ns = [ack_ns for worker in found for ack_ns in worker.acks_ns]
@@ -155,10 +155,11 @@ def _measure(
     tables: Int64Array,
     places: Int64Array,
     limited: Sequence[int],
+    on_cores: bool,
 ) -> _Worker:
     """Measure one worker, whose transfers ``rows`` were served at ``places`` of ``tables``.
 
-    ``limited``: servers whose links were.
+    ``limited``: servers whose links were. ``on_cores``: roles share cores.
     """
     arrived_ns, asked_ns, answered_ns = np.zeros((3, len(rows)), np.int64)
     for table in distinct(tables[tables >= 0]).tolist():
@@ -186,7 +187,7 @@ def _measure(
             acks_ns.append(ack_ns)
     pushes = _estimate(rows[pushed], rows["sent_ns"][pushed], finished_ns[pushed], limited)
     stood_ns = np.zeros(0, np.int64)
-    if pushes.bandwidth_bps and arrived.any():
+    if on_cores and pushes.bandwidth_bps and arrived.any():
         servers = len(distinct(rows["server"][arrived]))  # their pushes may pass at the same time
         stood_ns = standing_ns(
             rows["iteration"][arrived].astype(np.int64),
