@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet import schedulers
-from byteprophet.bound import all_reduce_bound_ns, bound_ns
+from byteprophet.bound import Ranks, all_reduce_bound_ns, bound_ns
 from byteprophet.job import (
     Bucket,
     Cluster,
@@ -173,14 +173,15 @@ def _routes(draw: st.DrawFn, job: Job) -> tuple[Route, ...]:
 
 def test_ranks_need_not_be_in_step() -> None:
     """One rank computes 0.5 ms and has a link on which the gradient takes 0.64 ms either way."""
-    bound = all_reduce_bound_ns(
-        [16_000],
+    ranks = Ranks(
         ready_ns=np.array([[500_000], [0]]),
         forward_ns=np.zeros((2, 1), np.int64),
         backward_ns=[500_000, 0],
         up_bps=[200_000_000, 0],
         down_bps=[200_000_000, 0],
+        burst_bytes=[0, 0],
     )
+    bound = all_reduce_bound_ns([16_000], ranks)
     there_ns, back_ns = 500_000 + 640_000, 640_000
     assert bound == (there_ns + back_ns) // 2
 

@@ -39,7 +39,7 @@ many bytes less than it has. Over many iterations, no link carries more than its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -52,6 +52,42 @@ from byteprophet.job.routes import MESH, SERVERS, bytes_of
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import BYTEPS, MIXED
 from byteprophet.job.times import Int64Array
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What ranks compute in an iteration, and their links.
+
+    Attributes:
+        ready_ns: when each rank's gradients are ready, from the start of its backward pass, shape
+            (ranks, parameters).
+        forward_ns: of each rank's layers, (ranks, parameters).
+        backward_ns: when each rank's backward pass ends, (ranks,).
+        up_bps: the rate at which each rank sends, (ranks,); 0: no limit.
+        down_bps: the rate at which each rank receives, likewise.
+        burst_bytes: what each rank's link lets pass at once after a pause, (ranks,).
+    """
+
+    ready_ns: Int64Array
+    forward_ns: Int64Array
+    backward_ns: Sequence[int]
+    up_bps: Sequence[int]
+    down_bps: Sequence[int]
+    burst_bytes: Sequence[int]
+
+    @classmethod
+    def of(cls, job: Job) -> Ranks:
+        """The ranks of ``job``, at the medians of its times."""
+        medians = [job.times.medians(worker) for worker in range(job.workers)]
+        hosts = job.cluster.workers
+        return cls(
+            np.array([np.minimum(ready_ns, end_ns) for _, ready_ns, end_ns, _ in medians]),
+            np.array([forward_ns for forward_ns, _, _, _ in medians]),
+            [backward_ns for _, _, backward_ns, _ in medians],
+            [host.up_bps for host in hosts],
+            [host.down_bps for host in hosts],
+            [host.burst_bytes for host in hosts],
+        )
 
 
 def bound_of_predicted_ns(job: Job, predicted_ns: int, since: int = 0) -> int:
@@ -97,19 +133,9 @@ def _routed_bytes(job: Job) -> tuple[Sequence[int], Sequence[int]]:
 def _among_ranks_ns(
     job: Job, sizes_bytes: Sequence[int], served_bytes: Sequence[int] | None = None
 ) -> int:
-    medians = [job.times.medians(worker) for worker in range(job.workers)]
     late = steps_by_name(job.strategy.staleness)
-    return all_reduce_bound_ns(
-        sizes_bytes,
-        np.array([np.minimum(ready_ns, end_ns) for _, ready_ns, end_ns, _ in medians]),
-        np.array([forward_ns for forward_ns, _, _, _ in medians]),
-        [backward_ns for _, _, backward_ns, _ in medians],
-        [host.up_bps for host in job.cluster.workers],
-        [host.down_bps for host in job.cluster.workers],
-        served_bytes,
-        [name in late for name in job.model.names],
-        [host.burst_bytes for host in job.cluster.workers],
-    )
+    is_late = [name in late for name in job.model.names]
+    return all_reduce_bound_ns(sizes_bytes, Ranks.of(job), served_bytes, is_late)
 
 
 def _served_ns(job: Job, sizes_bytes: Sequence[int]) -> int:
@@ -170,115 +196,85 @@ def passed_ns(sizes_bytes: Sequence[int], rate_bps: int) -> int:
     return sum(sizes_bytes) * 8 * 10**9 // rate_bps if rate_bps else 0
 
 
-def there_and_back_ns(
-    sizes_bytes: Sequence[int],
-    ready_ns: Int64Array,
-    forward_ns: Int64Array,
-    backward_ns: Sequence[int],
-    up_bps: Sequence[int],
-    down_bps: Sequence[int],
-    burst_bytes: Sequence[int],
-) -> int:
+def there_and_back_ns(sizes_bytes: Sequence[int], ranks: Ranks) -> int:
     """The bound by what each rank must give each other one: the slowest pair's mean of both ways.
 
-    The arguments are those of ``all_reduce_bound_ns``. No rank is faster than it computes.
+    No rank is faster than it computes.
     """
-    limits = [backward_ns, up_bps, down_bps, burst_bytes]
-    rows = np.column_stack([ready_ns, forward_ns, *map(np.asarray, limits)])
+    columns = [ranks.backward_ns, ranks.up_bps, ranks.down_bps, ranks.burst_bytes]
+    rows = np.column_stack([ranks.ready_ns, ranks.forward_ns, *map(np.asarray, columns)])
     _, different, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
 
     def one_way_ns(sender: int, receiver: int, rate_bps: int) -> int:
         return _of_link_ns(
             sizes_bytes,
-            ready_ns[sender],
-            forward_ns[receiver],
-            backward_ns[sender],
+            ranks.ready_ns[sender],
+            ranks.forward_ns[receiver],
+            ranks.backward_ns[sender],
             rate_bps,
-            max(burst_bytes[sender], burst_bytes[receiver]),
+            max(ranks.burst_bytes[sender], ranks.burst_bytes[receiver]),
         )
 
     bounds_ns = [one_way_ns(rank, rank, 0) for rank in different]
     pairs = [*combinations(different, 2), *((rank, rank) for rank in different[counts > 1])]
     for one, other in pairs:
         there_ns, back_ns = (
-            one_way_ns(sender, receiver, slower_of_bps(up_bps[sender], down_bps[receiver]))
+            one_way_ns(
+                sender, receiver, slower_of_bps(ranks.up_bps[sender], ranks.down_bps[receiver])
+            )
             for sender, receiver in ((one, other), (other, one))
         )
         bounds_ns.append((there_ns + back_ns) // 2)
     return max(bounds_ns)
 
 
-def together_ns(
-    sizes_bytes: Sequence[int],
-    ready_ns: Int64Array,
-    forward_ns: Int64Array,
-    backward_ns: Sequence[int],
-    rate_bps: int,
-    burst_bytes: int = 0,
-) -> int:
+def together_ns(sizes_bytes: Sequence[int], ranks: Ranks, rate_bps: int) -> int:
     """The bound by what all ranks move together, by the earliest of each of their times.
 
-    ``rate_bps``: at which they move so many bytes, on average. The other arguments are those of
-    ``all_reduce_bound_ns``.
+    ``rate_bps``: at which they move so many bytes, on average.
     """
     return _of_link_ns(
         sizes_bytes,
-        ready_ns.min(axis=0),
-        forward_ns.min(axis=0),
-        int(min(backward_ns)),
+        ranks.ready_ns.min(axis=0),
+        ranks.forward_ns.min(axis=0),
+        int(min(ranks.backward_ns)),
         rate_bps,
-        burst_bytes,
+        max(ranks.burst_bytes),
     )
 
 
 def all_reduce_bound_ns(
     sizes_bytes: Sequence[int],
-    ready_ns: Int64Array,
-    forward_ns: Int64Array,
-    backward_ns: Sequence[int],
-    up_bps: Sequence[int],
-    down_bps: Sequence[int],
+    ranks: Ranks,
     served_bytes: Sequence[int] | None = None,
     late: Sequence[bool] | None = None,
-    burst_bytes: Sequence[int] | None = None,
 ) -> int:
     """The bound of an iteration without servers, in ns.
 
     Args:
         sizes_bytes: of the gradients, in forward order, shape (parameters,).
-        ready_ns: when each rank's gradients are ready, from the start of its backward pass, shape
-            (ranks, parameters).
-        forward_ns: of each rank's layers, (ranks, parameters).
-        backward_ns: when each rank's backward pass ends, (ranks,).
-        up_bps: the rate at which each rank sends, (ranks,); 0: no limit.
-        down_bps: the rate at which each rank receives, likewise.
+        ranks: what they compute, and their links.
         served_bytes: what goes to servers beside that, of each gradient: once over each link.
         late: whether the average of each gradient is for a later step.
-        burst_bytes: what each rank's link lets pass at once after a pause, (ranks,).
     """
-    ranks = len(up_bps)
+    count = len(ranks.up_bps)
     is_late = late or [False] * len(sizes_bytes)
-    bursts = burst_bytes or [0] * ranks
 
     def awaited(moved_bytes: Sequence[int]) -> list[int]:
         return [0 if later else size for size, later in zip(moved_bytes, is_late, strict=True)]
 
     served = served_bytes or [0] * len(sizes_bytes)
     pairs = list(zip(sizes_bytes, served, strict=True))
-    once = [(size if ranks > 1 else 0) + other for size, other in pairs]
-    on_average = [all_reduced_bytes(size, ranks) + other for size, other in pairs]
+    once = [(size if count > 1 else 0) + other for size, other in pairs]
+    on_average = [all_reduced_bytes(size, count) + other for size, other in pairs]
     bounds_ns = [
-        there_and_back_ns(
-            awaited(once), ready_ns, forward_ns, backward_ns, up_bps, down_bps, bursts
-        ),
-        *(passed_ns(once, rate_bps) for rate_bps in (*up_bps, *down_bps)),
+        there_and_back_ns(awaited(once), ranks),
+        *(passed_ns(once, rate_bps) for rate_bps in (*ranks.up_bps, *ranks.down_bps)),
     ]
-    for rates_bps in (up_bps, down_bps):
+    for rates_bps in (ranks.up_bps, ranks.down_bps):
         if all(rates_bps):
-            rate_bps = -(-sum(rates_bps) // ranks)
-            awaited_ns = together_ns(
-                awaited(on_average), ready_ns, forward_ns, backward_ns, rate_bps, max(bursts)
-            )
+            rate_bps = -(-sum(rates_bps) // count)
+            awaited_ns = together_ns(awaited(on_average), ranks, rate_bps)
             bounds_ns += [awaited_ns, passed_ns(on_average, rate_bps)]
     return max(bounds_ns)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from byteprophet.allreduce.timing import Timing
-from byteprophet.bound import all_reduce_bound_ns
+from byteprophet.bound import Ranks, all_reduce_bound_ns
 
 
 def bound_ns(timing: Timing) -> int:
@@ -29,14 +29,15 @@ def bound_ns(timing: Timing) -> int:
     """
     link = timing.link
     rates_bps = link.rates_bps or (link.bandwidth_bps,) * link.ranks
-    return all_reduce_bound_ns(
-        [each.size_bytes for each in timing.parameters],
+    ranks = Ranks(
         np.tile(np.array(timing.ready_ns, np.int64), (link.ranks, 1)),
         np.tile([each.forward_ns for each in timing.parameters], (link.ranks, 1)),
         (timing.backward_ns,) * link.ranks,
         rates_bps,
         rates_bps,
+        (0,) * link.ranks,
     )
+    return all_reduce_bound_ns([each.size_bytes for each in timing.parameters], ranks)
 
 
 def eq6_max_speedup(timing: Timing) -> float:

@@ -23,9 +23,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from byteprophet.bound import passed_ns, there_and_back_ns, together_ns
+from byteprophet.bound import Ranks, passed_ns, there_and_back_ns, together_ns
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.as_executed import as_executed
@@ -114,24 +112,18 @@ def bound_of_all_ns(job: Job, server_bps: Sequence[int]) -> int:
     strategy counts only for how it computes. Times are the medians of the recorded iterations.
     """
     job = as_executed(job)
-    medians = [job.times.medians(worker) for worker in range(job.workers)]
-    ready_ns = np.array([np.minimum(ready, end) for _, ready, end, _ in medians])
-    forward_ns = np.array([forward for forward, _, _, _ in medians])
-    ends_ns = [end for _, _, end, _ in medians]
     worker_bps = [host.slower_bps for host in job.cluster.workers]
-
+    no_burst = [0] * job.workers
+    ranks = replace(Ranks.of(job), up_bps=worker_bps, down_bps=worker_bps, burst_bytes=no_burst)
     given_bytes = job.wire_bytes if job.workers > 1 else [0] * len(job.model)
-    bursts = [0] * job.workers
     bounds_ns = [
-        there_and_back_ns(
-            given_bytes, ready_ns, forward_ns, ends_ns, worker_bps, worker_bps, bursts
-        ),
+        there_and_back_ns(given_bytes, ranks),
         *(passed_ns(given_bytes, rate_bps) for rate_bps in worker_bps),
     ]
     busiest = busiest_ns_per_byte(worker_bps, server_bps)
     if busiest:
         rate_bps = math.ceil(8e9 / busiest)
-        bounds_ns.append(together_ns(job.wire_bytes, ready_ns, forward_ns, ends_ns, rate_bps))
+        bounds_ns.append(together_ns(job.wire_bytes, ranks, rate_bps))
     return max(bounds_ns) // job.strategy.accumulation
 
 
