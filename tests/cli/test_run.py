@@ -101,6 +101,19 @@ def test_the_same_on_hosts_with_limited_links(
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "name"), [([], "allreduce"), (["--sync", "dear-planned"], "dear-planned")]
+)
+def test_a_run_directory_is_named_after_the_exchange(
+    options: list[str], name: str, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    given = ["--runs", str(runs), "--servers", "0", *options]
+    assert run_cli([*_IN_TIME, *given, "--", "true"]) == 0
+    (run,) = runs.iterdir()
+    assert run.name.endswith(f"Z-{name}")
+
+
 def _start_and_wait(
     tmp_path: Path, script: Path, scheduler: str
 ) -> tuple[subprocess.Popen[str], Path]:

@@ -20,7 +20,7 @@ from byteprophet.cli.owners import OWNERS_HELP, parse_owners
 from byteprophet.errors import JobFailed, UserError, warn
 from byteprophet.input_files import whole_number
 from byteprophet.job.owners import text_of
-from byteprophet.job.strategy import AUTO, BYTEPS, MIXED, SYNCS
+from byteprophet.job.strategy import ALL_REDUCE, AUTO, BYTEPS, MIXED, SYNCS
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.launcher import (
     JobResult,
@@ -344,8 +344,7 @@ def run(
         return 0
     prepare = _prepare_here if launcher is None else launcher.prepare
     start = prepare(spec)  # wrong input must not leave an empty run directory behind
-    label = "allreduce" if spec.all_reduce else scheduler
-    spec = replace(spec, run_directory=make_run_directory(runs, label))
+    spec = replace(spec, run_directory=make_run_directory(runs, _exchange_of(spec, sync, used)))
     tell(f"run {spec.run_directory}")
     output = sys.stderr if as_json else sys.stdout
 
@@ -389,6 +388,15 @@ def _check_all_reduce(servers: int, monitor: bool, profile: Path | None) -> None
         raise UserError("--monitor, --probe: they watch BytePS, which --servers 0 does not use")
     if servers == 0 and profile is not None:
         raise UserError("--profile: it is for BytePS, which --servers 0 does not use")
+
+
+def _exchange_of(spec: JobSpec, sync: str | None, used: Used | None) -> str:
+    """How gradients are exchanged, as far as it is known before the script runs."""
+    if used is not None and used.strategy.runtime != BYTEPS:
+        return used.strategy.runtime
+    if spec.all_reduce:
+        return sync or ALL_REDUCE
+    return spec.scheduler
 
 
 def _check_sync(sync: str | None, servers: int, record: bool) -> None:
