@@ -12,7 +12,7 @@ from rich.table import Table
 
 from byteprophet.cli import strategy_search
 from byteprophet.cli.runs import RUN_HELP, run_meant
-from byteprophet.errors import UserError
+from byteprophet.errors import UserError, warn
 from byteprophet.job import Job
 from byteprophet.job.strategy import MIXED
 from byteprophet.job.strategy_file import (
@@ -33,6 +33,7 @@ from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.delayed import delayed
 from byteprophet.strategy.explanation import Explanation, explain
 from byteprophet.strategy.local import local
+from byteprophet.strategy.mixed import why_useless
 from byteprophet.strategy.resources import Resources, check_roles, on_resources, read_resources
 from byteprophet.strategy.routed import routable, under_routes
 from byteprophet.strategy.rules import with_rules
@@ -131,6 +132,9 @@ def make(
     used = used_by(job, measured.job)
     if routes:
         used = replace(used, servers=job.servers)
+        useless = why_useless(job)
+        if useless:
+            warn(f"{builder}: {useless}")
     found = explain(measured, job, told)
     write_strategy(out, replace(used, predicted=found.predicted))
     console = table_console()

@@ -30,10 +30,10 @@ from byteprophet.allreduce.grouping import best_groups
 from byteprophet.allreduce.strategies import MESSAGE_NS, strategy_of_groups, timing_of
 from byteprophet.allreduce.timing import Link, Timing
 from byteprophet.allreduce.timing import Parameter as Timed
-from byteprophet.errors import UserError, warn
+from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Job, Model, Policy
 from byteprophet.job.partitions import PAGE_BYTES, partitions_of_job
-from byteprophet.job.routes import MESH, SERVERS, Part, Piece, Route, carried, parts_of
+from byteprophet.job.routes import MESH, SERVERS, Part, Piece, Route, bytes_of, carried, parts_of
 from byteprophet.job.strategy import DEAR_PLANNED, FP16, MIXED, Bucket, Keys
 from byteprophet.job.transports import served
 from byteprophet.optimize.passes.placement import placed_by_load
@@ -97,7 +97,6 @@ def mixed(job: Job, fraction: float | None = None, paced: bool = False) -> Job:
     rates = _rates(job)
     if fraction is None:
         fraction = fraction_of(job.workers, job.servers, rates, paced)
-    _warn_if_useless(job, fraction, rates)
     return with_routes(job, routes_for(job.model, fraction), fraction, paced)
 
 
@@ -159,19 +158,22 @@ def _rates(job: Job) -> float:
     return sum(served_bps) / len(served_bps) / slowest_bps
 
 
-def _warn_if_useless(job: Job, fraction: float, rates: float) -> None:
-    workers, servers = job.workers, job.servers
-    ours = busiest(workers, servers, fraction, rates)
+def why_useless(job: Job) -> str:
+    """Why ``job``, of two transports, gains nothing over one of them; empty if it does."""
+    both = [sum(bytes_of(job.model, job.strategy.routes, way)) for way in (SERVERS, MESH)]
+    workers, servers, rates = job.workers, job.servers, _rates(job)
+    ours = busiest(workers, servers, both[0] / sum(both), rates)
     alone = {
         "an all-reduce": busiest(workers, servers, 0.0, rates),
         "servers alone": busiest(workers, servers, 1.0, rates),
     }
     best = min(alone, key=lambda name: alone[name])
-    if alone[best] <= ours * (1 + 1e-9):
-        warn(
-            f"mixed: with {workers} workers and {servers} server(s), {best} loads the links no "
-            "more than a mix does"
-        )
+    if ours < alone[best] * (1 - 1e-9):
+        return ""
+    return (
+        f"with {workers} workers and {servers} server(s), {best} loads the links no more than a "
+        "mix does"
+    )
 
 
 def _policy(job: Job) -> tuple[Policy, int]:
