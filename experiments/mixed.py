@@ -21,7 +21,8 @@ and from this record alone each mixed strategy is predicted, as by ``byteprophet
 The last line has the mean and the worst error of all predictions.
 
 Writes ``mixed.json`` and the strategies to ``--out``, and goes on where it stopped. A cell takes
-rounds times nine jobs of 25 iterations or so, and one more: half an hour with the defaults.
+rounds times nine jobs of 25 iterations or so, and one more: more than an hour with the defaults.
+``--strategies prophet,dear-planned,"mixed paced"`` runs only these.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
         for ratio in numbers(options.ratios, "--ratios")
     ]
     fractions = numbers(options.fractions, "--fractions", 1.0) if options.fractions else []
-    names = ("workers", "servers", "slowed", "iterations", "rounds", "recorded")
+    names = ("workers", "servers", "slowed", "iterations", "rounds", "recorded", "strategies")
     settings = {**{name: getattr(options, name) for name in names}, "fractions": fractions}
     rows = Rows(options.out / "mixed.json", settings)
 
@@ -103,6 +104,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--fractions", default="0.4,0.6", help="of all bytes, to servers")
+    parser.add_argument("--strategies", default="", help="only these; default: all")
     parser.add_argument("--slowed", type=int, default=4, help="compute and links, so many times")
     parser.add_argument("--iterations", type=int, default=6, help="measured ones of each job")
     parser.add_argument("--rounds", type=int, default=3)
@@ -174,7 +176,15 @@ def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) 
     """Run all strategies in turn; the medians of the rounds, of the slowest worker's iterations."""
     folder = options.out / "mixed-strategies"
     cases = cases_of(cell, options.workers, options.servers, options.slowed, fractions, folder)
-    predicted = predictions(cases, options)
+    wanted = split(options.strategies, "--strategies") if options.strategies else list(cases)
+    for name in wanted:
+        if name not in cases:
+            raise UserError(f"--strategies: there is no {name!r}; have {', '.join(cases)}")
+    recorded = cases[options.recorded]
+    cases = {name: case for name, case in cases.items() if name in wanted}
+    if len({name.startswith(MIXED) for name in cases}) < 2:
+        raise UserError(f"--strategies {options.strategies}: needs a uniform and a mixed one")
+    predicted = predictions(recorded, cases, options)
     iterations = options.iterations * options.rounds
     plan = Plan(tuple(cases.values()), iterations, options.rounds, warmup_of(cases.values()))
     results = run_bench(plan, options.runs, True, _progress)
@@ -195,9 +205,10 @@ def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) 
     }
 
 
-def predictions(cases: Mapping[str, Case], options: argparse.Namespace) -> dict[str, Row]:
-    """What the record of one uniform strategy says of the mixed ones, by their names."""
-    case = cases[options.recorded]
+def predictions(
+    case: Case, cases: Mapping[str, Case], options: argparse.Namespace
+) -> dict[str, Row]:
+    """What the record of ``case``, a uniform strategy, says of the mixed ones, by their names."""
     plan = Plan((case,), _RECORDED, 1, warmup_of([case]), record=True, idle_s=0.0)
     workload = check_case(case, plan, options.runs, namespaces=True)
     run = Run(run_case(case, plan, workload, options.runs, namespaces=True).directory)

@@ -14,6 +14,7 @@ from byteprophet.workload.networks.densenet import densenet201
 from byteprophet.workload.networks.gpt2 import gpt2
 from byteprophet.workload.networks.inception import inception_v3, inception_v4
 from byteprophet.workload.networks.layers import Parameter
+from byteprophet.workload.networks.ncf import ncf
 from byteprophet.workload.networks.resnet import resnet18, resnet50, resnet152
 from byteprophet.workload.networks.vgg import vgg19
 
@@ -24,7 +25,7 @@ _GPT2 = 1024 * (12 * 12 * 768**2 + 2 * 12 * 1024 * 768 + 50257 * 768)
 # Parameters and multiply-adds: torchvision's model pages for the convolutional networks, timm's for
 # Inception-v4 (v3's 27,161,264 parameters there are with the auxiliary classifier, which has
 # 3,326,696); for BERT-base transformers' BertModel, and the 22.5 billion operations at 128 tokens
-# of the ELECTRA paper; for GPT-2 transformers' GPT2LMHeadModel.
+# of the ELECTRA paper; for GPT-2 transformers' GPT2LMHeadModel; for NCF MLPerf's training 0.5.
 PUBLISHED = [
     ("resnet18", resnet18(), 62, 11_689_512, 1.81e9),
     ("resnet50", resnet50(), 161, 25_557_032, 4.09e9),
@@ -35,6 +36,7 @@ PUBLISHED = [
     ("vgg19", vgg19(), 38, 143_667_240, 19.63e9),
     ("bert-base", bert_base(), 199, 109_482_240, 22.5e9 / 2),
     ("gpt2", gpt2(), 148, 124_439_808, _GPT2),
+    ("ncf", ncf(), 12, 31_832_577, 256 * 256 + 256 * 128 + 128 * 64 + 128),
 ]
 
 
@@ -147,6 +149,15 @@ def test_published_counts(
                 "transformer.h.0.attn.c_attn.weight": (768, 2304),
                 "transformer.h.11.mlp.c_fc.weight": (768, 3072),
                 "transformer.h.11.mlp.c_proj.bias": (768,),
+            },
+        ),
+        (
+            ncf(),
+            {
+                "mf_user_embed.weight": (138_493, 64),
+                "mlp_item_embed.weight": (26_744, 128),
+                "mlp.0.weight": (256, 256),
+                "final.weight": (1, 128),
             },
         ),
     ],

@@ -5,8 +5,9 @@ the compute-bound rate measured with batch 64 on the GPUs of the Prophet paper (
 0.89 s an iteration), rounded. The other convolutional networks are taken to do as many operations
 per second as that (1.75 teraflop/s; the paper's 153 samples/s of ResNet-18 are 1.67), except
 VGG-19, whose large matrix products are taken to run at about 2.8 teraflop/s on the same device, as
-are those of BERT and GPT-2: assumptions, not measurements. ``Workload.scaled`` gives any other
-speed. No bursts are declared: every gradient is ready when its layer's backward is done.
+are those of BERT and GPT-2, and NCF, which waits for memory, at 0.7: assumptions, not
+measurements. ``Workload.scaled`` gives any other speed. No bursts are declared: every gradient is
+ready when its layer's backward is done.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _BUILTINS = {
     "vgg19": _Builtin(batch_size=32, compute_ns=1_350_000_000),
     "bert-base": _Builtin(batch_size=32, compute_ns=780_000_000),
     "gpt2": _Builtin(batch_size=4, compute_ns=1_250_000_000),
+    "ncf": _Builtin(batch_size=65_536, compute_ns=60_000_000),
 }
 
 

@@ -9,6 +9,7 @@ from byteprophet.workload.networks.densenet import densenet201
 from byteprophet.workload.networks.gpt2 import gpt2
 from byteprophet.workload.networks.inception import inception_v3, inception_v4
 from byteprophet.workload.networks.layers import Parameter
+from byteprophet.workload.networks.ncf import ncf
 from byteprophet.workload.networks.resnet import resnet18, resnet50, resnet152
 from byteprophet.workload.networks.vgg import vgg19
 
@@ -22,4 +23,5 @@ NETWORKS: Mapping[str, Callable[[], list[Parameter]]] = {
     "vgg19": vgg19,
     "bert-base": bert_base,
     "gpt2": gpt2,
+    "ncf": ncf,
 }
