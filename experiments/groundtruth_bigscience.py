@@ -122,6 +122,7 @@ def _row(row: Mapping[str, str], sizes: tuple[int, int], gpus: int) -> Row:
         f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} zero={zero} "
         f"micro_batches={int(row['GBS']) // (dp * micro_batch)} "
         f"recompute=full overlap=0 overlap_p2p=0 scatter_gather=1 launch_blocking=1 "
+        f"all_reduce={int(zero == 1)} "
         f"precision={precision}",
         gpus,
     )
