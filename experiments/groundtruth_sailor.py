@@ -6,8 +6,8 @@ limited by memory (for matrix products, the table has one of two backward produc
 are fitted for all operators. Of each that memory limits, the measured time over that of its bytes
 is kept, forward and backward, as ``byteprophet costs collect`` does: it is the same for all sizes.
 
-The smallest operators of the table say something else, which ``blocked_launch_ns`` returns: how long
-the host takes to launch one operator after it has waited for the one before.
+The smallest operators of the table say something else, which ``blocked_launch_ns`` returns: how
+long the host takes to launch one operator after it has waited for the one before.
 """
 
 from __future__ import annotations
