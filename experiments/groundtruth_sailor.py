@@ -5,6 +5,9 @@ count. The forward pass of all operators is compared, and the backward pass of t
 limited by memory (for matrix products, the table has one of two backward products). Two constants
 are fitted for all operators. Of each that memory limits, the measured time over that of its bytes
 is kept, forward and backward, as ``byteprophet costs collect`` does: it is the same for all sizes.
+
+The smallest operators of the table say something else, which ``blocked_launch_ns`` returns: how
+long the host takes to launch one operator after it has waited for the one before.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,55 +53,85 @@ _OPERATORS = {
 }
 _MEMORY = ("norm1", "softmax", "dropout", "add1", "activation")
 _FEWEST_SAMPLES = 4
+_SMALLEST = "OPT-350", "1", "4"
+"""The smallest shapes: the smallest model, one sample, and four tensor-parallel ranks."""
+_REDUCED = ("output", "down")
+"""Operators with an all-reduce behind them, which may count there."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement, and its step in the simulator."""
+    """A measurement, and its step in the simulator on one of ``tp`` ranks."""
 
     text: str
     step: Compute
     measured_ns: float
+    tp: int = 1
 
 
 def rows(folder: Path) -> list[Row]:
-    """The measurements in a folder."""
+    """The measurements in a folder that neither launches nor collectives limit."""
+    return _rows(folder, _usable)
+
+
+def blocked_launch_ns(folder: Path, parts: Parts) -> int:
+    """The time of a launch where the host waits for each operator before it launches the next.
+
+    The table's operators were timed one at a time. What those of the smallest shapes take besides
+    their time on the GPU is the host's: 5 to 15 times as long. The mean counts, because a layer has
+    all of these operators.
+    """
+    some = _rows(folder, _is_smallest)
+    if not some:
+        raise UserError(f"{folder}: Sailor's table has no operators of the smallest shapes")
+    measured = np.array([row.measured_ns for row in some])
+    return round(float((measured - predict(some, parts)).mean()))
+
+
+def _rows(folder: Path, usable: Callable[[Mapping[str, str]], bool]) -> list[Row]:
     path = folder / "sailor" / "aceso_op_profiles.csv.gz"
     lines = gzip.decompress(read_bytes(path)).decode().splitlines()
-    steps: dict[tuple[str, int], dict[tuple[str, Phase], Compute]] = {}
+    steps: dict[tuple[str, int, int], dict[tuple[str, Phase], Compute]] = {}
     found = []
     try:
         for row in csv.DictReader(lines):
-            if not _usable(row):
+            if not usable(row):
                 continue
-            key = row["model"], int(row["mbs"])
+            key = row["model"], int(row["mbs"]), int(row["tp"])
             if key not in steps:
                 steps[key] = _steps(*key)
             name = _OPERATORS[row["op_name"]]
             text = f"{row['model']},{row['mbs']},{row['op_name']}"
             forward = steps[key][name, Phase.FORWARD]
-            found.append(Row(f"{text},forward", forward, float(row["forward_us"]) * 1e3))
+            found.append(Row(f"{text},forward", forward, float(row["forward_us"]) * 1e3, key[2]))
             if name in _MEMORY:
                 backward = steps[key][name, Phase.BACKWARD]
-                found.append(Row(f"{text},backward", backward, float(row["backward_us"]) * 1e3))
+                measured_ns = float(row["backward_us"]) * 1e3
+                found.append(Row(f"{text},backward", backward, measured_ns, key[2]))
     except (KeyError, ValueError) as error:
         raise UserError(f"{path}: not a table of Sailor's operators: {error!r}") from None
     return found
 
 
+def _is_known(row: Mapping[str, str]) -> bool:
+    kind = row["gpu"], row["dtype"], row["algo"]
+    return kind == ("A100-40", "fp16", "0") and row["op_name"] in _OPERATORS
+
+
 def _usable(row: Mapping[str, str]) -> bool:
-    return (
-        (row["gpu"], row["dtype"], row["tp"], row["algo"]) == ("A100-40", "fp16", "1", "0")
-        and int(row["mbs"]) >= _FEWEST_SAMPLES
-        and row["op_name"] in _OPERATORS
-    )
+    return _is_known(row) and row["tp"] == "1" and int(row["mbs"]) >= _FEWEST_SAMPLES
 
 
-def _steps(model: str, samples: int) -> dict[tuple[str, Phase], Compute]:
-    """The steps of one layer, by operator and phase."""
+def _is_smallest(row: Mapping[str, str]) -> bool:
+    shapes = row["model"], row["mbs"], row["tp"]
+    return _is_known(row) and shapes == _SMALLEST and _OPERATORS[row["op_name"]] not in _REDUCED
+
+
+def _steps(model: str, samples: int, tp: int) -> dict[tuple[str, Phase], Compute]:
+    """The steps of one layer on one of ``tp`` ranks, by operator and phase."""
     hidden, heads = _SHAPES[model]
     config = replace(gpt(1, hidden, heads), fused_attention=False, dropout=True)
-    strategy = parse_strategy(f"micro_batch={samples}", 1)
+    strategy = parse_strategy(f"tp={tp} micro_batch={samples}", tp)
     stage = compile_program(build(model, config, samples), strategy).stages[0]
     layer = next(block for block in stage.blocks if block.path == "layers.0").compiled
     steps = (*layer.forward, *layer.backward)
@@ -129,8 +162,10 @@ def predict(some: Sequence[Row], parts: Parts) -> list[float]:
         matmul_efficiency=parts.matmul_efficiency,
         memory_efficiency=parts.memory_efficiency,
     )
-    roofline = Roofline(gpu, Mesh(), operators=parts.operators)
-    return [roofline.time_ns(row.step) for row in some]
+    rooflines = {
+        tp: Roofline(gpu, Mesh(tp=tp), operators=parts.operators) for tp in {row.tp for row in some}
+    }
+    return [rooflines[row.tp].time_ns(row.step) for row in some]
 
 
 def fit(some: Sequence[Row]) -> Parts:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import gzip
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import groundtruth_bigscience
 import groundtruth_mlperf
+import groundtruth_sailor
 import groundtruth_torchtitan
 import pytest
 from groundtruth_programs import root
+
+from byteprophet.simulate.clusters.description import find_cluster
 
 _TITAN_CAPTION = (
     "Float8 and torch.compile in general. **Table 1** 1D parallelism (FSDP). Llama 3.1 8B model. "
@@ -21,7 +26,7 @@ _TITAN_CAPTION = (
 
 _COLUMNS = (
     *("_context", "GPUs", "Size", "DP", "TP", "PP", "MBS", "GBS", "Nodes", "ZS"),
-    *("NHIDDEN", "Layers", "NHEADS", "Mem", "TFLOPs"),
+    *("NHIDDEN", "Layers", "NHEADS", "Mem", "TFLOPs", "Notes"),
 )
 
 
@@ -141,12 +146,45 @@ def test_jobs_of_the_chronicle_wait_for_each_launch(tmp_path: Path) -> None:
     row |= {"DP": "4", "TP": "8", "PP": "12", "MBS": "2", "NHIDDEN": "14336", "Layers": "72"}
     _write(tmp_path / "bigscience" / "bloom_prequel_384xA100.csv", [row])
     (one,) = groundtruth_bigscience.rows(tmp_path)
-    machines = groundtruth_bigscience.cluster({})
+    assert one.program.strategy.all_reduce
+    machines = find_cluster("a100-4xhdr")
     blocking = groundtruth_bigscience.simulate_program(one.program, machines)
     strategy = replace(one.program.strategy, launch_blocking=False)
     ahead = replace(one.program, strategy=strategy)
     faster = groundtruth_bigscience.simulate_program(ahead, machines)
     assert faster.iteration_ns < blocking.iteration_ns
+
+
+@pytest.mark.parametrize(("day", "slower"), [("02-24", True), ("02-25", False), ("", False)])
+def test_nodes_of_the_chronicle_were_slower_before_a_repair(
+    tmp_path: Path, day: str, slower: bool
+) -> None:
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS, "")
+    row |= {"Sec/it": "134.02", "Size": "181B", "GBS": "2048", "Nodes": "48", "Notes": day}
+    row |= {"DP": "4", "TP": "8", "PP": "12", "MBS": "2", "NHIDDEN": "14336", "Layers": "72"}
+    _write(tmp_path / "bigscience" / "bloom_prequel_384xA100.csv", [row])
+    (one,) = groundtruth_bigscience.rows(tmp_path)
+    assert (one.slower > 1) is slower
+
+
+def test_a_launch_that_blocks_takes_what_the_smallest_operators_do(tmp_path: Path) -> None:
+    """Two operators that take 100 and 300 us, and hardly anything on the GPU."""
+    row = {"gpu": "A100-40", "dtype": "fp16", "algo": "0", "model": "OPT-350", "mbs": "1"}
+    row |= {"op_name": "enc-MLP-gelu", "forward_us": "100", "backward_us": "300"}
+    others = [{"op_name": "enc-MLP-GEMM-2"}, {"mbs": "8"}, {"tp": "1"}, {"dtype": "fp32"}]
+    lines = [row | {"tp": "4"}, *(row | {"tp": "4", "forward_us": "9e9"} | one for one in others)]
+    path = tmp_path / "sailor" / "aceso_op_profiles.csv"
+    _write(path, lines)
+    path.with_suffix(".csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    parts = groundtruth_sailor.Parts(0.8, 0.7, {})
+    found = groundtruth_sailor.blocked_launch_ns(tmp_path, parts)
+    gpu_ns = sum(groundtruth_sailor.predict(groundtruth_sailor._rows(tmp_path, _is_gelu), parts))
+    assert 0 < gpu_ns < 40_000
+    assert found == pytest.approx(200_000 - gpu_ns / 2, abs=1)
+
+
+def _is_gelu(row: Mapping[str, str]) -> bool:
+    return row["op_name"] == "enc-MLP-gelu" and row["forward_us"] == "100"
 
 
 def test_a_constant_without_a_solution_is_the_nearest_bound() -> None:

@@ -58,7 +58,8 @@ def random_job(seed: int) -> tuple[TransformerConfig, Strategy]:
         f"max_ongoing={pick.randint(0, 3) if schedule == '1f1b' else 0} "
         f"sp={pick.choice((0, 1)) if tp > 1 else 0} overlap={pick.choice((0, 1))} "
         f"recompute={pick.choice(('none', 'attention', 'full'))} "
-        f"reshard={pick.choice(RESHARD)} ring={pick.choice((0, 1)) if fused else 0}"
+        f"reshard={pick.choice(RESHARD)} ring={pick.choice((0, 1)) if fused else 0} "
+        f"all_reduce={seed % 2 if zero < 2 else 0}"
     )
     config = TransformerConfig(
         layers=8 * pick.choice((1, 2)),

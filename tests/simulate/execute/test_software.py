@@ -128,6 +128,19 @@ def test_results_of_ring_attention_are_merged_step_by_step() -> None:
     assert not _spent(program(_MODEL, line, 4), Spent.COPIES)
 
 
+def test_all_reduced_gradients_take_twice_as_long_to_send() -> None:
+    """A ring sends everything twice, or once to reduce-scatter. Parameters are gathered in both."""
+
+    def sending_ns(line: str) -> int:
+        result = simulate_program(program(_MODEL, f"dp=8 zero=1 overlap=0 {line}", 8), _CLUSTER)
+        record = result.job.ranks[0]
+        flows = [flow for flow, _ in record.synchronised]
+        took = result.replayed.end_ns[flows] - result.replayed.start_ns[flows]
+        return int(took.sum())
+
+    assert sending_ns("all_reduce=1") == pytest.approx(2 * sending_ns(""), rel=0.05)
+
+
 def test_alibi_writes_a_bias_for_each_score_and_turns_nothing() -> None:
     """2 bytes are written, and 2 read by the product. Queries are read, too, which is little."""
     config = replace(gpt(1, 1024, 16, sequence=512), positions=0, fused_attention=False)

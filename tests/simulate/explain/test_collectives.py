@@ -35,6 +35,13 @@ def test_sharding_gathers_parameters_and_scatters_gradients(
     assert _bytes(calls, CollectiveKind.REDUCE_SCATTER, "dp") == reduces * 2 * _PARAMETERS
 
 
+def test_deepspeed_all_reduces_gradients_and_gathers_parameters() -> None:
+    (calls,) = inferred_calls(program(_MODEL, "dp=4 zero=1 all_reduce=1 precision=fp16", 4))
+    assert _bytes(calls, CollectiveKind.ALL_REDUCE, "dp") == 2 * _PARAMETERS
+    assert _bytes(calls, CollectiveKind.ALL_GATHER, "dp") == 2 * _PARAMETERS
+    assert not _bytes(calls, CollectiveKind.REDUCE_SCATTER, "dp")
+
+
 def test_replicas_all_reduce_once_per_iteration() -> None:
     (calls,) = inferred_calls(program(_MODEL, "dp=4 micro_batches=3 precision=fp16", 4))
     assert calls == {Called(CollectiveKind.ALL_REDUCE, ("dp",), 2 * _PARAMETERS): 1}

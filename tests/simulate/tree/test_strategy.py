@@ -67,6 +67,7 @@ def test_a_file_a_line_and_a_tree_say_the_same(tmp_path: Path) -> None:
         ("pp=4 schedule=interleaved chunks=2 micro_batches=9", "multiple of the 4"),
         ("zero=3 reshard=maybe", "reshard is .maybe.: use one of default, always, never"),
         ("zero=4", "must be from 0 to 3"),
+        ("zero=2 all_reduce=1", "zero=2 with all_reduce: .* use zero=1"),
     ],
 )
 def test_lines_that_are_wrong_are_refused(line: str, said: str) -> None:

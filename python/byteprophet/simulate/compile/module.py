@@ -22,8 +22,8 @@ from typing import TypeAlias
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.compile.chunks import Chunks
-from byteprophet.simulate.compile.steps import Compute, Phase, Step
-from byteprophet.simulate.compile.transform import in_ring, transform
+from byteprophet.simulate.compile.steps import CollectiveKind, Compute, Phase, Step
+from byteprophet.simulate.compile.transform import RING, in_ring, ring_of_pytorch, transform
 from byteprophet.simulate.models.module import Call, Module
 from byteprophet.simulate.operation.layout import (
     Layout,
@@ -95,14 +95,17 @@ class Compiled:
 
 @dataclass
 class _Version:
-    """A tensor in the layout that an operator needs, made from that in which it is stored."""
+    """A tensor in the layout that an operator needs, made from that in which it is stored.
+
+    ``ring``: how often it is passed around (``in_ring``); None: it is not.
+    """
 
     stored: Layout
     layout: Layout
     access: Access
     whole_bytes: int
     summed: set[str] = field(default_factory=set)
-    ring: bool = False
+    ring: Mapping[CollectiveKind, float] | None = None
 
 
 _Tape: TypeAlias = list["_Version | tuple[Operator, Splits, bool] | Compiled"]
@@ -153,6 +156,12 @@ class Compiler:
     def passes_around(self, operator: Operator) -> bool:
         """Whether an operator gets its keys and values by ring attention."""
         return self._strategy.ring and operator.kind is Kind.ATTENTION
+
+    def rounds(self, operator: Operator) -> Mapping[CollectiveKind, float]:
+        """How often the keys and values of an operator are passed around (``in_ring``)."""
+        if not self._strategy.copies:
+            return RING
+        return ring_of_pytorch(self._mesh.cp, operator.size.get("queries", 1))
 
     def keeps_gate(self, operator: Operator) -> bool:
         """Whether an activation is two operators, of which the first keeps what its gate gives."""
@@ -271,8 +280,10 @@ class _Module:
             self._tape.append(version)
             steps = transform(stored, wanted, whole, self._mesh, Phase.FORWARD)
             if self._compiler.passes_around(operator):
-                steps, version.ring = in_ring(steps)
-                self._compiler.rings += version.ring
+                rounds = self._compiler.rounds(operator)
+                steps, changed = in_ring(steps, rounds)
+                version.ring = rounds if changed else None
+                self._compiler.rings += changed
             self._forward += steps
         return self._versions[key]
 
@@ -308,7 +319,7 @@ class _Module:
             gradient = Layout(entry.layout.split, tuple(sorted(entry.summed)))
             target = entry.stored.gradient
             moves = transform(gradient, target, entry.whole_bytes, self._mesh, Phase.BACKWARD)
-            return list(in_ring(moves)[0] if entry.ring else moves)
+            return list(in_ring(moves, entry.ring)[0] if entry.ring else moves)
         operator, splits, learns = entry
         items = tuple(splits.items())
         steps: list[Step] = []

@@ -14,15 +14,17 @@ later collectives move fewer bytes. Axes with the same change share one collecti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Phase
 from byteprophet.simulate.operation.layout import Layout
 from byteprophet.simulate.operation.mesh import AXES, Mesh
 
-_RING_TIMES = {CollectiveKind.ALL_GATHER: 1, CollectiveKind.REDUCE_SCATTER: 2}
-"""How often a tensor is passed around instead of a collective."""
+RING = {CollectiveKind.ALL_GATHER: 1.0, CollectiveKind.REDUCE_SCATTER: 2.0}
+"""How often a tensor is passed around instead of a collective, in Liu et al. 2023."""
+_WIDER = 2
+"""Bytes of a gradient in PyTorch's ring attention over those of a 16-bit one: it has 32 bits."""
 
 
 def transform(
@@ -51,19 +53,45 @@ def transform(
     return tuple(done)
 
 
-def in_ring(steps: Sequence[Collective]) -> tuple[tuple[Collective, ...], bool]:
-    """``steps`` for ring attention (Liu et al. 2023), and whether it changes any of them.
+def ring_of_pytorch(ranks: int, repeats: int) -> dict[CollectiveKind, float]:
+    """As ``RING``, for ``torch.distributed.tensor.experimental.context_parallel``.
+
+    Its source (``_templated_ring_attention`` and its backward pass, PyTorch 2.6 to 2.13) says:
+
+    - Keys and values that were repeated for each head of queries travel so.
+    - Forward, all ranks' keys and values are gathered at once. Backward, they are gathered again.
+    - Their gradients have 32 bits, and travel ``ranks`` times, not ``ranks - 1``: the last time,
+      they go home.
+
+    Args:
+        ranks: the context-parallel ranks.
+        repeats: the heads of queries per head of keys.
+    """
+    if ranks == 1:
+        return dict(RING)
+    home = ranks / (ranks - 1)
+    return {
+        CollectiveKind.ALL_GATHER: float(repeats),
+        CollectiveKind.REDUCE_SCATTER: repeats * (1 + _WIDER * home),
+    }
+
+
+def in_ring(
+    steps: Sequence[Collective], rounds: Mapping[CollectiveKind, float] = RING
+) -> tuple[tuple[Collective, ...], bool]:
+    """``steps`` for ring attention, and whether it changes any of them.
 
     Instead of gathering keys or values, context-parallel ranks pass their parts around. Backward,
-    they pass them around again, and their gradients with them.
+    they pass them around again, and their gradients with them. ``rounds``: how often, by the
+    collective in whose place they do.
     """
     found: list[Collective] = []
     changed = False
     for step in steps:
-        times = _RING_TIMES.get(step.kind, 0) if step.axes == ("cp",) else 0
+        times = rounds.get(step.kind, 0.0) if step.axes == ("cp",) else 0.0
         changed |= times > 0
         found.append(
-            replace(step, kind=CollectiveKind.SEND, size_bytes=times * step.size_bytes)
+            replace(step, kind=CollectiveKind.SEND, size_bytes=round(times * step.size_bytes))
             if times
             else step
         )

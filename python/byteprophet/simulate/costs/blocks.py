@@ -251,7 +251,12 @@ class BlockCosts:
         """The part of an operator's time in which keys and values may be on their way.
 
         Attention has as many steps as there are ranks, and what the next one needs comes meanwhile.
+        PyTorch's has no such time if it is compiled: in the graph that torch.compile gets, each
+        functional collective is followed by its ``wait_tensor``, and neither Inductor's order nor
+        its pass for locality moves one away from the other.
         """
+        if self._merges and not self._eager:
+            return 0.0
         ranks = self._mesh.cp
         return (ranks - 1) / ranks if step.operator.kind is Kind.ATTENTION else 0.0
 

@@ -2,7 +2,8 @@
 
 With ``zero`` 0, gradients are all-reduced, as DistributedDataParallel and Megatron-LM do. With 1
 and 2 they are reduce-scattered, and the updated parameters all-gathered, as Megatron-LM's
-distributed optimizer does. With 3 each block is a unit of FSDP2: its parameters are gathered before
+distributed optimizer does; with 1 and ``all_reduce`` they are all-reduced first, as in DeepSpeed.
+With 3 each block is a unit of FSDP2: its parameters are gathered before
 each pass, and its gradients reduce-scattered after each backward pass.
 """
 

@@ -144,8 +144,8 @@ class Tables:
     @property
     def reduction(self) -> CollectiveKind:
         """What is done with gradients."""
-        sharded = self.strategy.zero > 0
-        return CollectiveKind.REDUCE_SCATTER if sharded else CollectiveKind.ALL_REDUCE
+        scatters = self.strategy.reduce_scatters
+        return CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
 
     def wanted(self, stage: int, bucket: int, kind: CollectiveKind) -> Wanted:
         """The collectives of a bucket's gradients, or (all-gather) parameters."""

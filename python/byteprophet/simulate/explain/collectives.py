@@ -72,7 +72,8 @@ def _of_buckets(program: Program, stage: Stage) -> Calls:
     """Collectives of gradients and, where ranks shard them, of parameters."""
     strategy = program.strategy
     precision = PRECISIONS[strategy.precision]
-    reduction = CollectiveKind.REDUCE_SCATTER if strategy.zero else CollectiveKind.ALL_REDUCE
+    scatters = strategy.reduce_scatters
+    reduction = CollectiveKind.REDUCE_SCATTER if scatters else CollectiveKind.ALL_REDUCE
     reduced = strategy.micro_batches if strategy.zero >= 2 else 1
     gathered = (0, 1, 1, 2 * strategy.micro_batches)[strategy.zero]
     found: Calls = Counter()

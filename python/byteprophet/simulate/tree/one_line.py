@@ -27,6 +27,7 @@ HELP = {
     "max_ongoing": "with 1f1b, micro-batches of a stage between forward and backward; default all",
     "chunks": "stages per pipeline rank, for the schedule interleaved",
     "zero": "0 to 3; default 0",
+    "all_reduce": "1: with zero=1, gradients are all-reduced, as DeepSpeed does; default 0",
     "recompute": "none, attention or full; default none",
     "overlap": "0: gradients are sent after the last backward pass; default 1",
     "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
@@ -80,6 +81,7 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
     strategy = Strategy(mesh, rules)
     switches = {
         "overlap": bool(numbers.pop("overlap", 1)),
+        "all_reduce": bool(numbers.pop("all_reduce", 0)),
         "scatter_gather": bool(numbers.pop("scatter_gather", 0)),
         "ring": bool(numbers.pop("ring", 0)),
         "overlap_p2p": bool(numbers.pop("overlap_p2p", 1)),

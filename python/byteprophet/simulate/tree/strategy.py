@@ -99,6 +99,8 @@ class Strategy:
         chunks: stages per pipeline rank.
         zero: what is sharded over data-parallel ranks. 1: optimizer state; 2: gradients, too; 3:
             parameters, too, as FSDP does.
+        all_reduce: with ``zero`` 1, whether gradients are all-reduced, not reduce-scattered: so
+            DeepSpeed does, whose stage 1 and whose BF16 optimizer reduce whole buckets.
         overlap: whether gradients (and with ``zero`` 3, parameters) are sent while others compute.
         precision: a name in ``PRECISIONS``.
         scatter_gather: whether tensor-parallel ranks that hold the same activations each send a
@@ -135,6 +137,7 @@ class Strategy:
     max_ongoing: int = 0
     chunks: int = 1
     zero: int = 0
+    all_reduce: bool = False
     overlap: bool = True
     precision: str = "bf16"
     scatter_gather: bool = False
@@ -146,6 +149,11 @@ class Strategy:
     copies: bool = False
     launch_blocking: bool = False
     eager: bool = False
+
+    @property
+    def reduce_scatters(self) -> bool:
+        """Whether a data-parallel rank gets only its part of the sum of all gradients."""
+        return self.zero > 0 and not self.all_reduce
 
     @property
     def reshards(self) -> bool:
@@ -183,6 +191,11 @@ class Strategy:
             )
         if not 0 <= self.zero <= 3:
             raise UserError(f"strategy: zero is {self.zero}: must be from 0 to 3")
+        if self.all_reduce and self.zero > 1:
+            raise UserError(
+                f"strategy: zero={self.zero} with all_reduce: gradients are sharded, and so they "
+                "are reduce-scattered; use zero=1"
+            )
         if (self.schedule == "interleaved") != (self.chunks > 1):
             raise UserError(
                 f"strategy: schedule {self.schedule} with {self.chunks} chunks: the schedule "
