@@ -20,7 +20,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ JOBS = (
     *((sync, transport) for sync in ("allreduce", "dear", "dear-planned")
       for transport in ("sockets", "collectives")),
 )  # fmt: skip
+BLOCKS = 4
 _WORKER = Path(__file__).parent / "compiled_worker.py"
 _LONGEST_S = 1800.0
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
         if sync not in syncs:
             continue
         PROGRESS.print(f"compiled: {sync} by {transport}", markup=False)
-        barriered, overlapped = run_ways(sync, transport, options.backend, ways)
+        barriered, overlapped = run_ways({sync: ways}, transport, options.backend)[sync]
         for way in ways:
             digests = sorted({rank[way]["digest"] for rank in (*barriered, *overlapped)})
             differing += len(digests) > 1
@@ -76,22 +77,32 @@ def main(arguments: Sequence[str]) -> None:
         raise JobFailed(f"parameters differ in {differing} rows")
 
 
-def run_ways(sync: str, transport: str, backend: str, ways: Sequence[str]) -> tuple[Ranks, Ranks]:
-    """What each rank of one job wrote, without overlap and with it; all ``ways`` run in it."""
+def run_ways(
+    ways: Mapping[str, Sequence[str]], transport: str, backend: str, blocks: int = BLOCKS
+) -> dict[str, tuple[Ranks, Ranks]]:
+    """Run the ``ways`` of each sync, all in one job.
+
+    Returns, per sync, what each rank wrote without overlap, and with it.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        byteps = sync == "byteps"
+        byteps = "byteps" in ways
+        given = [f"{sync}={','.join(its_ways)}" for sync, its_ways in ways.items()]
         spec = JobSpec(
-            command=(sys.executable, str(_WORKER), sync, backend, ",".join(ways)),
+            command=(sys.executable, str(_WORKER), str(blocks), backend, *given),
             run_directory=Path(folder) / "run",
-            servers=1 if byteps else 0,
-            environment={} if byteps else {"BYTEPROPHET_TRANSPORT": transport},
+            servers=int(byteps),
+            ranks=byteps,
+            environment={} if transport == "byteps" else {"BYTEPROPHET_TRANSPORT": transport},
             timeout_s=_LONGEST_S,
         )
         run_job(spec, None).check()
         paths = sorted((Path(folder) / "run").glob("compiled-*.json"))
         ranks = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-        without, overlapped = zip(*ranks, strict=True)
-        return list(without), list(overlapped)
+    results = {}
+    for sync in ways:
+        without, overlapped = zip(*(rank[sync] for rank in ranks), strict=True)
+        results[sync] = list(without), list(overlapped)
+    return results
 
 
 if __name__ == "__main__":

@@ -36,6 +36,9 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # As workers have it; nothing has imported torch or numpy yet. Their threads wait for each other in
 # loops: where others need the processors, too, small operations take ten times as much of them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Compiled kernels without vector instructions: to find out which of them work, torch compiles six
+# programs, and each process that compiles loads them.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 # What tests start inherits this. BytePS as shipped has nine threads per worker that look for work
 # every microsecond, as far as the kernel lets them: with its usual 50 us, jobs of stock take four
 # times as much of the processor. Threads in real time, which stand for accelerators, ignore it.

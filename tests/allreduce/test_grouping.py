@@ -76,8 +76,11 @@ def test_on_networks_as_good_as_every_rule_and_a_sweep_of_sizes(model: str, runt
     assert found_ns <= 1.001 * min(iteration_ns(runtime, timing, each) for each in rules)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("share", [0.7, 1.0, 1.4, 2.0])
+@pytest.mark.parametrize(
+    ("model", "share"),
+    # The largest networks at one share, whose groups the test above has found already.
+    [*(("resnet50", share) for share in (0.7, 1.4, 2.0)), *((model, 1.0) for model in MODELS)],
+)
 def test_planned_goes_by_dears_order_only_where_it_would_gain_next_to_nothing(
     model: str, share: float
 ) -> None:
