@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,8 @@ with suppress(ImportError):  # MXNet's environment has no hypothesis
 
 _TESTS_PER_JOB = 30
 """Quick tests that take about as long as one job."""
+_COLLECTING_S = 120.0
+_LOOK_AGAIN_S = 0.1
 _JOBS_BY = 0.9
 """Files that start jobs come within this part of all: one that began last would run alone."""
 
@@ -67,10 +71,36 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     gc.disable()
     try:
-        return (yield)
+        with _one_after_the_other():
+            return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def _one_after_the_other() -> Iterator[None]:
+    """Has the test processes of one run collect in turn.
+
+    Collecting for the first time takes three times as long as later: pytest rewrites all
+    assertions, and hypothesis reads all modules for constants. Both keep what they have made in
+    files, so that only the first process makes them. A process that has waited for longer than
+    ``_COLLECTING_S`` collects beside the one that holds the lock.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    folder = os.open(Path(__file__).parent, os.O_RDONLY)
+    deadline_s = time.monotonic() + _COLLECTING_S
+    try:
+        while time.monotonic() < deadline_s:
+            with suppress(BlockingIOError):
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(_LOOK_AGAIN_S)
+        yield
+    finally:
+        os.close(folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,14 +5,22 @@ Suspending and resuming, fp16 and BytePS' own compressors, DistributedDataParall
 
 from __future__ import annotations
 
+import functools
+import json
+import os
 import re
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from byteprophet import _core
 from byteprophet.launcher import JobResult, JobSpec, read_worker_results, run_job
+from byteprophet.launcher.forked_process import Process
+
+from ..python_process import start_python
 
 pytestmark = pytest.mark.job
 HERE = Path(__file__).parent
@@ -21,9 +29,21 @@ PARTITION_BYTES = 200_704
 
 
 def run(
-    script: str, folder: Path, scheduler: str, servers: int = 2, timeout_s: str = "60"
+    script: str,
+    folder: Path,
+    scheduler: str,
+    servers: int = 2,
+    timeout_s: str = "60",
+    echo: Callable[[str], None] | None = None,
 ) -> tuple[JobResult, list[str]]:
+    """A job, and its lines. ``echo`` gets each of them, too, when it comes."""
     lines: list[str] = []
+
+    def take(_role: str, line: str) -> None:
+        lines.append(line)
+        if echo is not None:
+            echo(line)
+
     spec = JobSpec(
         command=(sys.executable, str(HERE / script)),
         run_directory=folder,
@@ -33,7 +53,7 @@ def run(
         environment={"BYTEPROPHET_TIMEOUT_S": timeout_s},
         timeout_s=150.0,
     )
-    return run_job(spec, lambda _role, line: lines.append(line)), lines
+    return run_job(spec, take), lines
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +77,27 @@ def test_every_policy_equals_byteps_as_shipped(
     assert read_worker_results(tmp_path) == [shipped, shipped]
 
 
+def start_newcomer(newcomers: list[Process[str]], line: str) -> None:
+    """Start the worker that joins, when a worker asks for it."""
+    found = re.search(r"newcomer (\{.*\})", line)
+    if found is not None:
+        environment = {**os.environ, **json.loads(found[1])}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        newcomers.append(
+            start_python(HERE / "resizing_worker.py", "late", env=environment, **pipes)
+        )
+
+
 def test_workers_leave_and_join(tmp_path: Path) -> None:
     outcomes = []
     for scheduler in ("stock", "prophet"):
-        result, lines = run("resizing_worker.py", tmp_path / scheduler, scheduler, servers=1)
+        newcomers: list[Process[str]] = []
+        start = functools.partial(start_newcomer, newcomers)
+        result, lines = run("resizing_worker.py", tmp_path / scheduler, scheduler, 1, echo=start)
         assert result.failed is None
+        (newcomer,) = newcomers
+        lines += newcomer.communicate(timeout=60)[0].splitlines()
+        assert newcomer.returncode == 0, lines
         # Other threads' messages are written in pieces: the beginning of one may be in front.
         outcomes.append(sorted(re.findall(r"after \d+ steps, .*", "\n".join(lines))))
     assert outcomes[0] == outcomes[1]

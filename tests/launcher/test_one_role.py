@@ -68,7 +68,7 @@ ROLES = (("worker", 1), ("server", 0), ("scheduler", 0), ("worker", 0))
 
 @pytest.mark.job
 def test_roles_find_each_other_in_any_order(tmp_path: Path) -> None:
-    # Without a policy, workers import half as much. For long, stock's polling costs more than that.
+    # Without a policy, workers import half as much.
     job = write(tmp_path, scheduler="stock")
     roles = {f"{kind}-{index}": start(job, kind, index) for kind, index in ROLES}
     said = {name: role.communicate(timeout=120)[0] for name, role in roles.items()}
@@ -83,7 +83,7 @@ def test_roles_find_each_other_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.job
 def test_a_killed_role_is_named_by_the_others(tmp_path: Path) -> None:
     job = write(
-        tmp_path, command=[sys.executable, "-c", WORKER, "1000000"],
+        tmp_path, scheduler="stock", command=[sys.executable, "-c", WORKER, "1000000"],
         environment={"BYTEPROPHET_DEAD_AFTER_S": "5"},
     )  # fmt: skip
     roles = {f"{kind}-{index}": start(job, kind, index) for kind, index in ROLES}

@@ -53,6 +53,31 @@ path.write_text(json.dumps({"rank": rank, "sha256": digest().hexdigest()}))
 print("done", rank, flush=True)
 bps.shutdown()
 """
+# The same training without an optimizer, which takes as long to import as torch: for what starts
+# roles as other tests do, and only elsewhere.
+TRAIN_BY_HAND = """
+import hashlib, json, os, pathlib
+import torch
+import byteps.torch as bps
+bps.init()
+rank = bps.rank()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
+torch.manual_seed(1 + rank)
+for step in range(6):
+    model.zero_grad()
+    model(torch.randn(16, 64)).square().mean().backward()
+    for name, parameter in model.named_parameters():
+        bps.synchronize(bps.byteps_push_pull(parameter.grad, average=True, name=name))
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+values = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+path = pathlib.Path(os.environ["BYTEPROPHET_RUN"], "results", f"worker-{rank}.json")
+path.write_text(json.dumps({"rank": rank, "sha256": hashlib.sha256(values).hexdigest()}))
+print("done", rank, flush=True)
+bps.shutdown()
+"""
+STOCK = ("--scheduler", "stock")
+"""For ``TRAIN_BY_HAND``: under a policy, what BytePS offers has our optimizer."""
 RUN = (sys.executable, "-m", "byteprophet", "run", "--timeout", "100")
 NO_FORKS = {VARIABLE: "0"}
 """For roles on hosts of their own: what a fork server imports pays only for several workers."""
@@ -72,10 +97,10 @@ SOON = {"BYTEPROPHET_DEAD_AFTER_S": "5"}
 """For jobs one of whose roles falls silent."""
 
 
-def write_script(directory: Path) -> list[str]:
+def write_script(directory: Path, text: str = TRAIN) -> list[str]:
     """The command that trains."""
     path = directory / "train.py"
-    path.write_text(TRAIN)
+    path.write_text(text)
     return [sys.executable, str(path)]
 
 

@@ -25,6 +25,8 @@ from .jobs import (
     NAMED_S,
     RUN,
     STAY,
+    STOCK,
+    TRAIN_BY_HAND,
     Started,
     each_killed_role_is_named,
     fingerprints,
@@ -268,8 +270,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.mark.job
 @pytest.mark.usefixtures("default_signals")
 def test_a_job_gives_what_one_process_gives(tmp_path: Path, cluster: Cluster) -> None:
-    command = write_script(tmp_path)
-    on = (*shown_on("kubernetes"), "--hosts", str(cluster.pods_file))
+    command = write_script(tmp_path, TRAIN_BY_HAND)
+    on = (*shown_on("kubernetes"), *STOCK, "--hosts", str(cluster.pods_file))
     there = run(tmp_path, *on, "--", *command, env=cluster.environment)
     assert there.returncode == 0, there.stderr + there.stdout
     assert fingerprints(cluster.run_directory) == trained_alone()

@@ -24,12 +24,9 @@ from .jobs import (
     STAY,
     Started,
     each_killed_role_is_named,
-    fingerprints,
-    process_of,
     processes_below,
     runs_as_alone,
     wait_until_gone,
-    write_script,
 )
 from .pages import shown_on
 
@@ -54,8 +51,9 @@ START_ROLE = Path(__file__).parents[2] / "launcher" / "mpi" / "start_role"
 def test_a_job_gives_what_one_process_gives(tmp_path: Path) -> None:
     (tmp_path / "hostfile").write_text("localhost slots=4\n")
     directory = runs_as_alone(tmp_path, *shown_on("mpi"), env=ENVIRONMENT)
-    names = [role["name"] for role in read_json(directory / "summary.json")["roles"]]
-    assert names == ["scheduler", "server-0", "worker-0", "worker-1"]
+    roles = read_json(directory / "summary.json")["roles"]
+    assert [role["name"] for role in roles] == ["scheduler", "server-0", "worker-0", "worker-1"]
+    assert [role["exit_status"] for role in roles] == [0] * 4
     wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
 
 
@@ -69,15 +67,6 @@ def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     each_killed_role_is_named(tmp_path, ON, ENVIRONMENT, lambda: processes_below(str(tmp_path)))
 
 
-def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    job = started(tmp_path)
-    os.kill(process_of("worker-1", str(tmp_path)), signal.SIGKILL)
-    status, said = job.end(NAMED_S)
-    assert status == 1
-    assert "worker-1 was killed by signal 9 (SIGKILL) after " in said
-    wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
-
-
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_roles_end_with_the_launcher(tmp_path: Path, signum: int, status: int) -> None:
     job = started(tmp_path)
@@ -87,14 +76,17 @@ def test_roles_end_with_the_launcher(tmp_path: Path, signum: int, status: int) -
 
 
 def test_a_job_file_runs_without_our_launcher(tmp_path: Path) -> None:
-    """As launcher/mpi/start_role does; and with a process too few, all refuse."""
+    """As launcher/mpi/start_role does; and with a process too few, all refuse.
+
+    Its ranks train nothing: the jobs above have shown that roles with such numbers find each other.
+    """
     job = tmp_path / "job.toml"
     fields = {
         "schema": 1,
         "root": f"{LOOPBACK}:{root_port(None, LOOPBACK)}",
-        "command": write_script(tmp_path),
+        "command": ["sh", "-c", "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR"],
         "workers": 2,
-        "servers": 1,
+        "servers": 0,
         "directory": str(tmp_path),
         "run_directory": str(tmp_path / "run"),
     }
@@ -108,14 +100,16 @@ def test_a_job_file_runs_without_our_launcher(tmp_path: Path) -> None:
             timeout=120, check=False,
         )  # fmt: skip
 
-    few = mpirun(3)
+    few = mpirun(1)
     assert few.returncode != 0
-    assert "role by-rank: there are 3 processes and 4 roles: start as many" in few.stderr
-    done = mpirun(4)
+    assert "role by-rank: there are 1 processes and 2 roles: start as many" in few.stderr
+    done = mpirun(2)
     assert done.returncode == 0, done.stderr
-    rows = [fingerprints(tmp_path / "run" / f"worker-{index}")[0] for index in range(2)]
-    assert rows[0]["sha256"] == rows[1]["sha256"]
-    assert read_json(tmp_path / "run" / "server-0" / "summary-server-0.json")["status"] == "done"
+    for index in range(2):
+        made = tmp_path / "run" / f"worker-{index}"
+        said = (made / "logs" / f"worker-{index}.log").read_text()
+        assert said == f"rank {index} of 2 at {LOOPBACK}\n"
+        assert read_json(made / f"summary-worker-{index}.json")["status"] == "done"
 
 
 def test_doctor_looks_at_the_hosts_of_mpirun(tmp_path: Path) -> None:

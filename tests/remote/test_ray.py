@@ -109,19 +109,6 @@ def test_each_killed_role_is_named_and_nothing_is_left(
     each_killed_role_is_named(tmp_path, ON, ray_cluster.environment, lambda: left(tmp_path))
 
 
-@pytest.mark.job
-@pytest.mark.usefixtures("default_signals")
-def test_a_killed_rank_is_named_and_nothing_is_left(
-    tmp_path: Path, ray_cluster: RayCluster
-) -> None:
-    job = Started([*RUN, *ON, *STAY], tmp_path, 2, ray_cluster.environment)
-    os.kill(process_in(tmp_path, "worker-1"), signal.SIGKILL)
-    status, said = job.end(NAMED_S)
-    assert status == 1
-    assert "worker-1 was killed by signal 9 (SIGKILL) after " in said
-    wait_until_gone(lambda: left(tmp_path), NAMED_S)
-
-
 def process_in(tmp_path: Path, role: str) -> int:
     """The process of ``role`` of the one job below ``tmp_path``."""
     (name,) = [path.name for path in (tmp_path / "runs").iterdir()]

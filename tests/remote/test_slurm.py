@@ -99,15 +99,6 @@ def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: Sl
     )
 
 
-def test_a_killed_rank_is_named_and_nothing_is_left(tmp_path: Path, slurm: SlurmCluster) -> None:
-    job = started(tmp_path, slurm)
-    os.kill(process_of("worker-1", str(tmp_path)), signal.SIGKILL)
-    status, said = job.end(NAMED_S)
-    assert status == 1
-    assert said.startswith("byteprophet: error: worker-1 was killed by signal 9 (SIGKILL) after ")
-    assert_nothing_left(tmp_path, slurm)
-
-
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_roles_end_with_the_launcher(tmp_path: Path, slurm: SlurmCluster, signum: int) -> None:
     job = started(tmp_path, slurm)

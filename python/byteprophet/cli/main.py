@@ -24,11 +24,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, NoReturn
 
-import typer
-
 from byteprophet.cli.collecting import no_collecting
 from byteprophet.cli.output import tell, write_no_more
 from byteprophet.errors import JobFailed, UserError, one_line
+
+with no_collecting():  # a command's import is a good part of what it takes of the processor
+    import typer
 
 COMMANDS = (
     "run",
@@ -175,13 +176,8 @@ def main() -> NoReturn:
         # What a name has and the terminal's encoding lacks is shown, and is no error.
         sys.stdout.reconfigure(errors="backslashreplace")
     if sys.argv[1:2] == ["report"]:
-        _start_and_end_quickly()
-    sys.exit(run_cli(sys.argv[1:]))
-
-
-def _start_and_end_quickly() -> None:
-    """Leave out what a command does not need that only reads files and writes one."""
-    # It multiplies no matrices, and starts no process that might: numpy need start no threads.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # It multiplies no matrices, and starts no process that might: numpy need start no threads.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Else all that there is would be searched for cycles once more at exit.
     atexit.register(gc.freeze)
+    sys.exit(run_cli(sys.argv[1:]))
