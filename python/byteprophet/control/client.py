@@ -3,8 +3,8 @@
 Threads. The observer's thread calls ``close`` and ``take``, which fetches new results from the
 profiler and the monitor. A thread of this file does the rest. It alone uses the connection, sleeps
 in libzmq until a message comes, and checks four times a second whether there is something to
-report. ``_profile``, ``_samples`` and ``_busy`` pass between the two threads: each is only replaced as a
-whole, and the objects do not change. Gradients do not pass through here, and nothing blocks: a
+report. ``_profile``, ``_samples`` and ``_busy`` pass between the two threads: each is only replaced
+as a whole, and the objects do not change. Gradients do not pass through here, and nothing blocks: a
 message that cannot be sent at once is sent again later.
 
 A controller that does not know this worker (after a restart or a network failure) says so. The

@@ -1,0 +1,117 @@
+"""Decides whether gradients go in order of arrival, because the processor is the limit.
+
+A plan's order saves time where gradients wait for a link. Where they wait for a core, all orders
+take as long as the cores need for an iteration's work, and windows and small partitions only add
+work. ``prophet`` then does what ``fifo`` does: its setting ``in_order``.
+
+**Nominated** is order of arrival if the planner's model sees no gain in anything else. An iteration
+takes what the simulated links need, and at least ``host_ns``: the share of core time that was used,
+times the iteration's time. The latter is the same in every order. So order of arrival is nominated
+if the host needs about as long as the links do under the plan, or longer, and the plan's iteration
+is not clearly shorter than the one in order of arrival. ("About": cores that are the limit are not
+quite always busy, and what they delay makes links look slower.) Going back needs a gain twice as
+large, or a host that needs clearly less.
+
+**Compared** are iterations, because the model does not know all that an order changes, e.g. how
+often threads wake each other up. The slowest worker's median of the iterations before the change is
+compared with the median after it, once partitions have their new size. If order of arrival was
+slower, the plan's order returns, and stays until the links are the limit again.
+
+No clock, no socket: only the issuer uses it (``issue.py``).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from byteprophet.control.plan import Solution
+
+COMPARED = 20
+"""Iterations on either side of the change, of which medians are compared."""
+
+SETTLING = 18
+"""Iterations after the change that do not count: ranks agree on partitions every 16 steps."""
+
+_CLEARLY = 0.02  # the least gain of a plan for which order of arrival is not nominated
+_NEEDS, _STILL_NEEDS = 0.8, 0.7  # the least share of the links' time that the host must need
+_SLOWER = 1.01
+_KEPT = 4 * (COMPARED + SETTLING)
+
+
+@dataclass
+class _Change:
+    """From iteration ``at`` on, gradients go in order of arrival. ``workers``: how many report."""
+
+    at: int
+    workers: int
+
+
+class ArrivalOrder:
+    """``in_order``: whether the plan that was issued last has gradients go as they come."""
+
+    def __init__(self) -> None:
+        self.in_order = False
+        self._was_slower = False
+        self._change: _Change | None = None
+        self._took_ns: dict[int, dict[str, int]] = {}  # by iteration, then worker
+
+    def choose(self, solution: Solution) -> Solution:
+        """``solution``, or the one in order of arrival."""
+        host = solution.host
+        if host is None:
+            return solution
+        if host.host_ns < _STILL_NEEDS * host.planned_ns or host.gain > 2 * _CLEARLY:
+            self._was_slower = False
+            return solution
+        if self.in_order and not self._was_slower:
+            return solution.in_order()
+        nominated = host.host_ns >= _NEEDS * host.planned_ns and host.gain <= _CLEARLY
+        return solution.in_order() if nominated and not self._was_slower else solution
+
+    def issued(self, in_order: bool, at_iteration: int, workers: int) -> None:
+        """A plan was issued. A plan that is issued again begins later."""
+        if not in_order:
+            self._change = None
+        elif not self.in_order:
+            self._change = _Change(at_iteration, workers)
+        elif self._change is not None and at_iteration < self._change.at + SETTLING:
+            self._change.at = at_iteration
+        self.in_order = in_order
+
+    def took(self, name: str, times: Iterable[tuple[int, int]]) -> None:
+        """Worker ``name`` reports how long iterations took."""
+        for iteration, took_ns in times:
+            self._took_ns.setdefault(iteration, {})[name] = took_ns
+        while len(self._took_ns) > _KEPT:
+            del self._took_ns[min(self._took_ns)]
+
+    def verdict(self) -> str | None:
+        """Compares once enough is known. Says so if order of arrival was slower, else None."""
+        change = self._change
+        if change is None:
+            return None
+        before = self._slowest(change, change.at - COMPARED, change.at)
+        after = self._slowest(change, change.at + SETTLING, change.at + SETTLING + COMPARED)
+        if len(after) < COMPARED:
+            return None
+        self._change = None
+        if len(before) < COMPARED // 2:
+            return None
+        before_ns, after_ns = statistics.median(before), statistics.median(after)
+        self._was_slower = after_ns > _SLOWER * before_ns
+        if not self._was_slower:
+            return None
+        return (
+            f"iterations in order of arrival took {after_ns / 1e6:.1f} ms, "
+            f"{before_ns / 1e6:.1f} ms before"
+        )
+
+    def _slowest(self, change: _Change, first: int, end: int) -> list[int]:
+        """The slowest worker's times of iterations that all workers have reported."""
+        return [
+            max(by_worker.values())
+            for iteration, by_worker in self._took_ns.items()
+            if first <= iteration < end and len(by_worker) >= change.workers
+        ]
