@@ -15,7 +15,8 @@ MEASURED = AT + SETTLING + COMPARED
 
 def solution(planned_ms: int, arrival_ms: int, host_ms: int) -> Solution:
     host = HostLimit(planned_ms * MS, arrival_ms * MS, host_ms * MS)
-    return Solution({"in_order": 0}, [], [], max(planned_ms, host_ms) * MS, Link(None), host)
+    settings = {"in_order": 0, "plan_bandwidth_bps": 7}
+    return Solution(settings, [], [], max(planned_ms, host_ms) * MS, Link(None), host)
 
 
 HOST_LIMITED = solution(160, 165, 200)
@@ -33,7 +34,7 @@ def changed() -> ArrivalOrder:
     """Two workers go over to order of arrival, after iterations of 200 ms."""
     order = ArrivalOrder()
     measure(order, AT - 60, AT, 180, 200)
-    order.issued(order.choose(HOST_LIMITED).is_in_order, AT, workers=2)
+    order.issued(order.choose(HOST_LIMITED), AT, workers=2)
     return order
 
 
@@ -84,11 +85,23 @@ def test_order_of_arrival_that_was_slower_ends_until_links_are_the_limit() -> No
     measure(order, MEASURED - 1, MEASURED, 190, 210)
     assert order.verdict() == "iterations in order of arrival took 210.0 ms, 200.0 ms before"
     assert order.verdict() is None  # said once
-    assert not order.choose(HOST_LIMITED).is_in_order
-    order.issued(False, MEASURED + 9, workers=2)
-    assert not order.choose(HOST_LIMITED).is_in_order
-    order.choose(LINK_LIMITED)
+    chosen = order.choose(HOST_LIMITED)
+    # No plan had set an order before, so that of the plan is not known to be better.
+    assert chosen.settings == {"in_order": 0, "plan_bandwidth_bps": 0}
+    order.issued(chosen, MEASURED + 9, workers=2)
+    assert order.choose(HOST_LIMITED) == chosen
+    assert order.choose(LINK_LIMITED).is_ordered
     assert order.choose(HOST_LIMITED).is_in_order
+
+
+def test_a_plans_order_that_was_faster_returns() -> None:
+    order = ArrivalOrder()
+    order.issued(order.choose(LINK_LIMITED), AT - 90, workers=2)
+    measure(order, AT - 60, AT, 180, 200)
+    order.issued(order.choose(HOST_LIMITED), AT, workers=2)
+    measure(order, AT, MEASURED, 190, 210)
+    assert order.verdict() is not None
+    assert order.choose(HOST_LIMITED) == HOST_LIMITED
 
 
 def test_iterations_in_which_partitions_change_do_not_count() -> None:
@@ -109,7 +122,7 @@ def test_who_has_not_reported_is_waited_for() -> None:
 
 def test_a_plan_that_is_issued_again_changes_later() -> None:
     order = changed()
-    order.issued(True, AT + 10, workers=2)
+    order.issued(order.choose(HOST_LIMITED), AT + 10, workers=2)
     measure(order, AT, AT + 10, 180, 200)
     measure(order, AT + 10, MEASURED, 190, 210)
     assert order.verdict() is None
@@ -121,7 +134,7 @@ def test_later_plans_in_order_of_arrival_are_not_compared_with_it() -> None:
     order = changed()
     measure(order, AT, MEASURED, 190, 200)
     assert order.verdict() is None
-    order.issued(True, MEASURED + 30, workers=2)
+    order.issued(order.choose(HOST_LIMITED), MEASURED + 30, workers=2)
     measure(order, MEASURED, MEASURED + 200, 300, 300)
     assert order.verdict() is None
 

@@ -54,7 +54,7 @@ TEST(Registry, ValuesOutOfRange) {
       EXPECT_NE(Refusal(name, {{setting, std::numeric_limits<int64_t>::max()}}), "accepted");
       // Zero means: find out, or none.
       if (!setting.ends_with("bandwidth_bps") && setting != "window_floor_bytes" &&
-          setting != "partition_max_bytes") {
+          setting != "partition_max_bytes" && setting != "in_order") {
         EXPECT_NE(Refusal(name, {{setting, 0}}), "accepted") << name << " " << setting;
       }
     }

@@ -15,7 +15,9 @@ large, or a host that needs clearly less.
 **Compared** are iterations, because the model does not know all that an order changes, e.g. how
 often threads wake each other up. The slowest worker's median of the iterations before the change is
 compared with the median after it, once partitions have their new size. If order of arrival was
-slower, the plan's order returns, and stays until the links are the limit again.
+slower, what was before returns, and stays until the links are the limit again. That is the plan's
+order, or, if no plan had set one yet, each worker's own: an order that was never measured is not
+better than one that was.
 
 No clock, no socket: only the issuer uses it (``issue.py``).
 """
@@ -28,7 +30,7 @@ from dataclasses import dataclass
 
 from byteprophet.control.plan import Solution
 
-COMPARED = 20
+COMPARED = 40
 """Iterations on either side of the change, of which medians are compared."""
 
 SETTLING = 18
@@ -48,37 +50,46 @@ class _Change:
     workers: int
 
 
+@dataclass(frozen=True)
+class _Slower:
+    """Order of arrival was slower. ``than_plan``: than a plan's order, not than each worker's."""
+
+    than_plan: bool
+
+
 class ArrivalOrder:
     """``in_order``: whether the plan that was issued last has gradients go as they come."""
 
     def __init__(self) -> None:
         self.in_order = False
-        self._was_slower = False
+        self._slower: _Slower | None = None
+        self._has_planned = False  # some plan has set an order
         self._change: _Change | None = None
         self._took_ns: dict[int, dict[str, int]] = {}  # by iteration, then worker
 
     def choose(self, solution: Solution) -> Solution:
-        """``solution``, or the one in order of arrival."""
+        """``solution``, or the one in order of arrival, or by each worker's own order."""
         host = solution.host
         if host is None:
             return solution
         if host.host_ns < _STILL_NEEDS * host.planned_ns or host.gain > 2 * _CLEARLY:
-            self._was_slower = False
+            self._slower = None
             return solution
-        if self.in_order and not self._was_slower:
-            return solution.in_order()
+        if self._slower is not None:
+            return solution if self._slower.than_plan else solution.by_priority()
         nominated = host.host_ns >= _NEEDS * host.planned_ns and host.gain <= _CLEARLY
-        return solution.in_order() if nominated and not self._was_slower else solution
+        return solution.in_order() if self.in_order or nominated else solution
 
-    def issued(self, in_order: bool, at_iteration: int, workers: int) -> None:
-        """A plan was issued. A plan that is issued again begins later."""
-        if not in_order:
+    def issued(self, solution: Solution, at_iteration: int, workers: int) -> None:
+        """A plan was issued for ``solution``. A plan that is issued again begins later."""
+        if not solution.is_in_order:
             self._change = None
+            self._has_planned |= solution.is_ordered
         elif not self.in_order:
             self._change = _Change(at_iteration, workers)
         elif self._change is not None and at_iteration < self._change.at + SETTLING:
             self._change.at = at_iteration
-        self.in_order = in_order
+        self.in_order = solution.is_in_order
 
     def took(self, name: str, times: Iterable[tuple[int, int]]) -> None:
         """Worker ``name`` reports how long iterations took."""
@@ -100,9 +111,9 @@ class ArrivalOrder:
         if len(before) < COMPARED // 2:
             return None
         before_ns, after_ns = statistics.median(before), statistics.median(after)
-        self._was_slower = after_ns > _SLOWER * before_ns
-        if not self._was_slower:
+        if after_ns <= _SLOWER * before_ns:
             return None
+        self._slower = _Slower(than_plan=self._has_planned)
         return (
             f"iterations in order of arrival took {after_ns / 1e6:.1f} ms, "
             f"{before_ns / 1e6:.1f} ms before"

@@ -174,6 +174,7 @@ class Issuer:
         ready = [member for member in members if member.profile is not None]
         reason = "; ".join(self._wanted)
         self._wanted.clear()
+        before = self._planned
         self._planned = {member.name: member.profile_id for member in ready}
         facts = Facts(
             policy=ready[0].hello.policy,
@@ -186,6 +187,11 @@ class Issuer:
             solution = self._arrival.choose(solve(facts))
         except _NO_SOLUTION as error:
             self._record("no plan", reason=reason, error=_one_line(error))
+            return []
+        stays = solution.is_in_order and self._arrival.in_order and before == self._planned
+        if stays and self._adoption is not None and not self._adoption.missed_by():
+            # Only bandwidths have changed, which order of arrival does not depend on.
+            self._solution = solution
             return []
         self.tell_outcome(final=True)
         self._solution = solution
@@ -227,7 +233,7 @@ class Issuer:
         self.number = plan.number
         self._adoption = Adoption(plan, frozenset(member.name for member in members), attempt)
         self._issued_ns = now_ns
-        self._arrival.issued(solution.is_in_order, plan.at_iteration, len(members))
+        self._arrival.issued(solution, plan.at_iteration, len(members))
         host = solution.host
         self._record(
             "plan",

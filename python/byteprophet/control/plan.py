@@ -154,6 +154,16 @@ class Solution:
             predicted_iteration_ns=max(self.host.arrival_ns, self.host.host_ns),
         )
 
+    def by_priority(self) -> Solution:
+        """The same, but each worker sends in its own order. The prediction stays."""
+        none = {_ORDER: 0} if _ORDER in self.settings else {}
+        return replace(self, settings={**self.settings, **none})
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether all workers send in one planned order."""
+        return bool(self.settings.get(_ORDER)) and not self.is_in_order
+
     @property
     def is_in_order(self) -> bool:
         """Whether gradients go in order of arrival."""
