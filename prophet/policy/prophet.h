@@ -31,9 +31,9 @@
 // order instead of each by its own (planned_order.h).
 // Unranked items (priority 0 and up) go first and wait for no window; their bytes count.
 //
-// With in_order 1 it behaves as fifo does: items go as they come, all at once, and the partition size
-// that it prefers is fifo's. The controller asks for that where the processor limits the job and no
-// order can gain (python/byteprophet/control/host.py). It goes on learning meanwhile.
+// With in_order 1 it behaves as fifo does: items go as they come, all at once, and the partition
+// size that it prefers is fifo's. The controller asks for that where the processor limits the job
+// and no order can gain (python/byteprophet/control/arrival_order.py). It goes on learning.
 //
 // Partitions that take a fast link next to no time cost more to handle than to carry. So the size
 // that is preferred is the largest power of two that the link carries in kPartitionNs, from

@@ -30,10 +30,16 @@ def measure(order: ArrivalOrder, first: int, end: int, *took_ms: int) -> None:
         order.took(f"worker-{worker}", [(n, one_ms * MS) for n in range(first, end)])
 
 
-def changed() -> ArrivalOrder:
-    """Two workers go over to order of arrival, after iterations of 200 ms."""
+def measured() -> ArrivalOrder:
+    """Two workers, whose iterations take 200 ms."""
     order = ArrivalOrder()
     measure(order, AT - 60, AT, 180, 200)
+    return order
+
+
+def changed() -> ArrivalOrder:
+    """Two workers go over to order of arrival, after iterations of 200 ms."""
+    order = measured()
     order.issued(order.choose(HOST_LIMITED), AT, workers=2)
     return order
 
@@ -49,12 +55,24 @@ def changed() -> ArrivalOrder:
     ],
 )
 def test_the_model_decides(found: Solution, in_order: bool) -> None:
-    assert ArrivalOrder().choose(found).is_in_order == in_order
+    assert measured().choose(found).is_in_order == in_order
 
 
 def test_what_is_predicted_is_what_is_done() -> None:
-    assert ArrivalOrder().choose(HOST_LIMITED).predicted_iteration_ns == 200 * MS
-    assert ArrivalOrder().choose(LINK_LIMITED).predicted_iteration_ns == 370 * MS
+    assert measured().choose(HOST_LIMITED).predicted_iteration_ns == 200 * MS
+    assert measured().choose(LINK_LIMITED).predicted_iteration_ns == 370 * MS
+
+
+def test_nothing_changes_before_there_is_something_to_compare_with() -> None:
+    order = ArrivalOrder()
+    measure(order, 0, 5, 180, 200)
+    assert order.choose(HOST_LIMITED) == HOST_LIMITED
+    order.issued(HOST_LIMITED, 10, workers=2)
+    assert order.verdict() is None
+    measure(order, 5, AT, 180, 200)
+    assert order.verdict() == "enough iterations are known to compare others with"
+    assert order.verdict() is None
+    assert order.choose(HOST_LIMITED).is_in_order
 
 
 def test_without_knowledge_of_hosts_there_is_no_choice() -> None:
@@ -64,7 +82,7 @@ def test_without_knowledge_of_hosts_there_is_no_choice() -> None:
 
 def test_going_back_needs_more_than_staying() -> None:
     borderline = solution(200, 206, 194)  # the plan saves 2.9%
-    assert not ArrivalOrder().choose(borderline).is_in_order
+    assert not measured().choose(borderline).is_in_order
     order = changed()
     assert order.choose(borderline).is_in_order
     assert order.choose(solution(160, 165, 120)).is_in_order  # 75% of what the links need

@@ -17,7 +17,8 @@ often threads wake each other up. The slowest worker's median of the iterations 
 compared with the median after it, once partitions have their new size. If order of arrival was
 slower, what was before returns, and stays until the links are the limit again. That is the plan's
 order, or, if no plan had set one yet, each worker's own: an order that was never measured is not
-better than one that was.
+better than one that was. The plan's order holds until enough iterations are known to
+compare with.
 
 No clock, no socket: only the issuer uses it (``issue.py``).
 """
@@ -39,6 +40,7 @@ SETTLING = 18
 _CLEARLY = 0.02  # the least gain of a plan for which order of arrival is not nominated
 _NEEDS, _STILL_NEEDS = 0.8, 0.7  # the least share of the links' time that the host must need
 _SLOWER = 1.01
+_FEWEST = COMPARED // 2  # iterations before the change
 _KEPT = 4 * (COMPARED + SETTLING)
 
 
@@ -64,6 +66,7 @@ class ArrivalOrder:
         self.in_order = False
         self._slower: _Slower | None = None
         self._has_planned = False  # some plan has set an order
+        self._waits = False  # it is nominated, but there are too few iterations to compare with
         self._change: _Change | None = None
         self._took_ns: dict[int, dict[str, int]] = {}  # by iteration, then worker
 
@@ -77,8 +80,11 @@ class ArrivalOrder:
             return solution
         if self._slower is not None:
             return solution if self._slower.than_plan else solution.by_priority()
+        if self.in_order:
+            return solution.in_order()
         nominated = host.host_ns >= _NEEDS * host.planned_ns and host.gain <= _CLEARLY
-        return solution.in_order() if self.in_order or nominated else solution
+        self._waits = nominated and len(self._took_ns) < _FEWEST
+        return solution.in_order() if nominated and not self._waits else solution
 
     def issued(self, solution: Solution, at_iteration: int, workers: int) -> None:
         """A plan was issued for ``solution``. A plan that is issued again begins later."""
@@ -99,7 +105,13 @@ class ArrivalOrder:
             del self._took_ns[min(self._took_ns)]
 
     def verdict(self) -> str | None:
-        """Compares once enough is known. Says so if order of arrival was slower, else None."""
+        """Why there should be another plan, said once; else None.
+
+        Compares once enough is known.
+        """
+        if self._waits and len(self._took_ns) >= _FEWEST:
+            self._waits = False
+            return "enough iterations are known to compare others with"
         change = self._change
         if change is None:
             return None
@@ -108,7 +120,7 @@ class ArrivalOrder:
         if len(after) < COMPARED:
             return None
         self._change = None
-        if len(before) < COMPARED // 2:
+        if not before:  # of fewer than all workers
             return None
         before_ns, after_ns = statistics.median(before), statistics.median(after)
         if after_ns <= _SLOWER * before_ns:
