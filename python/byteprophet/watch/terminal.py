@@ -178,7 +178,7 @@ def _plans(state: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"plan {plan['number']} from iteration {plan['at_iteration']}, adopted by "
             f"{plan['adopted']} of {plan['workers']}: predicted {_ms(plan['predicted_ns'])}"
-            f"{measured}{_IN_ORDER * plan['settings'].get('in_order', 0)}"
+            f"{measured}{_IN_ORDER if plan['settings'].get('in_order') == 1 else ''}"
         )
     if tuning := state["tuning"]:
         verb = "chosen" if tuning["chosen"] else "tried"
