@@ -229,6 +229,21 @@ def test_order_of_arrival_is_predicted_as_fifo() -> None:
     assert found.arrival_ns == small_fifo.predicted_iteration_ns
 
 
+def test_a_link_that_wavers_is_taken_for_what_it_is_at_best() -> None:
+    """For what limits the job, but not for the order."""
+    one = profile(*([MEGABYTE] * 8))
+    steady, wavering, faster = (
+        solve(Facts("prophet", SETTINGS, [one], [[link]], host_ns=1))
+        for link in (sample(10**9), sample(10**9, spread_bps=10**9), sample(2 * 10**9))
+    )
+    assert steady.host is not None
+    assert wavering.host is not None
+    assert faster.host is not None
+    assert wavering.host.arrival_ns == faster.host.arrival_ns < steady.host.arrival_ns
+    assert wavering.settings == steady.settings
+    assert wavering.predicted_iteration_ns == steady.predicted_iteration_ns
+
+
 def test_who_was_told_the_order_keeps_it() -> None:
     given = {**SETTINGS, "in_order": 1}
     one = profile(MEGABYTE)

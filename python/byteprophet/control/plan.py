@@ -23,8 +23,9 @@ workers have sent (prophet/policy/planned_order.h). The policy derives the order
 times and the bandwidth of the slowest link, the setting plan_bandwidth_bps.
 
 **Host.** The simulation models no processors. What an iteration takes of them is known from the
-workers' hosts (``Facts.host_ns``); no order makes it less. If it is known, the job is also
-simulated in order of arrival, with fifo's partitions. ``arrival_order.py`` decides between the two.
+workers' hosts (``Facts.host_ns``); no order makes it less. If it is known, the job is simulated
+again, with the plan and in order of arrival with fifo's partitions, on links as they were seen at
+their best. ``arrival_order.py`` decides between the two.
 """
 
 from __future__ import annotations
@@ -190,7 +191,9 @@ def solve(facts: Facts) -> Solution:
         # Always set, even if it stays: an earlier plan may have changed it.
         settings[_IN_ORDER] = 0
         if facts.host_ns:
-            host = HostLimit(predicted_ns, _in_order_ns(facts, merged), facts.host_ns)
+            seen = replace(facts, samples=[[_at_best(one) for one in own] for own in facts.samples])
+            planned_ns = predict_ns(seen, merged, settings)
+            host = HostLimit(planned_ns, _in_order_ns(seen, merged), facts.host_ns)
             predicted_ns = max(predicted_ns, facts.host_ns)
     return Solution(
         settings=settings,
@@ -312,6 +315,16 @@ def _choose(facts: Facts, merged: Merged, order: Mapping[str, int]) -> tuple[dic
         if other_ns < min(limit_ns, best_ns):
             best, best_ns = other, other_ns
     return best, best_ns
+
+
+def _at_best(sample: Sample) -> Sample:
+    """The link as it was seen at its best: one spread faster than its median.
+
+    Messages that wait for a core make a link look slow, and its samples differ much then.
+    """
+    return sample.model_copy(
+        update={"bandwidth_bps": sample.bandwidth_bps + (sample.spread_bps or 0)}
+    )
 
 
 def _in_order_ns(facts: Facts, merged: Merged) -> int:
