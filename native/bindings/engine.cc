@@ -11,6 +11,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "prophet/engine/fabric.h"
 #include "prophet/engine/job.h"
 #include "prophet/registry.h"
 
@@ -100,6 +101,7 @@ nb::dict Simulate(const std::string& scheduler, const prophet::Settings& setting
 }  // namespace
 
 void DefineEngine(nb::module_& module) {
+  module.attr("MAX_MESSAGE_COST_NS") = engine::kMaxMessageCostNs;
   module.def("simulate", &Simulate, "scheduler"_a, "settings"_a, nb::kw_only(), "forward_ns"_a,
              "ready_ns"_a, "first_partition"_a, "size_bytes"_a, "server"_a, "backward_ns"_a,
              "iterations"_a, "worker_bandwidth_bps"_a, "server_bandwidth_bps"_a, "delay_ns"_a = 0,

@@ -12,8 +12,9 @@ class FifoPolicy : public QueuedPolicy {
  public:
   static constexpr std::string_view kName = "fifo";
   // Smaller than BytePS' own: pulls begin sooner.
+  static constexpr int64_t kPartitionBytes = 1 << 20;
   static constexpr auto kSettings =
-      std::to_array<SettingSpec>({{"partition_bytes", 1048576, 1, kMaxPartitionBytes}});
+      std::to_array<SettingSpec>({{"partition_bytes", kPartitionBytes, 1, kMaxPartitionBytes}});
 
   explicit FifoPolicy(const Settings& settings) : FifoPolicy(kSettings, settings) {}
   std::string_view name() const override { return kName; }

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "prophet/policy/fifo.h"
+
 namespace prophet {
 
 ProphetPolicy::ProphetPolicy(const Settings& settings) : PredictingPolicy(kSettings, settings) {
@@ -19,6 +21,7 @@ void ProphetPolicy::Configure(const Settings& settings) {
         " must not be above window_max_bytes=" + std::to_string(max_bytes));
   }
   partition_bytes_ = static_cast<double>(settings.at("partition_bytes"));
+  in_order_ = settings.at("in_order") == 1;
   floor_bytes_ = static_cast<uint64_t>(floor_bytes);
   max_bytes_ = static_cast<uint64_t>(max_bytes);
   GiveBandwidth(settings.at("bandwidth_bps"));
@@ -42,8 +45,10 @@ void ProphetPolicy::SetReadyTimes(std::span<const ReadyTime> times) {
 
 std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
   const int64_t max_bytes = settings().at("partition_max_bytes");
+  if (max_bytes == 0) return std::nullopt;
+  if (in_order_) return std::min(FifoPolicy::kPartitionBytes, max_bytes);
   const auto bytes_per_ns = LinkBytesPerNs();
-  if (max_bytes == 0 || !bytes_per_ns) return std::nullopt;
+  if (!bytes_per_ns) return std::nullopt;
   const auto preferred = [&](double link_bytes_per_ns) {
     const auto carried_ns = [&](int64_t bytes) {
       return static_cast<double>(bytes) / link_bytes_per_ns;
@@ -57,7 +62,9 @@ std::optional<int64_t> ProphetPolicy::PreferredPartitionBytes() const {
                     preferred(*bytes_per_ns * kClearly));
 }
 
-int64_t ProphetPolicy::RankOf(const Item& item) { return order_.RankOf(item); }
+int64_t ProphetPolicy::RankOf(const Item& item) {
+  return in_order_ ? arrivals_++ : order_.RankOf(item);
+}
 
 Decision ProphetPolicy::Next(TimeNs now) {
   link_load_.Expire(now);
@@ -95,7 +102,7 @@ double ProphetPolicy::FloorBytes(double bytes_per_ns, TimeNs delay_ns, int parti
 }
 
 bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now) {
-  if (IsUnranked(head)) return true;
+  if (in_order_ || IsUnranked(head)) return true;
   const auto next = NextAbove(head.priority);
   if (load.bytes >= ServerWindow(head.server, next, now)) return false;
   const auto bytes_per_ns = LinkBytesPerNs();
@@ -114,7 +121,7 @@ bool ProphetPolicy::MaySend(const Item& head, const ServerLoad& load, TimeNs now
 void ProphetPolicy::Sent(const Item& item, TimeNs now) {
   held_since_.erase(item.server);
   const auto bytes_per_ns = LinkBytesPerNs();
-  if (!bytes_per_ns) return;
+  if (in_order_ || !bytes_per_ns) return;
   const double link_ns = static_cast<double>(link_load_.bytes() + item.bytes) / *bytes_per_ns;
   const auto due_ns = std::min(kOverdueFactor * link_ns + static_cast<double>(DelayNs(item.server)),
                                static_cast<double>(kLongestHoldNs));

@@ -31,6 +31,10 @@
 // order instead of each by its own (planned_order.h).
 // Unranked items (priority 0 and up) go first and wait for no window; their bytes count.
 //
+// With in_order 1 it behaves as fifo does: items go as they come, all at once, and the partition
+// size that it prefers is fifo's. The controller asks for that where the processor limits the job
+// and no order can gain (python/byteprophet/control/arrival_order.py). It goes on learning.
+//
 // Partitions that take a fast link next to no time cost more to handle than to carry. So the size
 // that is preferred is the largest power of two that the link carries in kPartitionNs, from
 // kUsualPartitionBytes to partition_max_bytes; where the link needs more than kLongestPartitionNs
@@ -64,6 +68,7 @@ class ProphetPolicy final : public PredictingPolicy {
       {"window_max_bytes", 1048576, 1, kMaxWindowBytes},
       {"bandwidth_bps", 0, 0, kMaxBandwidthBps},       // 0: estimate
       {"plan_bandwidth_bps", 0, 0, kMaxBandwidthBps},  // 0: no planned order
+      {"in_order", 0, 0, 1},                           // 1: as fifo
   });
 
   // Throws std::invalid_argument if the floor is above the maximum.
@@ -106,6 +111,8 @@ class ProphetPolicy final : public PredictingPolicy {
   double FloorBytes(double bytes_per_ns, TimeNs delay_ns, int partitions) const;
 
   double partition_bytes_ = 0;
+  bool in_order_ = false;
+  int64_t arrivals_ = 0;      // the rank of the next item, if in_order_
   uint64_t floor_bytes_ = 0;  // 0: follow the link
   uint64_t max_bytes_ = 0;
   LinkLoad link_load_;

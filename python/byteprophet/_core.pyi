@@ -32,6 +32,8 @@ ANSWERS_BYTES: int
 """What a server has on its way to a worker before it waits (native/byteps/answers/flow.h)."""
 ACKS_WAIT_BYTES: int
 """The least beside a partition in prophet's automatic window floor (prophet/policy/prophet.h)."""
+MAX_MESSAGE_COST_NS: int
+"""The largest message cost that the engine takes (prophet/engine/fabric.h)."""
 
 def policy_names() -> list[str]: ...
 def default_settings(name: str) -> dict[str, int]: ...

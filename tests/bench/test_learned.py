@@ -46,9 +46,9 @@ def learned(directory: Path, **settings: int) -> Learned:
 def test_only_who_plans_an_order_is_told_the_bandwidth(
     prepared: PreparedCell, tmp_path: Path
 ) -> None:
-    found = learned(tmp_path, **{ORDER: 7, "window_max_bytes": 9})
+    found = learned(tmp_path, **{ORDER: 7, "window_max_bytes": 9, "in_order": 1})
     prophet = found.given_to(prepared.case(Variant("prophet")))
-    assert prophet.settings == {ORDER: 7}
+    assert prophet.settings == {ORDER: 7, "in_order": 1}
     assert prophet.environment == {PROFILE: str(tmp_path / "profile.json")}
     paper = found.given_to(prepared.case(Variant("prophet-paper")))
     assert (paper.settings, paper.environment) == ({}, prophet.environment)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byteprophet import _core
 from byteprophet.control.adoption import MOST_ATTEMPTS
 from byteprophet.control.coordinator import Coordinator
 from byteprophet.control.messages import (
@@ -32,7 +33,7 @@ from byteprophet.control.messages import (
 )
 from byteprophet.profile import Profile
 
-from .conftest import JOB, MS, profile
+from .conftest import JOB, MEGABYTE, MS, profile
 
 TICK_NS = 50 * MS
 SECOND_NS = 1000 * MS
@@ -55,6 +56,9 @@ class Worker:
         self.adopted: list[tuple[int, int]] = []
         self.reported = 0
         self.partition_bytes = 4096
+        self.busy: float | None = None
+        self.took_ns = iteration_ns
+        self.settings = {"partition_bytes": 4096}
         self.lost = 0  # plans that do not arrive
 
     def iteration(self, now_ns: int) -> int:
@@ -90,7 +94,7 @@ class Worker:
                     client=f"client of {self.name}",
                     workers=2,
                     policy="prophet",
-                    settings={"partition_bytes": 4096},
+                    settings=self.settings,
                     iteration=iteration,
                     plan=self.last_plan,
                 )
@@ -100,13 +104,14 @@ class Worker:
             plan, self.pending = self.pending, None
             self.adopted.append((plan.number, plan.at_iteration))
             said.append(self.say(Adopted, number=plan.number, iteration=plan.at_iteration))
-        took = [(i, self.iteration_ns) for i in range(self.reported, iteration)]
+        took = [(i, self.took_ns) for i in range(self.reported, iteration)]
         self.reported = iteration
         said.append(
             self.say(
                 Status,
                 iteration=iteration,
                 partition_bytes=self.partition_bytes,
+                busy=self.busy,
                 took=took,
                 refused={},
             )
@@ -352,6 +357,60 @@ def test_only_a_bandwidth_that_really_moved_brings_a_new_plan() -> None:
     world.run(4)
     assert len(world.orders) == plans + 1
     assert "became 3000000000" in world.orders[-1][1].reason
+
+
+def test_busy_hosts_have_gradients_go_as_they_come_until_links_are_the_limit() -> None:
+    """At one iteration, and no plan for bandwidths that do not matter meanwhile."""
+    a, b = Worker("worker-0"), Worker("worker-1")
+
+    def measure(bps: int) -> None:
+        for worker in (a, b):
+            worker.samples = [Sample(server=0, direction="push", bandwidth_bps=bps)]
+
+    for worker in (a, b):
+        worker.settings = dict(_core.default_settings("prophet"))
+        worker.profile = None
+        worker.busy = 0.9
+    measure(10 * 10**9)
+    world = World(a, b)
+    world.run(3)
+    a.profile = b.profile = profile(*([MEGABYTE] * 20))
+    world.run(12)
+    ((_, first),) = world.orders
+    assert first.settings["in_order"] == 1
+    assert first.reason.startswith("in order of arrival, because the processor is the limit: it ")
+    assert a.adopted == b.adopted == [(first.number, first.at_iteration)]
+    measure(8 * 10**9)
+    world.run(6)
+    assert len(a.adopted) == 1
+    measure(5 * 10**8)
+    world.run(6)
+    assert len(a.adopted) == len(b.adopted) == 2
+    assert a.adopted == b.adopted
+    assert world.orders[-1][1].settings["in_order"] == 0
+    assert world.orders[-1][1].settings["plan_bandwidth_bps"] == 5 * 10**8
+
+
+def test_order_of_arrival_that_was_slower_is_left() -> None:
+    a, b = Worker("worker-0"), Worker("worker-1")
+    for worker in (a, b):
+        worker.settings = dict(_core.default_settings("prophet"))
+        worker.profile = None
+        worker.busy = 0.9
+        worker.samples = [Sample(server=0, direction="push", bandwidth_bps=10**10)]
+    world = World(a, b)
+    world.run(5)
+    a.profile = b.profile = profile(*([MEGABYTE] * 20))
+    world.run(5)
+    ((_, at),) = a.adopted
+    a.took_ns = b.took_ns = 110 * MS
+    world.run(10)
+    last = world.orders[-1][1]
+    assert last.settings["in_order"] == 0
+    assert "took 110.0 ms, 100.0 ms before" in last.reason
+    assert last.at_iteration > at
+    assert a.adopted == b.adopted
+    assert len(a.adopted) == 2
 
 
 def test_a_storm_of_profiles_is_no_storm_of_plans() -> None:

@@ -198,8 +198,62 @@ def test_what_is_predicted_is_the_job_with_that_order() -> None:
     assert ordered.predicted_iteration_ns == started.predicted_iteration_ns
 
 
+def test_what_hosts_need_is_no_less_in_any_order() -> None:
+    """A host that needs longer than the links decides, whatever the order; else the links do."""
+    one = profile(*([MEGABYTE] * 8))
+    links = [[sample(10**9)]] * 2
+    idle, unknown, slow = (
+        solve(Facts("prophet", SETTINGS, [one, one], links, host_ns=host_ns))
+        for host_ns in (10 * MS, 0, 900 * MS)
+    )
+    assert unknown.host is None
+    assert idle.host is not None
+    assert slow.host is not None
+    assert idle.host.planned_ns == unknown.predicted_iteration_ns == idle.predicted_iteration_ns
+    assert idle.host.gain == 1 - idle.host.planned_ns / idle.host.arrival_ns > 0.02
+    assert (slow.host.gain, slow.predicted_iteration_ns) == (0, 900 * MS)
+
+
+def test_order_of_arrival_is_predicted_as_fifo() -> None:
+    """With fifo's partitions, if they may become so large."""
+    profiles = [profile(*([MEGABYTE] * 8))] * 2
+    links = [[sample(10**9)]] * 2
+    fifo = solve(Facts("fifo", _core.default_settings("fifo"), profiles, links))
+    found = solve(Facts("prophet", SETTINGS, profiles, links, host_ns=1)).host
+    assert found is not None
+    assert found.arrival_ns == fifo.predicted_iteration_ns
+    small = {**SETTINGS, "partition_max_bytes": 0}
+    found = solve(Facts("prophet", small, profiles, links, host_ns=1)).host
+    small_fifo = solve(Facts("fifo", {"partition_bytes": 262144}, profiles, links))
+    assert found is not None
+    assert found.arrival_ns == small_fifo.predicted_iteration_ns
+
+
+def test_a_link_that_wavers_is_taken_for_what_it_is_at_best() -> None:
+    """For what limits the job, but not for the order."""
+    one = profile(*([MEGABYTE] * 8))
+    steady, wavering, faster = (
+        solve(Facts("prophet", SETTINGS, [one], [[link]], host_ns=1))
+        for link in (sample(10**9), sample(10**9, spread_bps=10**9), sample(2 * 10**9))
+    )
+    assert steady.host is not None
+    assert wavering.host is not None
+    assert faster.host is not None
+    assert wavering.host.arrival_ns == faster.host.arrival_ns < steady.host.arrival_ns
+    assert wavering.settings == steady.settings
+    assert wavering.predicted_iteration_ns == steady.predicted_iteration_ns
+
+
+def test_who_was_told_the_order_keeps_it() -> None:
+    given = {**SETTINGS, "in_order": 1}
+    one = profile(MEGABYTE)
+    solution = solve(Facts("prophet", given, [one], [[sample(10**9)]], host_ns=900 * MS))
+    assert solution.host is None
+    assert "in_order" not in solution.settings
+
+
 def test_a_plan_never_has_a_partition_size_and_always_says_the_window() -> None:
     solution = solved(profile(MEGABYTE, MEGABYTE), sample(10**9))
-    assert set(solution.settings) == {"window_max_bytes", "plan_bandwidth_bps"}
+    assert set(solution.settings) == {"window_max_bytes", "plan_bandwidth_bps", "in_order"}
     no_window = Facts("p3", _core.default_settings("p3"), [profile(10, 20)], [[sample(10**9)]])
     assert solve(no_window).settings == {}

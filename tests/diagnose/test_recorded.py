@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,25 @@ def test_notes() -> None:
     assert not recorded(ps_job(), CONFIG).notes
     assert not recorded(collective_job(), {}).notes
     assert [note.split(":")[0] for note in recorded(stock_job(), CONFIG).notes] == ["no transfers"]
+
+
+def test_order_of_arrival_is_noted(tmp_path: Path) -> None:
+    for table in ps_job():
+        save_events(events_path(tmp_path, table.table, table.origin.role), table)
+    plan = {
+        "schema": 1, "number": 2, "at_iteration": 7, "settings": {"in_order": 0}, "ready": [],
+        "blocks": [], "predicted_iteration_ns": 1, "reason": "",
+    }  # fmt: skip
+    path = tmp_path / "plan.json"
+    for content, noted in (
+        (json.dumps(plan), 0),
+        (json.dumps({**plan, "settings": {"in_order": 1}}), 1),
+        ("{", 0),  # a replay says so
+    ):
+        path.write_text(content)
+        notes = [n for n in load_recorded(Run(tmp_path)).notes if "order of arrival" in n]
+        assert len(notes) == noted
+        assert all("from iteration 7 on" in note for note in notes)
 
 
 def test_local_ranks() -> None:

@@ -4,8 +4,11 @@
 
 #include <array>
 #include <deque>
+#include <optional>
+#include <vector>
 
 #include "drain.h"
+#include "prophet/policy/fifo.h"
 #include "prophet/registry.h"
 
 namespace prophet {
@@ -238,6 +241,49 @@ TEST(Prophet, WithAPlanPartitionsGoInItsOrder) {
   EXPECT_EQ(iteration(10'000), in_order);
   policy.Reconfigure({{"plan_bandwidth_bps", 0}});
   EXPECT_EQ(iteration(20'000), by_priority);
+}
+
+// All at once, as they come, and fifo's partitions; and back, also with items pending.
+TEST(Prophet, InOrderItIsFifo) {
+  Settings settings = DefaultSettings("prophet");
+  settings["bandwidth_bps"] = kBitsPerSecond;
+  settings["window_floor_bytes"] = settings["window_max_bytes"] = 2000;
+  settings["in_order"] = 1;
+  ProphetPolicy policy(settings);
+  EXPECT_EQ(policy.PreferredPartitionBytes(), FifoPolicy::kPartitionBytes);
+  const std::vector<uint64_t> came{Key(3, 1), Key(1), Key(3, 0), Key(2)};
+  const auto offer = [&](TimeNs now) {
+    for (const uint64_t key : came) {
+      const auto priority = -static_cast<int32_t>(TensorOf(key));
+      policy.OnReady({.key = key, .priority = priority, .bytes = 1500}, now);
+    }
+  };
+  const auto send = [&](TimeNs now) {
+    std::vector<uint64_t> sent;
+    for (Decision next = policy.Next(now); next.kind == Decision::Kind::kSend;
+         next = policy.Next(now)) {
+      sent.push_back(next.item.key);
+    }
+    return sent;
+  };
+  offer(0);
+  EXPECT_EQ(send(0), came);
+  for (const uint64_t key : came) Ack(policy, key, 1000);
+  policy.Reconfigure({{"in_order", 0}});
+  EXPECT_NE(policy.PreferredPartitionBytes(), FifoPolicy::kPartitionBytes);
+  offer(2000);
+  EXPECT_EQ(send(2000), (std::vector{Key(1), Key(2)}));  // 1500 bytes in flight leave room for one
+  policy.Reconfigure({{"in_order", 1}});
+  EXPECT_EQ(send(2000), (std::vector{Key(3, 0), Key(3, 1)}));
+}
+
+TEST(Prophet, PartitionsThatMustNotGrowStayInOrder) {
+  Settings settings = DefaultSettings("prophet");
+  settings["in_order"] = 1;
+  settings["partition_max_bytes"] = 512 << 10;
+  EXPECT_EQ(ProphetPolicy(settings).PreferredPartitionBytes(), 512 << 10);
+  settings["partition_max_bytes"] = 0;
+  EXPECT_EQ(ProphetPolicy(settings).PreferredPartitionBytes(), std::nullopt);
 }
 
 // The largest power of two that the link carries in 2.5 ms, from 256 KiB; less where that takes

@@ -54,7 +54,7 @@ TEST(Registry, ValuesOutOfRange) {
       EXPECT_NE(Refusal(name, {{setting, std::numeric_limits<int64_t>::max()}}), "accepted");
       // Zero means: find out, or none.
       if (!setting.ends_with("bandwidth_bps") && setting != "window_floor_bytes" &&
-          setting != "partition_max_bytes") {
+          setting != "partition_max_bytes" && setting != "in_order") {
         EXPECT_NE(Refusal(name, {{setting, 0}}), "accepted") << name << " " << setting;
       }
     }
@@ -75,7 +75,8 @@ TEST(Registry, AReconfiguredPolicyKeepsWhatIsNotNamedAndRefusesAsAWhole) {
                                           {"window_floor_bytes", 400},
                                           {"window_max_bytes", 600},
                                           {"bandwidth_bps", 0},
-                                          {"plan_bandwidth_bps", 0}}));
+                                          {"plan_bandwidth_bps", 0},
+                                          {"in_order", 0}}));
   const Settings before = policy->settings();
   EXPECT_THROW(policy->Reconfigure({{"window_max_bytes", 300}}), std::invalid_argument);
   EXPECT_THROW(policy->Reconfigure({{"bandwidth_bps", 5}, {"speed", 1}}), std::invalid_argument);

@@ -83,8 +83,8 @@ def event(kind: str, **fields: Any) -> str:
     return json.dumps({**about, **fields}) + "\n"
 
 
-def plan(number: int, predicted_ns: int = 90 * MS_NS) -> str:
-    """The event of a plan."""
+def plan(number: int, predicted_ns: int = 90 * MS_NS, **settings: int) -> str:
+    """The event of a plan, which may have more ``settings``."""
     return event(
         "plan",
         number=number,
@@ -92,7 +92,7 @@ def plan(number: int, predicted_ns: int = 90 * MS_NS) -> str:
         workers=["worker-0", "worker-1"],
         predicted_iteration_ns=predicted_ns,
         reason="profile 1 of worker-0",
-        settings={"window_max_bytes": 1 << 20},
+        settings={"window_max_bytes": 1 << 20, **settings},
     )
 
 

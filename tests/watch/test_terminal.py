@@ -43,6 +43,11 @@ def test_a_running_job(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert expected in shown
     assert "\x1b" not in shown
+    assert "in order of arrival" not in shown
+    with (run / "control.jsonl").open("a") as control:
+        control.write(plan(4, in_order=1) + event("adopted", plan=4, worker="worker-0"))
+    shown = " ".join(text_of(watch.look()).split())
+    assert "predicted 90.0 ms, in order of arrival: the processor is the limit" in shown
 
 
 def test_the_command_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,8 @@
 The jobs of a grid have a few iterations, but a plan takes effect only after ten or so. So one
 longer job per cell runs first, with a controller. The others then start with what it learned, like
 a training job that is started a second time: with its profile (``byteprophet run --profile``), and
-with the bandwidth for which its plan was made.
+with the bandwidth for which its plan was made. If the plan has gradients go in order of arrival,
+they do from the start.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from byteprophet.profile.model import profile_path
 from byteprophet.session.profiling import PROFILE
 from byteprophet.whole_files import make_directory, write_whole
 
-_AT_LEAST_S = 15.0  # a plan needs seconds as well as iterations
-_ITERATIONS = (24, 100)  # at least, at most
-_ORDER = "plan_bandwidth_bps"
+_AT_LEAST_S = 22.0  # a plan needs seconds as well as iterations
+# At least, at most. The most, so that order of arrival can be compared with the plan's order.
+_ITERATIONS = (24, 150)
+_OF_PLAN = ("plan_bandwidth_bps", "in_order")
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Learned:
     def _order(self, scheduler: str) -> dict[str, int]:
         path = self.directory / PLAN_NAME
         known, _ = schedulers.resolve(scheduler, {})
-        if _ORDER not in known or not path.exists():
+        if known.keys().isdisjoint(_OF_PLAN) or not path.exists():
             return {}
         planned = read_plan(path).settings
-        return {_ORDER: planned[_ORDER]} if _ORDER in planned else {}
+        return {name: planned[name] for name in _OF_PLAN if name in planned}
 
 
 def learn(prepared: PreparedCell, directory: Path, namespaces: bool) -> Learned:

@@ -14,6 +14,7 @@
     coordinator.py  decides: messages in, messages and events out; no socket, no clock, no file
     issue.py        issues plans, and repeats them for workers that were late
     plan.py         profiles and bandwidths in, plan out: a pure function
+    arrival_order.py  whether gradients go as they come, because the processor is the limit
     log.py          writes and reads control.jsonl
     refusals.py     counts and logs refused messages
     server.py       the process

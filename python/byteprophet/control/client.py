@@ -3,8 +3,8 @@
 Threads. The observer's thread calls ``close`` and ``take``, which fetches new results from the
 profiler and the monitor. A thread of this file does the rest. It alone uses the connection, sleeps
 in libzmq until a message comes, and checks four times a second whether there is something to
-report. ``_profile`` and ``_samples`` pass between the two threads: each is only replaced as a
-whole, and the objects do not change. Gradients do not pass through here, and nothing blocks: a
+report. ``_profile``, ``_samples`` and ``_busy`` pass between the two threads: each is only replaced
+as a whole, and the objects do not change. Gradients do not pass through here, and nothing blocks: a
 message that cannot be sent at once is sent again later.
 
 A controller that does not know this worker (after a restart or a network failure) says so. The
@@ -94,11 +94,12 @@ class Identity:
 class Feeds:
     """The sources of reports. They are called in the observer's thread.
 
-    ``profile`` returns None until there is a profile.
+    ``profile`` returns None until there is a profile. ``busy``: as in ``Status``.
     """
 
     profile: Callable[[], Profile | None] = lambda: None
     samples: Callable[[], Sequence[Sample]] = lambda: ()
+    busy: Callable[[], float | None] = lambda: None
 
 
 class Client:
@@ -133,6 +134,7 @@ class Client:
         self._untold: deque[Message] = deque(maxlen=_PER_WAKE)  # answers that could not be sent
         self._profile: Profile | None = None
         self._samples: Sequence[Sample] = ()
+        self._busy: float | None = None
         self._feed_due_s = 0.0  # when samples are fetched again; only for the observer's thread
         self._closing = threading.Event()
         self._forget()
@@ -147,6 +149,7 @@ class Client:
         if now_s >= self._feed_due_s:
             self._feed_due_s = now_s + _SAMPLES_S
             self._samples = self._feeds.samples()
+            self._busy = self._feeds.busy()
 
     def close(self) -> None:
         """Says goodbye and ends the thread."""
@@ -273,6 +276,7 @@ class Client:
             worker=self._identity.worker,
             iteration=self._target.iteration(),
             partition_bytes=self._target.partition_bytes(),
+            busy=self._busy,
             took=list(self._took),
             refused=dict(self.refused),
         )

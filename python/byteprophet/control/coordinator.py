@@ -134,6 +134,7 @@ class Coordinator:
         if status.iteration > member.iteration:
             member.iteration, member.iteration_ns = status.iteration, now_ns
         member.partition_bytes = status.partition_bytes
+        member.busy = status.busy
         for reason, count in status.refused.items():
             if count > member.refused.get(reason, 0):
                 member.refused[reason] = count

@@ -17,10 +17,12 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 
 from pydantic import ValidationError
 
 from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
+from byteprophet.control.arrival_order import ArrivalOrder
 from byteprophet.control.members import Member
 from byteprophet.control.messages import LONGEST_REASON, Message, Plan, PlanOrder, Staged
 from byteprophet.control.plan import Facts, Link, NoPlan, Solution, slowest_link, solve
@@ -57,6 +59,7 @@ class Issuer:
         self._first_wanted_ns = self._wanted_ns = 0
         self._planned: dict[str, tuple[str, int]] = {}  # by worker, the profile of the last plan
         self._took_ns: deque[int] = deque(maxlen=20)
+        self._arrival = ArrivalOrder()
         self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
 
     def want(self, reason: str, now_ns: int, *, came: bool = True) -> None:
@@ -90,6 +93,7 @@ class Issuer:
     def took(self, name: str, times: Sequence[tuple[int, int]]) -> None:
         """Worker ``name`` reports how long iterations took."""
         self._took_ns.extend(took_ns for _, took_ns in times)
+        self._arrival.took(name, times)
         if self._adoption is not None:
             self._adoption.took(name, times)
             self.tell_outcome()
@@ -128,6 +132,9 @@ class Issuer:
             waited = now_ns - self._issued_ns > _ANSWER_NS
             if adoption.late or waited:
                 return self._issue_again(adoption, members, now_ns)
+        verdict = self._arrival.verdict()
+        if verdict is not None:
+            self.want(verdict, now_ns, came=False)
         paused = adoption is not None and now_ns - self._issued_ns < _PAUSE_NS
         waits = paused or self._others_follow(members, now_ns)
         if self._wanted and not waits and self._is_complete(members, now_ns):
@@ -167,17 +174,24 @@ class Issuer:
         ready = [member for member in members if member.profile is not None]
         reason = "; ".join(self._wanted)
         self._wanted.clear()
+        before = self._planned
         self._planned = {member.name: member.profile_id for member in ready}
         facts = Facts(
             policy=ready[0].hello.policy,
             settings=ready[0].settings,
             profiles=[member.profile for member in ready if member.profile is not None],
             samples=[member.samples for member in ready],
+            host_ns=self._host_ns(ready),
         )
         try:
-            solution = solve(facts)
+            solution = self._arrival.choose(solve(facts))
         except _NO_SOLUTION as error:
             self._record("no plan", reason=reason, error=_one_line(error))
+            return []
+        stays = solution.is_in_order and self._arrival.in_order and before == self._planned
+        if stays and self._adoption is not None and not self._adoption.missed_by():
+            # Only bandwidths have changed, which order of arrival does not depend on.
+            self._solution = solution
             return []
         self.tell_outcome(final=True)
         self._solution = solution
@@ -211,7 +225,7 @@ class Issuer:
                 ready=solution.ready,
                 blocks=solution.blocks,
                 predicted_iteration_ns=solution.predicted_iteration_ns,
-                reason=reason[:LONGEST_REASON],
+                reason=_told(solution, reason)[:LONGEST_REASON],
             )
         except ValidationError as error:
             self._record("no plan", reason=reason, error=_one_line(error))
@@ -219,14 +233,22 @@ class Issuer:
         self.number = plan.number
         self._adoption = Adoption(plan, frozenset(member.name for member in members), attempt)
         self._issued_ns = now_ns
+        self._arrival.issued(solution, plan.at_iteration, len(members))
+        host = solution.host
         self._record(
             "plan",
             **plan.model_dump(mode="json", by_alias=True),
             workers=[member.name for member in members],
             bandwidth_bps=solution.link.bandwidth_bps,
+            host=None if host is None else asdict(host),
         )
         order = PlanOrder(job=self._job, plan=plan)
         return [(member.peer, order) for member in members]
+
+    def _host_ns(self, members: Sequence[Member]) -> int:
+        """The core time of an iteration on the busiest host, if all its cores shared it; or 0."""
+        busy = max((member.busy for member in members if member.busy is not None), default=0.0)
+        return int(busy * statistics.median(self._took_ns)) if self._took_ns else 0
 
     def _iteration_for(
         self, members: Iterable[Member], solution: Solution, attempt: int, now_ns: int
@@ -239,6 +261,20 @@ class Issuer:
             for member in members
         )
         return begun + math.ceil(lead_ns / iteration_ns) + _LEAD_ITERATIONS
+
+
+def _told(solution: Solution, reason: str) -> str:
+    """``reason``; before it, why gradients go in order of arrival, if they do."""
+    host = solution.host
+    if host is None or not solution.is_in_order:
+        return reason
+    cores, planned, arrival = (
+        f"{took_ns / 1e6:.1f} ms" for took_ns in (host.host_ns, host.planned_ns, host.arrival_ns)
+    )
+    return (
+        f"in order of arrival, because the processor is the limit: it needs {cores}, and the links "
+        f"{planned} planned or {arrival} in order of arrival; {reason}"
+    )
 
 
 def _one_line(error: Exception) -> str:

@@ -22,6 +22,7 @@ class Member:
     iteration: int = 0
     iteration_ns: int = 0  # when the iteration was reported
     partition_bytes: int = 0  # 0: not reported yet
+    busy: float | None = None  # the share of its host's core time that was used lately
     profile: Profile | None = None
     profile_number: int = 0
     samples: Sequence[Sample] = ()

@@ -140,12 +140,14 @@ class Status(FromWorker):
 
     ``took``: number and duration (ns) of iterations; each is sent once. ``refused``: the number of
     refusals since the start, by reason. ``partition_bytes``: the current size, which workers change
-    by themselves.
+    by themselves. ``busy``: the share of its host's core time that was used lately, 0 to 1; None if
+    it is not known.
     """
 
     kind: Literal["status"] = "status"
     iteration: Count
     partition_bytes: Count
+    busy: Annotated[float, Field(ge=0, le=1)] | None = None
     took: Annotated[list[tuple[Count, Nanoseconds]], Field(max_length=1000)]
     refused: Annotated[dict[Short, Count], Field(max_length=50)]
 

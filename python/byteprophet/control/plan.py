@@ -21,6 +21,11 @@ not set the policy's bandwidth: the policy estimates its link itself, and adapts
 **Order.** All workers must send in the same order; otherwise sums wait for tensors that only some
 workers have sent (prophet/policy/planned_order.h). The policy derives the order from the ready
 times and the bandwidth of the slowest link, the setting plan_bandwidth_bps.
+
+**Host.** The simulation models no processors. What an iteration takes of them is known from the
+workers' hosts (``Facts.host_ns``); no order makes it less. If it is known, the job is simulated
+again, with the plan and in order of arrival with fifo's partitions, on links as they were seen at
+their best. ``arrival_order.py`` decides between the two.
 """
 
 from __future__ import annotations
@@ -28,10 +33,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from byteprophet import _core
 from byteprophet.control.messages import Block, Ready, Sample
 from byteprophet.engine import simulate
 from byteprophet.errors import UserError
@@ -48,7 +54,7 @@ from byteprophet.job import (
 )
 from byteprophet.job.partitions import numbers_of
 from byteprophet.profile.model import Profile, TensorProfile
-from byteprophet.schedulers import PARTITION, STOCK_PARTITION_BYTES
+from byteprophet.schedulers import LARGEST_PARTITION, PARTITION, STOCK_PARTITION_BYTES
 from byteprophet.strict_priority import Segment, strict_priority
 
 _TOGETHER_NS = 500_000  # releases closer than this count as one
@@ -59,9 +65,7 @@ _ORDER = "plan_bandwidth_bps"
 _SIZES = (0.25, 0.5, 2.0, 4.0)  # relative to the window that the job started with
 _CLEARLY = 0.98
 _ITERATIONS = 4
-_MOST_MESSAGE_COST_NS = 5_000_000
-"""The most that the engine takes (``prophet/engine/fabric.h``): estimates on slow links, whose
-transfers last long and differ much, may be above it."""
+_IN_ORDER = "in_order"
 
 
 class NoPlan(Exception):
@@ -80,12 +84,17 @@ class Link:
 
 @dataclass(frozen=True)
 class Facts:
-    """The workers' reports, one entry per worker. ``settings``: those the job started with."""
+    """The workers' reports, one entry per worker. ``settings``: those the job started with.
+
+    ``host_ns``: the time that all cores of the busiest host need for what they do in an iteration;
+    0 if it is not known.
+    """
 
     policy: str
     settings: Mapping[str, int]
     profiles: Sequence[Profile]
     samples: Sequence[Sequence[Sample]]
+    host_ns: int = 0
 
     @property
     def partition_bytes(self) -> int:
@@ -107,14 +116,59 @@ class Merged:
 
 
 @dataclass(frozen=True)
+class HostLimit:
+    """What the links need for an iteration, as simulated, and what the cores of a host need.
+
+    ``planned_ns``: the links, with the plan. ``arrival_ns``: the links, in order of arrival.
+    """
+
+    planned_ns: int
+    arrival_ns: int
+    host_ns: int
+
+    @property
+    def gain(self) -> float:
+        """The share of an iteration in order of arrival that the plan saves."""
+        return 1 - max(self.planned_ns, self.host_ns) / max(self.arrival_ns, self.host_ns, 1)
+
+
+@dataclass(frozen=True)
 class Solution:
-    """A plan without its number and iteration. ``link`` is the link that it assumes."""
+    """A plan without its number and iteration. ``link`` is the link that it assumes.
+
+    ``host`` is None if nothing is known of hosts, or if the job's settings decide the order.
+    """
 
     settings: Mapping[str, int]
     ready: list[Ready]
     blocks: list[Block]
     predicted_iteration_ns: int
     link: Link
+    host: HostLimit | None = None
+
+    def in_order(self) -> Solution:
+        """The same, but gradients go in order of arrival. ``host`` must be known."""
+        assert self.host is not None
+        return replace(
+            self,
+            settings={**self.settings, _IN_ORDER: 1},
+            predicted_iteration_ns=max(self.host.arrival_ns, self.host.host_ns),
+        )
+
+    def by_priority(self) -> Solution:
+        """The same, but each worker sends in its own order. The prediction stays."""
+        none = {_ORDER: 0} if _ORDER in self.settings else {}
+        return replace(self, settings={**self.settings, **none})
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether all workers send in one planned order."""
+        return bool(self.settings.get(_ORDER)) and not self.is_in_order
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether gradients go in order of arrival."""
+        return self.settings.get(_IN_ORDER) == 1
 
 
 def solve(facts: Facts) -> Solution:
@@ -132,6 +186,15 @@ def solve(facts: Facts) -> Solution:
     settings, predicted_ns = _choose(
         facts, merged, {_ORDER: link.bandwidth_bps or 0} if ordered else {}
     )
+    host = None
+    if facts.settings.get(_IN_ORDER) == 0:
+        # Always set, even if it stays: an earlier plan may have changed it.
+        settings[_IN_ORDER] = 0
+        if facts.host_ns:
+            seen = replace(facts, samples=[[_at_best(one) for one in own] for own in facts.samples])
+            planned_ns = predict_ns(seen, merged, settings)
+            host = HostLimit(planned_ns, _in_order_ns(seen, merged), facts.host_ns)
+            predicted_ns = max(predicted_ns, facts.host_ns)
     return Solution(
         settings=settings,
         ready=[
@@ -141,6 +204,7 @@ def solve(facts: Facts) -> Solution:
         blocks=blocks(list(segments), merged.ready_ns, [tensor.name for tensor in merged.tensors]),
         predicted_iteration_ns=predicted_ns,
         link=link,
+        host=host,
     )
 
 
@@ -186,7 +250,8 @@ def link_of(samples: Sequence[Sample]) -> Link:
         *min(totals),
         message_cost_ns=min(
             max((sample.message_cost_ns or 0 for sample in pushes), default=0),
-            _MOST_MESSAGE_COST_NS,
+            # Of slow links, whose transfers last long and differ much, estimates may be above it.
+            _core.MAX_MESSAGE_COST_NS,
         ),
         delay_ns=max((sample.delay_ns or 0 for sample in pushes), default=0),
     )
@@ -250,6 +315,28 @@ def _choose(facts: Facts, merged: Merged, order: Mapping[str, int]) -> tuple[dic
         if other_ns < min(limit_ns, best_ns):
             best, best_ns = other, other_ns
     return best, best_ns
+
+
+def _at_best(sample: Sample) -> Sample:
+    """The link as it was seen at its best: one spread faster than its median.
+
+    Messages that wait for a core make a link look slow, and its samples differ much then.
+    """
+    return sample.model_copy(
+        update={"bandwidth_bps": sample.bandwidth_bps + (sample.spread_bps or 0)}
+    )
+
+
+def _in_order_ns(facts: Facts, merged: Merged) -> int:
+    """The iteration in ns on the simulated links, if gradients go as they come.
+
+    Partitions are then fifo's, unless the job's partition size is fixed.
+    """
+    settings = dict(facts.settings)
+    if settings.get(LARGEST_PARTITION, 0):
+        arrival = _core.default_settings("fifo")[PARTITION]
+        settings[PARTITION] = min(arrival, settings[LARGEST_PARTITION])
+    return predict_ns(replace(facts, settings=settings), merged, {_IN_ORDER: 1})
 
 
 def predict_ns(facts: Facts, merged: Merged, settings: Mapping[str, int]) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from byteprophet.diagnose.routed import NOT_ROUTED, Routed, read_routed
 from byteprophet.errors import UserError
 from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.measure.run import Run
+from byteprophet.measure.settings import read_told
 from byteprophet.order_statistics import distinct
 from byteprophet.timeline.aligned import Aligned
 from byteprophet.timeline.aligned_summary import clock_warnings
@@ -112,7 +114,8 @@ def load_recorded(run: Run) -> Recorded:
     try:
         found = recorded(run.events, run.aligned, config, run.fused)
         routed = read_routed(run.directory)
-        return replace(found, routed=routed, notes=[*found.notes, *routed.notes])
+        notes = [*found.notes, *routed.notes, *_order_notes(run.directory)]
+        return replace(found, routed=routed, notes=notes)
     except UserError as error:
         raise run.refusal(error) from None
 
@@ -248,6 +251,20 @@ def _in_order(rows: Rows) -> Rows:
     """Spans with known times, ordered by begin."""
     rows = rows[(rows["begin_ns"] > 0) & (rows["end_ns"] >= rows["begin_ns"])]
     return rows[np.argsort(rows["begin_ns"], kind="stable")]
+
+
+def _order_notes(run_directory: Path) -> list[str]:
+    """That the last plan had gradients go in order of arrival, if it did."""
+    try:
+        told = read_told(run_directory)
+    except UserError:  # the replay, which needs more of it, says what is wrong
+        return []
+    if told.settings.get("in_order") != 1:
+        return []
+    return [
+        f"gradients went in order of arrival from iteration {told.settled_from + 1} on, as under "
+        "fifo, because the processor was the limit and no order could gain: see byteprophet plan"
+    ]
 
 
 def _notes(workers: Sequence[Worker], served: Rows, local_ranks: int) -> list[str]:

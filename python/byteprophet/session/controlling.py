@@ -31,6 +31,7 @@ def make_consumer(
     from byteprophet.control.client import Client, Feeds
     from byteprophet.control.keys import read_keys
     from byteprophet.control.messages import Sample
+    from byteprophet.monitor.processor import ProcessorUse
 
     def samples() -> list[Sample]:
         monitor = process_monitor()
@@ -52,7 +53,7 @@ def make_consumer(
     if not directory:
         raise UserError(f"{ADDRESS}={address}: {KEYS} must name the directory of the job's keys")
     keys = read_keys(Path(directory), "worker")
-    feeds = Feeds(profile=lambda: job.found.profile, samples=samples)
+    feeds = Feeds(profile=lambda: job.found.profile, samples=samples, busy=ProcessorUse().share)
     return Client(_identity(environment, job), address, keys, plugin, job.names, feeds)
 
 

@@ -23,6 +23,7 @@ _MOST_LINES = 8
 _MOST_PLANS = 4
 _MOST_EVENTS = 5
 _FIRST_S = 6.0
+_IN_ORDER = ", in order of arrival: the processor is the limit"
 _RUNNING = ("running", "unknown", "silent")
 _COLOURS = {"running": "green", "failed": "red", "silent": "yellow", "interrupted": "yellow"}
 
@@ -177,7 +178,7 @@ def _plans(state: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"plan {plan['number']} from iteration {plan['at_iteration']}, adopted by "
             f"{plan['adopted']} of {plan['workers']}: predicted {_ms(plan['predicted_ns'])}"
-            f"{measured}"
+            f"{measured}{_IN_ORDER if plan['settings'].get('in_order') == 1 else ''}"
         )
     if tuning := state["tuning"]:
         verb = "chosen" if tuning["chosen"] else "tried"

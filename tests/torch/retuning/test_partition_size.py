@@ -71,7 +71,7 @@ def test_nothing_is_asked_before_the_order_is_agreed(ranks: list[Any]) -> None:
 def test_questions_become_seldom(make_network: Callable[..., Any]) -> None:
     network = make_network(size=3)
     train([network.rank(rank) for rank in range(3)], [(START,) * 3] * 1000)
-    assert len(network.submitted) <= 3 * (7 + 1000 // 64)
+    assert len(network.submitted) <= 3 * (5 + 1000 // 16)
 
 
 def test_after_resuming_it_starts_anew(make_network: Callable[..., Any]) -> None:

@@ -7,7 +7,8 @@ of the step after that, all ranks adopt the smallest one, which is that of the s
 that do not push, and those that have not measured their link yet, have no preference.
 
 The first exchange follows the first step. The number of steps between exchanges then doubles, up to
-64, because links change seldom and an exchange costs messages.
+16, because links change seldom and an exchange costs messages. A policy that goes over to order of
+arrival, or leaves it, prefers another size at once (``control/arrival_order.py``).
 
 Threads: everything here runs in the training thread.
 """
@@ -20,7 +21,7 @@ from byteprophet.torch.sync.synchroniser import Synchroniser
 _NAME = "byteprophet.partition"
 _PARTITION = "partition_bytes"
 _WHAT = "partition sizes that ranks would like"
-_LONGEST = 64  # the largest number of steps between two exchanges
+_LONGEST = 16  # the largest number of steps between two exchanges
 _DRAIN_S = 10.0  # how long the end of a job waits for a message that may never arrive
 
 

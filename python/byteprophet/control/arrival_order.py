@@ -1,0 +1,140 @@
+"""Decides whether gradients go in order of arrival, because the processor is the limit.
+
+A plan's order saves time where gradients wait for a link. Where they wait for a core, all orders
+take as long as the cores need for an iteration's work, and windows and small partitions only add
+work. ``prophet`` then does what ``fifo`` does: its setting ``in_order``.
+
+**Nominated** is order of arrival if the planner's model sees no gain in anything else. An iteration
+takes what the simulated links need, and at least ``host_ns``: the share of core time that was used,
+times the iteration's time. The latter is the same in every order. So order of arrival is nominated
+if the host needs about as long as the links do under the plan, or longer, and the plan's iteration
+is not clearly shorter than the one in order of arrival. ("About": cores that are the limit are not
+quite always busy, and what they delay makes links look slower.) Going back needs a gain twice as
+large, or a host that needs clearly less.
+
+**Compared** are iterations, because the model does not know all that an order changes, e.g. how
+often threads wake each other up. The slowest worker's median of the iterations before the change is
+compared with the median after it, once partitions have their new size. If order of arrival was
+slower, what was before returns, and stays until the links are the limit again. That is the plan's
+order, or, if no plan had set one yet, each worker's own: an order that was never measured is not
+better than one that was. The plan's order holds until enough iterations are known to
+compare with.
+
+No clock, no socket: only the issuer uses it (``issue.py``).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from byteprophet.control.plan import Solution
+
+COMPARED = 40
+"""Iterations on either side of the change, of which medians are compared."""
+
+SETTLING = 18
+"""Iterations after the change that do not count: ranks agree on partitions every 16 steps."""
+
+_CLEARLY = 0.02  # the least gain of a plan for which order of arrival is not nominated
+_NEEDS, _STILL_NEEDS = 0.8, 0.7  # the least share of the links' time that the host must need
+_SLOWER = 1.01
+_FEWEST = COMPARED // 2  # iterations before the change
+_KEPT = 4 * (COMPARED + SETTLING)
+
+
+@dataclass
+class _Change:
+    """From iteration ``at`` on, gradients go in order of arrival. ``workers``: how many report."""
+
+    at: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class _Slower:
+    """Order of arrival was slower. ``than_plan``: than a plan's order, not than each worker's."""
+
+    than_plan: bool
+
+
+class ArrivalOrder:
+    """``in_order``: whether the plan that was issued last has gradients go as they come."""
+
+    def __init__(self) -> None:
+        self.in_order = False
+        self._slower: _Slower | None = None
+        self._has_planned = False  # some plan has set an order
+        self._waits = False  # it is nominated, but there are too few iterations to compare with
+        self._change: _Change | None = None
+        self._took_ns: dict[int, dict[str, int]] = {}  # by iteration, then worker
+
+    def choose(self, solution: Solution) -> Solution:
+        """``solution``, or the one in order of arrival, or by each worker's own order."""
+        host = solution.host
+        if host is None:
+            return solution
+        if host.host_ns < _STILL_NEEDS * host.planned_ns or host.gain > 2 * _CLEARLY:
+            self._slower = None
+            return solution
+        if self._slower is not None:
+            return solution if self._slower.than_plan else solution.by_priority()
+        if self.in_order:
+            return solution.in_order()
+        nominated = host.host_ns >= _NEEDS * host.planned_ns and host.gain <= _CLEARLY
+        self._waits = nominated and len(self._took_ns) < _FEWEST
+        return solution.in_order() if nominated and not self._waits else solution
+
+    def issued(self, solution: Solution, at_iteration: int, workers: int) -> None:
+        """A plan was issued for ``solution``. A plan that is issued again begins later."""
+        if not solution.is_in_order:
+            self._change = None
+            self._has_planned |= solution.is_ordered
+        elif not self.in_order:
+            self._change = _Change(at_iteration, workers)
+        elif self._change is not None and at_iteration < self._change.at + SETTLING:
+            self._change.at = at_iteration
+        self.in_order = solution.is_in_order
+
+    def took(self, name: str, times: Iterable[tuple[int, int]]) -> None:
+        """Worker ``name`` reports how long iterations took."""
+        for iteration, took_ns in times:
+            self._took_ns.setdefault(iteration, {})[name] = took_ns
+        while len(self._took_ns) > _KEPT:
+            del self._took_ns[min(self._took_ns)]
+
+    def verdict(self) -> str | None:
+        """Why there should be another plan, said once; else None.
+
+        Compares once enough is known.
+        """
+        if self._waits and len(self._took_ns) >= _FEWEST:
+            self._waits = False
+            return "enough iterations are known to compare others with"
+        change = self._change
+        if change is None:
+            return None
+        before = self._slowest(change, change.at - COMPARED, change.at)
+        after = self._slowest(change, change.at + SETTLING, change.at + SETTLING + COMPARED)
+        if len(after) < COMPARED:
+            return None
+        self._change = None
+        if not before:  # of fewer than all workers
+            return None
+        before_ns, after_ns = statistics.median(before), statistics.median(after)
+        if after_ns <= _SLOWER * before_ns:
+            return None
+        self._slower = _Slower(than_plan=self._has_planned)
+        return (
+            f"iterations in order of arrival took {after_ns / 1e6:.1f} ms, "
+            f"{before_ns / 1e6:.1f} ms before"
+        )
+
+    def _slowest(self, change: _Change, first: int, end: int) -> list[int]:
+        """The slowest worker's times of iterations that all workers have reported."""
+        return [
+            max(by_worker.values())
+            for iteration, by_worker in self._took_ns.items()
+            if first <= iteration < end and len(by_worker) >= change.workers
+        ]
