@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import pytest
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Processors
 from byteprophet.job.strategy_file import Used, write_strategy
-from byteprophet.measure.processor_file import measure_on_cores, measured_use
+from byteprophet.job.strategy import ALL_REDUCE, DDP
+from byteprophet.measure.processor_file import (
+    MESSAGE_NS,
+    SOFT_NS_PER_BYTE,
+    measure_on_cores,
+    measured_use,
+    message_ns_of,
+)
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.network.rate import PAYLOAD_SHARE
@@ -29,6 +37,7 @@ def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: fl
     """A run directory of ``job``; ``cores``: those of each rank. ``share``: of what they computed.
 
     Ranks used what the job says: computing in the training thread, updates and messages in others.
+    Links are limited, so that a part of what messages took was nobody's time.
     """
     directory.mkdir()
     (directory / "config.toml").write_text(
@@ -46,7 +55,8 @@ def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: fl
         begins = events.rows[events.rows["kind"] == Kind.ITERATION]
         times_ns = np.append(begins["begin_ns"], begins["end_ns"][-1]).tolist()
         trained_ns = times.forward_ns[rank].sum(axis=1) + times.backward_ns[rank]
-        others_ns = times.update_ns[rank].sum(axis=1) + NS_PER_BYTE * passed_bytes
+        carried_ns = (NS_PER_BYTE - SOFT_NS_PER_BYTE) * passed_bytes
+        others_ns = times.update_ns[rank].sum(axis=1) + carried_ns
         trained = np.append(0, np.cumsum(share * trained_ns)).astype(int)
         process = trained + np.append(0, np.cumsum(others_ns)).astype(int)
         rows = zip(range(1, len(times_ns) + 1), times_ns, trained, process, strict=True)
@@ -86,6 +96,17 @@ def test_what_carried_messages_is_found(tmp_path: Path) -> None:
     measured = measure_on_cores(run)
     assert measured.job.cluster.processors == use.machines
     assert measured.job.cluster.costs.host_ns_per_byte == 0
+
+
+def test_messages_of_gloo_take_what_was_measured_at_most() -> None:
+    job, _ = on_cores(2)
+    buckets = job.strategy.buckets
+    ours = replace(job, strategy=replace(job.strategy, runtime=ALL_REDUCE))
+    assert message_ns_of(ours) == 0
+    gloo = replace(job, strategy=replace(job.strategy, runtime=DDP))
+    assert message_ns_of(gloo) == MESSAGE_NS
+    # Each of two ranks sends two messages per bucket, and all took 8 us per bucket together.
+    assert message_ns_of(gloo, 8000.0 * len(buckets)) == 2000
 
 
 def with_servers(directory: Path, cores: Sequence[Sequence[int]]) -> Run:

@@ -46,7 +46,7 @@ HAND_OVER = "hand over bucket "  # torch/recording/ddp_spans.py
 _SHORTEST = 0.1
 _ASSUMED_BUCKET_NS = 400_000
 """What 11 to 16 buckets took beyond 2 or 3 in jobs on two cores (experiments/foretold.py)."""
-TURN_NS = 5_000_000
+TURN_NS = 3_000_000
 """``Costs.turn_ns`` of Linux 6.18 on two cores, with which recorded jobs of 3 and 4 ranks are
 replayed best. By ``experiments/foretold.py``, it is 3 to 10 ms in single jobs."""
 _ALL = "model"  # the only parameter of a job that recorded no gradients

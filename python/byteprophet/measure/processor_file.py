@@ -50,7 +50,7 @@ _THREADS = 4
 _COMPUTES = 0.5
 """Training threads that used a smaller share of what the cores had for them are paced, or other
 programs used the cores."""
-MESSAGE_NS = 250_000
+MESSAGE_NS = 125_000
 """The processor time of a message of gloo beside its bytes, of both ranks: half of what a small
 all-reduce between two ranks takes each of them (docs/processor.md)."""
 SOFT_NS_PER_BYTE = 0.45
