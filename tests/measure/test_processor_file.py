@@ -13,8 +13,8 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Processors
-from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.job.strategy import ALL_REDUCE, DDP
+from byteprophet.job.strategy_file import Used, write_strategy
 from byteprophet.measure.processor_file import (
     MESSAGE_NS,
     SOFT_NS_PER_BYTE,

@@ -149,7 +149,7 @@ class _Build:
         return GlooGraph(self.graph.freeze(), **self.blocks, message=self.message)
 
     def _carriers(self) -> list[int]:
-        """A thread per rank for what messages cost beside their bytes; none if nothing is shared."""
+        """A thread per rank for what messages cost beside their bytes; none: it costs nothing."""
         if not self.cores.shared or not self.job.cluster.costs.message_processor_ns:
             return []
         return [self.cores.thread(f"worker {r} carries messages", r) for r in range(self.ranks)]
