@@ -28,7 +28,9 @@ from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.timeline.events import EventWriter, events_path
 from byteprophet.timeline.tables import SPANS, Kind
 
+from .recorded_gloo import record as record_gloo
 from .recorded_replay import record as record_served
+from .test_barriered import a_ring
 from .test_processors import EPOCH_NS, NS_PER_BYTE, on_cores, record
 from .test_servers import a_job
 
@@ -37,7 +39,6 @@ def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: fl
     """A run directory of ``job``; ``cores``: those of each rank. ``share``: of what they computed.
 
     Ranks used what the job says: computing in the training thread, updates and messages in others.
-    Links are limited, so that a part of what messages took was nobody's time.
     """
     directory.mkdir()
     (directory / "config.toml").write_text(
@@ -55,8 +56,7 @@ def written(directory: Path, job: Job, cores: Sequence[Sequence[int]], share: fl
         begins = events.rows[events.rows["kind"] == Kind.ITERATION]
         times_ns = np.append(begins["begin_ns"], begins["end_ns"][-1]).tolist()
         trained_ns = times.forward_ns[rank].sum(axis=1) + times.backward_ns[rank]
-        carried_ns = (NS_PER_BYTE - SOFT_NS_PER_BYTE) * passed_bytes
-        others_ns = times.update_ns[rank].sum(axis=1) + carried_ns
+        others_ns = times.update_ns[rank].sum(axis=1) + NS_PER_BYTE * passed_bytes
         trained = np.append(0, np.cumsum(share * trained_ns)).astype(int)
         process = trained + np.append(0, np.cumsum(others_ns)).astype(int)
         rows = zip(range(1, len(times_ns) + 1), times_ns, trained, process, strict=True)
@@ -107,6 +107,42 @@ def test_messages_of_gloo_take_what_was_measured_at_most() -> None:
     assert message_ns_of(gloo) == MESSAGE_NS
     # Each of two ranks sends two messages per bucket, and all took 8 us per bucket together.
     assert message_ns_of(gloo, 8000.0 * len(buckets)) == 2000
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_soft_interrupts_count_for_gloo_on_limited_links(tmp_path: Path, limited: bool) -> None:
+    """Two ranks. What carried messages used is what they and their bytes cost, and no more."""
+    job = a_ring(2)
+    machine = Processors((0, 1), 2)
+    costs = replace(
+        job.cluster.costs, processor_ns_per_byte=NS_PER_BYTE, message_processor_ns=MESSAGE_NS
+    )
+    job = replace(job, cluster=replace(job.cluster, costs=costs, processors=(machine,)))
+    rate_bps = round(job.cluster.workers[0].up_bps / PAYLOAD_SHARE)
+    (tmp_path / "config.toml").write_text(
+        "schema = 1\nworkers = 2\nservers = 0\nlocal_ranks = 1\n"
+        + f"bandwidth_bps = {rate_bps}\n" * limited
+    )
+    write_strategy(tmp_path / "strategy.json", Used(job.model, job.strategy, 1))
+    messages = 2 * len(job.strategy.buckets)
+    others_ns = NS_PER_BYTE * job.model.size_bytes + messages * MESSAGE_NS
+    times = job.times
+    computed_ns = (times.forward_ns + times.update_ns).sum(axis=2) + times.backward_ns
+    for rank, events in enumerate(record_gloo(job)):
+        writer = EventWriter(events_path(tmp_path, SPANS, f"worker-{rank}"), SPANS, events.origin)
+        writer.write(events.rows, dict(events.names))
+        writer.close()
+        begins = events.rows[events.rows["kind"] == Kind.ITERATION]
+        times_ns = np.append(begins["begin_ns"], begins["end_ns"][-1]).tolist()
+        trained = np.append(0, np.cumsum(computed_ns[rank]))
+        process = trained + (others_ns * np.arange(len(trained))).astype(int)
+        rows = zip(range(1, len(times_ns) + 1), times_ns, trained, process, strict=True)
+        save(tmp_path, rank, [0, 1], [[*map(int, row)] for row in rows])
+    run = Run(tmp_path)
+    found = measured_use(run, measure_run(run))
+    assert found is not None
+    assert found.message_ns == MESSAGE_NS
+    assert found.ns_per_byte == pytest.approx(NS_PER_BYTE + SOFT_NS_PER_BYTE * limited, rel=1e-3)
 
 
 def with_servers(directory: Path, cores: Sequence[Sequence[int]]) -> Run:

@@ -7,7 +7,10 @@ the bytes which arrived is the processor time of a byte.
 
 The kernel also works for messages in soft interrupts. It counts these as time of the thread that
 they interrupt, and as nobody's on an idle core. If a link is limited, nearly all that its queue and
-the receiver's TCP take is such time (``SOFT_NS_PER_BYTE``), so a byte takes that much more.
+the receiver's TCP take is such time (``SOFT_NS_PER_BYTE``). So where gloo's messages travel after
+the backward pass, it is missing, and where they travel beside it, it is in the training threads'
+time: a byte of gloo takes that much more, and these threads less. With our runtimes and with
+servers, messages travel beside computing in any case, and it stays in the time of threads.
 
 With servers, this is what the workers' ends of messages take. A server's end takes a part of that
 (docs/processor.md), and shares the cores of workers on its machine, unless these are pinned.
@@ -108,7 +111,7 @@ def measured_use(run: Run, wall: Measured) -> Use | None:
     passed_bytes = _passed_bytes(wall)
     ends = 1 + _SERVERS_PART * any(machine.servers for machine in machines)
 
-    soft_ns = soft_ns_per_byte(run)
+    soft_ns = _soft_ns_per_byte(run, job)
 
     def with_messages(time_ns: float) -> Use:
         message_ns = message_ns_of(job, time_ns)
@@ -137,9 +140,10 @@ def _spent(rows: Int64Array, iterations: int) -> tuple[float, float]:
     return float(trained_ns), float(max(0, process_ns - trained_ns))
 
 
-def soft_ns_per_byte(run: Run) -> float:
-    """What soft interrupts take for a byte that travels in ``run``."""
-    return 0.0 if None in link_limits_bps(run.config) else SOFT_NS_PER_BYTE
+def _soft_ns_per_byte(run: Run, job: Job) -> float:
+    """What soft interrupts take for a byte of gloo that travels in ``run``."""
+    limited = None not in link_limits_bps(run.config)
+    return SOFT_NS_PER_BYTE if limited and job.transport == TORCH else 0.0
 
 
 def message_ns_of(job: Job, most_ns: float = math.inf) -> int:
