@@ -47,8 +47,8 @@ _SHORTEST = 0.1
 _ASSUMED_BUCKET_NS = 400_000
 """What 11 to 16 buckets took beyond 2 or 3 in jobs on two cores (experiments/foretold.py)."""
 TURN_NS = 3_000_000
-"""``Costs.turn_ns`` of Linux 6.18 on two cores, with which recorded jobs of 3 and 4 ranks are
-replayed best. By ``experiments/foretold.py``, it is 3 to 10 ms in single jobs."""
+"""``Costs.turn_ns`` of Linux 6.18 on two cores, with which recorded jobs of 4 ranks are replayed
+best, of 3, 4 and 5 ms (``experiments/foretold.py``)."""
 _ALL = "model"  # the only parameter of a job that recorded no gradients
 _UNKNOWN = (
     "no strategy.json says which gradients share a bucket: DistributedDataParallel did not rebuild "
