@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     for ranks in map(int, options.ranks.split(",")):
         with tempfile.NamedTemporaryFile("r") as found:
             given = (ranks, _free_port(), options.bucket_bytes, found.name)
-            multiprocessing.spawn(_all_reduce, given, nprocs=ranks)  # type: ignore[attr-defined]
+            multiprocessing.spawn(_all_reduce, given, nprocs=ranks)  # type: ignore[attr-defined,no-untyped-call]
             print(f"gloo, {ranks} ranks: {found.read()} us per message", flush=True)
     missing = [each for each in ("perf", "iperf3") if shutil.which(each) is None]
     reason = why_not_permitted() or (f"{missing[0]} is not installed" if missing else None)
