@@ -36,7 +36,7 @@ from byteprophet.job import Job, Processors
 from byteprophet.job.region_costs import RegionCosts, read_region_costs
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import read_strategy_file
-from byteprophet.measure.processor_file import measured_use
+from byteprophet.measure.processor_file import measured_use, message_ns_of
 from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
@@ -189,7 +189,7 @@ def _runs(cell: Path, cores: float, ns_per_byte: float) -> Iterator[Ran]:
             if use is None and cores and not (directory / "processors").is_dir():
                 servers = tuple(range(wall.job.servers))
                 machine = Processors(tuple(range(wall.job.workers)), cores, servers)
-                use = Use((machine,), ns_per_byte)
+                use = Use((machine,), ns_per_byte, message_ns_of(wall.job))
             shared = wall if use is None else measure_run(run, use)
         except UserError as error:
             warn(str(error))

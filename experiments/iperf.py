@@ -29,9 +29,12 @@ def require_iperf() -> None:
         raise UserError("iperf3 is not installed: apt-get install iperf3")
 
 
-def measure(seconds: float) -> Flow:
-    """One stream for ``seconds`` over a veth pair and bridge like those of a job's hosts."""
-    with Cluster([HostSpec("server"), HostSpec("worker")]) as cluster:
+def measure(seconds: float, hosts: Cluster | None = None) -> Flow:
+    """One stream for ``seconds`` over a veth pair and bridge like those of a job's hosts.
+
+    ``hosts``: a server and a worker, not started; None: on links without a limit.
+    """
+    with hosts or Cluster([HostSpec("server"), HostSpec("worker")]) as cluster:
         server, worker = cluster.hosts
         with subprocess.Popen(
             server.enter(["setpriv", "--pdeathsig", "KILL", "iperf3", "--server", "--one-off"]),

@@ -10,7 +10,7 @@ from small_jobs import random_job, with_runtime
 
 from byteprophet.graph import gloo_graph, mesh_graph, ps_graph
 from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Policy, Processors, Strategy
-from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, OURS
+from byteprophet.job.strategy import ALL_REDUCE, BYTEPS, DDP, FSDP2, OURS
 from byteprophet.replay import replay
 from byteprophet.replay.all_reduce import ALL_REDUCE as KIND
 from byteprophet.replay.ps import PS
@@ -112,6 +112,40 @@ def test_each_step_of_a_ring_waits_for_a_core(ranks: int, cores: int) -> None:
     took_ns = (replayed.end_ns[built.done] - replayed.start_ns[built.start])[:, -1, 0]
     waits_ns = 2 * (ranks - 1) * turn_ns * ranks / cores if ranks > cores else 0
     assert took_ns == pytest.approx(waits_ns, rel=0.01, abs=1000)
+
+
+@pytest.mark.parametrize(("runtime", "exposed_halves"), [(DDP, 2), (FSDP2, 3)])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_messages_of_gloo_cost_processor_time(
+    ranks: int, runtime: str, exposed_halves: int
+) -> None:
+    """Two buckets of next to no bytes; ranks have a core each, and compute at the same time.
+
+    On as many cores as ranks, what the first bucket costs is missing from the backward pass, which
+    goes on meanwhile. With more cores, only what is not beside the backward pass takes longer: an
+    all-reduce of the second bucket (two halves), or its reduce-scatter and both all-gathers.
+    """
+    message_ns = MS
+    one = job(ranks, (8, 8), (0, 0), (500 * MS, 1 * MS))
+    names = one.model.names
+    buckets = (Bucket(names[1:], 0, 0), Bucket(names[:1], 1, 1))
+    one = replace(one, strategy=Strategy(runtime, buckets))
+    costs = replace(one.cluster.costs, message_processor_ns=message_ns)
+    one = replace(one, cluster=replace(one.cluster, costs=costs))
+
+    def began_ns(given: Job) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        built = gloo_graph.build(given)
+        return np.diff(replay(built.graph).start_ns[built.begin], axis=1)[0]
+
+    def on(cores: int) -> Job:
+        machine = Processors(tuple(range(ranks)), cores)
+        return replace(one, cluster=replace(one.cluster, processors=(machine,)))
+
+    alone_ns = began_ns(one)  # messages cost nothing where it is not known what shares cores
+    half_ns = (ranks - 1) * message_ns
+    assert began_ns(on(ranks)) - alone_ns == pytest.approx(4 * half_ns, rel=0.01)
+    more_ns = began_ns(on(4 * ranks)) - alone_ns
+    assert more_ns == pytest.approx(exposed_halves * half_ns, rel=0.01)
 
 
 @pytest.mark.parametrize(("servers", "expected_ms"), [((0,), 28), ((), 24)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,24 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Processors
+from byteprophet.job.strategy import ALL_REDUCE, DDP
 from byteprophet.job.strategy_file import Used, write_strategy
-from byteprophet.measure.processor_file import measure_on_cores, measured_use
+from byteprophet.measure.processor_file import (
+    MESSAGE_NS,
+    SOFT_NS_PER_BYTE,
+    measure_on_cores,
+    measured_use,
+    message_ns_of,
+)
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.timeline.events import EventWriter, events_path
 from byteprophet.timeline.tables import SPANS, Kind
 
+from .recorded_gloo import record as record_gloo
 from .recorded_replay import record as record_served
+from .test_barriered import a_ring
 from .test_processors import EPOCH_NS, NS_PER_BYTE, on_cores, record
 from .test_servers import a_job
 
@@ -86,6 +96,53 @@ def test_what_carried_messages_is_found(tmp_path: Path) -> None:
     measured = measure_on_cores(run)
     assert measured.job.cluster.processors == use.machines
     assert measured.job.cluster.costs.host_ns_per_byte == 0
+
+
+def test_messages_of_gloo_take_what_was_measured_at_most() -> None:
+    job, _ = on_cores(2)
+    buckets = job.strategy.buckets
+    ours = replace(job, strategy=replace(job.strategy, runtime=ALL_REDUCE))
+    assert message_ns_of(ours) == 0
+    gloo = replace(job, strategy=replace(job.strategy, runtime=DDP))
+    assert message_ns_of(gloo) == MESSAGE_NS
+    # Each of two ranks sends two messages per bucket, and all took 8 us per bucket together.
+    assert message_ns_of(gloo, 8000.0 * len(buckets)) == 2000
+
+
+@pytest.mark.parametrize("limited", [True, False])
+def test_soft_interrupts_count_for_gloo_on_limited_links(tmp_path: Path, limited: bool) -> None:
+    """Two ranks. What carried messages used is what they and their bytes cost, and no more."""
+    job = a_ring(2)
+    machine = Processors((0, 1), 2)
+    costs = replace(
+        job.cluster.costs, processor_ns_per_byte=NS_PER_BYTE, message_processor_ns=MESSAGE_NS
+    )
+    job = replace(job, cluster=replace(job.cluster, costs=costs, processors=(machine,)))
+    rate_bps = round(job.cluster.workers[0].up_bps / PAYLOAD_SHARE)
+    (tmp_path / "config.toml").write_text(
+        "schema = 1\nworkers = 2\nservers = 0\nlocal_ranks = 1\n"
+        + f"bandwidth_bps = {rate_bps}\n" * limited
+    )
+    write_strategy(tmp_path / "strategy.json", Used(job.model, job.strategy, 1))
+    messages = 2 * len(job.strategy.buckets)
+    others_ns = NS_PER_BYTE * job.model.size_bytes + messages * MESSAGE_NS
+    times = job.times
+    computed_ns = (times.forward_ns + times.update_ns).sum(axis=2) + times.backward_ns
+    for rank, events in enumerate(record_gloo(job)):
+        writer = EventWriter(events_path(tmp_path, SPANS, f"worker-{rank}"), SPANS, events.origin)
+        writer.write(events.rows, dict(events.names))
+        writer.close()
+        begins = events.rows[events.rows["kind"] == Kind.ITERATION]
+        times_ns = np.append(begins["begin_ns"], begins["end_ns"][-1]).tolist()
+        trained = np.append(0, np.cumsum(computed_ns[rank]))
+        process = trained + (others_ns * np.arange(len(trained))).astype(int)
+        rows = zip(range(1, len(times_ns) + 1), times_ns, trained, process, strict=True)
+        save(tmp_path, rank, [0, 1], [[*map(int, row)] for row in rows])
+    run = Run(tmp_path)
+    found = measured_use(run, measure_run(run))
+    assert found is not None
+    assert found.message_ns == MESSAGE_NS
+    assert found.ns_per_byte == pytest.approx(NS_PER_BYTE + SOFT_NS_PER_BYTE * limited, rel=1e-3)
 
 
 def with_servers(directory: Path, cores: Sequence[Sequence[int]]) -> Run:

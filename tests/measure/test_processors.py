@@ -222,6 +222,15 @@ def test_messages_take_their_part() -> None:
     assert clock_between([busy], [arrives], use, 0) == pytest.approx(7 * MS)
 
 
+def test_messages_take_processor_time_beside_their_bytes() -> None:
+    """Two collectives of two messages, each of which takes 0.5 ms beside its 1 ns per byte."""
+    busy = events_of([(Kind.FORWARD, 1, "x", 0, 10 * MS, 0, 0)], 0)
+    begins = EPOCH_NS + np.array([0, 6 * MS])
+    arrives = Arrivals(begins, begins + 4 * MS, np.array([1e6, 0.0]), 2)
+    use = Use((Processors((0,), 1),), 1.0, MS // 2)
+    assert clock_between([busy], [arrives], use, 0) == pytest.approx((10 - 2 - 1) * MS)
+
+
 def test_updaters_have_clocks_of_their_own() -> None:
     """What the training thread updates itself is on its own clock."""
     rows = [

@@ -14,7 +14,8 @@
 - Messages of collectives in flight share the links of the sender and the receiver fairly.
 - The optimizer makes all updates when all collectives are done. Then the next iteration begins.
 - A worker hands buckets over in its backward pass, which takes it ``Costs.bucket_ns`` each.
-- Where ranks share cores, computing and messages slow each other down (``cores.py``). If more
+- Where ranks share cores, computing and messages slow each other down (``cores.py``). What messages
+  cost beside their bytes comes at once, in front of a collective's first message. If more
   ranks than cores compute, a message also waits until its thread gets a core. With more ranks, more
   messages of a collective follow each other, and with smaller buckets, less is sent meanwhile.
 """
@@ -119,6 +120,7 @@ class _Build:
         ]
         self.cores = Cores(job.cluster, graph)
         self.computes = [self.cores.thread(f"worker {r} computes", r) for r in range(self.ranks)]
+        self.carries = self._carriers()
         limit = {"outstanding_messages": job.cluster.costs.collectives_at_once}
         self.gates = [graph.gate(f"worker {r} reduces", _GATE, limit) for r in range(self.ranks)]
         self.collectives = self._collectives()
@@ -145,6 +147,12 @@ class _Build:
             for rank in range(self.ranks):
                 self._update(rank, iteration)
         return GlooGraph(self.graph.freeze(), **self.blocks, message=self.message)
+
+    def _carriers(self) -> list[int]:
+        """A thread per rank for what messages cost beside their bytes; none: it costs nothing."""
+        if not self.cores.shared or not self.job.cluster.costs.message_processor_ns:
+            return []
+        return [self.cores.thread(f"worker {r} carries messages", r) for r in range(self.ranks)]
 
     def _collectives(self) -> list[_Collective]:
         """The collectives, in the order in which ranks start them."""
@@ -307,6 +315,7 @@ class _Build:
             ),
         )
         begin = self._turns(collective, iteration, message)
+        start = self._carried(collective, iteration, start)
         if self.fsdp and not collective.gathers:
             ends = np.array(_pairs(self.ranks)).T
             for end in ends:
@@ -320,6 +329,25 @@ class _Build:
             graph.depend_each(np.broadcast_to(ready, sizes.shape).ravel(), begin.ravel())
         graph.depend_each(received[-1], done)
         return message
+
+    def _carried(self, collective: _Collective, iteration: int, start: Int64Array) -> Int64Array:
+        """Add what each rank computes to carry the messages of a collective, after ``start`` (W,).
+
+        Returns the operations for which messages wait, (W,).
+        """
+        if not self.carries:
+            return start
+        sent = np.bincount(self._senders(collective), minlength=self.ranks)
+        took_ns = self.job.cluster.costs.message_processor_ns * sent * len(collective.message_bytes)
+        label = Label(Kind.CARRYING, iteration=iteration, tensor=self._label(collective.bucket))
+        carried = np.concatenate(
+            [
+                self.cores.compute(1, took_ns[rank], device, label._replace(rank=rank))
+                for rank, device in enumerate(self.carries)
+            ]
+        )
+        self.graph.depend_each(start, carried)
+        return carried
 
     def _turns(self, collective: _Collective, iteration: int, message: Int64Array) -> Int64Array:
         """Add what each message waits for before a thread sends it: a core.

@@ -57,6 +57,7 @@ class Kind(IntEnum):
     ALL_REDUCE_START = "start of the all-reduce"
     ALL_REDUCE_END = "end of the all-reduce"
     COMPRESSION = "compression"  # or what makes the average of compressed forms
+    CARRYING = "carrying of messages"  # what they cost beside their bytes
 
 
 _KINDS = tuple(Kind)

@@ -75,6 +75,8 @@ class Costs:
     ``processor_ns_per_byte``: the processor time of a byte that travels from one rank to another,
     or between a worker and a server, of both together. It counts only where ``Cluster.processors``
     says which cores are shared.
+    ``message_processor_ns``: likewise, of a message of gloo, of both ranks together and beside its
+    bytes.
     ``turn_ns``: for how long threads compute before one of gloo's, which has woken up, gets a core
     of theirs. It counts where a machine has more workers than cores.
 
@@ -101,6 +103,7 @@ class Costs:
     update_lag_ns: int = 0
     bucket_ns: int = 0
     processor_ns_per_byte: float = 0.0
+    message_processor_ns: int = 0
     turn_ns: int = 0
     sum_ns_per_byte: float = 0.0
     sum_threads: int = 4

@@ -46,9 +46,9 @@ HAND_OVER = "hand over bucket "  # torch/recording/ddp_spans.py
 _SHORTEST = 0.1
 _ASSUMED_BUCKET_NS = 400_000
 """What 11 to 16 buckets took beyond 2 or 3 in jobs on two cores (experiments/foretold.py)."""
-TURN_NS = 5_000_000
-"""``Costs.turn_ns`` of Linux 6.18 on two cores, with which recorded jobs of 3 and 4 ranks are
-replayed best. By ``experiments/foretold.py``, it is 3 to 10 ms in single jobs."""
+TURN_NS = 3_000_000
+"""``Costs.turn_ns`` of Linux 6.18 on two cores, with which recorded jobs of 4 ranks are replayed
+best, of 3, 4 and 5 ms (``experiments/foretold.py``)."""
 _ALL = "model"  # the only parameter of a job that recorded no gradients
 _UNKNOWN = (
     "no strategy.json says which gradients share a bucket: DistributedDataParallel did not rebuild "
@@ -79,11 +79,12 @@ def measure_barriered(
     check_extent(len(numbers), len(used.model) + len(used.strategy.buckets))
     halves = used.strategy.runtime == FSDP2
     sizes = ranks[0].sizes[numbers[-1]]
+    steps = (1 if halves else 2) * (processes - 1)
     moved = np.array(sizes) * (1 if halves else 2) * (processes - 1) / processes
     clocks = None
     if use is not None:
         spans = [_spans_of(recorded, rank) for rank in range(processes)]
-        arrivals = _arrivals(ranks, numbers, moved)
+        arrivals = _arrivals(ranks, numbers, moved, steps)
         clocks = Clocks(spans, [(each,) for each in arrivals], use)
     measured = [_Times(rank, numbers, used, clocks) for rank in ranks]
     bucket_ns = _bucket_ns(measured) if used.strategy.runtime == DDP else 0
@@ -96,7 +97,6 @@ def measure_barriered(
         update_ns=np.stack([each.update_ns for each in measured]),
     )
     limits_bps = link_limits_bps(config)
-    steps = (1 if halves else 2) * (processes - 1)
     cluster = measure_links(
         np.stack([each.began_ns for each in measured]),
         np.stack([each.ended_ns for each in measured]),
@@ -153,9 +153,12 @@ class _Rank:
 
 
 def _arrivals(
-    ranks: Sequence[_Rank], numbers: Sequence[int], moved_bytes: npt.NDArray[np.float64]
+    ranks: Sequence[_Rank],
+    numbers: Sequence[int],
+    moved_bytes: npt.NDArray[np.float64],
+    messages: int,
 ) -> list[Arrivals]:
-    """What arrived at each rank in the iterations ``numbers``."""
+    """What arrived at each rank in the iterations ``numbers``; ``messages``: of a collective."""
     collectives = [
         [rank.of(number, Kind.COLLECTIVE, "begin_ns") for number in numbers] for rank in ranks
     ]
@@ -165,6 +168,7 @@ def _arrivals(
             begin_ns.ravel(),
             np.concatenate([rows["end_ns"] for rows in own]),
             np.tile(moved_bytes, len(numbers)),
+            messages,
         )
         for own in collectives
     ]

@@ -1,8 +1,16 @@
 """What a recorded job used of the cores that its roles share, from ``processors/<role>.json``.
 
 A process knows the processor time of all its threads, and of its training thread
-(``observe/processor_log.py``). What is left, less updates and compressing, carried messages: that
-divided by the bytes which arrived is the processor time of a byte.
+(``observe/processor_log.py``). What is left, less updates and compressing, carried messages. Of
+that, each of gloo's messages takes what was measured once (``MESSAGE_NS``), and the rest divided by
+the bytes which arrived is the processor time of a byte.
+
+The kernel also works for messages in soft interrupts. It counts these as time of the thread that
+they interrupt, and as nobody's on an idle core. If a link is limited, nearly all that its queue and
+the receiver's TCP take is such time (``SOFT_NS_PER_BYTE``). So where gloo's messages travel after
+the backward pass, it is missing, and where they travel beside it, it is in the training threads'
+time: a byte of gloo takes that much more, and these threads less. With our runtimes and with
+servers, messages travel beside computing in any case, and it stays in the time of threads.
 
 With servers, this is what the workers' ends of messages take. A server's end takes a part of that
 (docs/processor.md), and shares the cores of workers on its machine, unless these are pinned.
@@ -19,6 +27,7 @@ There is nothing to know, and ``measured_use`` returns None, if
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,13 +38,14 @@ import numpy as np
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.job import Job, Processors
-from byteprophet.job.strategy import BYTEPS, MIXED, OURS
+from byteprophet.job.strategy import BYTEPS, MIXED, OURS, TORCH
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.processors import Use
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.schedulers import STOCK
 from byteprophet.timeline.tables import SERVED_TABLE
+from byteprophet.workload.run_config import link_limits_bps
 
 _DIRECTORY, _SCHEMA = "processors", 1
 _THREADS = 4
@@ -43,6 +53,12 @@ _THREADS = 4
 _COMPUTES = 0.5
 """Training threads that used a smaller share of what the cores had for them are paced, or other
 programs used the cores."""
+MESSAGE_NS = 125_000
+"""The processor time of a message of gloo beside its bytes, of both ranks: half of what a small
+all-reduce between two ranks takes each of them (docs/processor.md)."""
+SOFT_NS_PER_BYTE = 0.45
+"""What soft interrupts take for a byte on a limited link, beside what is counted as time of the
+threads that carry it (docs/processor.md)."""
 _MOST_NS = 100.0
 """Of a byte: in a tiny model, what threads do otherwise would count for its few bytes."""
 _SERVERS_PART = 0.65
@@ -95,14 +111,18 @@ def measured_use(run: Run, wall: Measured) -> Use | None:
     passed_bytes = _passed_bytes(wall)
     ends = 1 + _SERVERS_PART * any(machine.servers for machine in machines)
 
-    def per_byte(time_ns: float) -> float:
-        return min(_MOST_NS, max(0.0, time_ns) * ends / passed_bytes) if passed_bytes else 0.0
+    soft_ns = _soft_ns_per_byte(run, job)
 
-    use = Use(machines, per_byte(others_ns))
+    def with_messages(time_ns: float) -> Use:
+        message_ns = message_ns_of(job, time_ns)
+        left_ns = max(0.0, time_ns - message_ns * _messages(job))
+        per_byte = min(_MOST_NS, left_ns * ends / passed_bytes + soft_ns) if passed_bytes else 0.0
+        return Use(machines, per_byte, message_ns)
+
+    use = with_messages(others_ns)
     for _ in range(_PASSES):
         found = measure_run(run, use).job
-        known_ns = _updates_ns(found) + _compressing_ns(found)
-        use = replace(use, ns_per_byte=per_byte(others_ns - known_ns))
+        use = with_messages(others_ns - _updates_ns(found) - _compressing_ns(found))
     times = found.times
     computed_ns = float((times.forward_ns.sum(axis=2) + times.backward_ns).mean(axis=1).sum())
     return None if trained_ns < _COMPUTES * computed_ns else use
@@ -118,6 +138,25 @@ def _spent(rows: Int64Array, iterations: int) -> tuple[float, float]:
         return 0.0, 0.0
     trained_ns, process_ns = (last[-1, 2:] - last[0, 2:]) / (len(last) - 1)
     return float(trained_ns), float(max(0, process_ns - trained_ns))
+
+
+def _soft_ns_per_byte(run: Run, job: Job) -> float:
+    """What soft interrupts take for a byte of gloo that travels in ``run``."""
+    limited = None not in link_limits_bps(run.config)
+    return SOFT_NS_PER_BYTE if limited and job.transport == TORCH else 0.0
+
+
+def message_ns_of(job: Job, most_ns: float = math.inf) -> int:
+    """The processor time of a message; ``most_ns``: of all messages of an iteration, at most."""
+    messages = _messages(job)
+    return int(min(MESSAGE_NS, max(0.0, most_ns) / messages)) if messages else 0
+
+
+def _messages(job: Job) -> int:
+    """How many messages gloo sends in an iteration, on all ranks."""
+    if job.transport != TORCH:
+        return 0
+    return 2 * (job.workers - 1) * job.workers * len(job.strategy.buckets)
 
 
 def _passed_bytes(measured: Measured) -> float:

@@ -2,7 +2,7 @@
 
 What a thread computes takes longer while more threads could run than there are cores. Spans tell
 which threads those were: the training threads, unless they waited, updaters, those that compressed
-gradients, and those that carried messages, whose processor time per byte is known. So at any time,
+gradients, and those that carried messages, whose processor time is known. So at any time,
 a thread that computes had
 
     share = min(1, (cores - processor time of messages) / threads that compute)
@@ -41,17 +41,22 @@ _THREADS = 2
 
 @dataclass(frozen=True)
 class Use:
-    """The machines of a job's roles, and the processor time of a byte between two of them."""
+    """The machines of a job's roles, and the processor time of what passes between two of them.
+
+    ``message_ns``: of a message of gloo, beside its bytes; others have none.
+    """
 
     machines: tuple[Processors, ...]
     ns_per_byte: float
+    message_ns: int = 0
 
     @classmethod
     def of(cls, cluster: Cluster) -> Use | None:
         """What ``on`` put into ``cluster``; None if that shares no cores."""
         if not cluster.processors:
             return None
-        return cls(cluster.processors, cluster.costs.processor_ns_per_byte)
+        costs = cluster.costs
+        return cls(cluster.processors, costs.processor_ns_per_byte, costs.message_processor_ns)
 
     def on(self, cluster: Cluster, limits_bps: Sequence[int | None]) -> Cluster:
         """``cluster`` with shared cores.
@@ -59,7 +64,12 @@ class Use:
         What a byte took beyond the limit of a link was the processors' part, which the cores have
         now. A link without a limit is as fast as a thread at each end.
         """
-        costs = replace(cluster.costs, host_ns_per_byte=0.0, processor_ns_per_byte=self.ns_per_byte)
+        costs = replace(
+            cluster.costs,
+            host_ns_per_byte=0.0,
+            processor_ns_per_byte=self.ns_per_byte,
+            message_processor_ns=self.message_ns,
+        )
         workers = cluster.workers
         if None in limits_bps and self.ns_per_byte:
             rate_bps = round(2 * 8e9 / self.ns_per_byte)  # one core at each end
@@ -71,12 +81,13 @@ class Use:
 class Arrivals:
     """What arrived at a rank: collectives with begin, end and bytes, each of shape (collectives,).
 
-    A collective begins when all ranks have begun it.
+    A collective begins when all ranks have begun it. ``messages``: in which each one arrived.
     """
 
     begin_ns: Int64Array
     end_ns: Int64Array
     size_bytes: _Floats
+    messages: int = 0
 
 
 def served_arrivals(transfers: Rows) -> tuple[Arrivals, Arrivals]:
@@ -125,20 +136,22 @@ class Clocks:
         self.updating: dict[int, Clock] = {}
         self.compressing: dict[int, Clock] = {}
         for machine in use.machines:
-            self._machine(machine, spans, arrivals, use.ns_per_byte)
+            self._machine(machine, spans, arrivals, use)
 
     def _machine(
         self,
         machine: Processors,
         spans: Sequence[Events],
         arrivals: Sequence[Sequence[Arrivals]],
-        ns_per_byte: float,
+        use: Use,
     ) -> None:
         ranks = machine.workers
         computing = [_training(spans[rank].rows) for rank in ranks]
         updating = [_updating(spans[rank].rows) for rank in ranks]
         compressing = [_compressing(spans[rank]) for rank in ranks]
-        passing = [_passing(each) for rank in ranks for each in arrivals[rank] if len(each.end_ns)]
+        passing = [
+            _passing(each, use) for rank in ranks for each in arrivals[rank] if len(each.end_ns)
+        ]
         edges = [
             each
             for pairs in (computing, updating, compressing, [pair for pair, _ in passing])
@@ -152,7 +165,7 @@ class Clocks:
         rates = [_count(knots, pair, rate) for pair, rate in passing]
         compresses = [_count(knots, pair) for pair in compressing]
         threads = sum(trains) + sum(updates) + sum(compresses)
-        used = ns_per_byte * sum(rates)
+        used = sum(rates)
         carrying = _THREADS * sum((rate > 0).astype(float) for rate in rates)
         even = machine.cores * threads / np.maximum(1.0, threads + carrying)
         left = np.maximum(machine.cores - used, even)
@@ -204,14 +217,14 @@ def _union(begin_ns: Int64Array, end_ns: Int64Array) -> _Spans:
     return begins[new], ends[np.append(new[1:], True)]
 
 
-def _passing(arrivals: Arrivals) -> tuple[_Spans, _Floats]:
-    """When the bytes of each collective passed, and at which rate, in bytes per ns."""
+def _passing(arrivals: Arrivals, use: Use) -> tuple[_Spans, _Floats]:
+    """When the bytes of each collective passed, and how many cores these took meanwhile."""
     order = np.argsort(arrivals.end_ns, kind="stable")
     begin_ns, end_ns = arrivals.begin_ns[order], arrivals.end_ns[order]
-    size_bytes = arrivals.size_bytes[order]
+    took_ns = arrivals.size_bytes[order] * use.ns_per_byte + arrivals.messages * use.message_ns
     before_ns = np.append(begin_ns[:1], np.maximum.accumulate(end_ns)[:-1])
     since_ns = np.minimum(np.maximum(begin_ns, before_ns), end_ns - 1)
-    return (since_ns, end_ns), size_bytes / (end_ns - since_ns)
+    return (since_ns, end_ns), took_ns / (end_ns - since_ns)
 
 
 def _count(knots: Int64Array, spans: _Spans, of: _Floats | float = 1.0) -> _Floats:
