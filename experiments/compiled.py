@@ -41,7 +41,6 @@ JOBS = (
     *((sync, transport) for sync in ("allreduce", "dear", "dear-planned")
       for transport in ("sockets", "collectives")),
 )  # fmt: skip
-BLOCKS = 4
 _WORKER = Path(__file__).parent / "compiled_worker.py"
 _LONGEST_S = 1800.0
 
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run_ways(
-    ways: Mapping[str, Sequence[str]], transport: str, backend: str, blocks: int = BLOCKS
+    ways: Mapping[str, Sequence[str]], transport: str, backend: str
 ) -> dict[str, tuple[Ranks, Ranks]]:
     """Run the ``ways`` of each sync, all in one job.
 
@@ -88,7 +87,7 @@ def run_ways(
         byteps = "byteps" in ways
         given = [f"{sync}={','.join(its_ways)}" for sync, its_ways in ways.items()]
         spec = JobSpec(
-            command=(sys.executable, str(_WORKER), str(blocks), backend, *given),
+            command=(sys.executable, str(_WORKER), backend, *given),
             run_directory=Path(folder) / "run",
             servers=int(byteps),
             ranks=byteps,

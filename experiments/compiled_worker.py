@@ -1,8 +1,8 @@
 """A rank of ``compiled.py``: trains models of which parts are compiled, with slow updates.
 
-    compiled_worker.py BLOCKS BACKEND SYNC=WAY[,WAY ...] [SYNC=WAY[,WAY ...] ...]
+    compiled_worker.py BACKEND SYNC=WAY[,WAY ...] [SYNC=WAY[,WAY ...] ...]
 
-The model has BLOCKS blocks. A SYNC is one of ``DistributedOptimizer``'s, or ``byteps``. A WAY is
+A SYNC is one of ``DistributedOptimizer``'s, or ``byteps``. A WAY is
 one of ``PARTS``, and ``-late`` behind it where the parts are compiled after four eager iterations.
 Updates take a while, so that they are still outstanding when the next iteration begins to compile.
 Every way is trained without overlap, then with it. Writes ``compiled-<rank>.json``: per SYNC a list
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch._dynamo.utils import counters
 
+BLOCKS = 4
 WIDTH = 32
 ITERATIONS = 8
 LATE = 4
@@ -50,7 +51,7 @@ Run = Callable[[Tensor], Tensor]
 
 def _in_parts(model: nn.Sequential, size: int, backend: str) -> Run:
     blocks = list(model)
-    parts = [nn.Sequential(*blocks[first : first + size]) for first in range(0, len(blocks), size)]
+    parts = [nn.Sequential(*blocks[first : first + size]) for first in range(0, BLOCKS, size)]
     compiled: list[Any] = [torch.compile(part, backend=backend) for part in parts]
     return nn.Sequential(*compiled)
 
@@ -77,7 +78,7 @@ def _function(model: nn.Sequential, backend: str) -> Run:
 PARTS: dict[str, Callable[[nn.Sequential, str], Run]] = {
     "eager": lambda model, backend: model,
     "blocks": lambda model, backend: _in_parts(model, 1, backend),
-    "halves": lambda model, backend: _in_parts(model, len(model) // 2, backend),
+    "halves": lambda model, backend: _in_parts(model, BLOCKS // 2, backend),
     "whole": lambda model, backend: torch.compile(model, backend=backend),
     "blocks-in-place": _blocks_in_place,
     "whole-in-place": _whole_in_place,
@@ -93,15 +94,13 @@ def _wrap(optimizer: torch.optim.Optimizer, model: nn.Module, sync: str, label: 
     return DistributedOptimizer(optimizer, named_parameters=named, sync=sync)
 
 
-def _train(
-    sync: str, blocks: int, backend: str, way: str, rank: int, overlap: str
-) -> dict[str, Any]:
+def _train(sync: str, backend: str, way: str, rank: int, overlap: str) -> dict[str, Any]:
     os.environ["BYTEPROPHET_OVERLAP"] = overlap
     torch.compiler.reset()
     counters.clear()
     make = PARTS[way.removesuffix("-late")]
     torch.manual_seed(3)
-    model = nn.Sequential(*(Block() for _ in range(blocks)))
+    model = nn.Sequential(*(Block() for _ in range(BLOCKS)))
     late = way.endswith("-late")
     run: Run = model if late else make(model, backend)
     optimizer = _wrap(
@@ -126,7 +125,7 @@ def _train(
     }
 
 
-def _train_all(sync: str, blocks: int, backend: str, ways: Sequence[str]) -> list[dict[str, Any]]:
+def _train_all(sync: str, backend: str, ways: Sequence[str]) -> list[dict[str, Any]]:
     """Train every way without overlap, then with it."""
     if sync == "byteps":
         import byteprophet.torch as bps
@@ -136,9 +135,7 @@ def _train_all(sync: str, blocks: int, backend: str, ways: Sequence[str]) -> lis
     else:
         distributed.init_process_group("gloo")
         rank = distributed.get_rank()
-    results = [
-        {way: _train(sync, blocks, backend, way, rank, overlap) for way in ways} for overlap in "01"
-    ]
+    results = [{way: _train(sync, backend, way, rank, overlap) for way in ways} for overlap in "01"]
     if sync == "byteps":
         bps.shutdown()
     else:
@@ -149,7 +146,7 @@ def _train_all(sync: str, blocks: int, backend: str, ways: Sequence[str]) -> lis
 
 def main() -> None:
     """Train every way under every synchroniser, write what came out."""
-    blocks, backend, *given = sys.argv[1:]
+    backend, *given = sys.argv[1:]
     torch.set_num_threads(1)
     adam = sys.modules["torch.optim.adam"]
     plain = adam.adam
@@ -162,7 +159,7 @@ def main() -> None:
     results = {}
     for each in given:
         sync, _, ways = each.partition("=")
-        results[sync] = _train_all(sync, int(blocks), backend, ways.split(","))
+        results[sync] = _train_all(sync, backend, ways.split(","))
     path = Path(os.environ["BYTEPROPHET_RUN"]) / f"compiled-{os.environ['RANK']}.json"
     path.write_text(json.dumps(results), encoding="utf-8")
 

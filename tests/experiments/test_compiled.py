@@ -30,7 +30,7 @@ Jobs = dict[str, tuple[Ranks, Ranks]]
 @pytest.fixture(scope="module")
 def jobs() -> Jobs:
     """Per synchroniser, without overlap and with it; of one job, which imports the compiler."""
-    return run_ways(WAYS, "collectives", "aot_eager", blocks=2)
+    return run_ways(WAYS, "collectives", "aot_eager")
 
 
 @pytest.mark.parametrize(("sync", "way"), [(sync, way) for sync in WAYS for way in WAYS[sync]])
