@@ -36,6 +36,11 @@ _MIXED_ITERATIONS, _MIXED_WARMUP = 5, 3
 """Replayed of a job of two transports. Policies learn later what servers get of a shared link."""
 
 
+_FEW_WORKERS = 4
+"""So many are replayed one by one. Folded, jobs of 3 and 4 ranks that compute differently misled
+the search: 3 of 150 small jobs ended 6 to 9% above the best (``experiments/search_quality.py``)."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """``iteration_ns``: of the slowest worker, the median. ``hints``: for the next moves."""
@@ -57,7 +62,7 @@ class Evaluator:
         folds: bool = True,
         corrections: Mapping[str, float] | None = None,
     ) -> None:
-        """``partial``: replay a few iterations only. ``folds``: two workers stand for all.
+        """``partial``: replay a few iterations only. ``folds``: two workers stand for many.
 
         ``corrections``: measured over replayed times, by transport, where jobs of several are
         compared, since their replays may be wrong in different ways.
@@ -70,9 +75,13 @@ class Evaluator:
 
     def unfolded(self, job: Job) -> Evaluator | None:
         """One that replays all workers; None if this one does so for ``job``."""
-        if not self._folds or folded(job) is job:
+        if not self._folds or self._folded(job) is job:
             return None
         return Evaluator(partial=self._partial, folds=False, corrections=self._corrections)
+
+    @staticmethod
+    def _folded(job: Job) -> Job:
+        return folded(job) if job.workers > _FEW_WORKERS else job
 
     def __call__(self, job: Job) -> Evaluation:
         """The evaluation of ``job``, whose times and cluster are those of its transport."""
@@ -101,7 +110,7 @@ class Evaluator:
         elif served:
             warmup = job.iterations // 2
         if self._folds and job.strategy.runtime in (BYTEPS, *OURS):
-            job = folded(job)
+            job = self._folded(job)
         if job.strategy.runtime not in OURS:
             played = kind_of(job).replay(job)
             iteration_ns = int(np.median(played.iterations_ns[warmup:]))

@@ -45,8 +45,12 @@ _CONFIRMING = 24
 _NEAR = 0.02
 """Jobs that take so much longer than the best are not improved with all workers."""
 
+_PROMISING = 0.25
+"""It anneals from the best job of each runtime or policy that takes so much longer at most."""
 _HEAT = 0.004
-"""In the beginning of the annealing, a move that costs so much is made one time in e."""
+"""After a move of the annealing that helped, one that costs so much is made one time in e."""
+_FRUITLESS = 4
+"""The annealing ends after so many times as many moves without a gain as there are moves."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,9 @@ class _Search:
         of_families = {family_of(candidate.job): candidate for candidate in reversed(starts)}
         for candidate in sorted(of_families.values(), key=lambda each: each.iteration_ns):
             self._climb(candidate)
-        self._anneal()
+        for candidate in sorted(self._families.values(), key=lambda each: each.iteration_ns):
+            if candidate.iteration_ns < (1 + _PROMISING) * self._best.iteration_ns:
+                self._anneal(candidate)
         replays = self._evaluate.replays
         if unfolded is not None:
             self._until = 1.0
@@ -350,19 +356,25 @@ class _Search:
                 return made
         return None
 
-    def _anneal(self) -> None:
-        """Moves by lot; the further the budget is spent, the less they may cost."""
-        at = self._best
+    def _anneal(self, at: Candidate) -> None:
+        """Moves by lot, from ``at`` on; the longer none has helped, the less they may cost.
+
+        Time ends this, but decides nothing in it: a busy machine draws the same moves.
+        """
+        best_ns = at.iteration_ns
         fruitless = 0
         while self._spent < 1:
             offered = list(self._offered(at.job, self._stages[-1]))
-            if not offered or fruitless > 4 * len(offered):
+            most = _FRUITLESS * len(offered)
+            if fruitless >= most:
                 return
             by, move = self._lot.choice(offered)
             made = self._made(at, by.name, move)
             costs = made.iteration_ns / at.iteration_ns - 1
-            heat = _HEAT * max(1e-3, 1 - self._spent)
-            fruitless = 0 if made is self._best else fruitless + 1
+            heat = _HEAT * (1 - fruitless / most)
+            fruitless += 1
+            if made.iteration_ns < (1 - _LEAST_GAIN) * best_ns:
+                best_ns, fruitless = made.iteration_ns, 0
             if costs <= 0 or self._lot.random() < math.exp(-costs / heat):
                 at = made
 
