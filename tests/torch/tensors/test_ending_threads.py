@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 import time
 
+import torch
+from torch import nn
+
 from byteprophet.torch.sync.worker import Worker
 from byteprophet.torch.tensors import ending_threads
+from byteprophet.torch.tensors.naming import Names, name_parameters
 
 
 class Owner:
@@ -34,6 +38,37 @@ def test_a_thread_has_freed_its_owner_when_it_was_waited_for() -> None:
     del owner, thread
     ending_threads.join_all(20)
     assert freed == ["owner"]
+
+
+def test_a_name_is_free_when_the_thread_that_frees_its_tensor_has_ended() -> None:
+    """Otherwise, ranks on which that takes long would give the next tensor another name."""
+    taken: Names = {}
+    first = nn.Parameter(torch.zeros(4))
+    name_parameters([first], [("weight", first)], None, taken)
+
+    def run(held: list[nn.Parameter], told: threading.Event) -> None:
+        told.wait(20)
+        time.sleep(0.2)
+        held.clear()
+
+    class Garbage:
+        """Like an optimizer: a cycle, at whose end its thread is told to end."""
+
+        def __init__(self, held: list[nn.Parameter]) -> None:
+            self.itself = self
+            self.told = threading.Event()
+            self.thread = threading.Thread(target=run, args=(held, self.told), daemon=True)
+            self.thread.start()
+
+        def __del__(self) -> None:
+            self.told.set()
+            ending_threads.add(self.thread)
+
+    Garbage([first])
+    del first
+    second = nn.Parameter(torch.zeros(4))
+    ((name, _),) = name_parameters([second], [("weight", second)], None, taken)
+    assert name == "weight"
 
 
 def test_a_worker_that_was_told_to_end_is_waited_for() -> None:

@@ -5,8 +5,10 @@ be the last one that refers to the optimizer's tensors, and then frees them. tor
 interpreter's lock for that, and an interpreter that ends kills every thread that asks for the lock.
 A thread that is killed within C++ code aborts the process. So at exit, the main thread waits for
 these threads. It must know the threads themselves, because nobody may know their owners any more.
+For the same reason, the training thread waits for them before a new optimizer takes names: whether
+a name is free depends on whether its tensor still exists.
 
-Threads: any thread adds one. The main thread waits, at exit, without a lock.
+Threads: any thread adds one. The training thread waits, without a lock.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _told: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # one that runs is
 
 
 def add(thread: threading.Thread | None) -> None:
-    """Wait for ``thread`` at exit: it was told to end."""
+    """Wait for ``thread`` in ``join_all``: it was told to end."""
     if thread is not None:
         _told.add(thread)
 

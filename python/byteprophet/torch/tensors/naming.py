@@ -6,8 +6,9 @@ the same name (two networks with a ``conv1.weight``), the later one gets a suffi
 of the same parameters keeps their names. The name of a tensor that no longer exists may be reused
 for one of the same size and type, because BytePS fixes both with the first push.
 
-All ranks must agree on whether a tensor still exists. So garbage is collected before a name is
-regarded as taken.
+All ranks must agree on whether a tensor still exists. So before a name is regarded as taken,
+garbage is collected, and then threads that were told to end are waited for: with an optimizer that
+was garbage, its thread ends, and frees its tensors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from byteprophet.torch.tensors import ending_threads
+
 _NameList = list[tuple[str, Tensor]]
+_JOIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def name_parameters(
     named = [(given.get(id(p)) or f"push_pull.noname.{next(unnamed)}", p) for p in parameters]
     if any(name in taken and taken[name].tensor() is not p for name, p in named):
         gc.collect()
+        ending_threads.join_all(_JOIN_S)
     return [(_unique(name, p, taken), p) for name, p in named]
 
 
