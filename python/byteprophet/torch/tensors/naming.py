@@ -8,13 +8,16 @@ for one of the same size and type, because BytePS fixes both with the first push
 
 All ranks must agree on whether a tensor still exists. So before a name is regarded as taken,
 garbage is collected, and then threads that were told to end are waited for: with an optimizer that
-was garbage, its thread ends, and frees its tensors.
+was garbage, its thread ends, and frees its tensors. Even then, tensors of a dropped optimizer were
+seen to live on for some milliseconds, held by nothing in Python. So a taken name is looked at again
+for ``_FREED_S``, before the tensor of a second network gets another one.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
+import time
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,6 +30,7 @@ from byteprophet.torch.tensors import ending_threads
 
 _NameList = list[tuple[str, Tensor]]
 _JOIN_S = 5.0
+_FREED_S, _LOOK_AGAIN_S = 0.5, 0.005
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,14 @@ def name_parameters(
     if any(name in taken and taken[name].tensor() is not p for name, p in named):
         gc.collect()
         ending_threads.join_all(_JOIN_S)
+        deadline_s = time.monotonic() + _FREED_S
+        while time.monotonic() < deadline_s and not _are_free(named, taken):
+            time.sleep(_LOOK_AGAIN_S)
     return [(_unique(name, p, taken), p) for name, p in named]
+
+
+def _are_free(named: _NameList, taken: Names) -> bool:
+    return all(name not in taken or taken[name].is_free_for(p) for name, p in named)
 
 
 def _unique(name: str, parameter: Tensor, taken: Names) -> str:
