@@ -158,11 +158,16 @@ def _rates(job: Job) -> float:
     return sum(served_bps) / len(served_bps) / slowest_bps
 
 
+def served_fraction(job: Job) -> float:
+    """The part of all bytes that go to servers in a job of two transports."""
+    both = [sum(bytes_of(job.model, job.strategy.routes, way)) for way in (SERVERS, MESH)]
+    return both[0] / max(1, sum(both))
+
+
 def why_useless(job: Job) -> str:
     """Why ``job``, of two transports, gains nothing over one of them; empty if it does."""
-    both = [sum(bytes_of(job.model, job.strategy.routes, way)) for way in (SERVERS, MESH)]
     workers, servers, rates = job.workers, job.servers, _rates(job)
-    ours = busiest(workers, servers, both[0] / sum(both), rates)
+    ours = busiest(workers, servers, served_fraction(job), rates)
     alone = {
         "an all-reduce": busiest(workers, servers, 0.0, rates),
         "servers alone": busiest(workers, servers, 1.0, rates),

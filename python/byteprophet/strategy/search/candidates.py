@@ -20,7 +20,6 @@ from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Job
 from byteprophet.job.owners import Owners
 from byteprophet.job.partitions import partitions_of_job
-from byteprophet.job.routes import MESH, SERVERS, bytes_of
 from byteprophet.job.strategy import BYTEPS, DEAR_PLANNED, MIXED, OURS
 from byteprophet.job.transports import served
 from byteprophet.optimize.evaluate import Evaluator
@@ -28,7 +27,7 @@ from byteprophet.replay.all_reduce import with_strategy
 from byteprophet.strategy.builders import BUILDERS, build
 from byteprophet.strategy.compressed import compressed
 from byteprophet.strategy.hand_builders import HAND
-from byteprophet.strategy.mixed import with_routes
+from byteprophet.strategy.mixed import served_fraction, with_routes
 from byteprophet.strategy.routed import on_its_share
 from byteprophet.strategy.search.bases import Bases
 from byteprophet.strategy.search.engine import RouteEngine, Routing
@@ -188,12 +187,6 @@ def features_of(job: Job) -> tuple[float, ...]:
         skew,
         float(bool(strategy.compressors)),
     )
-
-
-def served_fraction(job: Job) -> float:
-    """The part of all bytes that go to servers in a job of two transports."""
-    both = [sum(bytes_of(job.model, job.strategy.routes, way)) for way in (SERVERS, MESH)]
-    return both[0] / max(1, sum(both))
 
 
 def table_of(candidates: Sequence[Candidate]) -> Floats:

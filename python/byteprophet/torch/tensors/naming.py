@@ -92,17 +92,19 @@ def name_parameters(
     given = {id(p): name for name, p in reversed(check_named(named_parameters or []))}
     unnamed = itertools.count(first_unnamed)
     named = [(given.get(id(p)) or f"push_pull.noname.{next(unnamed)}", p) for p in parameters]
-    if any(name in taken and taken[name].tensor() is not p for name, p in named):
+    if _are_held(named, taken):
         gc.collect()
         ending_threads.join_all(_JOIN_S)
         deadline_s = time.monotonic() + _FREED_S
-        while time.monotonic() < deadline_s and not _are_free(named, taken):
+        while time.monotonic() < deadline_s and _are_held(named, taken):
             time.sleep(_LOOK_AGAIN_S)
     return [(_unique(name, p, taken), p) for name, p in named]
 
 
-def _are_free(named: _NameList, taken: Names) -> bool:
-    return all(name not in taken or taken[name].is_free_for(p) for name, p in named)
+def _are_held(named: _NameList, taken: Names) -> bool:
+    """Whether another tensor that still exists has one of the names."""
+    known = [(taken[name].tensor(), parameter) for name, parameter in named if name in taken]
+    return any(tensor is not None and tensor is not parameter for tensor, parameter in known)
 
 
 def _unique(name: str, parameter: Tensor, taken: Names) -> str:
