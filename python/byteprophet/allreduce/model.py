@@ -4,7 +4,9 @@ A *half* is a reduce-scatter or an all-gather, each of which is one half of an a
 ranks are equal, all halves share one link (``timing.py``). Otherwise there are several, which are
 the directions of ranks' links, and the two halves of a bucket need different ones: a rank that owns
 nothing only sends in reduce-scatters, and only receives in all-gathers, so that halves of different
-buckets overlap on its link. A half ends when it is through on all links.
+buckets overlap on its link. A half ends when it is through on all links. With unequal owners, an
+all-reduce of gradients goes in chunks (``job/owners.py``): the all-gather of each is ready when its
+own reduce-scatter ends.
 
 Among the halves that are ready, the one with the smallest position gets a link at once, preempting
 others (``strict_priority.py``). In reality, it must wait for a frame of the mesh (256 KiB), which
@@ -21,6 +23,7 @@ times. With several links, it takes several times as long.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from byteprophet.allreduce.groups import Groups
@@ -64,42 +67,57 @@ def group_bytes(timing: Timing, group: tuple[int, ...]) -> int:
 
 def predict(timing: Timing, groups: Groups, order: Order) -> Prediction:
     """Predict an iteration with ``groups``, a partition of the parameters, in ``order``."""
-    count = len(groups)
-    # The half at each position: a group's number for its reduce-scatter, plus count for its gather.
-    owner = [0] * (2 * count)
-    for group in range(count):
-        owner[order.reduce[group]] = group
-        owner[order.gather[group]] = count + group
-    halves_ns = [timing.link.halves_ns(group_bytes(timing, group)) for group in groups]
+    # The chunks of each group, in order, and the half at each position of the chunks: a chunk's
+    # number for its reduce-scatter, plus ``count`` for its all-gather.
+    sizes = [group_bytes(timing, group) for group in groups]
+    chunks: list[tuple[int, int]] = []  # the group and the size of each
+    chunks_of: list[range] = []
+    for group, size_bytes in enumerate(sizes):
+        whole = not order.after_step[group]
+        parts = timing.link.chunk_bytes(size_bytes) if whole else [size_bytes]
+        chunks_of.append(range(len(chunks), len(chunks) + len(parts)))
+        chunks += [(group, part_bytes) for part_bytes in parts]
+    count = len(chunks)
+    halves: list[Sequence[int]] = [()] * (2 * len(groups))
+    for group, own in enumerate(chunks_of):
+        halves[order.reduce[group]] = own
+        halves[order.gather[group]] = range(count + own.start, count + own.stop)
+    owner = [half for own in halves for half in own]
+    position = [0] * (2 * count)
+    for place, half in enumerate(owner):
+        position[half] = place
+    halves_ns = [timing.link.halves_ns(size_bytes) for _, size_bytes in chunks]
     start, end = [-1] * (2 * count), [0] * (2 * count)
-    to_come = [
-        (max(timing.ready_ns[place] for place in group), order.reduce[number])
-        for number, group in enumerate(groups)
-    ]
+    ready_ns = [max(timing.ready_ns[place] for place in group) for group in groups]
+    to_come = [(ready_ns[group], position[chunk]) for chunk, (group, _) in enumerate(chunks)]
     needs_ns = [[link[half // count] for link in halves_ns[half % count]] for half in owner]
     if len(timing.link.directions) == 1:
         segments = strict_priority(to_come, [need_ns for (need_ns,) in needs_ns])
     else:
         segments = strict_priority_together(to_come, needs_ns)
-    for starts_ns, ends_ns, position, done in segments:
-        half = owner[position]
+    for starts_ns, ends_ns, place, done in segments:
+        half = owner[place]
         if start[half] < 0:
             start[half] = starts_ns
         if done:
             end[half] = ends_ns
         if done and half < count:
-            if order.after_step[half] and ends_ns < timing.step_ns:
-                to_come.insert(0, (timing.step_ns, order.gather[half]))  # no entry has a later time
+            if order.after_step[chunks[half][0]] and ends_ns < timing.step_ns:
+                # No entry has a later time.
+                to_come.insert(0, (timing.step_ns, position[count + half]))
             else:
-                to_come.append((ends_ns, order.gather[half]))
+                to_come.append((ends_ns, position[count + half]))
     iteration_ns = max(
         timing.compute_ns,
-        *(end[count + n] + timing.tails_ns[min(group)] for n, group in enumerate(groups)),
+        *(
+            max(end[count + chunk] for chunk in own) + timing.tails_ns[min(group)]
+            for own, group in zip(chunks_of, groups, strict=True)
+        ),
     )
     return Prediction(
         iteration_ns,
-        tuple(start[:count]),
-        tuple(end[:count]),
-        tuple(start[count:]),
-        tuple(end[count:]),
+        tuple(min(start[chunk] for chunk in own) for own in chunks_of),
+        tuple(max(end[chunk] for chunk in own) for own in chunks_of),
+        tuple(min(start[count + chunk] for chunk in own) for own in chunks_of),
+        tuple(max(end[count + chunk] for chunk in own) for own in chunks_of),
     )

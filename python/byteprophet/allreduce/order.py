@@ -118,12 +118,17 @@ def by_deadlines(timing: Timing, groups: Groups) -> Order:
 def planned(timing: Timing, groups: Groups) -> Order:
     """Orders by deadlines, with sharded updates wherever they cost no time.
 
-    An all-gather that starts before step() carries gradients. All others wait for step() and carry
-    parameters. The iteration takes the same time, and the optimizer's state is sharded.
+    An all-gather that starts before step() carries gradients, and so does one that goes in chunks,
+    which a sharded bucket cannot. All others wait for step() and carry parameters. The iteration
+    takes the same time, and the optimizer's state is sharded.
     """
     order = by_deadlines(timing, groups)
     started_ns = predict(timing, groups, order).gather_start_ns
-    return replace(order, after_step=tuple(start >= timing.step_ns for start in started_ns))
+    sharded = (
+        start_ns >= timing.step_ns and len(timing.link.chunk_bytes(group_bytes(timing, group))) == 1
+        for start_ns, group in zip(started_ns, groups, strict=True)
+    )
+    return replace(order, after_step=tuple(sharded))
 
 
 RUNTIMES: Mapping[str, Callable[[Timing, Groups], Order]] = {

@@ -57,6 +57,10 @@ class Link:
         return cls(len(rates), min(rates), message_cost_ns, rates, owners)
 
     @cached_property
+    def _owners(self) -> Owners:
+        return Owners.of(self.owners, self.ranks)
+
+    @cached_property
     def directions(self) -> tuple[tuple[Fraction, Fraction], ...]:
         """The time of a byte of a reduce-scatter, and of an all-gather, in ns, per direction.
 
@@ -64,7 +68,7 @@ class Link:
         them; in an all-gather, it is the other way round. A single rank sends nothing. Left out are
         directions of which another one needs as long or longer in both halves.
         """
-        owners = Owners.of(self.owners, self.ranks)
+        owners = self._owners
         rates = self.rates_bps or (self.bandwidth_bps,) * self.ranks
         found = set()
         for share, rate_bps in zip(owners.shares, rates, strict=True):
@@ -73,6 +77,11 @@ class Link:
             found |= {(of_others, of_own), (of_own, of_others)}
         longest = (each for each in found if not any(_covers(other, each) for other in found))
         return tuple(sorted(longest, reverse=True))
+
+    def chunk_bytes(self, size_bytes: int) -> list[int]:
+        """The sizes of the chunks of an all-reduce of so many bytes (``job/owners.py``)."""
+        chunks = self._owners.chunks(size_bytes, size_bytes)
+        return [chunk.stop - chunk.start for chunk in chunks]
 
     def reduce_ns(self, size_bytes: int) -> int:
         """The time in ns of a reduce-scatter of ``size_bytes`` alone, rounded up."""

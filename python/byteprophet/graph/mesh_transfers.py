@@ -10,7 +10,8 @@
   others of its iteration. A thread of each rank compresses what is ready, and computes averages of
   forms that have arrived, one after the other. Forms that are all-gathered have no reduce-scatter.
 - If a bucket is not sharded, its gradients are all-gathered as soon as its shards are averaged, and
-  every rank updates all its parameters after ``step()``. If it is sharded, its parameters are
+  every rank updates all its parameters after ``step()``. With unequal owners, this is done chunk by
+  chunk (``job/owners.py``). If it is sharded, its parameters are
   all-gathered after each rank has updated its shard. Gradients travel in the type that the strategy
   says, parameters in their own.
 """
@@ -28,7 +29,7 @@ from byteprophet.graph.cores import Cores, Path
 from byteprophet.graph.labels import Kind, Label
 from byteprophet.graph.model import NONE, WHOLE, Int64Array
 from byteprophet.job import Cluster, Job
-from byteprophet.job.compression import flat_form
+from byteprophet.job.compression import Form, flat_form
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import steps_by_name
 from byteprophet.job.strategy import compressed_buckets
@@ -44,12 +45,12 @@ OF_THE_MESH = " of the mesh"
 class _Frames(NamedTuple):
     """The frames of all reduce-scatters, or of all all-gathers, of an iteration.
 
-    There are F frames and M messages. A message goes from one rank to another. ``bucket``,
+    There are F frames and M messages. A message goes from one rank to another. ``chunk``,
     ``sender``, ``receiver`` and ``size_bytes`` have one value per frame, shape (F,). ``last`` holds
     the index of the last frame of each message, shape (M,).
     """
 
-    bucket: Int64Array
+    chunk: Int64Array
     sender: Int64Array
     receiver: Int64Array
     size_bytes: Int64Array
@@ -61,8 +62,8 @@ class MeshTransfers:
 
     In each iteration, call ``start`` for all ranks, then ``average`` and ``begin_updates``, then
     ``complete`` for all ranks, and then ``end_updates``. W is the number of ranks, I of iterations,
-    P of parameters, B of buckets. Behind those of the strategy come the buckets of compressed
-    gradients.
+    P of parameters, B of buckets, C of chunks. Behind those of the strategy come the buckets of
+    compressed gradients.
 
     Attributes:
         blocks: the numbers of operations, by kind; shape (W, I, B).
@@ -111,11 +112,9 @@ class MeshTransfers:
         self.places = len(places)
         gradients, sizes = np.array(job.wire_bytes), np.array(job.model.sizes_bytes)
         gathered = np.where(self.sharded[self.bucket], sizes[self.member], gradients[self.member])
-        scattered_bytes = self._shard_bytes(gradients[self.member])
-        gathered_bytes = self._shard_bytes(gathered)
-        for place in self.compressed:
-            name = buckets[place].parameters[0]
-            self._put_form(name, scattered_bytes[place], gathered_bytes[place])
+        self.chunk_bucket, scattered_bytes, gathered_bytes = self._chunks(
+            self._bucket_bytes(gradients[self.member]), self._bucket_bytes(gathered)
+        )
         self.scatter = self._frames(scattered_bytes, by_sender=False)
         self.gather = self._frames(gathered_bytes, by_sender=True)
         self._cores = cores or Cores(Cluster(job.cluster.workers), graph)
@@ -132,39 +131,71 @@ class MeshTransfers:
             name: np.zeros(shape, np.int64) for name in ("start", "averaged", "gathered")
         }
         self._there = np.zeros(shape, np.int64)  # at whose end averages are there
-        self.gathers: Int64Array = np.zeros((job.workers, len(buckets)), np.int64)
+        chunks = (job.workers, len(self.chunk_bucket))
+        self.gathers: Int64Array = np.zeros(chunks, np.int64)  # at whose end all-gathers begin
+        self._gathered: Int64Array = np.zeros(chunks, np.int64)
 
-    def _shard_bytes(self, size_bytes: Int64Array) -> Int64Array:
-        """The sizes of all ranks' shards (B, W) of buckets with members of ``size_bytes``."""
-        owners = Owners.of(self.job.strategy.owners, self.job.workers)
+    def _bucket_bytes(self, size_bytes: Int64Array) -> list[int]:
+        """The sizes of buckets (B) with members of ``size_bytes``."""
         bucket_bytes = np.zeros(len(self.members), np.int64)
         np.add.at(bucket_bytes, self.bucket, size_bytes)
-        return np.array([owners.sizes(each) for each in bucket_bytes.tolist()])
+        return bucket_bytes.tolist()
 
-    def _put_form(self, name: str, scattered_bytes: Int64Array, gathered_bytes: Int64Array) -> None:
-        """Put what ranks send each other of a compressed gradient, (W,) each."""
-        size_bytes = self.job.model.sizes_bytes[self.job.model.places[name]]
-        form = flat_form(self.job.strategy.compressor_of[name], size_bytes)
-        if form.gathered:
-            scattered_bytes[:], gathered_bytes[:] = 0, form.size_bytes
-            return
+    def _chunks(
+        self, reduced_bytes: Sequence[int], gathered_bytes: Sequence[int]
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """The bucket of each chunk (C,), and all ranks' shards of it in both halves, (C, W) each.
+
+        Given are the sizes of buckets (B) in both halves. A sharded bucket is one chunk.
+        """
         owners = Owners.of(self.job.strategy.owners, self.job.workers)
-        scattered_bytes[:] = gathered_bytes[:] = owners.sizes(form.size_bytes)
+        forms = dict(zip(self.compressed.tolist(), self._forms(), strict=True))
+        bucket: list[int] = []
+        reduced: list[tuple[int, ...]] = []
+        gathered: list[tuple[int, ...]] = []
+        for place, sharded in enumerate(self.sharded):
+            form = forms.get(place)
+            if form is not None and form.gathered:
+                halves = [((0,) * self.job.workers, (form.size_bytes,) * self.job.workers)]
+            elif sharded:
+                halves = [(owners.sizes(reduced_bytes[place]), owners.sizes(gathered_bytes[place]))]
+            else:
+                whole = reduced_bytes[place] if form is None else form.size_bytes
+                parts = [owners.sizes(c.stop - c.start) for c in owners.chunks(whole, whole)]
+                halves = [(part, part) for part in parts]
+            bucket += [place] * len(halves)
+            reduced += [half for half, _ in halves]
+            gathered += [half for _, half in halves]
+        shape = (len(bucket), self.job.workers)
+        return (
+            np.array(bucket, np.int64),
+            np.array(reduced, np.int64).reshape(shape),
+            np.array(gathered, np.int64).reshape(shape),
+        )
+
+    def _forms(self) -> list[Form]:
+        """The forms of the compressed gradients."""
+        strategy, model = self.job.strategy, self.job.model
+        return [
+            flat_form(compressor, model.sizes_bytes[model.places[name]])
+            for name, compressor in strategy.compressor_of.items()
+        ]
 
     def _frames(self, shard_bytes: Int64Array, *, by_sender: bool) -> _Frames:
-        """The frames with which each rank sends shards (B, W) to each other rank.
+        """The frames with which each rank sends shards (C, W) to each other rank.
 
         With ``by_sender``, these are the sender's own shards (all-gather), otherwise the receiver's
         (reduce-scatter).
         """
         ranks = self.job.workers
         pairs = [(s, r) for s in range(ranks) for r in range(ranks) if s != r]
-        bucket = np.repeat(np.arange(len(self.members)), len(pairs))
-        sender = np.tile([s for s, _ in pairs], len(self.members)).astype(np.int64)
-        receiver = np.tile([r for _, r in pairs], len(self.members)).astype(np.int64)
-        message_bytes = shard_bytes[bucket, sender if by_sender else receiver]
-        bucket, sender, receiver, message_bytes = (
-            each[message_bytes > 0] for each in (bucket, sender, receiver, message_bytes)
+        chunks = len(shard_bytes)
+        chunk = np.repeat(np.arange(chunks), len(pairs))
+        sender = np.tile([s for s, _ in pairs], chunks).astype(np.int64)
+        receiver = np.tile([r for _, r in pairs], chunks).astype(np.int64)
+        message_bytes = shard_bytes[chunk, sender if by_sender else receiver]
+        chunk, sender, receiver, message_bytes = (
+            each[message_bytes > 0] for each in (chunk, sender, receiver, message_bytes)
         )
         counts = -(-message_bytes // FRAME_BYTES)
         frames = int(counts.sum()) * self.job.iterations
@@ -178,7 +209,7 @@ class MeshTransfers:
         sizes = np.full(int(counts.sum()), FRAME_BYTES, dtype=np.int64)
         sizes[last] = message_bytes - (counts - 1) * FRAME_BYTES
         return _Frames(
-            np.repeat(bucket, counts),
+            np.repeat(chunk, counts),
             np.repeat(sender, counts),
             np.repeat(receiver, counts),
             sizes,
@@ -224,48 +255,65 @@ class MeshTransfers:
     def _send(self, kind: Kind, frames: _Frames, starts: Int64Array, iteration: int) -> Int64Array:
         """Add the operations of ``frames``, and return their numbers.
 
-        ``starts`` (W, B) holds the operations for which a rank waits before it sends a bucket.
+        ``starts`` (W, C) holds the operations for which a rank waits before it sends a chunk.
         """
         places = self.reduce_place if kind is Kind.REDUCE_SCATTER else self.gather_place
         graph, costs = self.graph, self.job.cluster.costs
-        urgent = (iteration + self.delay[frames.bucket]) * self.places + places[frames.bucket]
+        bucket = self.chunk_bucket[frames.chunk]
+        urgent = (iteration + self.delay[bucket]) * self.places + places[bucket]
         sent = graph.add_block(
-            len(frames.bucket),
+            len(frames.chunk),
             costs.message_cost_ns,
             device=self.connections[frames.sender, frames.receiver],
             size_bytes=frames.size_bytes,
             latency_ns=costs.delay_ns,
             priority=-urgent,
-            label=Label(kind, frames.sender, frames.receiver, iteration, self.names[frames.bucket]),
+            label=Label(kind, frames.sender, frames.receiver, iteration, self.names[bucket]),
         )
-        graph.depend_each(starts[frames.sender, frames.bucket], sent)
+        graph.depend_each(starts[frames.sender, frames.chunk], sent)
         return sent
 
     def _arrive(self, frames: _Frames, sent: Int64Array, arrived: Int64Array) -> None:
-        """Make each operation in ``arrived`` (W, B) wait for the last frame of every other rank."""
+        """Make each operation in ``arrived`` (W, C) wait for the last frame of every other rank."""
         last = frames.last
-        self.graph.depend_each(sent[last], arrived[frames.receiver[last], frames.bucket[last]])
+        self.graph.depend_each(sent[last], arrived[frames.receiver[last], frames.chunk[last]])
 
     def _on_all_ranks(self, kind: Kind, iteration: int) -> Int64Array:
-        """Add one operation per rank and bucket (W, B)."""
+        """Add one operation per rank and chunk (W, C)."""
+        shape = (self.job.workers, len(self.chunk_bucket))
+        ranks = np.arange(shape[0])[:, None]
+        label = Label(kind, ranks, iteration=iteration, tensor=self.names[self.chunk_bucket])
+        return self.graph.add_block(shape, label=label)
+
+    def _of_buckets(self, kind: Kind, iteration: int, chunks: Int64Array) -> Int64Array:
+        """The operations (W, B) that end with the last of the chunks' ``chunks`` (W, C)."""
+        if len(self.chunk_bucket) == len(self.members):
+            return chunks
         shape = (self.job.workers, len(self.members))
         ranks = np.arange(shape[0])[:, None]
         label = Label(kind, ranks, iteration=iteration, tensor=self.names)
-        return self.graph.add_block(shape, label=label)
+        ends = self.graph.add_block(shape, label=label)
+        self.graph.depend_each(chunks.ravel(), ends[:, self.chunk_bucket].ravel())
+        return ends
 
     def average(self, iteration: int) -> None:
         """Add the reduce-scatters."""
-        graph, start = self.graph, self.blocks["start"][:, iteration]
+        graph, start = self.graph, self.blocks["start"][:, iteration][:, self.chunk_bucket]
         averaged = self._on_all_ranks(Kind.REDUCE_SCATTER_END, iteration)
         graph.depend_each(start.ravel(), averaged.ravel())
         sent = self._send(Kind.REDUCE_SCATTER, self.scatter, start, iteration)
         self._arrive(self.scatter, sent, averaged)
-        self.blocks["averaged"][:, iteration] = averaged
+        self.gathers = averaged.copy()
+        self.blocks["averaged"][:, iteration] = self._of_buckets(
+            Kind.REDUCE_SCATTER_END, iteration, averaged
+        )
 
     def begin_updates(self, iteration: int) -> None:
         """Add the ends of all-gathers, for which updates may wait."""
-        self.blocks["gathered"][:, iteration] = self._on_all_ranks(Kind.ALL_GATHER_END, iteration)
-        self.gathers = self.blocks["averaged"][:, iteration].copy()
+        self._gathered = self._on_all_ranks(Kind.ALL_GATHER_END, iteration)
+        self.blocks["gathered"][:, iteration] = self._of_buckets(
+            Kind.ALL_GATHER_END, iteration, self._gathered
+        )
 
     def complete(self, rank: int, iteration: int, update: Int64Array) -> None:
         """Make the updates (P,) of a rank wait for the averages, or the all-gathers for them."""
@@ -284,13 +332,15 @@ class MeshTransfers:
         self._there[at] = there
         self._wait_for_averages(rank, iteration, there, lag)
         graph.depend_each(lag[self.bucket], update[self.parameter])
-        self.gathers[rank, self.sharded] = graph.add_block(
+        begins = np.full(len(self.members), NONE, np.int64)
+        begins[self.sharded] = graph.add_block(
             int(self.sharded.sum()),
             label=where._replace(kind=Kind.ALL_GATHER_START, tensor=self.names[self.sharded]),
         )
         sharded = self.sharded[self.bucket]
-        updated = self.gathers[rank, self.bucket[sharded]]
-        graph.depend_each(update[self.parameter[sharded]], updated)
+        graph.depend_each(update[self.parameter[sharded]], begins[self.bucket[sharded]])
+        later = self.sharded[self.chunk_bucket]
+        self.gathers[rank, later] = begins[self.chunk_bucket[later]]
 
     def _wait_for_averages(
         self, rank: int, iteration: int, there: Int64Array, lag: Int64Array
@@ -307,10 +357,9 @@ class MeshTransfers:
 
     def end_updates(self, iteration: int) -> None:
         """Add the all-gathers."""
-        gathered = self.blocks["gathered"][:, iteration]
-        self.graph.depend_each(self.gathers.ravel(), gathered.ravel())
+        self.graph.depend_each(self.gathers.ravel(), self._gathered.ravel())
         sent = self._send(Kind.ALL_GATHER, self.gather, self.gathers, iteration)
-        self._arrive(self.gather, sent, gathered)
+        self._arrive(self.gather, sent, self._gathered)
 
 
 def connected(

@@ -5,6 +5,11 @@ elements from n B(r) / B(P) to n B(r + 1) / B(P) of each tensor's n, rounded dow
 sum of the weights of the ranks before r (native/exchange/shares.h). A rank of weight 0 owns
 nothing. A rank with the share s of all weights sends, and receives, 1 + (P - 2) s of a tensor's
 bytes in an all-reduce, so a rank with a slow link should own less.
+
+With unequal owners, a slow link is busy in one direction with reduce-scatters, and in the other one
+with all-gathers. So an all-reduce of a large bucket goes in *chunks*, and a chunk is all-gathered
+while the next one is still being reduced. With equal owners, both halves load all links alike in
+both directions, and chunks would gain nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ from byteprophet.errors import UserError
 
 MOST_WEIGHT = 1 << 30
 """The largest sum of all weights (``kMostWeight`` in native/exchange/shares.h)."""
+
+CHUNK_BYTES = 2 << 20
+"""The most bytes of a chunk. On four links, a frame of the mesh still has its full 256 KiB."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,12 @@ class Owners:
         """How many of so many bytes each rank owns."""
         ends = [size_bytes * before // self._before[-1] for before in self._before]
         return tuple(end - first for first, end in pairwise(ends))
+
+    def chunks(self, elements: int, size_bytes: int) -> list[slice]:
+        """The chunks of an all-reduce of so many elements, which have ``size_bytes`` together."""
+        count = 1 if self.are_equal else max(1, -(-size_bytes // CHUNK_BYTES))
+        ends = [elements * number // count for number in range(count + 1)]
+        return [slice(first, end) for first, end in pairwise(ends)]
 
     @cached_property
     def _before(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -24,6 +24,7 @@ from byteprophet.job.staleness import MOST_STEPS
 from byteprophet.observe.span_log import process_spans
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.sync.bucket_layout import PLACES
+from byteprophet.torch.sync.chunks import Chunks, chunks_of
 from byteprophet.torch.sync.exchange import Done, Exchange
 
 Error = BaseException | None
@@ -120,8 +121,13 @@ class Operations:
     ) -> None:
         """Replace each gradient by the average, by a reduce-scatter and then an all-gather.
 
-        ``positions`` holds the positions of the two.
+        ``positions`` holds the positions of the two. With unequal owners, this is done chunk by
+        chunk. Chunks have the same positions, and begin in their order.
         """
+        chunks = chunks_of([each.tensor for each in submissions.values()], self._owners)
+        if len(chunks) > 1:
+            self._in_chunks(label, submissions, chunks, positions, iteration)
+            return
         gathers = self._gathers(label, submissions, self._owners, positions[1], iteration)
         self._reduce(
             f"reduce {label}",
@@ -131,6 +137,48 @@ class Operations:
             positions[0],
             _recorded(f"reduce {label}", submissions, iteration, gathers),
         )
+
+    def _in_chunks(
+        self,
+        label: str,
+        submissions: Submissions,
+        chunks: Sequence[Sequence[Tensor]],
+        positions: tuple[int, int],
+        iteration: int,
+    ) -> None:
+        def recorded(what: str) -> Done:
+            return _recorded(f"{what} {label}", submissions, iteration, lambda _: None)
+
+        all_ = Chunks(
+            len(chunks),
+            recorded("reduce"),
+            lambda: recorded("gather"),
+            lambda error: _end(submissions, error),
+        )
+        most = _MOST_IN_FLIGHT * len(chunks)
+
+        def begin(place: int, chunk: Sequence[Tensor]) -> None:
+            def averaged(error: Error) -> None:
+                all_.averaged(error)
+                if error is not None:
+                    return
+                try:
+                    with self._lock:
+                        number = self._number(f"gather {label} {place}", submissions, most)
+                        self._exchange.all_gather(
+                            number, chunk, self._owners, positions[1], all_.gathered
+                        )
+                except RuntimeError as left:  # the waiting thread raises it
+                    all_.gathered(left)
+
+            with self._lock:
+                number = self._number(f"reduce {label} {place}", submissions, most)
+                self._exchange.reduce_scatter(
+                    number, chunk, self._owners, True, positions[0], averaged
+                )
+
+        for place, chunk in enumerate(chunks):
+            begin(place, chunk)
 
     def sum_message(self, name: str, message: Submission) -> None:
         """Replace the message called ``name`` by its sum, before all other operations."""
@@ -173,13 +221,15 @@ class Operations:
 
         return reduced
 
-    def _number(self, label: str, submissions: Submissions) -> int:
+    def _number(
+        self, label: str, submissions: Submissions, most_in_flight: int = _MOST_IN_FLIGHT
+    ) -> int:
         """The number of a new operation. REQUIRES: ``_lock`` is held."""
         self._counts[label] += 1
         text = f"{self._optimizer} {label} {self._counts[label]}"
         number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
         for name in submissions:
-            self._latest[name] = (*self._latest.get(name, ()), number)[-_MOST_IN_FLIGHT:]
+            self._latest[name] = (*self._latest.get(name, ()), number)[-most_in_flight:]
         return number
 
 
