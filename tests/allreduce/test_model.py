@@ -12,6 +12,7 @@ from byteprophet.allreduce.groups import Groups, fixed_size
 from byteprophet.allreduce.model import Order, predict
 from byteprophet.allreduce.order import RUNTIMES, iteration_ns
 from byteprophet.allreduce.timing import Link, Parameter, Timing
+from byteprophet.job.owners import CHUNK_BYTES
 
 from .ticks import Ticks
 from .timings import NS_PER_BYTE, even, partitions, timings
@@ -128,3 +129,45 @@ def test_one_rank_waits_for_nothing() -> None:
     timing = Timing(parameters, 7, Link(1, 1, 1000))
     for runtime in RUNTIMES:
         assert iteration_ns(runtime, timing, ((1,), (0,))) == 7 + 5 + 6
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_an_all_reduce_in_chunks_is_one_of_each_chunk(data: st.DataObject) -> None:
+    """Buckets of one large gradient take as long as buckets of its parts, one after the other."""
+    sizes = data.draw(st.lists(st.integers(1, 4 * CHUNK_BYTES), min_size=1, max_size=4))
+    ready_ns = data.draw(st.lists(st.integers(0, 10**8), min_size=len(sizes), max_size=len(sizes)))
+    link = Link.of_ranks([10**9, 10**9, 5 * 10**8], 1000, owners=(3, 2, 1))
+    positions = data.draw(st.permutations(range(2 * len(sizes))))
+    whole: list[Parameter] = []
+    parts: list[Parameter] = []
+    turns: list[tuple[int, int, int]] = []  # of each part: both positions, and its number
+    for place, (size_bytes, ready) in enumerate(zip(sizes, ready_ns, strict=True)):
+        whole.append(Parameter(f"{place}", size_bytes, ready, 10**7))
+        chunks = link.chunk_bytes(size_bytes)
+        assert sum(chunks) == size_bytes
+        assert max(chunks) <= CHUNK_BYTES
+        for number, part_bytes in enumerate(chunks):
+            forward_ns = 10**7 if number + 1 == len(chunks) else 0
+            parts.append(Parameter(f"{place}.{number}", part_bytes, ready, forward_ns))
+            turns.append((positions[place], positions[len(sizes) + place], number))
+    half_at = sorted(
+        [(reduce, number, part) for part, (reduce, _, number) in enumerate(turns)]
+        + [(gather, number, len(parts) + part) for part, (_, gather, number) in enumerate(turns)]
+    )
+    at = [0] * len(half_at)
+    for position, (_, _, half) in enumerate(half_at):
+        at[half] = position
+    one = Order(
+        tuple(positions[: len(sizes)]), tuple(positions[len(sizes) :]), (False,) * len(sizes)
+    )
+    other = Order(tuple(at[: len(parts)]), tuple(at[len(parts) :]), (False,) * len(parts))
+    times_ns = [
+        predict(
+            Timing(tuple(parameters), 10**8, link),
+            tuple((place,) for place in range(len(parameters))),
+            order,
+        ).iteration_ns
+        for parameters, order in ((whole, one), (parts, other))
+    ]
+    assert times_ns[0] == times_ns[1]

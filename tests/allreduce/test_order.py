@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteprophet.allreduce.groups import Groups, fixed_size
 from byteprophet.allreduce.levelled import levelled
-from byteprophet.allreduce.model import Order, predict
+from byteprophet.allreduce.model import Order, group_bytes, predict
 from byteprophet.allreduce.order import (
     RUNTIMES,
     by_deadlines,
@@ -21,6 +22,7 @@ from byteprophet.allreduce.order import (
     uninterrupted,
 )
 from byteprophet.allreduce.timing import Link, Timing
+from byteprophet.job.owners import CHUNK_BYTES
 
 from .timings import MODELS, of_model, partitions, timings
 
@@ -121,14 +123,31 @@ def test_on_unequal_links_the_better_of_two_orders_is_used(
 
 def test_finishing_what_has_begun_pays_on_unequal_links() -> None:
     """Gradients become ready twice as fast as the slow link takes them."""
-    rates_bps = [10**9] * 3 + [5 * 10**8]
     timing = of_model("resnet50", 1.0)
-    scale = timing.link.bandwidth_bps / 10**9
-    link = Link.of_ranks([round(r * scale) for r in rates_bps], owners=(1, 1, 1, 0))
+    rates_bps = [timing.link.bandwidth_bps] * 3 + [timing.link.bandwidth_bps // 2]
+    link = Link.of_ranks(rates_bps, owners=levelled(rates_bps).weights)
     timing = replace(timing, link=link)
-    groups = fixed_size(timing, 4_000_000)
+    groups = fixed_size(timing, 8_000_000)
     preempting_ns, finishing_ns = (
         predict(timing, groups, rule(timing, groups)).iteration_ns
         for rule in (earliest_deadline, uninterrupted)
     )
-    assert preempting_ns > 1.05 * finishing_ns
+    assert preempting_ns > 1.03 * finishing_ns
+
+
+@pytest.mark.parametrize("slow", [1, 2])
+def test_large_buckets_go_in_chunks_rather_than_sharded(slow: int) -> None:
+    """Without them, a slow link waits for whole gradients, and a sharded bucket has none."""
+    rates_bps = [2 * 10**9] * (4 - slow) + [10**9] * slow
+    link = Link.of_ranks(rates_bps, owners=levelled(rates_bps).weights)
+    timing = replace(of_model("resnet50", 1.0), link=link)
+    groups = fixed_size(timing, 4 * CHUNK_BYTES)
+    order = planned(timing, groups)
+    large = [group_bytes(timing, group) > CHUNK_BYTES for group in groups]
+    assert any(large)
+    assert not any(
+        whole and sharded for whole, sharded in zip(large, order.after_step, strict=True)
+    )
+    sharded = replace(order, after_step=(True,) * len(groups))
+    ours, theirs = (predict(timing, groups, each).iteration_ns for each in (order, sharded))
+    assert ours < theirs

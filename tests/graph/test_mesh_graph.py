@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.mesh_graph import build
 from byteprophet.graph.mesh_transfers import FRAME_BYTES
 from byteprophet.job import Bucket, Cluster, Costs, Host, Job, Model, Parameter, Strategy, Times
+from byteprophet.job.owners import CHUNK_BYTES
 from byteprophet.job.strategy import ALL_REDUCE, DEAR, OURS
 from byteprophet.replay import replay
 
@@ -229,3 +231,21 @@ def test_operations_say_what_they_are() -> None:
     assert "reduce-scatter of bucket 0, worker 0 to worker 1, iteration 0" in texts
     assert "all-gather of bucket 1, worker 1 to worker 0, iteration 0" in texts
     assert all(texts)
+
+
+def test_an_all_reduce_in_chunks_is_one_of_each_chunk() -> None:
+    """With unequal owners, a large gradient takes as long as its parts in buckets of their own."""
+    parts, size_bytes = 3, 2 * CHUNK_BYTES + 12
+    chunks = [size_bytes * n // parts for n in range(parts + 1)]
+    sizes = [b - a for a, b in pairwise(chunks)]
+    whole = job(3, (size_bytes, 1000), (3 * MS, MS), (6 * MS, 2 * MS))
+    cut = job(3, (*sizes, 1000), (0,) * (parts - 1) + (3 * MS, MS), (6 * MS,) * parts + (2 * MS,))
+    slow = Host(RATE_BPS // 2, RATE_BPS // 2)
+    ways = []
+    for one, count in ((whole, 1), (cut, parts)):
+        cluster = replace(one.cluster, workers=(*one.cluster.workers[:2], slow))
+        names = one.model.names
+        buckets = tuple(Bucket((name,), 1, 2) for name in names[:count])
+        strategy = Strategy(ALL_REDUCE, (*buckets, Bucket((names[-1],), 3, 4)), owners=(2, 2, 1))
+        ways.append(iterations_ns(replace(one, cluster=cluster, strategy=strategy)))
+    assert ways[0] == ways[1]

@@ -51,9 +51,7 @@ class Chunks:
         ended: is called once, when nothing of the all-reduce is in flight, with the first error.
     """
 
-    def __init__(
-        self, count: int, reduced: Done, gathers: Callable[[], Done], ended: Done
-    ) -> None:
+    def __init__(self, count: int, reduced: Done, gathers: Callable[[], Done], ended: Done) -> None:
         self._reducing = self._left = count
         self._reduced = reduced
         self._gathers = gathers
