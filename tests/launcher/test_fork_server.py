@@ -47,8 +47,10 @@ def servers(pid: int | None = None) -> list[psutil.Process]:
     ]
 
 
-def start(*command: str, fork: bool = True, **options: Any) -> Process[str]:
-    whole = (sys.executable, *command)
+def start(
+    *command: str, fork: bool = True, python: str = sys.executable, **options: Any
+) -> Process[str]:
+    whole = (python, *command)
     environment = {**os.environ, **ONE_THREAD, **options.pop("variables", {})}
     pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     plan = ForkPlan(whole) if fork else None
@@ -296,7 +298,10 @@ def test_the_scheduler_is_loaded_as_afresh() -> None:
 
 
 def test_what_is_inherited_otherwise_has_another_server(tmp_path: Path) -> None:
-    """Variables that are read at the start, limits, the file mask."""
+    """Variables that are read at the start, limits, the file mask.
+
+    The other server's programs find this interpreter by its name, too.
+    """
     code = (
         "import json, os, resource, sys\n"
         "print(json.dumps([sys.path[1], hash('text'), resource.getrlimit(resource.RLIMIT_CORE)[0],"
@@ -305,18 +310,43 @@ def test_what_is_inherited_otherwise_has_another_server(tmp_path: Path) -> None:
     before = says(code)
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     variables = {"PYTHONPATH": str(tmp_path), "PYTHONHASHSEED": "1"}
+    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     mask = os.umask(0o27)
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (4096 if soft != 4096 else 0, hard))
         status, said, _ = assert_same("-c", code, variables=variables)
+        by_name = outcome("-c", code, variables=variables, python="python")
     finally:
         os.umask(mask)
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
     assert status == 0
+    assert by_name == (status, said, "")
     assert json.loads(said)[0] == str(tmp_path)
     assert not {*json.loads(said)} & {*before}
     assert len(servers()) == 2
     assert says(code) == before
+
+
+def test_an_interpreter_in_another_folder_is_started_afresh(tmp_path: Path) -> None:
+    """Its environment is another one, although both names are links to one file."""
+    (tmp_path / "python").symlink_to(Path(sys.executable).resolve())
+    variables = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    code = "import sys; print(sys.prefix)"
+    status, said, errors = outcome("-c", code, python="python", variables=variables, fork=False)
+    with start("-c", code, python="python", variables=variables) as process:
+        assert process.communicate(timeout=LIMIT_S) == (said, errors)
+        assert (process.is_fork, process.returncode, status) == (False, 0, 0)
+
+
+def test_a_program_that_imports_little_starts_no_server() -> None:
+    assert says("print(1)") == 1
+    running = servers()
+    command = (sys.executable, "-c", "pass")
+    plan = ForkPlan(command, starts_server=False)
+    for variables, forked in (({}, True), ({"AN_EARLY_VARIABLE": "1"}, False)):
+        with Process(command, plan, env={**os.environ, **ONE_THREAD, **variables}) as process:
+            assert (process.is_fork, process.wait(LIMIT_S)) == (forked, 0)
+    assert servers() == running
 
 
 @pytest.mark.parametrize(

@@ -65,13 +65,16 @@ class ForkRequest:
     parent: int
 
 
-def fork(request: ForkRequest, streams: Sequence[int]) -> int | None:
+def fork(request: ForkRequest, streams: Sequence[int], starts_server: bool) -> int | None:
     """Forks a new child of this process, which has ``streams`` as 0, 1 and 2; returns its id.
 
-    None if a fork cannot replace a normal start, or fails. Then nothing runs.
+    None if a fork cannot replace a normal start, or fails, or if there is no server yet and
+    ``starts_server`` is false. Then nothing runs.
     """
     with _lock:
         key = fork_key(request.environment)
+        if not starts_server and key not in _servers:
+            return None
         try:
             server = _server_for(key, request.environment)
             return None if server is None else server.fork(request, streams)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,12 +31,15 @@ class ForkPlan:
     """Describes what a fork does instead of a longer command line.
 
     It enters ``namespaces`` (paths in /proc, in this order) and becomes ``command``. If
-    ``dies_with_parent``, it is killed when the process that started it ends.
+    ``dies_with_parent``, it is killed when the process that started it ends. Without
+    ``starts_server``, it is forked only if another program's server is there: it imports less than
+    a server does.
     """
 
     command: tuple[str, ...]
     namespaces: tuple[str, ...] = ()
     dies_with_parent: bool = False
+    starts_server: bool = True
 
 
 class Process(subprocess.Popen[AnyStr]):
@@ -102,11 +106,12 @@ def _fork(
         folder = Path.cwd() / (directory or "")
     except OSError:  # the current directory has been removed
         return None
-    if not _can_be_forked(plan.command, folder):
+    variables = dict(os.environ if environment is None else environment)
+    if not _can_be_forked(plan.command, folder, variables.get("PATH")):
         return None
     request = fork_server.ForkRequest(
         command=plan.command,
-        environment=dict(os.environ if environment is None else environment),
+        environment=variables,
         directory=str(folder),
         namespaces=plan.namespaces,
         dies_with_parent=plan.dies_with_parent,
@@ -116,13 +121,28 @@ def _fork(
         parent=os.getpid(),
     )
     own = [number if stream == -1 else stream for number, stream in enumerate(streams)]
-    return fork_server.fork(request, own)
+    return fork_server.fork(request, own, plan.starts_server)
 
 
-def _can_be_forked(command: Sequence[str], folder: Path) -> bool:
+def _can_be_forked(command: Sequence[str], folder: Path, search_path: str | None) -> bool:
     """Whether ``command`` is this interpreter with only ``-m MODULE``, ``-c CODE`` or a script."""
-    if len(command) < 2 or command[0] != sys.executable or "\0" in "".join(command):
+    if len(command) < 2 or "\0" in "".join(command):
+        return False
+    if command[0] != sys.executable and not _is_this_interpreter(command[0], search_path):
         return False
     if command[1] in ("-m", "-c"):
         return len(command) > 2
     return command[1].endswith(".py") and (folder / command[1]).is_file()
+
+
+def _is_this_interpreter(name: str, search_path: str | None) -> bool:
+    """Whether ``name``, such as python, is found in ``search_path`` as this interpreter.
+
+    The environment of an interpreter is that of the folder in which it was found, so a link to it
+    in another folder does not count.
+    """
+    if "/" in name or search_path is None:
+        return False
+    found = shutil.which(name, path=search_path)
+    own = Path(sys.executable)
+    return found is not None and Path(found).parent == own.parent and own.samefile(found)

@@ -60,7 +60,7 @@ class ResolvedJob:
     dead_after_s: float | None  # silence after which a role counts as dead; None: never
     controller_port: int | None  # None: there is no controller
     ranks_port: int | None  # where rank 0 listens in a job with servers; None: there are no ranks
-    forks: bool  # workers are forked if that is equivalent to a start
+    forks: bool  # workers and the controller are forked if that is equivalent to a start
     root: str
     controller_keys: str = ""
 
@@ -258,8 +258,13 @@ def plan_roles(job: ResolvedJob, hosts: Sequence[Host] | None, temporary: Path) 
             address, namespaces = host.address, host.namespaces
             argv = host.enter(argv, directory)
         fork = None
-        if job.forks and role.kind == "worker":  # other roles import little
-            fork = ForkPlan(spec.command, namespaces, dies_with_parent=True)
+        if job.forks and role.kind in ("worker", "controller"):  # other roles import little
+            fork = ForkPlan(
+                commands[role.kind],
+                namespaces,
+                dies_with_parent=True,
+                starts_server=role.kind == "worker",
+            )
         if spec.all_reduce:
             environment = rank_environment(job.environment, facts, role, interface)
         else:
