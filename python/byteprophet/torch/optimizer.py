@@ -148,9 +148,7 @@ def distribute(
     distributed: Any = optimizer
     distributed._front = front
     distributed._synchronize_at_step = True
-    distributed._named = lambda new: name_parameters(
-        new, None, model, taken, len(parameters), free
-    )
+    distributed._named = lambda new: name_parameters(new, None, model, taken, len(parameters), free)
     optimizer.__class__ = distributed_class(base)
     return optimizer
 

@@ -130,8 +130,10 @@ class Halves(nn.Module):
         self.one, self.other = nn.Linear(2, 2), nn.Linear(2, 2)
 
     def forward(self, both: bool) -> Tensor:
-        one = self.one(torch.ones(2))
-        return (self.other(one) if both else one).sum()
+        one: Tensor = self.one(torch.ones(2))
+        if both:
+            one = self.other(one)
+        return one.sum()
 
 
 def test_a_gradient_that_is_never_sent_is_not_waited_for(network: Any) -> None:
