@@ -1,7 +1,8 @@
 """Two workers; the first leaves; the other goes on alone, as the first; a new one joins it.
 
 The newcomer runs this script again, as ``resizing_worker.py late``. The test starts it, with the
-variables in the line ``newcomer JSON``, as somebody who adds a worker to a running job would.
+variables in the line ``newcomer JSON``, as somebody who adds a worker to a running job would. It
+lives until its standard input is closed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def ask_for_newcomer() -> None:
     own = ("BYTEPS_", "BYTEPROPHET_", "DMLC_")
     variables = {name: value for name, value in os.environ.items() if name.startswith(own)}
     del variables["BYTEPS_GLOBAL_RANK"]  # resume() sets it
+    del variables["BYTEPROPHET_RUN"]  # the launcher kills what has it when its job is over
     variables |= {
         "DMLC_NUM_WORKER": "2",
         "DMLC_WORKER_ID": "1",
@@ -70,6 +72,8 @@ def main() -> None:
     bps.broadcast_optimizer_state(optimizer, root_rank=0)
     train(model, optimizer, 5, 8)
     bps.shutdown()
+    if is_late:
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

@@ -82,13 +82,14 @@ def start_newcomer(newcomers: list[Process[str]], line: str) -> None:
     found = re.search(r"newcomer (\{.*\})", line)
     if found is not None:
         environment = {**os.environ, **json.loads(found[1])}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         newcomers.append(
             start_python(HERE / "resizing_worker.py", "late", env=environment, **pipes)
         )
 
 
 def test_workers_leave_and_join(tmp_path: Path) -> None:
+    """The newcomer is not the launcher's: it goes on when the launcher has ended the job."""
     outcomes = []
     for scheduler in ("stock", "prophet"):
         newcomers: list[Process[str]] = []

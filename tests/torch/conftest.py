@@ -61,6 +61,7 @@ class Network:
         self._complete: list[Round] = []
         self._held: Callable[[str], bool] = lambda name: False
         self._stopping = False
+        self._reducing = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -107,12 +108,24 @@ class Network:
                     free = [turn for turn in self._complete if not self._held(turn.name)]
                 turn = self._random.choice(free)
                 self._complete.remove(turn)
+                self._reducing = True
                 if self._late_s:
                     self._changed.wait(self._random.uniform(0, self._late_s))
-            total = sum(turn.values[rank] for rank in range(1, self.size)) + turn.values[0]
-            for rank, done in turn.done.items():
-                turn.tensors[rank].copy_(total / self.size if turn.average else total)
-                done(self.failures.get(turn.name))
+            self._reduce(turn)
+            del turn, free  # as in every synchroniser, this thread holds nothing while it waits
+            with self._changed:
+                self._reducing = False
+                self._changed.notify_all()
+
+    def _reduce(self, turn: Round) -> None:
+        total = sum(turn.values[rank] for rank in range(1, self.size)) + turn.values[0]
+        for rank, done in turn.done.items():
+            turn.tensors[rank].copy_(total / self.size if turn.average else total)
+            done(self.failures.get(turn.name))
+
+    def let_go(self, timeout_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._reducing, timeout_s)
 
 
 class Member(Unsharded):
@@ -154,6 +167,9 @@ class Member(Unsharded):
 
     def preferred_partition_bytes(self) -> int:
         return self.preferred_bytes
+
+    def let_go(self, timeout_s: float) -> None:
+        self._network.let_go(timeout_s)
 
     def close(self) -> None:
         pass

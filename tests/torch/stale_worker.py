@@ -32,6 +32,7 @@ from byteprophet.job.strategy_file import read_strategy_file
 SAVED_AFTER = 5
 SERVED = "DMLC_ROLE" in os.environ
 AHEAD_S = 60.0
+LATE_S = 0.3
 
 
 @dataclass
@@ -61,10 +62,14 @@ def clips(path: Path) -> bool:
 
 
 def given(path: Path, ranks: int, rank: int) -> list[Tensor]:
+    """In the end, rank 0 drops its optimizer while the last averages are on their way."""
     model = Net()
     optimizer = distributed_optimizer(model, path)
     schedule = StepLR(optimizer, 3, 0.9)
-    for step, batch in enumerate(batches(ranks)):
+    everything = batches(ranks)
+    for step, batch in enumerate(everything):
+        if rank and step == len(everything) - 1:
+            time.sleep(LATE_S)
         optimizer.zero_grad(set_to_none=step % 2 == 0)
         loss(model, batch[rank], step).backward()
         if clips(path):

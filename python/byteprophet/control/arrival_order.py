@@ -26,9 +26,9 @@ No clock, no socket: only the issuer uses it (``issue.py``).
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from byteprophet.control.iteration_times import IterationTimes
 from byteprophet.control.plan import Solution
 
 COMPARED = 40
@@ -41,7 +41,6 @@ _CLEARLY = 0.02  # the least gain of a plan for which order of arrival is not no
 _NEEDS, _STILL_NEEDS = 0.8, 0.7  # the least share of the links' time that the host must need
 _SLOWER = 1.01
 _FEWEST = COMPARED // 2  # iterations before the change
-_KEPT = 4 * (COMPARED + SETTLING)
 
 
 @dataclass
@@ -60,15 +59,18 @@ class _Slower:
 
 
 class ArrivalOrder:
-    """``in_order``: whether the plan that was issued last has gradients go as they come."""
+    """``in_order``: whether the plan that was issued last has gradients go as they come.
 
-    def __init__(self) -> None:
+    ``times``: what workers have reported.
+    """
+
+    def __init__(self, times: IterationTimes) -> None:
         self.in_order = False
         self._slower: _Slower | None = None
         self._has_planned = False  # some plan has set an order
         self._waits = False  # it is nominated, but there are too few iterations to compare with
         self._change: _Change | None = None
-        self._took_ns: dict[int, dict[str, int]] = {}  # by iteration, then worker
+        self.times = times
 
     def choose(self, solution: Solution) -> Solution:
         """``solution``, or the one in order of arrival, or by each worker's own order."""
@@ -83,7 +85,7 @@ class ArrivalOrder:
         if self.in_order:
             return solution.in_order()
         nominated = host.host_ns >= _NEEDS * host.planned_ns and host.gain <= _CLEARLY
-        self._waits = nominated and len(self._took_ns) < _FEWEST
+        self._waits = nominated and len(self.times) < _FEWEST
         return solution.in_order() if nominated and not self._waits else solution
 
     def issued(self, solution: Solution, at_iteration: int, workers: int) -> None:
@@ -97,28 +99,22 @@ class ArrivalOrder:
             self._change.at = at_iteration
         self.in_order = solution.is_in_order
 
-    def took(self, name: str, times: Iterable[tuple[int, int]]) -> None:
-        """Worker ``name`` reports how long iterations took."""
-        for iteration, took_ns in times:
-            self._took_ns.setdefault(iteration, {})[name] = took_ns
-        while len(self._took_ns) > _KEPT:
-            del self._took_ns[min(self._took_ns)]
-
     def verdict(self) -> str | None:
         """Why there should be another plan, said once; else None.
 
-        Compares once enough is known.
+        Compares once enough is known. Call it when workers have reported iterations.
         """
-        if self._waits and len(self._took_ns) >= _FEWEST:
+        if self._waits and len(self.times) >= _FEWEST:
             self._waits = False
             return "enough iterations are known to compare others with"
         change = self._change
         if change is None:
             return None
-        before = self._slowest(change, change.at - COMPARED, change.at)
-        after = self._slowest(change, change.at + SETTLING, change.at + SETTLING + COMPARED)
+        begin = change.at + SETTLING
+        after = self.times.slowest_ns(begin, begin + COMPARED, change.workers)
         if len(after) < COMPARED:
             return None
+        before = self.times.slowest_ns(change.at - COMPARED, change.at, change.workers)
         self._change = None
         if not before:  # of fewer than all workers
             return None
@@ -130,11 +126,3 @@ class ArrivalOrder:
             f"iterations in order of arrival took {after_ns / 1e6:.1f} ms, "
             f"{before_ns / 1e6:.1f} ms before"
         )
-
-    def _slowest(self, change: _Change, first: int, end: int) -> list[int]:
-        """The slowest worker's times of iterations that all workers have reported."""
-        return [
-            max(by_worker.values())
-            for iteration, by_worker in self._took_ns.items()
-            if first <= iteration < end and len(by_worker) >= change.workers
-        ]

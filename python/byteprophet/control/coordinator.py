@@ -139,7 +139,7 @@ class Coordinator:
             if count > member.refused.get(reason, 0):
                 member.refused[reason] = count
                 self._record("refused", by=member.name, reason=reason, count=count)
-        self._issuer.took(member.name, status.took)
+        self._issuer.took(member.name, status.took, now_ns)
 
     def _leave(self, member: Member, how: str, now_ns: int) -> None:
         member.present = False

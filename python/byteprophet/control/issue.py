@@ -14,8 +14,6 @@ uses it.
 from __future__ import annotations
 
 import math
-import statistics
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
@@ -23,6 +21,7 @@ from pydantic import ValidationError
 
 from byteprophet.control.adoption import MOST_ATTEMPTS, Adoption
 from byteprophet.control.arrival_order import ArrivalOrder
+from byteprophet.control.iteration_times import IterationTimes
 from byteprophet.control.members import Member
 from byteprophet.control.messages import LONGEST_REASON, Message, Plan, PlanOrder, Staged
 from byteprophet.control.plan import Facts, Link, NoPlan, Solution, slowest_link, solve
@@ -58,8 +57,8 @@ class Issuer:
         self._wanted: list[str] = []  # reasons for a new plan; empty: none is wanted
         self._first_wanted_ns = self._wanted_ns = 0
         self._planned: dict[str, tuple[str, int]] = {}  # by worker, the profile of the last plan
-        self._took_ns: deque[int] = deque(maxlen=20)
-        self._arrival = ArrivalOrder()
+        self._times = IterationTimes()
+        self._arrival = ArrivalOrder(self._times)
         self._told_adopted: dict[str, int] = {}  # by worker, the last plan that was logged
 
     def want(self, reason: str, now_ns: int, *, came: bool = True) -> None:
@@ -90,10 +89,14 @@ class Issuer:
             return None
         return f"bandwidth {before.bandwidth_bps} became {link.bandwidth_bps} bit/s"
 
-    def took(self, name: str, times: Sequence[tuple[int, int]]) -> None:
+    def took(self, name: str, times: Sequence[tuple[int, int]], now_ns: int) -> None:
         """Worker ``name`` reports how long iterations took."""
-        self._took_ns.extend(took_ns for _, took_ns in times)
-        self._arrival.took(name, times)
+        if not times:
+            return
+        self._times.add(name, times)
+        verdict = self._arrival.verdict()
+        if verdict is not None:
+            self.want(verdict, now_ns, came=False)
         if self._adoption is not None:
             self._adoption.took(name, times)
             self.tell_outcome()
@@ -132,9 +135,6 @@ class Issuer:
             waited = now_ns - self._issued_ns > _ANSWER_NS
             if adoption.late or waited:
                 return self._issue_again(adoption, members, now_ns)
-        verdict = self._arrival.verdict()
-        if verdict is not None:
-            self.want(verdict, now_ns, came=False)
         paused = adoption is not None and now_ns - self._issued_ns < _PAUSE_NS
         waits = paused or self._others_follow(members, now_ns)
         if self._wanted and not waits and self._is_complete(members, now_ns):
@@ -248,13 +248,13 @@ class Issuer:
     def _host_ns(self, members: Sequence[Member]) -> int:
         """The core time of an iteration on the busiest host, if all its cores shared it; or 0."""
         busy = max((member.busy for member in members if member.busy is not None), default=0.0)
-        return int(busy * statistics.median(self._took_ns)) if self._took_ns else 0
+        return int(busy * (self._times.usual_ns() or 0))
 
     def _iteration_for(
         self, members: Iterable[Member], solution: Solution, attempt: int, now_ns: int
     ) -> int:
-        usual_ns = statistics.median(self._took_ns or [solution.predicted_iteration_ns])
-        iteration_ns = max(_SHORTEST_ITERATION_NS, int(usual_ns))
+        usual_ns = self._times.usual_ns() or solution.predicted_iteration_ns
+        iteration_ns = max(_SHORTEST_ITERATION_NS, usual_ns)
         lead_ns = _LEAD_NS << (attempt - 1)
         begun = max(
             member.iteration + math.ceil((now_ns - member.iteration_ns) / iteration_ns)

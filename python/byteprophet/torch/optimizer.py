@@ -7,6 +7,7 @@ optimizer goes through the front.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -116,8 +117,9 @@ def distribute(
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: must be at least 1")
     parameters = optimizer_parameters(optimizer)
-    stopping.let_go_all(synchroniser)
-    named = name_parameters(parameters, named_parameters, model, synchroniser.names)
+    free = functools.partial(stopping.free_dropped, synchroniser, settings.timeout_s)
+    taken = synchroniser.names
+    named = name_parameters(parameters, named_parameters, model, taken, free=free)
     if synchroniser.size > 1:
         _refuse_others(optimizer, named, model)
     for other in live_fronts():
@@ -146,9 +148,7 @@ def distribute(
     distributed: Any = optimizer
     distributed._front = front
     distributed._synchronize_at_step = True
-    distributed._named = lambda new: name_parameters(
-        new, None, model, synchroniser.names, len(parameters)
-    )
+    distributed._named = lambda new: name_parameters(new, None, model, taken, len(parameters), free)
     optimizer.__class__ = distributed_class(base)
     return optimizer
 

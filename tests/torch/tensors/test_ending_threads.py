@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 
 import torch
 from torch import nn
 
+from byteprophet.torch.front import stopping
+from byteprophet.torch.sync.alone import Alone
 from byteprophet.torch.sync.worker import Worker
 from byteprophet.torch.tensors import ending_threads
 from byteprophet.torch.tensors.naming import Names, name_parameters
@@ -67,7 +70,8 @@ def test_a_name_is_free_when_the_thread_that_frees_its_tensor_has_ended() -> Non
     Garbage([first])
     del first
     second = nn.Parameter(torch.zeros(4))
-    ((name, _),) = name_parameters([second], [("weight", second)], None, taken)
+    free = functools.partial(stopping.free_dropped, Alone(), 20)
+    ((name, _),) = name_parameters([second], [("weight", second)], None, taken, free=free)
     assert name == "weight"
 
 

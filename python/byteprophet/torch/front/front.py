@@ -127,7 +127,7 @@ class Front:
 
         weakref.finalize(self, module_calls.listen(before_forward))
         weakref.finalize(self, self.updater.close)
-        weakref.finalize(self, self.gradients.unmark)
+        weakref.finalize(self, self.gradients.drop)
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
         """Take over more parameters. Every rank must call this with the same names."""

@@ -23,6 +23,7 @@ from torch import Tensor
 from byteprophet.job.owners import Owners
 from byteprophet.job.staleness import NO_DELAYS
 from byteprophet.tensor_names import gradient_name, parameter_name
+from byteprophet.torch.front import dropped
 from byteprophet.torch.front.accumulation import Accumulation
 from byteprophet.torch.front.averages import Averages
 from byteprophet.torch.front.backward_rules import BackwardRules
@@ -36,7 +37,7 @@ from byteprophet.torch.sync.completion import SYNCHRONIZE, Call
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import pending
 
-_UNCLAIMED_S = 10.0  # how long the end of a job waits for gradients that no step() used
+UNCLAIMED_S = 10.0  # how long the end of a job waits for gradients that no step() used
 
 
 class Gradients:
@@ -247,24 +248,29 @@ class Gradients:
                 for slot in fresh:
                     slot.parameter.grad = slot.no_gradient()
 
-    def unmark(self) -> None:
-        """Remove the marks from all gradients, because the optimizer is gone."""
+    def drop(self) -> None:
+        """Remove all marks, and note what is in flight, because the optimizer is gone."""
         for slot in self.slots.values():
+            dropped.note(self._travelling(slot), self._synchroniser)
             self.unsharding.drop(slot)
             self.delays.drop(slot)
             if slot.transfer is not None:
                 pending.unmark(slot.transfer.gradient)
+                slot.transfer = None  # transfers refer to their slots
 
     def wait_unclaimed(self) -> None:
         """Wait a limited time for submitted gradients that no ``step()`` has used.
 
         They never arrive if the other ranks ended before submitting them.
         """
-        deadline_s = time.monotonic() + _UNCLAIMED_S
+        deadline_s = time.monotonic() + UNCLAIMED_S
         for slot in self.slots.values():
-            for transfer in (slot.transfer, *slot.delayed):
-                if transfer is not None:
-                    transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
+            for transfer in self._travelling(slot):
+                transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def _travelling(self, slot: Slot) -> list[Transfer]:
+        """All gradients of ``slot`` that may be in flight."""
+        return [each for each in (slot.transfer, *slot.delayed) if each is not None]
 
     def _refuse_sparse(self, named: Iterable[tuple[str, Tensor]]) -> None:
         if self._synchroniser.takes_rows:

@@ -1,7 +1,8 @@
-"""Finishes or drops the outstanding work of all fronts when a process stops.
+"""Finishes or drops the outstanding work of all fronts, also of those that are gone.
 
 At exit, at shutdown and at suspension, no transfer of ours may be in flight, and no thread of ours
-may run. A process forked from a rank has none of our threads and waits for nothing.
+may run. A process forked from a rank has none of our threads and waits for nothing. Before a new
+optimizer takes names, nothing of ours may hold a tensor that the script has dropped.
 
 Threads: the training thread calls everything; at exit, that is the main thread.
 """
@@ -13,16 +14,19 @@ import functools
 import os
 import sys
 import weakref
+from collections.abc import Iterable
 from multiprocessing.util import Finalize
 
 from byteprophet import _leaving
+from byteprophet.errors import TimedOut
 from byteprophet.torch import live_fronts
-from byteprophet.torch.front import flush_points
+from byteprophet.torch.front import dropped, flush_points
 from byteprophet.torch.front.front import Front
+from byteprophet.torch.front.gradients import UNCLAIMED_S
 from byteprophet.torch.front.updates import Updater
 from byteprophet.torch.sync import leaving
 from byteprophet.torch.sync.synchroniser import Synchroniser
-from byteprophet.torch.tensors import ending_threads, pending
+from byteprophet.torch.tensors import ending_threads, garbage, pending
 
 _updaters: weakref.WeakSet[Updater] = weakref.WeakSet()  # alive as long as their threads are
 _synchronisers: weakref.WeakSet[Synchroniser] = weakref.WeakSet()
@@ -38,22 +42,44 @@ def register(front: Front) -> None:
     _install()
 
 
-def let_go_all(new: Synchroniser) -> None:
-    """Wait until no thread of ours holds a tensor of a finished update.
+def free_dropped(new: Synchroniser, timeout_s: float) -> None:
+    """Free what only we hold of optimizers that the script has dropped.
 
     From then on, only the script keeps tensors alive (see ``tensors/naming.py``). ``new`` is not
-    registered yet. Its threads may be those of synchronisers that are gone.
+    registered yet. Its threads may be those of synchronisers that are gone. Raises ``TimedOut`` if
+    the gradient of an optimizer that is gone is in flight for ``timeout_s`` seconds.
     """
-    for updater in list(_updaters):
-        updater.let_go(_JOIN_S)
-    for synchroniser in {*_synchronisers, new}:
-        synchroniser.let_go(_JOIN_S)
+    live_fronts.finish_all()  # outstanding updates keep their optimizer alive
+    _let_go(list(_updaters))
+    _collect()  # now optimizers that are gone note what is in flight
+    late = dropped.wait(timeout_s)
+    if late is not None:
+        raise TimedOut(
+            f"byteprophet: waited {timeout_s:g} s for the gradients of an optimizer that is gone, "
+            f"whose names another one takes: {late} (BYTEPROPHET_TIMEOUT_S sets the limit)"
+        )
+    _let_go([*_synchronisers, new])
+    _collect()
+
+
+def _let_go(holders: Iterable[Updater | Synchroniser]) -> None:
+    """Wait until threads of ``holders`` hold no tensor of a finished call."""
+    for holder in holders:
+        holder.let_go(_JOIN_S)
+
+
+def _collect() -> None:
+    """Free what only garbage refers to, and threads that end because their owner was garbage."""
+    garbage.collect(_JOIN_S)
+    ending_threads.join_all(_JOIN_S)
+    garbage.collect(_JOIN_S)
 
 
 def stop_all() -> None:
     """Wait until nothing is in flight, then let the synchronisers release their threads."""
     for front in live_fronts.live_fronts():
         front.drain()
+    dropped.wait(UNCLAIMED_S)
     for synchroniser in list(_synchronisers):
         synchroniser.close()
     leaving.leave_all()
@@ -75,6 +101,7 @@ def _in_forked_child() -> None:
     for updater in _updaters:
         updater.forget()
     live_fronts.forget_all()
+    dropped.forget()
     _updaters.clear()
     _synchronisers.clear()
     leaving.forget_all()

@@ -6,31 +6,24 @@ the same name (two networks with a ``conv1.weight``), the later one gets a suffi
 of the same parameters keeps their names. The name of a tensor that no longer exists may be reused
 for one of the same size and type, because BytePS fixes both with the first push.
 
-All ranks must agree on whether a tensor still exists. So before a name is regarded as taken,
-garbage is collected, and then threads that were told to end are waited for: with an optimizer that
-was garbage, its thread ends, and frees its tensors. Even then, tensors of a dropped optimizer were
-seen to live on for some milliseconds, held by nothing in Python. So a taken name is looked at again
-for ``_FREED_S``, before the tensor of a second network gets another one.
+All ranks must agree on whether a tensor still exists. So before a name is regarded as taken, what
+the script has dropped is freed (``stopping.free_dropped``): from then on, only the script can hold
+the tensor.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
-import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from byteprophet.torch.tensors import ending_threads
-
 _NameList = list[tuple[str, Tensor]]
-_JOIN_S = 5.0
-_FREED_S, _LOOK_AGAIN_S = 0.5, 0.005
 
 
 @dataclass(frozen=True)
@@ -81,11 +74,13 @@ def name_parameters(
     model: nn.Module | None,
     taken: Names,
     first_unnamed: int = 0,
+    free: Callable[[], object] = gc.collect,
 ) -> _NameList:
     """Return pairs of a unique name and a parameter, in the order of ``parameters``.
 
     Adds the names to ``taken``. Parameters without a name are called ``push_pull.noname.<number>``,
-    with numbers from ``first_unnamed``.
+    with numbers from ``first_unnamed``. If names seem to be taken, ``free`` is called, which frees
+    tensors that only we hold.
     """
     if named_parameters is None and model is not None:
         named_parameters = model.named_parameters()
@@ -93,11 +88,7 @@ def name_parameters(
     unnamed = itertools.count(first_unnamed)
     named = [(given.get(id(p)) or f"push_pull.noname.{next(unnamed)}", p) for p in parameters]
     if _are_held(named, taken):
-        gc.collect()
-        ending_threads.join_all(_JOIN_S)
-        deadline_s = time.monotonic() + _FREED_S
-        while time.monotonic() < deadline_s and _are_held(named, taken):
-            time.sleep(_LOOK_AGAIN_S)
+        free()
     return [(_unique(name, p, taken), p) for name, p in named]
 
 
