@@ -36,7 +36,7 @@ from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
 from byteprophet.strategy.compressed import compressed
 from byteprophet.timeline.perfetto_lanes import write_lanes
-from byteprophet.whole_files import make_directory, write_whole
+from byteprophet.whole_files import check_writable, make_directory, write_whole
 
 COMPRESS = "--compress"
 PAGE, BEFORE, AFTER = "optimization.html", "before.json", "after.json"
@@ -147,6 +147,8 @@ def optimize(
 
     directory = out or Path("optimized") / run.resolve().name
     make_directory(directory)
+    if json_file is not None:
+        check_writable(json_file)
     resume = Resume(directory)
     transports = transports_of(recorded, measured.job, chosen)
     if budget_bytes is not None:
