@@ -18,6 +18,7 @@ from byteprophet.errors import NotWritten
 from byteprophet.whole_files import (
     AppendedFile,
     OneWarning,
+    check_writable,
     kept_room,
     make_directory,
     whole_file,
@@ -237,3 +238,16 @@ def test_what_a_job_can_do_without_is_told_once(
         f"byteprophet: warning: {tmp_path / 'nowhere' / '0'}: cannot be written: "
         "No such file or directory; training goes on\n"
     )
+
+
+def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("old")
+    check_writable(kept)
+    check_writable(tmp_path / "new")
+    check_writable(Path("/dev/null"))
+    assert kept.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    for wrong, why in ((tmp_path, "directory"), (tmp_path / "no" / "file", "No such file")):
+        with pytest.raises(NotWritten, match=f"{wrong}: cannot be written: .*{why}"):
+            check_writable(wrong)

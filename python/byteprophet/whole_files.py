@@ -4,6 +4,7 @@
     AppendedFile              a file that grows by complete pieces
     kept_room                 reserves space for a file that is written last
     make_directory            makes the directory of files
+    check_writable            says before long work that its result could not be written
     writing                   for files that need another way of writing
 
 Any reason why a file cannot be written raises ``NotWritten``, which names the file in one line: a
@@ -54,6 +55,16 @@ def whole_file(path: Path) -> Iterator[Path]:
         finally:
             with suppress(OSError):
                 partial.unlink()
+
+
+def check_writable(path: Path) -> None:
+    """Raises ``NotWritten`` if ``path`` could not be written now, so that no work is lost later."""
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not _is_device(path):
+            with tempfile.TemporaryFile(dir=path.resolve().parent):
+                pass
 
 
 class AppendedFile:

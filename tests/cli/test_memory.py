@@ -85,6 +85,8 @@ def test_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
         (["trained:training", "--batch", "2", "--gpu", "tpu"], "--gpu tpu: must be one of h200"),
         (["trained:training", "--batch", "2", "--limit", "much"], "--limit much: must be a size"),
         (["trained:missing", "--batch", "2"], "trained:missing: cannot be imported"),
+        (["trained", "--batch", "2"], "model trained: expected module:function"),
+        (["trained:loss_of", "--batch", "2"], "trained:loss_of: failed with TypeError: "),
         (["trained:nothing", "--batch", "2"], "trained:nothing: returns int: must return a"),
         (["trained:sized", "--batch", "2"], "depends on the values of tensors"),
         (

@@ -90,6 +90,14 @@ def test_a_server_that_is_not_there_is_refused() -> None:
         partitions_of(SIZES, 1 << 18, 2, keys=((1, Keys("w", 0, (0, 2))),))
 
 
+def test_partitions_without_bytes_are_refused() -> None:
+    with pytest.raises(UserError, match="partition_bytes is 0"):
+        partitions_of((4096, 8192), 0, 1)
+    sized = Keys("a", 4096, ())
+    with pytest.raises(UserError, match="partition_bytes is 0"):
+        partitions_of((4096, 8192), 0, 1, (), ((0, sized),))
+
+
 @pytest.mark.parametrize(("sizes", "largest"), [((2**50,), 2**38), ((2**28,) * 20, 2**16)])
 def test_more_partitions_than_there_can_be_are_refused(
     sizes: tuple[int, ...], largest: int

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from byteprophet.diagnose.diagnosis import diagnose
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Processors
 from byteprophet.job.strategy import ALL_REDUCE, DDP
@@ -25,6 +26,8 @@ from byteprophet.measure.processor_file import (
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.network.rate import PAYLOAD_SHARE
+from byteprophet.replay.predict import predict
+from byteprophet.replay.what_if import Changes
 from byteprophet.timeline.events import EventWriter, events_path
 from byteprophet.timeline.tables import SPANS, Kind
 
@@ -96,6 +99,12 @@ def test_what_carried_messages_is_found(tmp_path: Path) -> None:
     measured = measure_on_cores(run)
     assert measured.job.cluster.processors == use.machines
     assert measured.job.cluster.costs.host_ns_per_byte == 0
+    # A report speaks of the same replay as ``byteprophet replay``.
+    replayed_ns = predict(measured, Changes()).median_ns
+    assert replayed_ns != predict(measure_run(run), Changes()).median_ns
+    told = diagnose(run).prediction
+    assert told is not None
+    assert told.median_ns == replayed_ns
 
 
 def test_messages_of_gloo_take_what_was_measured_at_most() -> None:

@@ -89,9 +89,10 @@ def test_a_job_with_one_bucket_gains(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--budget-s", "0"], "--budget-s 0.0: must be a number of seconds above 0"),
+        (["--budget-s", "0"], "--budget-s 0.0: must be more than 0"),
+        (["--rounds", "3"], "--rounds needs --apply"),
         (["--trials", "-1"], "--trials -1: must be at least 0"),
-        (["--rounds", "0"], "--rounds 0: must be at least 1"),
+        (["--apply", "--rounds", "0"], "--rounds 0: must be at least 1"),
         (
             ["--pass", "magic"],
             "pass 'magic': choose of accumulation, bf16, bf16-gradients, compile, fp16-gradients, ",

@@ -91,6 +91,11 @@ def test_what_only_byteps_has_is_refused(changes: Changes, option: str) -> None:
         change(a_ring(), changes)
 
 
+def test_an_unknown_runtime_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match="--runtime fast: choose one of allreduce, dear, "):
+        change(a_ring(), Changes(runtime="fast"))
+
+
 def test_host_time_stays_when_links_change() -> None:
     """A byte takes 10 ns on the link and 5 besides; on one twice as fast, 5 and 5."""
     one = job(2, (800_000,), 0)

@@ -12,6 +12,7 @@ from byteprophet.report.console import facts_table, progress_of, table_console
 from byteprophet.simulate.costs.collect import DEVICES, collect, collect_in_job
 from byteprophet.simulate.costs.collect_collectives import ranks_of_job
 from byteprophet.simulate.costs.table import write_table
+from byteprophet.whole_files import check_writable
 
 _HELP = """Measure what operators cost on a device, for byteprophet simulate.
 
@@ -46,6 +47,8 @@ def collect_costs(
     if not 0 < seconds <= 86_400:
         raise UserError(f"--seconds {seconds}: must be from 0 to 86400")
     say, ranks = progress_of("costs collect"), ranks_of_job()
+    if ranks == 1:
+        check_writable(out)
     measure = collect_in_job if ranks > 1 else collect
     table = measure(device, seconds, say)
     if table is None:

@@ -91,7 +91,13 @@ def _predict(
     from byteprophet.memory.cuda.peak import predict_cuda_peak  # which imports torch
     from byteprophet.memory.training import Training
 
-    made = make(batch)
+    try:
+        made = make(batch)
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever the user's code raises
+        said = (str(error).strip().splitlines() or ["no message"])[0]
+        raise UserError(f"{name}: failed with {type(error).__name__}: {said}") from None
     if not isinstance(made, Training):
         raise UserError(
             f"{name}: returns {type(made).__name__}: must return a "

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from byteprophet.cli.given import refuse_given
 from byteprophet.cli.lists import split
 from byteprophet.cli.optimize_tables import applied_table, outcome_table
 from byteprophet.cli.runs import RUN_HELP, run_meant
@@ -35,7 +36,7 @@ from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
 from byteprophet.strategy.compressed import compressed
 from byteprophet.timeline.perfetto_lanes import write_lanes
-from byteprophet.whole_files import make_directory, write_whole
+from byteprophet.whole_files import check_writable, make_directory, write_whole
 
 COMPRESS = "--compress"
 PAGE, BEFORE, AFTER = "optimization.html", "before.json", "after.json"
@@ -75,6 +76,7 @@ def register(app: typer.Typer) -> None:
 
 
 def optimize(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help=RUN_HELP)],
     passes: Annotated[
         str | None, typer.Option("--pass", help="Only these passes, separated by commas.")
@@ -115,9 +117,11 @@ def optimize(
 ) -> int:
     """See _HELP."""
     if not 0 < budget_s < 1e6:
-        raise UserError(f"--budget-s {budget_s}: must be a number of seconds above 0")
+        raise UserError(f"--budget-s {budget_s}: must be more than 0 and less than 1e6 seconds")
     if trials < 0:
         raise UserError(f"--trials {trials}: must be at least 0")
+    if not applies:
+        refuse_given(context, ("rounds",), "needs --apply")
     if rounds < 1:
         raise UserError(f"--rounds {rounds}: must be at least 1")
     budget_bytes = None if memory_budget is None else parse_size(memory_budget, "--memory-budget")
@@ -143,6 +147,8 @@ def optimize(
 
     directory = out or Path("optimized") / run.resolve().name
     make_directory(directory)
+    if json_file is not None:
+        check_writable(json_file)
     resume = Resume(directory)
     transports = transports_of(recorded, measured.job, chosen)
     if budget_bytes is not None:

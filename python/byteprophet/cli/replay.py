@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -159,8 +158,9 @@ def _compute_ns(workload: str, scale: float) -> int:
 
 
 def _latency_ns(latency_ms: float) -> int:
-    if not math.isfinite(latency_ms):
-        raise UserError(f"--link-latency {latency_ms}: must be a number of milliseconds")
+    most_ms = RANGES["link_latency_ns"][1] / 1e6
+    if not 0 <= latency_ms <= most_ms:
+        raise UserError(f"--link-latency {latency_ms}: must be from 0 to {most_ms:g} milliseconds")
     return round(latency_ms * 1e6)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from byteprophet.cli.given import refuse_given
 from byteprophet.cli.simulate_conditions import conditions_of, failures_line
 from byteprophet.cli.simulate_search import search_strategies
 from byteprophet.cli.simulate_tables import (
@@ -71,6 +72,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(help="A name, a description, a file or a function.")],
     cluster: Annotated[
         str, typer.Option(help=f"{', '.join(cluster_names())}, or the path of a description.")
@@ -123,8 +125,12 @@ def simulate(
     if save_cluster is not None and calibrate_file is None:
         raise UserError("--save-cluster: goes with --calibrate FILE, which has measured runs")
     conditions = conditions_of(straggler or [], jitter, seed)
+    if not jitter:
+        refuse_given(context, ("seed",), "needs --jitter")
     failures = None
-    if gpu_mtbf is not None:
+    if gpu_mtbf is None:
+        refuse_given(context, ("checkpoint", "restart"), "needs --gpu-mtbf")
+    else:
         failures = Failures.of_gpus(
             gpus, gpu_mtbf_hours=gpu_mtbf, checkpoint_s=checkpoint, restart_s=restart
         )

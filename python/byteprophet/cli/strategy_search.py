@@ -94,7 +94,7 @@ def search(
     if trials < 0:
         raise UserError(f"--trials {trials}: must be at least 0")
     if not 0 <= budget_s < 1e6:
-        raise UserError(f"--budget-s {budget_s}: must be a number of seconds from 0 on")
+        raise UserError(f"--budget-s {budget_s}: must be from 0 to less than 1e6 seconds")
     say = progress_of("search")
     is_run, allowed = Path(subject).is_dir(), allow or []
     if is_run:

@@ -19,8 +19,8 @@ from byteprophet.diagnose.recorded import Recorded, load_recorded
 from byteprophet.diagnose.stragglers import Stragglers, stragglers
 from byteprophet.diagnose.utilisation import Utilisation, utilisation
 from byteprophet.errors import UserError
+from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import measure_run
 from byteprophet.order_statistics import quantile
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import Changes
@@ -111,6 +111,6 @@ def _prediction(source: Run, run: Recorded) -> tuple[Prediction | None, str]:
             "recorded: a replay knows one process per worker"
         )
     try:
-        return predict(measure_run(source), Changes()), ""
+        return predict(measure_on_cores(source), Changes()), ""
     except UserError as error:
         return None, str(error)

@@ -67,12 +67,14 @@ def partitions_of(
 
     ``numbers``: of the tensors in BytePS, which decide on servers; none: from 0, as they come.
     ``keys``: places of tensors in ``sizes``, with what is different about their keys. UserError
-    where there would be more partitions than BytePS can tell apart, or than can be simulated, and
-    where ``keys`` name a server that is not there.
+    where partitions have no bytes, where there would be more of them than BytePS can tell apart, or
+    than can be simulated, and where ``keys`` name a server that is not there.
     """
     given = np.full(len(sizes), partition_bytes, dtype=np.int64)
     for place, own in keys:
         given[place] = own.partition_bytes or partition_bytes
+    if not given.all():
+        raise UserError("partition_bytes is 0: a job with servers needs at least 1")
     most_bytes = _whole_pages(given)
     size_of = np.array(sizes, dtype=np.int64)
     counts = -(-size_of // most_bytes)

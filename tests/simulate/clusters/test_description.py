@@ -40,6 +40,7 @@ def test_every_nvlink_of_a_v100_is_described() -> None:
         ("[network]", "[network]\nrails = 1", "network.rails is 1: must be true or false"),
         ("[network]", "[network]\nuplink_share = 2", "uplink_share is 2: must be more than 0"),
         ("[6, 7, 2]", "[7, 6, 2]", r"node.links: \[7, 6, 2\]: expected"),
+        ("adapter_bits_per_s = 100_000_000_000", "adapter_bits_per_s = 1", "one byte per second"),
         ("[gpu]", "[gpu", "is not TOML"),
     ],
 )

@@ -66,6 +66,6 @@ def test_more_gpus_fail_more_often() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(UserError, match="mtbf_s is 0: must be more than 0"):
+    with pytest.raises(UserError, match="time between failures of the job is 0 s: must be"):
         Failures(0, 1, 1)
     assert Failures(1e-3, 1e3, 1e3).goodput(10) == 0

@@ -55,6 +55,9 @@ def test_a_file_a_line_and_a_tree_say_the_same(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("tp=3", "is 6, but there are 8 GPUs"),
+        ("tp=16", "is 16, but there are 8 GPUs"),
+        ("sp=2", "sp is 2: must be 0 or 1"),
+        ("ring=2", "ring is 2: must be 0 or 1"),
         ("tp=2 tp=4", "tp is given twice"),
         ("tensor=2", "tensor=2: expected KEY=VALUE; keys are tp"),
         ("tp=two", "tp is 'two': must be a whole number"),

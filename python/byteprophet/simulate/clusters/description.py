@@ -201,6 +201,11 @@ def load_cluster(path: Path) -> Cluster:
         _checked(path, "node", Node, parts["node"]),
         _checked(path, "network", Network, parts["network"]),
     )
+    if cluster.network_bytes_per_s == 0:
+        raise UserError(
+            f"{path}: network.adapter_bits_per_s is {cluster.network.adapter_bits_per_s}: must "
+            "give each GPU of a node at least one byte per second"
+        )
     cluster = _with_links(path, cluster, links)
     known = {part: fields(getattr(cluster, part)) for part in PARTS}
     names = {f"{part}.{one.name}" for part, its in known.items() for one in its}

@@ -16,6 +16,7 @@ from byteprophet.errors import UserError
 
 _LONGEST = 700.0
 """exp of more is beyond a float."""
+_MOST_S = 1e12
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,15 @@ class Failures:
 
     def __post_init__(self) -> None:
         """Raises ``UserError`` for times that cannot be."""
-        for name in ("mtbf_s", "checkpoint_s", "restart_s"):
-            value = getattr(self, name)
-            if not 0 < value < 1e12:
-                raise UserError(f"failures: {name} is {value:g}: must be more than 0")
+        for what, value in (
+            ("time between failures of the job", self.mtbf_s),
+            ("time of a checkpoint", self.checkpoint_s),
+            ("time of a restart", self.restart_s),
+        ):
+            if not 0 < value < _MOST_S:
+                raise UserError(
+                    f"the {what} is {value:g} s: must be more than 0 and less than {_MOST_S:g} s"
+                )
 
     @staticmethod
     def of_gpus(

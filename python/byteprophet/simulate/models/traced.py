@@ -38,6 +38,8 @@ def import_make(text: str) -> Make:
         UserError: there is none, or its module cannot be imported.
     """
     name, _, function = text.partition(":")
+    if not name or not function:
+        raise UserError(f"model {text}: expected module:function")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

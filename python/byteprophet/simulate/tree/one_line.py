@@ -42,6 +42,18 @@ HELP = {
     "ring": "1: ring attention over cp ranks; default 0",
 }
 _TEXTS = ("schedule", "recompute", "precision", "reshard")
+_SWITCHES = {
+    "overlap": 1,
+    "all_reduce": 0,
+    "scatter_gather": 0,
+    "ring": 0,
+    "overlap_p2p": 1,
+    "posted_receives": 0,
+    "copies": 0,
+    "launch_blocking": 0,
+    "eager": 0,
+}
+"""Keys whose value is 0 or 1, by the field of ``Strategy`` of this name, and their defaults."""
 
 
 def parse_strategy(text: str, gpus: int) -> Strategy:
@@ -53,7 +65,7 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
     texts, numbers = _parsed(text)
     degrees = {axis: numbers.pop(axis, 1) for axis in ("tp", "pp", "cp", "ep")}
     used = degrees["tp"] * degrees["pp"] * degrees["cp"]
-    replicas = numbers.pop("dp", None) or gpus // used
+    replicas = numbers.pop("dp", None) or max(1, gpus // used)
     if replicas * used != gpus:
         raise UserError(
             f"strategy: tp x pp x cp x dp is {replicas * used}, but there are {gpus} GPUs"
@@ -79,17 +91,7 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
     )
     rules = (root, *(Rule(pattern, recompute=True) for pattern in _RECOMPUTE[recompute]))
     strategy = Strategy(mesh, rules)
-    switches = {
-        "overlap": bool(numbers.pop("overlap", 1)),
-        "all_reduce": bool(numbers.pop("all_reduce", 0)),
-        "scatter_gather": bool(numbers.pop("scatter_gather", 0)),
-        "ring": bool(numbers.pop("ring", 0)),
-        "overlap_p2p": bool(numbers.pop("overlap_p2p", 1)),
-        "posted_receives": bool(numbers.pop("posted_receives", 0)),
-        "copies": bool(numbers.pop("copies", 0)),
-        "launch_blocking": bool(numbers.pop("launch_blocking", 0)),
-        "eager": bool(numbers.pop("eager", 0)),
-    }
+    switches = {key: bool(numbers.pop(key, default)) for key, default in _SWITCHES.items()}
     return replace(strategy, **switches, **numbers, **texts)  # type: ignore[arg-type]
 
 
@@ -108,6 +110,8 @@ def _parsed(text: str) -> tuple[dict[str, str], dict[str, int]]:
         number = whole_number(value)
         if number is None:
             raise UserError(f"strategy: {key} is {value!r}: must be a whole number")
+        if number > 1 and (key in _SWITCHES or key == "sp"):
+            raise UserError(f"strategy: {key} is {number}: must be 0 or 1")
         numbers[key] = number
     for key in ("tp", "pp", "cp", "ep", "dp"):
         if numbers.get(key) == 0:
