@@ -186,6 +186,8 @@ class _Paced(torch.autograd.Function):
         gradients = [maker.take(member.position, ctx.iteration) for member in backward_order]
         make_piece = partial(maker.make_piece, layer.quota.backward)
         layer.pacer.wait(layer.tensor.backward_ns, make_piece)
-        size_bytes = sum(gradient.nbytes for gradient in gradients)
-        layer.record(Kind.BACKWARD, layer.pacer.end(), ctx.iteration, size_bytes)
+        ran = layer.pacer.end()
+        if layer.spans is not None:
+            size_bytes = sum(gradient.nbytes for gradient in gradients)
+            layer.record(Kind.BACKWARD, ran, ctx.iteration, size_bytes)
         return (*outputs, None, *gradients[::-1])

@@ -31,19 +31,14 @@ SPARE_NS = 2_000_000
 
 
 class Clock:
-    """The clock of this machine. Tests use another one."""
+    """The clock of this machine: its monotonic clock, and the CPU time of the calling thread.
 
-    def monotonic_ns(self) -> int:
-        """The monotonic clock, in nanoseconds."""
-        return time.monotonic_ns()
+    Tests use another one.
+    """
 
-    def thread_time_ns(self) -> int:
-        """The CPU time that the calling thread has used, in nanoseconds."""
-        return time.thread_time_ns()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep for at least ``seconds``."""
-        time.sleep(seconds)
+    monotonic_ns: Callable[[], int] = staticmethod(time.monotonic_ns)
+    thread_time_ns: Callable[[], int] = staticmethod(time.thread_time_ns)
+    sleep: Callable[[float], None] = staticmethod(time.sleep)
 
 
 class Pacer:
@@ -78,10 +73,13 @@ class Pacer:
         until it returns False.
         """
         self._deadline_ns = self._start_ns + duration_ns
-        while self._deadline_ns - self._clock.monotonic_ns() > SPARE_NS and meanwhile():
-            pass
-        while (left_ns := self._deadline_ns - self._clock.monotonic_ns()) > 0:
-            self._clock.sleep(left_ns / 1e9)
+        clock = self._clock
+        left_ns = self._deadline_ns - clock.monotonic_ns()
+        while left_ns > SPARE_NS and meanwhile():
+            left_ns = self._deadline_ns - clock.monotonic_ns()
+        while left_ns > 0:
+            clock.sleep(left_ns / 1e9)
+            left_ns = self._deadline_ns - clock.monotonic_ns()
 
     def end(self) -> tuple[int, int]:
         """End the current layer, and note by how much it overshot its deadline.
