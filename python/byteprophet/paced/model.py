@@ -32,7 +32,7 @@ from torch import nn
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.paced.gradient import Patterns
 from byteprophet.paced.making import GradientMaker, Quota, quotas
-from byteprophet.paced.pacing import Pacer
+from byteprophet.paced.pacing import AHEAD_NS, Pacer
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload.model import Tensor, Workload
 
@@ -81,7 +81,10 @@ class PacedModel(nn.Module):
         else:
             self._pacer.restart()
         for layer in self.children():
+            if type(layer._parameters.get("values")) is not nn.Parameter:
+                self._pacer.catch_up()  # a front has marked or replaced it: it may be waited for
             signal = layer(signal)
+        self._pacer.catch_up()
         return signal
 
     def record_spans(self, spans: SpanLog) -> None:
@@ -175,7 +178,7 @@ class _Paced(torch.autograd.Function):
         ctx.layer = layer
         ctx.iteration = layer.maker.iteration
         make_piece = partial(layer.maker.make_piece, layer.quota.forward)
-        layer.pacer.wait(layer.tensor.forward_ns, make_piece)
+        layer.pacer.wait(layer.tensor.forward_ns, make_piece, AHEAD_NS)
         return signal.clone()
 
     @staticmethod
