@@ -13,6 +13,7 @@ which the thread was blocked does not shorten the next wait. The rules differ be
   time. As the host of an accelerator does, the thread may run ahead of the device a little
   (``AHEAD_NS``). The device then starts a layer when it has ended the previous one. Before the
   thread may have to wait for parameters, it catches up, so waits begin when the device is idle.
+  It does not run ahead while somebody measures layers by the thread's own time (``ahead_ns``).
 - backward: layers do not wait for parameters. Anything else that blocks the thread (other programs,
   the GIL) delays the device.
 
@@ -46,10 +47,14 @@ class Clock:
 
 
 class Pacer:
-    """The time line of one paced device. All times are nanoseconds of the monotonic clock."""
+    """The time line of one paced device. All times are nanoseconds of the monotonic clock.
+
+    ``ahead_ns``: how far the thread may run ahead in this forward pass, at most ``AHEAD_NS``.
+    """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
+        self.ahead_ns = AHEAD_NS
         self.restart()
 
     def restart(self) -> None:
