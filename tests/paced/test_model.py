@@ -236,3 +236,22 @@ def test_under_distributed_data_parallel() -> None:
         run(wrapped)
         optimizer.step()
     assert digest(model) == parameters_sha256(expected_parameters(job, 1, 4))
+
+
+def test_layers_take_their_time_in_the_thread_while_somebody_measures_that() -> None:
+    """Otherwise, only the whole pass does: the thread may run ahead of the device."""
+    layer_ns = 300_000
+    model = PacedModel(workload(each_ns=layer_ns), 0)
+    model.keep_step_while(lambda: is_timed)
+    ended_ns: list[int] = []
+    for layer in model.children():
+        layer.register_forward_hook(lambda *_: ended_ns.append(time.monotonic_ns()))
+    for is_timed in (False, True, False):
+        ended_ns.clear()
+        begun_ns = time.monotonic_ns()
+        model(torch.zeros(1))
+        assert time.monotonic_ns() - begun_ns >= len(NAMES) * layer_ns
+        if is_timed:
+            assert all(
+                end_ns - begun_ns >= count * layer_ns for count, end_ns in enumerate(ended_ns, 1)
+            )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from byteprophet.paced.pacing import SPARE_NS, Clock, Pacer
+from byteprophet.paced.pacing import AHEAD_NS, SPARE_NS, Clock, Pacer
 
 MS = 1_000_000
 
@@ -132,6 +132,69 @@ def test_a_blocked_thread_earns_nothing_in_backward() -> None:
     clock.block(3 * MS)
     backward(pacer, MS)
     assert clock.now_ns == 5 * MS
+
+
+def ahead(pacer: Pacer, duration_ns: int) -> tuple[int, int]:
+    """A forward layer that the thread may leave before its end."""
+    pacer.begin_forward()
+    pacer.wait(duration_ns, nothing, AHEAD_NS)
+    return pacer.end()
+
+
+def test_a_thread_ahead_runs_the_same_layers_and_sleeps_less_often() -> None:
+    layer_ns, layers = AHEAD_NS // 4, 12
+    clock = VirtualClock(oversleep_ns=60_000)
+    sleeps = count_sleeps(clock)
+    pacer = Pacer(clock)
+    ran = []
+    for _ in range(layers):
+        ran.append(ahead(pacer, layer_ns))
+        clock.work(20_000)  # less than a layer: the device always has work
+    pacer.catch_up()
+    assert ran == [(k * layer_ns, (k + 1) * layer_ns) for k in range(layers)]
+    assert layers * layer_ns <= clock.now_ns <= layers * layer_ns + 80_000
+    assert 1 <= len(sleeps) <= layers // 4
+
+
+def test_a_thread_is_never_further_ahead_than_stated() -> None:
+    clock = VirtualClock()
+    pacer = Pacer(clock)
+    for duration_ns in (AHEAD_NS // 3, AHEAD_NS, 10 * AHEAD_NS, AHEAD_NS // 2, 1, AHEAD_NS - 1):
+        _, ended_ns = ahead(pacer, duration_ns)
+        assert ended_ns - AHEAD_NS <= clock.now_ns <= ended_ns
+
+
+def test_a_device_waits_for_parameters_that_come_after_it_has_become_idle() -> None:
+    clock = VirtualClock()
+    pacer = Pacer(clock)
+    assert ahead(pacer, MS // 2) == (0, MS // 2)
+    clock.block(3 * MS)
+    assert ahead(pacer, MS // 2) == (3 * MS, 3 * MS + MS // 2)
+
+
+def test_a_thread_that_catches_up_waits_while_the_device_is_busy_only() -> None:
+    clock = VirtualClock()
+    pacer = Pacer(clock)
+    ahead(pacer, MS // 2)
+    pacer.catch_up()
+    assert clock.now_ns == MS // 2
+    clock.work(100_000)
+    pacer.catch_up()
+    assert clock.now_ns == MS // 2 + 100_000
+    backward(pacer, MS)
+    assert clock.now_ns == MS // 2 + MS
+
+
+def count_sleeps(clock: VirtualClock) -> list[float]:
+    sleeps: list[float] = []
+    original = clock.sleep
+
+    def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+        original(seconds)
+
+    clock.sleep = sleep  # type: ignore[method-assign]
+    return sleeps
 
 
 def test_restart_forgets_lateness() -> None:

@@ -28,6 +28,7 @@ runtimes.
 
 from __future__ import annotations
 
+import functools
 import zlib
 
 import torch
@@ -65,5 +66,6 @@ def coefficient(name: str, rank: int, iteration: int) -> float:
     return (1 + (_crc(name) + 3 * rank + 5 * iteration) % 7) / 8
 
 
+@functools.cache  # once per name, not once per gradient
 def _crc(name: str) -> int:
     return zlib.crc32(name.encode())

@@ -74,7 +74,7 @@ class GradientMaker:
 
     def __init__(self, tensors: Sequence[Tensor], patterns: Patterns, rank: int) -> None:
         self._tensors = tensors
-        self._patterns = patterns
+        self._patterns = [patterns.pattern(each.name, each.elements) for each in tensors]
         self._rank = rank
         self._iteration = 0
         self._begun: dict[int, _Gradient] = {}  # gradients not taken yet, by position
@@ -112,20 +112,24 @@ class GradientMaker:
             gradient = self._begun.pop(position, None)
             self._next = min(self._next, position - 1)
         if gradient is None:
-            gradient = self._empty(position)
+            values = torch.mul(self._patterns[position], self._scale(position, iteration))
+            self._made += len(values)
+            return values
         self._write(gradient, position, iteration, gradient.values.numel())
         return gradient.values
 
     def _empty(self, position: int) -> _Gradient:
         return _Gradient(torch.empty(self._tensors[position].elements, dtype=torch.float32))
 
+    def _scale(self, position: int, iteration: int) -> float:
+        return coefficient(self._tensors[position].name, self._rank, iteration)
+
     def _write(self, gradient: _Gradient, position: int, iteration: int, elements: int) -> None:
         """Write the next ``elements`` elements, or fewer if fewer are missing."""
         tensor = self._tensors[position]
         piece = slice(gradient.written, min(gradient.written + elements, tensor.elements))
         if piece.start < piece.stop:
-            pattern = self._patterns.pattern(tensor.name, tensor.elements)
-            scale = coefficient(tensor.name, self._rank, iteration)
-            torch.mul(pattern[piece], scale, out=gradient.values[piece])
+            scale = self._scale(position, iteration)
+            torch.mul(self._patterns[position][piece], scale, out=gradient.values[piece])
             gradient.written = piece.stop
             self._made += piece.stop - piece.start

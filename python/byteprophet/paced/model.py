@@ -22,7 +22,7 @@ model stands for: each is as long as the layer's stated time. They have a lane o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ from torch import nn
 from byteprophet.observe.span_log import SpanLog
 from byteprophet.paced.gradient import Patterns
 from byteprophet.paced.making import GradientMaker, Quota, quotas
-from byteprophet.paced.pacing import Pacer
+from byteprophet.paced.pacing import AHEAD_NS, Pacer
 from byteprophet.timeline.tables import Kind
 from byteprophet.workload.model import Tensor, Workload
 
@@ -53,6 +53,7 @@ class PacedModel(nn.Module):
         self._maker = GradientMaker(workload.tensors, patterns, rank)
         self._iteration = 0
         self._spans: SpanLog | None = None
+        self._is_timed: Callable[[], bool] = _never
         self._names = [tensor.name for tensor in workload.tensors]
         own = quotas(workload)
         for burst in workload.bursts():
@@ -80,8 +81,12 @@ class PacedModel(nn.Module):
             self._iteration += 1
         else:
             self._pacer.restart()
+        self._pacer.ahead_ns = 0 if self._is_timed() else AHEAD_NS
         for layer in self.children():
+            if type(layer._parameters.get("values")) is not nn.Parameter:
+                self._pacer.catch_up()  # a front has marked or replaced it: it may be waited for
             signal = layer(signal)
+        self._pacer.catch_up()
         return signal
 
     def record_spans(self, spans: SpanLog) -> None:
@@ -90,6 +95,13 @@ class PacedModel(nn.Module):
         spans.told_by_model = True
         for layer in self._layers():
             layer.spans = spans
+
+    def keep_step_while(self, is_timed: Callable[[], bool]) -> None:
+        """Let the thread not run ahead in a forward pass before which ``is_timed`` returns True.
+
+        Somebody then measures, in this thread, how long each layer takes.
+        """
+        self._is_timed = is_timed
 
     def take_times_of(self, workload: Workload) -> None:
         """Use the times of ``workload`` from now on. Its tensors must otherwise be the same.
@@ -107,6 +119,10 @@ class PacedModel(nn.Module):
 
     def _layers(self) -> Iterator[PacedLayer]:
         return (layer for layer in self.children() if isinstance(layer, PacedLayer))
+
+
+def _never() -> bool:
+    return False
 
 
 class PacedLayer(nn.Module):
@@ -175,7 +191,7 @@ class _Paced(torch.autograd.Function):
         ctx.layer = layer
         ctx.iteration = layer.maker.iteration
         make_piece = partial(layer.maker.make_piece, layer.quota.forward)
-        layer.pacer.wait(layer.tensor.forward_ns, make_piece)
+        layer.pacer.wait(layer.tensor.forward_ns, make_piece, layer.pacer.ahead_ns)
         return signal.clone()
 
     @staticmethod
@@ -186,6 +202,8 @@ class _Paced(torch.autograd.Function):
         gradients = [maker.take(member.position, ctx.iteration) for member in backward_order]
         make_piece = partial(maker.make_piece, layer.quota.backward)
         layer.pacer.wait(layer.tensor.backward_ns, make_piece)
-        size_bytes = sum(gradient.nbytes for gradient in gradients)
-        layer.record(Kind.BACKWARD, layer.pacer.end(), ctx.iteration, size_bytes)
+        ran = layer.pacer.end()
+        if layer.spans is not None:
+            size_bytes = sum(gradient.nbytes for gradient in gradients)
+            layer.record(Kind.BACKWARD, ran, ctx.iteration, size_bytes)
         return (*outputs, None, *gradients[::-1])

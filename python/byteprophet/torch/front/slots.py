@@ -3,13 +3,12 @@
 Who writes what: the training thread writes a slot's fields. This is the main thread, or the
 autograd thread that runs the parameter's hook, but never both at once for one parameter. There is
 one exception: the updater thread clears ``transfer`` before it sets ``updated``, which ``step()``
-cleared. A transfer's ``frozen_step``, ``arrived`` and ``error`` are written under the updater's
+made. A transfer's ``frozen_step``, ``arrived`` and ``error`` are written under the updater's
 lock, and ``error`` is written before ``arrived`` is set.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from byteprophet.torch.front.flag import Flag
 from byteprophet.torch.front.view_step import FrozenStep
 from byteprophet.torch.tensors.own_streams import Events
 from byteprophet.torch.tensors.sparse import no_rows, stored_bytes
@@ -49,7 +49,7 @@ class Transfer:
     iteration: int = 0
     shard: slice | None = None
     compressed: Events = field(default_factory=dict)
-    arrived: threading.Event = field(default_factory=threading.Event)
+    arrived: Flag = field(default_factory=Flag)
     error: BaseException | None = None
 
     @property
@@ -79,7 +79,7 @@ class Slot:
             shard only. The training thread clears it when the gradient is cleared or unsharded.
         kept: the sum of the gradients of steps that have updated nothing (``kept.py``).
         merged: the gradient to which ``kept`` was added, until ``step()`` has used it.
-        updated: set unless an update is outstanding.
+        updated: set unless an update is outstanding. Each update has a flag of its own.
         gradient_text: the name of the gradient in messages.
         parameter_text: the name of the parameter in messages.
     """
@@ -100,7 +100,7 @@ class Slot:
     partial: Tensor | None = None
     kept: Tensor | None = None
     merged: Tensor | None = None
-    updated: threading.Event = field(default_factory=threading.Event)
+    updated: Flag = field(default_factory=Flag)
     hooks: list[RemovableHandle] = field(default_factory=list)
     gradient_text: str = field(init=False)
     parameter_text: str = field(init=False)

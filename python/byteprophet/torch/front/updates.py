@@ -5,10 +5,12 @@ One daemon thread per optimizer applies updates. It takes the most urgent first,
 small ones together. One lock, ``_changed``, guards the heap, the counts and the two conditions of a
 transfer: ``arrived`` is set, and it has a ``frozen_step``. The thread that fulfils the second
 condition pushes the transfer onto the heap, so this happens once. The lock is never held during an
-update or a callback. Waiters wait on the slot's own event, so nothing polls and nothing wakes up in
-vain. The update of a shard ends in the synchroniser's thread, when the other ranks' shards have
-arrived. GPU updates run on the updater's own stream. This stream first waits for the work that the
-script had submitted when it called ``step()``. The update ends when the GPU has finished it.
+update or a callback. Waiters wait on the slot's own flag, so nothing polls and nothing wakes up in
+vain. Only the training thread replaces that flag, in ``hand_over``, when none is outstanding. From
+then on, it and ``arrived`` are set under the lock. The update of a shard ends in the synchroniser's
+thread, when the other ranks' shards have arrived. GPU updates run on the updater's own stream. This
+stream first waits for the work that the script had submitted when it called ``step()``. The update
+ends when the GPU has finished it.
 
 Where cores are scarce, ``step()`` has the gradients that have arrived applied at once, in the
 training thread, before it hands the others over. No update is outstanding then, so the updater's
@@ -31,6 +33,7 @@ from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
+from byteprophet.torch.front.flag import Flag
 from byteprophet.torch.front.patience import Patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.view_step import FrozenStep
@@ -118,7 +121,7 @@ class Updater:
         # This runs without the lock, so that it does not block threads that need the lock.
         for transfer in transfers:
             slot = transfer.slot
-            slot.updated.clear()
+            slot.updated = Flag()
             wait = functools.partial(self.wait_updated, [slot])
             if transfer.shard is None:
                 pending.mark(transfer.gradient, slot.gradient_text, wait)
@@ -152,14 +155,16 @@ class Updater:
 
     def wait_updated(self, slots: Iterable[Slot]) -> None:
         """Wait until the updates of ``slots`` are done; raises ``TimedOut`` if one is late."""
-        started_ns = time.monotonic_ns()
-        deadline_s = started_ns / 1e9 + self._timeout_s
+        started_ns = 0  # of the first wait; most calls have none
         for slot in slots:
-            if not self._wait(slot.updated, slot, deadline_s):
-                self._raise_late(slot, "update")
+            if not slot.updated.is_set():
+                started_ns = started_ns or time.monotonic_ns()
+                if not self._wait(slot.updated, slot, started_ns / 1e9 + self._timeout_s):
+                    self._raise_late(slot, "update")
             if self._failed is not None:
                 self._raise_failed(*self._failed)
-        self.waited_ns += time.monotonic_ns() - started_ns
+        if started_ns:
+            self.waited_ns += time.monotonic_ns() - started_ns
 
     def let_go(self, timeout_s: float) -> None:
         """Wait until the thread holds no tensor. No update may be outstanding."""
@@ -290,23 +295,23 @@ class Updater:
             _record(transfers, begin_ns, process_spans.clock())
         return None
 
-    def _wait(self, event: threading.Event, slot: Slot, deadline_s: float) -> bool:
-        """Wait until ``event`` is set, on behalf of ``slot``. False after the deadline.
+    def _wait(self, flag: Flag, slot: Slot, deadline_s: float) -> bool:
+        """Wait until ``flag`` is set, on behalf of ``slot``. False after the deadline.
 
         A long wait is reported while it lasts.
         """
-        if event.is_set():
+        if flag.is_set():
             return True
         begin_ns = time.monotonic_ns()
         with process_spans.span(Kind.WAIT, slot.name):
             left_s, limit_s = deadline_s - begin_ns / 1e9, self._patience.limit_s
-            is_set = event.wait(max(0.0, min(left_s, limit_s)))
+            is_set = flag.wait(max(0.0, min(left_s, limit_s)))
             if not is_set and left_s > limit_s:
                 warn(
                     f"rank {self._synchroniser.rank} has waited {limit_s:g} s for parameter "
                     f"'{slot.name}': {self._awaited(slot)}"
                 )
-                is_set = event.wait(left_s - limit_s)
+                is_set = flag.wait(left_s - limit_s)
                 self._patience.waited((time.monotonic_ns() - begin_ns) / 1e9)
         process_pace.waited(slot.name, begin_ns)
         return is_set

@@ -41,6 +41,11 @@ class Stopwatch:
         self._thread = 0
         self._restart()
 
+    @property
+    def runs(self) -> bool:
+        """Whether the next forward pass is measured."""
+        return self._end_listening is not None
+
     def want(self, on: bool) -> None:
         """Start (``on``) or stop measuring, from the next iteration on."""
         self._wanted = on
