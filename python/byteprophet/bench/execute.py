@@ -102,7 +102,9 @@ def config_of(case: Case, plan: Plan) -> WorkerConfig:
     )
 
 
-def spec_of(case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool) -> JobSpec:
+def spec_of(
+    case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool
+) -> JobSpec:
     """The job of ``case`` in the run directory ``directory``, whose workers read ``CONFIG``."""
     steps_bps = (step.rate_bps for step in case.steps)
     rates_bps = [case.slowest_bps, *case.server_bandwidth_bps.values(), *steps_bps]

@@ -25,7 +25,7 @@ from byteprophet.job.times import Int64Array
 from byteprophet.launcher import make_run_directory, run_job
 from byteprophet.paced.in_turn import numbered
 from byteprophet.runtime_settings import STRATEGY
-from byteprophet.whole_files import write_whole
+from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import Workload
 
 _MODULE = "byteprophet.paced.in_turn"
@@ -72,7 +72,8 @@ def _written(case: Case, number: int, directory: Path) -> str:
     used = None if case.strategy is None else read_strategy_file(case.strategy)
     if used is None or (used.policy is not None and not used.strategy.is_told_to_workers):
         return ""
-    path = directory / f"strategy-{number}.json"
+    path = directory / "given" / f"{number}.json"
+    make_directory(path.parent)
     write_strategy(path, _numbered(used, number))
     return str(path.absolute())
 
@@ -89,7 +90,5 @@ def _numbered(used: Used, number: int) -> Used:
     return replace(
         used,
         model=replace(used.model, parameters=tuple(parameters)),
-        strategy=replace(
-            strategy, buckets=tuple(buckets), keys=tuple(keys), routes=tuple(routes)
-        ),
+        strategy=replace(strategy, buckets=tuple(buckets), keys=tuple(keys), routes=tuple(routes)),
     )

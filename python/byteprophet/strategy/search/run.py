@@ -146,10 +146,13 @@ def candidates_of(
     )
     for number, known in enumerate(routings[:_ROUTINGS]):
         name = known.how if known.how.startswith("x=") else f"{known.how} {number + 1}"
-        try:
-            found.append(predictor.of_routing(name, known.routing))
-        except UserError as error:
-            say(f"without {name}: {error}")
+        is_mix = bool(known.routing.served.any() and not known.routing.served.all())
+        for paced in (False, True) if is_mix else (False,):
+            try:
+                named = f"{name}, paced" if paced else name
+                found.append(predictor.of_routing(named, known.routing, paced))
+            except UserError as error:
+                say(f"without {name}: {error}")
     return distinct([*found, *predictor.compressed(found)])
 
 
