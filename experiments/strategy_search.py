@@ -57,7 +57,7 @@ from byteprophet.job.times import Int64Array
 from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.strategy.resources import HostResources, Resources
 from byteprophet.strategy.search.bases import bases_of_workload
-from byteprophet.strategy.search.candidates import BUILDER, Candidate, Predictor, table_of
+from byteprophet.strategy.search.candidates import BUILDER, Candidate, Predictor, distinct, table_of
 from byteprophet.strategy.search.choosing import BATCH, next_batch
 from byteprophet.strategy.search.kept import Kept
 from byteprophet.strategy.search.outcome import Outcome
@@ -189,7 +189,8 @@ def resized(workload: Workload, size_bytes: int) -> Workload:
 class Shared:
     """What strategies took, by their digests: the n-th measurement is the same for all who ask.
 
-    ``of`` numbers whoever asks anew. ``path``: a file, so that nothing runs twice.
+    The baseline runs once, so what the machine does between two rounds is not seen. ``path``: a
+    file, so that nothing runs twice.
     """
 
     def __init__(self, runner: Runner, path: Path) -> None:
@@ -204,7 +205,7 @@ class Shared:
             places = {}
             for label, path in files.items():
                 key = "baseline" if path is None else read_strategy_file(path).digest
-                places[label] = (key, times.get(key, 0))
+                places[label] = (key, 0 if path is None else times.get(key, 0))
                 times[key] = times.get(key, 0) + 1
             missing = {
                 label: path
@@ -251,6 +252,14 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
         return paced_runner(paced, workload, given, directory / "runs")
 
     shared = Shared(runner(options.iterations, 2), directory / "measured.json")
+
+    def trials_of(name: str, own: Runner) -> Trials:
+        kept = Kept(directory / name, given.digest, bases)
+        return Trials(kept.rounds, given.digest, own, kept.save, _progress)
+
+    # First all builders, so that they share jobs: the search then finds them measured.
+    builders = distinct(list(Predictor(bases).of_builders(_progress)))
+    trials_of("builders", shared.asked()).run(builders)
     outcome = search(
         bases,
         directory / "search",
@@ -261,10 +270,6 @@ def measure(cell: Row, options: argparse.Namespace) -> Row:
         runner=shared.asked(),
         say=_progress,
     )
-
-    def trials_of(name: str, own: Runner) -> Trials:
-        kept = Kept(directory / name, given.digest, bases)
-        return Trials(kept.rounds, given.digest, own, kept.save, _progress)
 
     longer = runner(2 * options.iterations, 4)
     case = _Case(Predictor(bases), outcome, trials_of, shared, longer, options)
