@@ -23,7 +23,7 @@ from byteprophet.errors import UserError
 from byteprophet.job.strategy_file import Used, read_strategy_file, write_strategy
 from byteprophet.job.times import Int64Array
 from byteprophet.launcher import make_run_directory, run_job
-from byteprophet.paced.in_turn import numbered
+from byteprophet.paced.worker_config import numbered
 from byteprophet.runtime_settings import STRATEGY
 from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import Workload

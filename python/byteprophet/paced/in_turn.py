@@ -3,7 +3,7 @@
 Most of the time of a short job passes before its first iteration and behind its last. Here one job
 measures many strategies: for each of them there is a new model and a new optimizer, which trains
 for the warm-up and the measured iterations of the configuration. Tensors have the number of the
-strategy in front of their names (``numbered``), because BytePS fixes the size and the servers of a
+strategy in front of their names, because BytePS fixes the size and the servers of a
 name with its first push. All strategies of a job have the same roles, and the same policy and
 settings if there are servers.
 
@@ -34,13 +34,8 @@ from byteprophet.paced.gradient import LEARNING_RATE
 from byteprophet.paced.model import PacedModel
 from byteprophet.paced.real_time import run_in_real_time
 from byteprophet.paced.worker import import_front, run_worker
-from byteprophet.paced.worker_config import WorkerConfig, WorkerResult
+from byteprophet.paced.worker_config import WorkerConfig, WorkerResult, numbered
 from byteprophet.workload import Workload
-
-
-def numbered(name: str, number: int) -> str:
-    """The name of a tensor in the model of strategy ``number``, from 0."""
-    return f"{number}.{name}"
 
 
 def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> WorkerResult:

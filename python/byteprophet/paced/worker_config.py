@@ -120,6 +120,11 @@ class WorkerConfig:
         return tomli_w.dumps({name: v for name, v in fields.items() if v not in (None, {}, ())})
 
 
+def numbered(name: str, number: int) -> str:
+    """The name of a tensor in the model that trains under strategy ``number``, from 0."""
+    return f"{number}.{name}"
+
+
 def read_worker_config(path: str | Path) -> WorkerConfig:
     """Read the configuration from the file at ``path``.
 
