@@ -394,7 +394,7 @@ def gain(row: Row, side: str = SEARCHED, by_hand: bool = False) -> float:
 def hit_rate(row: Row, by_hand: bool = False) -> float:
     """The part of the search's trials that were at least as fast as the best builder."""
     best_ns = min(each["once_ns"] for each in row["builders"] if each["by_hand"] or not by_hand)
-    return mean(time_ns <= best_ns for time_ns in row["trials_ns"])
+    return float(mean(time_ns <= best_ns for time_ns in row["trials_ns"]))
 
 
 def ideal(row: Row) -> float:
