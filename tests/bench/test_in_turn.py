@@ -69,6 +69,8 @@ def test_what_is_fixed_for_a_job_keeps_cases_apart(tmp_path: Path) -> None:
     assert keys["dear-planned"] == keys["allreduce"]
     # ``mixed`` keeps one partition size, and ``partitioned-ps`` adapts it: settings of the policy.
     assert len({keys["mixed"], keys["dear-planned"], keys["partitioned-ps"]}) == 3
+    alone = replace(found["dear-planned"], strategy=None)  # the configuration names its runtime
+    assert job_key(alone) != keys["dear-planned"]
     with pytest.raises(UserError, match="different jobs"):
         run_in_turn([found["mixed"], found["allreduce"]], PLAN, MODEL, tmp_path, "trials")
 

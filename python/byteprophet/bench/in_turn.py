@@ -34,9 +34,11 @@ _MODULE = "byteprophet.paced.in_turn"
 def job_key(case: Case) -> tuple[object, ...]:
     """Cases of one workload on the same links can run in one job if these are equal."""
     if runtime_of(case.runtime).collective:
-        return (case.workers,)
+        # Without a strategy, the job's configuration names the runtime.
+        return case.workers, case.runtime if case.strategy is None else ""
     settings = tuple(sorted(case.settings.items()))
-    return case.workers, case.servers, case.scheduler, settings, case.partition_bytes
+    fixed = case.workers, case.servers, case.scheduler, settings, case.partition_bytes
+    return (*fixed, bool(case.routes))
 
 
 def run_in_turn(
