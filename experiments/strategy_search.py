@@ -52,6 +52,9 @@ from script import progress_of, run_script
 from byteprophet.bound import bound_ns
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
+from byteprophet.job import Job
+from byteprophet.job.owners import Owners
+from byteprophet.job.strategy import OURS
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.job.times import Int64Array
 from byteprophet.network import PAYLOAD_SHARE
@@ -59,10 +62,11 @@ from byteprophet.strategy.resources import HostResources, Resources
 from byteprophet.strategy.search.bases import bases_of_workload
 from byteprophet.strategy.search.candidates import BUILDER, Candidate, Predictor, distinct, table_of
 from byteprophet.strategy.search.choosing import BATCH, next_batch
+from byteprophet.strategy.search.engine import Routing
 from byteprophet.strategy.search.kept import Kept
 from byteprophet.strategy.search.outcome import Outcome
 from byteprophet.strategy.search.run import learned, search
-from byteprophet.strategy.search.sampler import sampled_routings
+from byteprophet.strategy.search.sampler import busiest_ns, sampled_routings
 from byteprophet.strategy.search.trials import Paced, Runner, Trial, Trials, paced_runner
 from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import Workload, load, to_toml
@@ -334,7 +338,7 @@ def _compared(case: _Case, sampled: Sequence[Trial], limited: Sequence[Trial]) -
     for _ in range(case.options.rounds):
         final.run(list(finalists.values()))
     times = {trial.candidate.digest: trial for trial in final.all}
-    hand_ns = min((bound_ns(each.job) for each in builders if each.is_by_hand), default=0)
+    hand_ns = min((_bound_ns(case, each.job) for each in builders if each.is_by_hand), default=0)
     return {
         "bound_ns": outcome.bound_ns,
         "hand_bound_ns": hand_ns,
@@ -356,6 +360,16 @@ def _compared(case: _Case, sampled: Sequence[Trial], limited: Sequence[Trial]) -
         ],
         "held_out": _held_out(case, [*sampled, *limited]),
     }
+
+
+def _bound_ns(case: _Case, job: Job) -> float:
+    """The bound of a builder's job. On a mesh, that of the package holds for any owners."""
+    least_ns = float(bound_ns(job))
+    if job.strategy.runtime not in OURS:
+        return least_ns
+    none = np.zeros(len(case.predictor.engine.units), np.bool_)
+    routing = Routing(none, Owners.of(job.strategy.owners, job.workers))
+    return max(least_ns, busiest_ns(job, case.predictor.engine.units, routing))
 
 
 def _side(trial: Trial) -> dict[str, Any]:
