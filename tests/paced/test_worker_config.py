@@ -37,6 +37,7 @@ RESULT = WorkerResult(
         replace(CONFIG, next_batch_size=32, next_batch_at=9),
         replace(CONFIG, scheduler=None, runtime="dear", settings={"tune": 1}),
         replace(CONFIG, scheduler=None, settings={"bucket_cap_mb": 4}),
+        replace(CONFIG, strategies=("a.json", "")),
     ],
 )
 def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
@@ -51,6 +52,8 @@ def test_config_round_trip(tmp_path: Path, config: WorkerConfig) -> None:
         ("iterations = 20", "iterations = 0", "iterations must be an integer from 1, got 0"),
         ("warmup_iterations = 3", "warmup_iterations = -1", "warmup_iterations must be an integer"),
         ("idle_s", "runtime = 3\nidle_s", "runtime must be a text that is not empty, got 3"),
+        ("idle_s", "strategies = [3]\nidle_s", "strategies must be a list of texts"),
+        ("idle_s", 'strategies = "a"\nidle_s', "strategies must be a list of texts"),
         ("idle_s", 'runtime = "dear"\nidle_s', "scheduler and runtime: they exclude each other"),
         ('"prophet"', "3", "scheduler must be a text that is not empty, got 3"),
         ('workload = "resnet50"\n', "", "workload is missing"),

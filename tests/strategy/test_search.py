@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,12 @@ class Engine:
         self.predictor = Predictor(job_bases)
         self.slower, self.runs = slower, 0
 
-    def __call__(self, label: str, path: Path | None) -> Int64Array:
-        self.runs += 1
+    def __call__(self, files: Mapping[str, Path | None]) -> Iterator[tuple[str, Int64Array]]:
+        for label, path in files.items():
+            self.runs += 1
+            yield label, self._times_ns(path)
+
+    def _times_ns(self, path: Path | None) -> Int64Array:
         job = self.predictor.bases.mesh
         if path is not None:
             job = job_under(self.predictor.bases, read_strategy_file(path))

@@ -63,21 +63,21 @@ def run_bench(plan: Plan, runs: Path, namespaces: bool, progress: Progress) -> l
 
 def check_case(case: Case, plan: Plan, runs: Path, namespaces: bool) -> Workload:
     """Load the workload of ``case``; UserError if the case cannot run here. Starts no process."""
-    workload = _config(case, plan).load_workload()
+    workload = config_of(case, plan).load_workload()
     if case.servers < 1 and not runtime_of(case.runtime).collective:
         raise UserError(
             f"--servers {case.servers}: BytePS needs at least one; runtimes without servers are "
             "chosen with --runtime, e.g. --runtime ddp"
         )
-    check_job(_spec(case, plan, workload, runs, namespaces))
+    check_job(spec_of(case, plan, workload, runs, namespaces))
     return workload
 
 
 def run_case(case: Case, plan: Plan, workload: Workload, runs: Path, namespaces: bool) -> Measured:
     """Run one job of ``case``, as long as those of ``plan``; JobFailed if it fails."""
     directory = make_run_directory(runs, f"bench-{_label(case, workload)}")
-    write_whole(directory / CONFIG, _config(case, plan).to_toml())
-    job = run_job(_spec(case, plan, workload, directory, namespaces))
+    write_whole(directory / CONFIG, config_of(case, plan).to_toml())
+    job = run_job(spec_of(case, plan, workload, directory, namespaces))
     job.check()
     return Measured(directory, job, read_results(directory, case.workers))
 
@@ -86,7 +86,8 @@ def _label(case: Case, workload: Workload) -> str:
     return f"{workload.name}-{case.name}-{format_rate(case.bandwidth_bps)}"
 
 
-def _config(case: Case, plan: Plan) -> WorkerConfig:
+def config_of(case: Case, plan: Plan) -> WorkerConfig:
+    """The configuration of the workers of ``case``."""
     settings = case.collective_settings
     return WorkerConfig(
         workload=case.workload,
@@ -101,7 +102,10 @@ def _config(case: Case, plan: Plan) -> WorkerConfig:
     )
 
 
-def _spec(case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool) -> JobSpec:
+def spec_of(
+    case: Case, plan: Plan, workload: Workload, directory: Path, namespaces: bool
+) -> JobSpec:
+    """The job of ``case`` in the run directory ``directory``, whose workers read ``CONFIG``."""
     steps_bps = (step.rate_bps for step in case.steps)
     rates_bps = [case.slowest_bps, *case.server_bandwidth_bps.values(), *steps_bps]
     slowest_bps = min((rate for rate in rates_bps if rate is not None), default=None)

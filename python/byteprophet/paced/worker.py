@@ -171,15 +171,19 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
 
 def main(arguments: Sequence[str]) -> int:
     """Run the worker that the environment describes, and return the exit status."""
-    return run_worker("byteprophet.paced.worker", arguments, _import_front)
+    return run_worker("byteprophet.paced.worker", arguments, import_front)
 
 
 def run_worker(
-    module: str, arguments: Sequence[str], make_front: Callable[[WorkerConfig], Any]
+    module: str,
+    arguments: Sequence[str],
+    make_front: Callable[[WorkerConfig], Any],
+    train: Callable[[WorkerConfig, Any, SpanLog | None], WorkerResult] = work,
 ) -> int:
     """Run a paced worker process, ``python -m module CONFIG.toml``, from start to end.
 
-    ``make_front`` makes its front, not yet initialised. Returns the exit status.
+    ``make_front`` makes its front, not yet initialised. ``train`` trains and measures. Returns the
+    exit status.
     """
     try:
         if len(arguments) != 1:
@@ -202,7 +206,7 @@ def run_worker(
         pushes = config.scheduler == STOCK and front.local_rank() == front.local_size() - 1
         observing.start_spans(front.rank(), front.size(), loaded_source() if pushes else None)
     try:
-        result = work(config, front, spans)
+        result = train(config, front, spans)
     except JobFailed as failure:
         print(f"byteprophet: error: {one_line(str(failure))}", file=sys.stderr)
         return 1
@@ -212,7 +216,8 @@ def run_worker(
     return 0
 
 
-def _import_front(config: WorkerConfig) -> Any:
+def import_front(config: WorkerConfig) -> Any:
+    """The module that the scheduler of ``config`` needs. Raises ``UserError`` if it cannot be."""
     scheduler = config.scheduler
     if scheduler is None:
         raise UserError("scheduler is missing: this worker uses BytePS")

@@ -12,6 +12,8 @@
     next_batch_size = 32           # optional: the batch size from update next_batch_at on, with
     next_batch_at = 25             # compute times in proportion (updates count from 0)
     settings = {bucket_cap_mb = 4} # optional: integer settings of a worker without BytePS
+    strategies = ["a.json"]        # optional, of in_turn.py: files of strategies ("": none), under
+                                   # which the job trains in turn, warm-up included
 
 Paths are relative to the directory in which the workers run.
 """
@@ -55,6 +57,7 @@ class WorkerConfig:
     next_batch_at: int | None = None
     settings: Mapping[str, int] = field(default_factory=dict)
     runtime: str | None = None
+    strategies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("workload", "scheduler", "runtime"):
@@ -89,6 +92,11 @@ class WorkerConfig:
             if type(value) is not int:
                 raise UserError(f"settings.{name} must be an integer, got {value!r}")
 
+        if type(self.strategies) is not tuple or any(
+            type(path) is not str for path in self.strategies
+        ):
+            raise UserError(f"strategies must be a list of texts, got {self.strategies!r}")
+
     def load_workload(self) -> Workload:
         """The workload, scaled to ``compute_ns`` if that is given."""
         workload = load(self.workload)
@@ -109,7 +117,12 @@ class WorkerConfig:
     def to_toml(self) -> str:
         """The text of a file from which ``read_worker_config`` reads an equal configuration."""
         fields = asdict(self)
-        return tomli_w.dumps({name: v for name, v in fields.items() if v not in (None, {})})
+        return tomli_w.dumps({name: v for name, v in fields.items() if v not in (None, {}, ())})
+
+
+def numbered(name: str, number: int) -> str:
+    """The name of a tensor in the model that trains under strategy ``number``, from 0."""
+    return f"{number}.{name}"
 
 
 def read_worker_config(path: str | Path) -> WorkerConfig:
@@ -131,8 +144,11 @@ def read_worker_config(path: str | Path) -> WorkerConfig:
                 "next_batch_at",
                 "settings",
                 "runtime",
+                "strategies",
             ),
         )
+        if isinstance(table.get("strategies"), list):
+            table["strategies"] = tuple(table["strategies"])
         return WorkerConfig(**{"scheduler": None, **table})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

@@ -123,19 +123,23 @@ class Predictor:
             is_by_hand,
         )
 
-    def of_routing(self, name: str, routing: Routing) -> Candidate:
+    def of_routing(self, name: str, routing: Routing, paced: bool = False) -> Candidate:
         """The strategy of a routing. Raises ``UserError`` if its routes cannot be used."""
-        return self.candidate(name, self.job_of(routing), ROUTING)
+        return self.candidate(name, self.job_of(routing, paced), ROUTING)
 
-    def job_of(self, routing: Routing) -> Job:
-        """The job under ``routing``: of one transport, if all units go one way."""
+    def job_of(self, routing: Routing, paced: bool = False) -> Job:
+        """The job under ``routing``: of one transport, if all units go one way.
+
+        ``paced``: if of two, the mesh leaves servers their share of the link (``mixed.py``).
+        """
         if not routing.served.any():
             return _with_owners(self.bases.mesh, routing.owners)
         if routing.served.all():
             assert self.bases.served is not None
             return build("partitioned-ps", self.bases.served)
         units = self.engine.units
-        made = with_routes(self.job, units.routes(routing.served), units.fraction(routing.served))
+        fraction = units.fraction(routing.served)
+        made = with_routes(self.job, units.routes(routing.served), fraction, paced)
         return replace(made, strategy=replace(made.strategy, owners=routing.owners.unequal))
 
     def compressed(self, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -159,10 +163,11 @@ def _with_owners(mesh: Job, owners: Owners) -> Job:
     return with_strategy(asked, strategy_for(asked, DEAR_PLANNED))
 
 
-FEATURES = ("servers", "mixed", "fraction", "messages", "skew", "compressed")
+FEATURES = ("servers", "mixed", "fraction", "messages", "skew", "compressed", "paced")
 """What the ranker looks at: whether a strategy has servers only, whether it has both transports,
 the part of all bytes that servers sum, the logarithm of the number of messages, how much more than
-an equal part the largest owner owns, and whether gradients are compressed."""
+an equal part the largest owner owns, whether gradients are compressed, and whether the mesh is
+paced."""
 
 
 def features_of(job: Job) -> tuple[float, ...]:
@@ -186,6 +191,7 @@ def features_of(job: Job) -> tuple[float, ...]:
         math.log1p(messages),
         skew,
         float(bool(strategy.compressors)),
+        float(strategy.mesh_bps > 0),
     )
 
 

@@ -20,6 +20,8 @@ from byteprophet.strategy.search.ranker import Floats, Ranker
 from byteprophet.strategy.search.trials import Trial
 
 BATCH = 4
+"""So many candidates run in a round at least."""
+_ROUNDS = 4
 _ALIKE = 0.02
 """A candidate that is like a chosen one in all features counts as so much slower."""
 _CONFIRMING = 0.25
@@ -54,6 +56,11 @@ def next_batch(
     engine_ns = np.array([each.engine_ns for each in left], np.float64)
     log_ns = ranker.log_ns(table_of(left), engine_ns)
     return _diverse(left, log_ns, [], size)
+
+
+def batch_size(trials: int) -> int:
+    """How many candidates run in a round, so that they share jobs; ``trials``: in all rounds."""
+    return max(BATCH, -(-trials // _ROUNDS))
 
 
 def confirming(trials: int) -> int:

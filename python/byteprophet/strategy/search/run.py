@@ -13,7 +13,7 @@ Without trials, the fastest candidate by the engine is the result.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +34,13 @@ from byteprophet.strategy.search.candidates import (
     table_of,
 )
 from byteprophet.strategy.search.choosing import (
-    BATCH,
+    batch_size,
     confirming,
     first_batch,
     next_batch,
     to_confirm,
 )
+from byteprophet.strategy.search.engine import Routing
 from byteprophet.strategy.search.kept import Kept
 from byteprophet.strategy.search.local import Known, best_routings
 from byteprophet.strategy.search.outcome import (
@@ -146,11 +147,20 @@ def candidates_of(
     )
     for number, known in enumerate(routings[:_ROUTINGS]):
         name = known.how if known.how.startswith("x=") else f"{known.how} {number + 1}"
-        try:
-            found.append(predictor.of_routing(name, known.routing))
-        except UserError as error:
-            say(f"without {name}: {error}")
+        found += _of_routing(predictor, name, known.routing, say)
     return distinct([*found, *predictor.compressed(found)])
+
+
+def _of_routing(
+    predictor: Predictor, name: str, routing: Routing, say: Callable[[str], None]
+) -> Iterator[Candidate]:
+    """The candidates of ``routing``: a mix is tried with a paced mesh, too."""
+    is_mix = bool(routing.served.any() and not routing.served.all())
+    for own, paced in ((name, False), (f"{name}, paced", True))[: 1 + is_mix]:
+        try:
+            yield predictor.of_routing(own, routing, paced)
+        except UserError as error:  # noqa: PERF203 (there are two)
+            say(f"without {own}: {error}")
 
 
 def _tried(
@@ -168,7 +178,7 @@ def _tried(
         return NO_TRIALS, ranker
     ended, exploring = BUDGET, trials - confirming(trials)
     while ran.count < exploring:
-        size = min(BATCH, exploring - ran.count)
+        size = min(batch_size(trials), exploring - ran.count)
         if not ran.count:
             batch = first_batch(candidates, size)
         else:

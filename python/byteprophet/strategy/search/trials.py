@@ -6,13 +6,16 @@ changes on the machine from round to round is not taken for a difference of stra
 runs are kept in a file per round (``optimize/rounds.py``): a search that was stopped goes on behind
 the last of them.
 
-A *runner* runs one job: the baseline, or the same command or workload under a strategy file.
+A *runner* runs the baseline, or the same command or workload under strategy files. A workload's
+candidates share jobs where they can (``bench/in_turn.py``), because starting and ending a job takes
+longer than its iterations. A recorded command runs afresh for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +24,8 @@ import numpy as np
 
 from byteprophet.bench import Case, Plan
 from byteprophet.bench.case import WARMUP_ITERATIONS, strategy_case
-from byteprophet.bench.execute import check_case, run_case
+from byteprophet.bench.execute import check_case
+from byteprophet.bench.in_turn import job_key, run_in_turn
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import DEAR_PLANNED
 from byteprophet.job.strategy_file import read_strategy_file
@@ -42,10 +46,12 @@ from byteprophet.workload.model import Workload
 BASELINE = "baseline"
 """What runs beside the candidates of each round."""
 
-Runner = Callable[[str, Path | None], Int64Array]
-"""Takes a label, and a strategy file or None (the baseline). Returns the slowest worker's times of
-iterations, in ns, without warm-up."""
+Runner = Callable[[Mapping[str, Path | None]], Iterable[tuple[str, Int64Array]]]
+"""Takes strategy files, or None (the baseline), by label. Gives each label, as soon as it has run,
+with the slowest worker's times of iterations, in ns, without warm-up."""
 
+_IN_TURN = 8
+"""So many candidates share a job at most: each leaves its buffers on the servers."""
 _WARMUP = 5  # iterations, but at most half of them
 
 
@@ -113,10 +119,11 @@ class Trials:
         kept = Rounds(self._directory / f"round-{number}.json", {BASELINE: self._of, **digests})
         files: dict[str, Path | None] = {BASELINE: None}
         files |= {each.name: self._file_of(each) for each in candidates}
-        for name, path in files.items():
-            if not kept.done(name):
-                self._say(f"round {number}: {name}")
-                kept.add(name, self._runner(name, path))
+        missing = {name: path for name, path in files.items() if not kept.done(name)}
+        if missing:
+            self._say(f"round {number}: {', '.join(missing)}")
+        for name, times_ns in self._runner(missing):
+            kept.add(name, times_ns)
         was_ns = _median_ns(kept, BASELINE)
         self._baseline_ns.append(was_ns)
         for each in candidates:
@@ -152,10 +159,11 @@ def recorded_runner(config: Mapping[str, Any], resources: Resources, runs: Path)
 
     check_job(spec_of(None))
 
-    def run(label: str, path: Path | None) -> Int64Array:
-        directory = make_run_directory(runs, label)
-        run_job(replace(spec_of(path), run_directory=directory)).check()
-        return iteration_times_ns(Run(directory))
+    def run(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Int64Array]]:
+        for label, path in files.items():
+            directory = make_run_directory(runs, label)
+            run_job(replace(spec_of(path), run_directory=directory)).check()
+            yield label, iteration_times_ns(Run(directory))
 
     return run
 
@@ -205,12 +213,13 @@ def iteration_times_ns(run: Run) -> Int64Array:
 class Paced:
     """How a workload is run: ``name`` as users give it, scaled to ``compute_ns`` (None: as it is).
 
-    ``iterations``: measured ones of a trial.
+    ``iterations``: measured ones of a trial, after ``warmup_iterations``.
     """
 
     name: str
     compute_ns: int | None = None
     iterations: int = 6
+    warmup_iterations: int = WARMUP_ITERATIONS
 
 
 def case_of(paced: Paced, resources: Resources) -> Case:
@@ -238,13 +247,18 @@ def case_of(paced: Paced, resources: Resources) -> Case:
 def paced_runner(paced: Paced, workload: Workload, resources: Resources, runs: Path) -> Runner:
     """Runs paced jobs of ``workload``. Raises ``UserError`` if they cannot run here."""
     case = case_of(paced, resources)
-    plan = Plan((case,), paced.iterations, 1, WARMUP_ITERATIONS, idle_s=0.0)
+    plan = Plan((case,), paced.iterations, 1, paced.warmup_iterations, idle_s=0.0)
     check_case(case, plan, runs, namespaces=True)
 
-    def run(label: str, path: Path | None) -> Int64Array:
-        made = case if path is None else strategy_case(case, path)
-        workers = run_case(made, plan, workload, runs, namespaces=True).workers
-        slowest: Int64Array = np.max([worker.iteration_ns for worker in workers], axis=0)
-        return slowest
+    def run(files: Mapping[str, Path | None]) -> Iterator[tuple[str, Int64Array]]:
+        jobs: dict[object, dict[str, Case]] = {}
+        for label, path in files.items():
+            made = case if path is None else strategy_case(case, path)
+            jobs.setdefault(job_key(made), {})[label] = made
+        for cases in jobs.values():
+            left = iter(cases.items())
+            while batch := list(islice(left, _IN_TURN)):
+                found = run_in_turn([made for _, made in batch], plan, workload, runs, "trials")
+                yield from zip((label for label, _ in batch), found, strict=True)
 
     return run
