@@ -137,9 +137,10 @@ class MeshTransfers:
 
     def _bucket_bytes(self, size_bytes: Int64Array) -> list[int]:
         """The sizes of buckets (B) with members of ``size_bytes``."""
-        bucket_bytes = np.zeros(len(self.members), np.int64)
-        np.add.at(bucket_bytes, self.bucket, size_bytes)
-        return bucket_bytes.tolist()
+        found = [0] * len(self.members)
+        for bucket, each_bytes in zip(self.bucket.tolist(), size_bytes.tolist(), strict=True):
+            found[bucket] += each_bytes
+        return found
 
     def _chunks(
         self, reduced_bytes: Sequence[int], gathered_bytes: Sequence[int]

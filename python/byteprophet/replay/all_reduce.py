@@ -84,7 +84,7 @@ def _strategy(job: Job, changes: Changes) -> Strategy:
     """The recorded buckets, unless ``changes`` ask for others or make the planner choose others."""
     was = job.strategy.runtime
     runtime = changes.runtime or was
-    if runtime not in (*OURS, *_BARRIERED):
+    if runtime not in (was, *OURS, *_BARRIERED):
         raise UserError(f"--runtime {runtime}: choose one of {', '.join((*OURS, *_BARRIERED))}")
     if runtime != was and {runtime, was} - set(_BARRIERED) and {runtime, was} - set(OURS):
         raise UserError(

@@ -11,7 +11,6 @@ Threads: finalizers of optimizers add, in any thread; only the training thread w
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import deque
@@ -19,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from byteprophet.tensor_names import gradient_name
+from byteprophet.torch.front.flag import Flag
 from byteprophet.torch.front.slots import Transfer
 from byteprophet.torch.sync.synchroniser import Synchroniser
 
@@ -28,7 +28,7 @@ class _InFlight:
     """``over``: set when the gradient has arrived, or nobody can receive it any more."""
 
     parameter: str
-    over: threading.Event
+    over: Flag
     synchroniser: weakref.ref[Synchroniser]
 
     def awaited(self) -> str:
