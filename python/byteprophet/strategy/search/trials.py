@@ -51,7 +51,9 @@ Runner = Callable[[Mapping[str, Path | None]], Iterable[tuple[str, Int64Array]]]
 with the slowest worker's times of iterations, in ns, without warm-up."""
 
 _IN_TURN = 8
-"""So many candidates share a job at most: each leaves its buffers on the servers."""
+_IN_TURN_BYTES = 256 << 20
+"""So many candidates, and so many bytes of gradients, share a job at most: each candidate leaves
+its buffers in workers and servers. A candidate of a larger model has a job of its own."""
 _WARMUP = 5  # iterations, but at most half of them
 
 
@@ -255,9 +257,10 @@ def paced_runner(paced: Paced, workload: Workload, resources: Resources, runs: P
         for label, path in files.items():
             made = case if path is None else strategy_case(case, path)
             jobs.setdefault(job_key(made), {})[label] = made
+        together = max(1, min(_IN_TURN, _IN_TURN_BYTES // workload.size_bytes))
         for cases in jobs.values():
             left = iter(cases.items())
-            while batch := list(islice(left, _IN_TURN)):
+            while batch := list(islice(left, together)):
                 found = run_in_turn([made for _, made in batch], plan, workload, runs, "trials")
                 yield from zip((label for label, _ in batch), found, strict=True)
 
