@@ -189,6 +189,7 @@ def measure(cell: Row, options: argparse.Namespace, fractions: Sequence[float]) 
     plan = Plan(tuple(cases.values()), iterations, options.rounds, warmup_of(cases.values()))
     results = run_bench(plan, options.runs, True, _progress)
     return {
+        "workers": options.workers,
         "equal_results": len({result["parameters_sha256"] for result in results}) == 1,
         "strategies": [
             {
@@ -247,7 +248,12 @@ def line(row: Row) -> str:
         f"{_label(row)}: iteration (x its bound; predicted): {', '.join(ratios)}; mixed "
         f"{median(of_rounds):.3f} times as fast ({min(of_rounds):.3f} to {max(of_rounds):.3f})"
     )
-    return text if row["equal_results"] else f"{text}; PARAMETERS DIFFER"
+    if row["equal_results"]:
+        return text
+    workers = row["workers"]
+    if workers & (workers - 1):  # servers divide, and the mesh multiplies by 1 / workers
+        return f"{text}; parameters differ, as transports round averages of {workers} differently"
+    return f"{text}; PARAMETERS DIFFER"
 
 
 def _prediction(strategy: Row) -> str:
