@@ -53,10 +53,17 @@ def test_the_best_of_both_sides_are_compared_round_by_round() -> None:
             "mixed 0.3": [50, 60, 54],
         }.items()
     ]
-    row = {"model": "m", "ratio": 1.5, "equal_results": True, "strategies": strategies}
+    row = {
+        "model": "m",
+        "ratio": 1.5,
+        "workers": 4,
+        "equal_results": True,
+        "strategies": strategies,
+    }
     assert gains(row) == [80 / 50, 85 / 60, 81 / 54]
     assert "mixed 1.500 times as fast (1.417 to 1.600)" in line(row)
     assert "PARAMETERS DIFFER" in line({**row, "equal_results": False})
+    assert "averages of 3" in line({**row, "workers": 3, "equal_results": False})
 
 
 def test_predictions_stand_beside_what_was_measured() -> None:
@@ -80,7 +87,13 @@ def test_predictions_stand_beside_what_was_measured() -> None:
             "interval_ns": [90 * MS, 101 * MS],
         },
     ]
-    row = {"model": "m", "ratio": 1.5, "equal_results": True, "strategies": strategies}
+    row = {
+        "model": "m",
+        "ratio": 1.5,
+        "workers": 4,
+        "equal_results": True,
+        "strategies": strategies,
+    }
     assert "mixed 50 ms (1.250; predicted 55 ms, +10.0%)" in line(row)
     assert "mixed 0.3 100 ms (2.500; predicted 95 ms, -5.0%)" in line(row)
     said = errors_line([row])
