@@ -137,7 +137,9 @@ def shared(job: Job) -> Job:
     _, of_servers = level_shares(worker_bps, [host.slower_bps for host in job.cluster.servers])
     fraction = sum(of_servers)
     if fraction == 0:
-        raise UserError("shares: these links gain nothing from servers: use owners")
+        raise UserError(
+            "shares: these links gain nothing from servers: use owners, in a job without servers"
+        )
     if fraction > 1 - 1e-9:
         raise UserError("shares: servers alone load these links least: use partitioned-ps")
     made = with_routes(job, routes_for(job.model, fraction), fraction)

@@ -119,7 +119,8 @@ def _measure(
         if twin not in regions:
             costs, refused = measure_region(run, (EAGER, *modes))
             regions[modules] = RegionCost(parameters, costs, refused)
-            print(f"regions: {len(measured)} measured, the last: {', '.join(modules)}", flush=True)
+            last = ", ".join(module or "the whole model" for module in modules)
+            print(f"regions: {len(measured)} measured, the last: {last}", flush=True)
         else:
             known = regions[twin]
             regions[modules] = RegionCost(parameters, known.modes, known.refused)
