@@ -2,12 +2,13 @@
 
     python experiments/ddp_speed.py
 
-One script (``models/train.py``) trains a real model on hosts with limited links: as it is, under
-values of BYTEPROPHET_SYNC, and, as "optimizer", with ``DistributedOptimizer(sync="dear-planned")``
-in place of DistributedDataParallel, which a user would have to write. The ratio r is the time of an
-all-reduce of all gradients over the compute; 0 stands for links without a limit. All jobs of a cell
-run in turn, round after round, with the same number of iterations, so that with two ranks all end
-with the same bits. The first 60 iterations are not counted: ``auto`` tries both exchanges in them.
+One script (``models/train.py``) trains a real or a paced model on hosts with limited links: as it
+is, under values of BYTEPROPHET_SYNC, and, as "optimizer", with ``DistributedOptimizer(sync="dear-
+planned")`` in place of DistributedDataParallel, which a user would have to write. The ratio r is
+the time of an all-reduce of all gradients over the compute; 0 stands for links without a limit. All
+jobs of a cell run in turn, round after round, with the same number of iterations, so that with two
+ranks all end with the same bits. The first 60 iterations are not counted: ``auto`` tries both
+exchanges in them.
 
 Printed per cell: the median iteration of each way, and how many times as fast as the script itself
 it is, as the median of the rounds, with the lowest and the highest; and what ``auto`` has chosen.
@@ -68,7 +69,9 @@ def main(arguments: Sequence[str]) -> None:
     ]
     names = ("ranks", "iterations", "rounds")
     settings = {**{name: getattr(options, name) for name in names}, "ways": ways}
-    rows = Rows(options.out / "ddp_speed.json", settings, paced=False)
+    kinds = {cell["model"].startswith("paced-") for cell in cells}
+    paced = kinds.pop() if len(kinds) == 1 else None
+    rows = Rows(options.out / "ddp_speed.json", settings, paced)
     found = rows.complete(cells, _label, lambda cell: measure(cell, options, ways))
     print(f"{options.ranks} ranks, {options.rounds} round(s) of {options.iterations} iterations")
     for row in found:
@@ -82,7 +85,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         description="Compare unmodified scripts with and without BYTEPROPHET_SYNC.",
         epilog="example: python experiments/ddp_speed.py --models resnet --ratios 1 --rounds 1",
     )
-    parser.add_argument("--models", default="resnet,gpt")
+    parser.add_argument("--models", default="resnet,gpt", help="also paced-resnet18, ...")
     parser.add_argument("--ratios", default="0.5,1,1.5,0", help="all-reduce / compute; 0: no limit")
     parser.add_argument("--ways", default=f"{DDP},{DEAR_PLANNED},{AUTO},{_OPTIMIZER}")
     parser.add_argument("--ranks", type=int, default=2)

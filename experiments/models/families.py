@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 KNOWN = ("resnet", "gpt", "llama", "bert", "mobilenet", "vgg", "dlrm", "vit")
 UNSEEN = ("convnext", "densenet", "mixer")
-_BY_SGD = ("resnet", "mobilenet", "vgg", "dlrm", "densenet")
+_PACED = "paced-"
+PACED = (f"{_PACED}resnet18", f"{_PACED}densenet201")
+"""Paced models of built-in workloads (``paced.py``)."""
+_BY_SGD = ("resnet", "mobilenet", "vgg", "dlrm", "densenet", *PACED)
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class Family:
 
 def make(name: str) -> Family:
     """The family called ``name``, with the optimizer that is usual for it."""
-    module = importlib.import_module(name)
-    model: nn.Module = module.make()
+    paced = name.startswith(_PACED)
+    module = importlib.import_module("paced" if paced else name)
+    model: nn.Module = module.make(name.removeprefix(_PACED)) if paced else module.make()
     if name in _BY_SGD:
         optimizer: torch.optim.Optimizer = torch.optim.SGD(
             model.parameters(), lr=0.01, momentum=0.9

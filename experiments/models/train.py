@@ -100,7 +100,8 @@ def digest_of(model: nn.Module) -> str:
 def parse() -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description="Train a model on random data.")
-    parser.add_argument("--model", choices=(*families.KNOWN, *families.UNSEEN), required=True)
+    models = (*families.KNOWN, *families.UNSEEN, *families.PACED)
+    parser.add_argument("--model", choices=models, required=True)
     parser.add_argument("--sync", choices=SYNCS, required=True)
     parser.add_argument("--batch", type=int, default=8, help="samples of each rank")
     parser.add_argument("--iterations", type=int, default=30)

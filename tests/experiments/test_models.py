@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parents[2] / "experiments" / "models"
 NAMES = (
     *("resnet", "gpt", "llama", "bert", "mobilenet", "vgg", "dlrm", "vit"),
     *("convnext", "densenet", "mixer"),
+    "paced-resnet18",
 )
 
 
@@ -29,7 +30,7 @@ def families(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_has_a_gradient(families: ModuleType, name: str) -> None:
-    assert name in (*families.KNOWN, *families.UNSEEN)
+    assert name in (*families.KNOWN, *families.UNSEEN, *families.PACED)
     torch.manual_seed(0)
     family = families.make(name)
     *inputs, classes = family.draw(2, torch.Generator().manual_seed(0))
