@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
     ]
     names = ("ranks", "iterations", "rounds")
     settings = {**{name: getattr(options, name) for name in names}, "ways": ways}
-    kinds = {cell["model"].startswith("paced-") for cell in cells}
+    kinds = {str(cell["model"]).startswith("paced-") for cell in cells}
     paced = kinds.pop() if len(kinds) == 1 else None
     rows = Rows(options.out / "ddp_speed.json", settings, paced)
     found = rows.complete(cells, _label, lambda cell: measure(cell, options, ways))
