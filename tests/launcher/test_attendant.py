@@ -98,7 +98,7 @@ def test_one_that_cannot_be_started_again_is_given_up(
             controllers += 1
             if controllers > 1:
                 raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-            argv = ["false"]
+            argv, plan = ["false"], None  # a plan would fork a controller in its place
         return start(argv, plan, **options)
 
     monkeypatch.setattr(role, "Process", refuse)
