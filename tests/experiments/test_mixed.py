@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mixed
 import pytest
@@ -43,6 +44,12 @@ def test_all_links_have_one_rate_and_fractions_go_to_servers(tmp_path: Path) -> 
     assert bounds_ns["prophet"] == bounds_ns["partitioned-ps"] > bounds_ns["dear-planned"]
 
 
+def row_of(strategies: list[dict[str, Any]]) -> dict[str, Any]:
+    """A cell of four workers with the same parameters in all jobs."""
+    row = {"model": "m", "ratio": 1.5, "workers": 4, "equal_results": True}
+    return {**row, "strategies": strategies}
+
+
 def test_the_best_of_both_sides_are_compared_round_by_round() -> None:
     strategies = [
         {"name": name, "mixed": "mixed" in name, "bound_ns": 40, "rounds_ns": rounds_ns}
@@ -53,13 +60,7 @@ def test_the_best_of_both_sides_are_compared_round_by_round() -> None:
             "mixed 0.3": [50, 60, 54],
         }.items()
     ]
-    row = {
-        "model": "m",
-        "ratio": 1.5,
-        "workers": 4,
-        "equal_results": True,
-        "strategies": strategies,
-    }
+    row = row_of(strategies)
     assert gains(row) == [80 / 50, 85 / 60, 81 / 54]
     assert "mixed 1.500 times as fast (1.417 to 1.600)" in line(row)
     assert "PARAMETERS DIFFER" in line({**row, "equal_results": False})
@@ -87,13 +88,7 @@ def test_predictions_stand_beside_what_was_measured() -> None:
             "interval_ns": [90 * MS, 101 * MS],
         },
     ]
-    row = {
-        "model": "m",
-        "ratio": 1.5,
-        "workers": 4,
-        "equal_results": True,
-        "strategies": strategies,
-    }
+    row = row_of(strategies)
     assert "mixed 50 ms (1.250; predicted 55 ms, +10.0%)" in line(row)
     assert "mixed 0.3 100 ms (2.500; predicted 95 ms, -5.0%)" in line(row)
     said = errors_line([row])

@@ -11,9 +11,8 @@
   forms that have arrived, one after the other. Forms that are all-gathered have no reduce-scatter.
 - If a bucket is not sharded, its gradients are all-gathered as soon as its shards are averaged, and
   every rank updates all its parameters after ``step()``. With unequal owners, this is done chunk by
-  chunk (``job/owners.py``). If it is sharded, its parameters are
-  all-gathered after each rank has updated its shard. Gradients travel in the type that the strategy
-  says, parameters in their own.
+  chunk (``job/owners.py``). If it is sharded, its parameters are all-gathered after each rank has
+  updated its shard. Gradients travel in the type that the strategy says, parameters in their own.
 """
 
 from __future__ import annotations
@@ -279,28 +278,24 @@ class MeshTransfers:
         last = frames.last
         self.graph.depend_each(sent[last], arrived[frames.receiver[last], frames.chunk[last]])
 
-    def _on_all_ranks(self, kind: Kind, iteration: int) -> Int64Array:
-        """Add one operation per rank and chunk (W, C)."""
-        shape = (self.job.workers, len(self.chunk_bucket))
-        ranks = np.arange(shape[0])[:, None]
-        label = Label(kind, ranks, iteration=iteration, tensor=self.names[self.chunk_bucket])
-        return self.graph.add_block(shape, label=label)
+    def _on_all_ranks(self, kind: Kind, iteration: int, buckets: Int64Array) -> Int64Array:
+        """Add one operation per rank (W) and entry of ``buckets``, numbers of buckets."""
+        ranks = np.arange(self.job.workers)[:, None]
+        label = Label(kind, ranks, iteration=iteration, tensor=self.names[buckets])
+        return self.graph.add_block((self.job.workers, len(buckets)), label=label)
 
     def _of_buckets(self, kind: Kind, iteration: int, chunks: Int64Array) -> Int64Array:
         """The operations (W, B) that end with the last of the chunks' ``chunks`` (W, C)."""
         if len(self.chunk_bucket) == len(self.members):
             return chunks
-        shape = (self.job.workers, len(self.members))
-        ranks = np.arange(shape[0])[:, None]
-        label = Label(kind, ranks, iteration=iteration, tensor=self.names)
-        ends = self.graph.add_block(shape, label=label)
+        ends = self._on_all_ranks(kind, iteration, np.arange(len(self.members)))
         self.graph.depend_each(chunks.ravel(), ends[:, self.chunk_bucket].ravel())
         return ends
 
     def average(self, iteration: int) -> None:
         """Add the reduce-scatters."""
         graph, start = self.graph, self.blocks["start"][:, iteration][:, self.chunk_bucket]
-        averaged = self._on_all_ranks(Kind.REDUCE_SCATTER_END, iteration)
+        averaged = self._on_all_ranks(Kind.REDUCE_SCATTER_END, iteration, self.chunk_bucket)
         graph.depend_each(start.ravel(), averaged.ravel())
         sent = self._send(Kind.REDUCE_SCATTER, self.scatter, start, iteration)
         self._arrive(self.scatter, sent, averaged)
@@ -311,7 +306,7 @@ class MeshTransfers:
 
     def begin_updates(self, iteration: int) -> None:
         """Add the ends of all-gathers, for which updates may wait."""
-        self._gathered = self._on_all_ranks(Kind.ALL_GATHER_END, iteration)
+        self._gathered = self._on_all_ranks(Kind.ALL_GATHER_END, iteration, self.chunk_bucket)
         self.blocks["gathered"][:, iteration] = self._of_buckets(
             Kind.ALL_GATHER_END, iteration, self._gathered
         )

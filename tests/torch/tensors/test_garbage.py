@@ -16,23 +16,37 @@ class Node:
         self.itself = self
 
 
-def test_a_collection_in_another_thread_is_waited_for() -> None:
-    began, goes_on = threading.Event(), threading.Event()
+class Slow(Node):
+    """A cycle whose end takes until ``goes_on`` is set."""
 
-    class Slow(Node):
-        def __del__(self) -> None:
-            began.set()
-            goes_on.wait(20)
+    def __init__(self, began: threading.Event, goes_on: threading.Event) -> None:
+        super().__init__()
+        self.began, self.goes_on = began, goes_on
+
+    def __del__(self) -> None:
+        self.began.set()
+        self.goes_on.wait(20)
+
+
+def collecting(goes_on: threading.Event) -> threading.Thread:
+    """A thread that is collecting, and goes on when ``goes_on`` is set."""
+    began = threading.Event()
 
     def collect() -> None:
-        Slow()
+        Slow(began, goes_on)
         gc.collect()
 
+    thread = threading.Thread(target=collect)
+    thread.start()
+    assert began.wait(20)
+    return thread
+
+
+def test_a_collection_in_another_thread_is_waited_for() -> None:
+    goes_on = threading.Event()
     gc.disable()
     try:
-        other = threading.Thread(target=collect)
-        other.start()
-        assert began.wait(20)
+        other = collecting(goes_on)
         node = Node()
         gone = weakref.ref(node)
         del node
@@ -48,20 +62,8 @@ def test_a_collection_in_another_thread_is_waited_for() -> None:
 
 
 def test_nobody_waits_longer_than_the_limit() -> None:
-    began, goes_on = threading.Event(), threading.Event()
-
-    class Slow(Node):
-        def __del__(self) -> None:
-            began.set()
-            goes_on.wait(20)
-
-    def collect() -> None:
-        Slow()
-        gc.collect()
-
-    other = threading.Thread(target=collect)
-    other.start()
-    assert began.wait(20)
+    goes_on = threading.Event()
+    other = collecting(goes_on)
     garbage.collect(0.05)
     assert other.is_alive()
     goes_on.set()

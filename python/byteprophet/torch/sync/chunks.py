@@ -55,6 +55,7 @@ class Chunks:
         self._reducing = self._left = count
         self._reduced = reduced
         self._gathers = gathers
+        self._gathering = False
         self._gathered: Done | None = None
         self._ended = ended
         self._error: BaseException | None = None
@@ -66,10 +67,12 @@ class Chunks:
             self._error = self._error or error
             self._reducing -= 1
             over = self._reducing == 0
-            if error is None and self._gathered is None:
-                self._gathered = self._gathers()
+            begins = error is None and not self._gathering
+            self._gathering |= begins
         if over:
             self._reduced(self._error)
+        if begins:  # before this chunk is all-gathered, and so before all chunks are over
+            self._gathered = self._gathers()
         if error is not None:
             self.gathered(error)
 

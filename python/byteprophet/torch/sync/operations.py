@@ -89,14 +89,12 @@ class Operations:
         self, label: str, submissions: Submissions, position: int, iteration: int
     ) -> None:
         """Replace this rank's shard of each gradient by the average, then call each ``done``."""
-        self._reduce(
-            f"reduce {label}",
-            submissions,
-            self._owners,
-            True,
-            position,
-            _recorded(f"reduce {label}", submissions, iteration, lambda e: _end(submissions, e)),
-        )
+        label = f"reduce {label}"
+        with self._lock:
+            number = self._number(label, submissions)
+            tensors = [submission.tensor for submission in submissions.values()]
+            done = _recorded(label, submissions, iteration, lambda e: _end(submissions, e))
+            self._exchange.reduce_scatter(number, tensors, self._owners, True, position, done)
 
     def all_gather(
         self,
@@ -124,28 +122,24 @@ class Operations:
         ``positions`` holds the positions of the two. With unequal owners, this is done chunk by
         chunk. Chunks have the same positions, and begin in their order.
         """
-        chunks = chunks_of([each.tensor for each in submissions.values()], self._owners)
-        if len(chunks) > 1:
-            self._in_chunks(label, submissions, chunks, positions, iteration)
-            return
-        gathers = self._gathers(label, submissions, self._owners, positions[1], iteration)
-        self._reduce(
-            f"reduce {label}",
-            submissions,
-            self._owners,
-            True,
-            positions[0],
-            _recorded(f"reduce {label}", submissions, iteration, gathers),
-        )
+        self._all_reduce(label, submissions, self._owners, True, positions, iteration)
 
-    def _in_chunks(
+    def sum_message(self, name: str, message: Submission) -> None:
+        """Replace the message called ``name`` by its sum, before all other operations."""
+        self._all_reduce(name, {name: message}, self._equal, False, (0, 0), process_spans.iteration)
+
+    def _all_reduce(
         self,
         label: str,
         submissions: Submissions,
-        chunks: Sequence[Sequence[Tensor]],
+        owners: Owners,
+        average: bool,
         positions: tuple[int, int],
         iteration: int,
     ) -> None:
+        chunks = chunks_of([each.tensor for each in submissions.values()], owners)
+        most = _MOST_IN_FLIGHT * len(chunks)
+
         def recorded(what: str) -> Done:
             return _recorded(f"{what} {label}", submissions, iteration, lambda _: None)
 
@@ -155,7 +149,6 @@ class Operations:
             lambda: recorded("gather"),
             lambda error: _end(submissions, error),
         )
-        most = _MOST_IN_FLIGHT * len(chunks)
 
         def begin(place: int, chunk: Sequence[Tensor]) -> None:
             def averaged(error: Error) -> None:
@@ -166,7 +159,7 @@ class Operations:
                     with self._lock:
                         number = self._number(f"gather {label} {place}", submissions, most)
                         self._exchange.all_gather(
-                            number, chunk, self._owners, positions[1], all_.gathered
+                            number, chunk, owners, positions[1], all_.gathered
                         )
                 except RuntimeError as left:  # the waiting thread raises it
                     all_.gathered(left)
@@ -174,52 +167,11 @@ class Operations:
             with self._lock:
                 number = self._number(f"reduce {label} {place}", submissions, most)
                 self._exchange.reduce_scatter(
-                    number, chunk, self._owners, True, positions[0], averaged
+                    number, chunk, owners, average, positions[0], averaged
                 )
 
         for place, chunk in enumerate(chunks):
             begin(place, chunk)
-
-    def sum_message(self, name: str, message: Submission) -> None:
-        """Replace the message called ``name`` by its sum, before all other operations."""
-        submissions = {name: message}
-        gathers = self._gathers(name, submissions, self._equal, 0, process_spans.iteration)
-        self._reduce(f"reduce {name}", submissions, self._equal, False, 0, gathers)
-
-    def _reduce(
-        self,
-        label: str,
-        submissions: Submissions,
-        owners: Owners,
-        average: bool,
-        position: int,
-        done: Done,
-    ) -> None:
-        with self._lock:
-            number = self._number(label, submissions)
-            tensors = [submission.tensor for submission in submissions.values()]
-            self._exchange.reduce_scatter(number, tensors, owners, average, position, done)
-
-    def _gathers(
-        self,
-        label: str,
-        submissions: Submissions,
-        owners: Owners,
-        position: int,
-        iteration: int,
-    ) -> Done:
-        """A callback that starts the all-gather after the reduce-scatter of ``submissions``."""
-
-        def reduced(error: Error) -> None:
-            if error is not None:
-                _end(submissions, error)
-                return
-            try:
-                self.all_gather(f"gather {label}", submissions, position, iteration, owners)
-            except RuntimeError as left:  # the waiting thread raises it
-                _end(submissions, left)
-
-        return reduced
 
     def _number(
         self, label: str, submissions: Submissions, most_in_flight: int = _MOST_IN_FLIGHT
