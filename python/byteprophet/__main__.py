@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from byteprophet.cli.main import main
+from byteprophet.cli.entry import main
 
 if __name__ == "__main__":
     main()

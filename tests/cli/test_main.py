@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -18,6 +19,23 @@ def test_it_runs_as_a_module() -> None:
     )
     assert done.stdout.startswith("byteprophet ")
     assert done.stderr == ""
+
+
+def test_an_interrupt_during_imports_has_no_traceback() -> None:
+    program = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(name, *_):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt)
+from byteprophet.__main__ import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_a_job_waits_for_no_plots_and_no_arrays() -> None:

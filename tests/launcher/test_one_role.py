@@ -18,7 +18,7 @@ from byteprophet.launcher.checks import LOOPBACK, root_port
 from byteprophet.launcher.forked_process import VARIABLE
 from byteprophet.launcher.job_file import job_text, parse_job, read_job_file
 from byteprophet.launcher.leftovers import marked_processes
-from byteprophet.launcher.one_role import resolve_role
+from byteprophet.launcher.one_role import resolve_role, run_role
 
 WORKER = """
 import os, pathlib, sys, time, torch
@@ -105,12 +105,16 @@ def test_a_killed_role_is_named_by_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"schema": 2}, "job.toml: schema: must be 1"),
+        ({"schema": 2}, "job.toml: schema: must be 1; .* another version"),
         ({"root": "somewhere"}, "root 'somewhere': use an IPv4 address and a port"),
         ({"root": "10.0.0.1:70000"}, "use an IPv4 address and a port"),
         ({"workers": 0}, "workers 0: must be a whole number from 1 on"),
+        ({"command": ["a\0b"]}, "command: no word can contain a NUL"),
         ({"command": "true"}, "command: must be a list of words"),
-        ({"workerss": 2}, "workerss: there is no such field; there are"),
+        ({"workerss": 2}, "workerss: there is no such field; there are schema, root, "),
+        ({"environment": {"A=B": "1"}}, "environment: 'A=B': there can be no such variable"),
+        ({"environment": {"": "1"}}, "environment: '': there can be no such variable"),
+        ({"environment": {"A": "\0"}}, "environment: 'A': there can be no such variable"),
         ({"environment": {"A": 1}}, "environment: must be a table of texts"),
         ({"controller": "10.0.0.1:7000"}, "controller and controller_keys: give both, or none"),
     ],
@@ -128,6 +132,19 @@ def test_roles_that_the_job_has_not_are_refused(tmp_path: Path) -> None:
         resolve_role(job, "rank", 0, None)
     with pytest.raises(UserError, match="interface 'eth99': there are"):
         resolve_role(job, "worker", 0, "eth99")
+
+
+def test_a_role_does_not_start_beside_itself(tmp_path: Path) -> None:
+    """Otherwise the end of the second one would kill the first one's processes."""
+    job = read_job_file(write(tmp_path))
+    mark = {"BYTEPROPHET_RUN": str(tmp_path / "run"), "BYTEPROPHET_ROLE": "worker-0"}
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **mark}) as first:
+        try:
+            with pytest.raises(UserError, match=rf"worker-0: .*already.* \(process {first.pid}\)"):
+                run_role(job, "worker", 0, None)
+            assert first.poll() is None
+        finally:
+            first.kill()
 
 
 def test_a_role_takes_the_interface_that_leads_to_the_root(tmp_path: Path) -> None:

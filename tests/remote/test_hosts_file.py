@@ -56,6 +56,7 @@ def test_the_example_can_be_read() -> None:
         ("schema = 1\n[[host]]\nname = 'a'\nport = 70000", "host a: port 70000: must be between"),
         ("schema = 1\n[[host]]\nname = 'a'\nworkers = -1", "host a: workers -1: must be a whole"),
         ("schema = 1\n[[host]]\nname = 'a'\ngpus = 1", "host a: gpus: there is no such field"),
+        ("schema = 1\n" + "[[host]]\nname = 'a'\n" * 2, "host a: is listed twice; list it once"),
         ("schema = 1\n[[host]]\nname = 'a'\npython = 3", "host a: python 3: must be text"),
     ],
 )

@@ -141,6 +141,7 @@ def test_files_of_this_host_travel_in_the_config_map(
         (["--image", "x"], "--image: only with --on kubernetes"),
         (["--jobset"], "--jobset: only with --on kubernetes"),
         (["--on", "kubernetes", "--apply"], "--apply: name the image of the pods with --image"),
+        (["--on", "kubernetes", "--image", ""], "--image '': give an image's name, e.g. registry."),
         ([*ON, "--bandwidth", "1gbit"], "a bandwidth limits emulated links"),
         ([*ON, "--controller"], "--controller: not with --on kubernetes"),
         ([*ON, "--restarts", "1"], "--restarts: plain Jobs do not start again together"),
@@ -173,6 +174,7 @@ def test_without_kubectl_nothing_is_applied(
     [
         ({"schema": "2"}, "schema: must be 1"),
         ({"name": '"Train"'}, "name 'Train': must be at most 40 lower-case letters"),
+        ({"namespace": '"Team_A"'}, "namespace 'Team_A': must be at most 63 lower-case letters"),
         ({"image": "3"}, "image 3: must be text"),
         ({"shared_memory": '"much"'}, "shared_memory 'much': must be a quantity"),
         ({"volumes": '{data = "claim"}'}, "volumes: 'data': must be an absolute path"),

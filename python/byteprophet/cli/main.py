@@ -171,7 +171,7 @@ def _complain(text: str, status: int) -> int:
 
 
 def main() -> NoReturn:
-    """The entry point of the installed command."""
+    """Runs the command line of this process, and ends it with its exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What a name has and the terminal's encoding lacks is shown, and is no error.
         sys.stdout.reconfigure(errors="backslashreplace")

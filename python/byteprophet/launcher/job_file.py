@@ -25,11 +25,11 @@ from byteprophet.schedulers import DEFAULT
 SCHEMA = 1
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _NAME_TIMEOUT_S = 120.0  # a pod's name is known only when the pod has an address
-_FIELDS = {
+_FIELDS = (
     "schema", "root", "command", "workers", "servers", "local_ranks", "scheduler", "settings",
     "partition_bytes", "directory", "run_directory", "environment", "timeout_s", "controller",
     "controller_keys", "restart", "max_restarts",
-}  # fmt: skip
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,13 +142,18 @@ def job_text(job: JobFile) -> str:
 
 def _job(table: dict[str, Any]) -> JobFile:
     if table.get("schema") != SCHEMA:
-        raise UserError(f"schema: must be {SCHEMA}")
-    unknown = sorted(set(table) - _FIELDS)
+        raise UserError(
+            f"schema: must be {SCHEMA}; a file with another one is for another version of "
+            "byteprophet: install the same on all hosts"
+        )
+    unknown = sorted(set(table) - set(_FIELDS))
     if unknown:
         raise UserError(f"{unknown[0]}: there is no such field; there are {', '.join(_FIELDS)}")
     command = table.get("command")
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
         raise UserError("command: must be a list of words")
+    if any("\0" in word for word in command):
+        raise UserError("command: no word can contain a NUL")
     timeout_s = table.get("timeout_s", WEEK_S)
     if type(timeout_s) not in (int, float):
         raise UserError(f"timeout_s {timeout_s!r}: must be a number of seconds")
@@ -204,4 +209,7 @@ def _settings(table: object) -> dict[str, int]:
 def _environment(table: object) -> dict[str, str]:
     if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
         raise UserError("environment: must be a table of texts")
+    for name, value in table.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise UserError(f"environment: {name!r}: there can be no such variable")
     return dict(table)

@@ -19,6 +19,7 @@ from byteprophet.launcher.checks import LOOPBACK_INTERFACE, interface_address
 from byteprophet.launcher.environment import RoleName
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile
+from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.plan import ResolvedJob, resolve_on_hosts
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec
 
@@ -33,9 +34,24 @@ def run_role(
     """Run role ``index`` of ``kind`` to its end, and return its result.
 
     ``interface`` is None if the route to the root decides. Raises ``UserError`` if the job has no
-    such role, or if this host cannot reach the root. Signals are handled as by ``run_job``.
+    such role, if this host cannot reach the root, or if it runs that role already. Signals are
+    handled as by ``run_job``.
     """
-    return run_resolved(resolve_role(job, kind, index, interface), echo)
+    role = resolve_role(job, kind, index, interface)
+    _refuse_a_second(role)
+    return run_resolved(role, echo)
+
+
+def _refuse_a_second(role: ResolvedJob) -> None:
+    """Otherwise the end of the second one would kill the processes of the first one, too."""
+    run_directory = str(role.spec.run_directory.absolute())
+    for name in role.names:
+        running = marked_processes(run_directory, name.name)
+        if running:
+            raise UserError(
+                f"{name.name}: this host runs it already, with the run directory {run_directory} "
+                f"(process {running[0]}): end that one, or give this job another run_directory"
+            )
 
 
 def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> ResolvedJob:

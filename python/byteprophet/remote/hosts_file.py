@@ -61,7 +61,16 @@ def _hosts(table: dict[str, Any]) -> list[SshHost]:
         raise UserError("host: there must be a table [[host]] for each host")
     common = {name: value for name, value in table.items() if name not in ("schema", "host")}
     _refuse_unknown(common, _COMMON)
-    return [_own_host(common, row, number) for number, row in enumerate(rows)]
+    hosts = [_own_host(common, row, number) for number, row in enumerate(rows)]
+    seen: set[tuple[object, ...]] = set()
+    for host in hosts:
+        login = (host.name, host.user, host.port)
+        if login in seen:
+            raise UserError(
+                f"host {host.name}: is listed twice; list it once, with workers = 2 for two workers"
+            )
+        seen.add(login)
+    return hosts
 
 
 def _own_host(common: Mapping[str, Any], row: Mapping[str, Any], number: int) -> SshHost:

@@ -20,6 +20,7 @@ _FIELDS = (
 _OF_A_ROLE = ("limits", "node_selector")
 # Names of pods are longer, and have at most 63 letters.
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[mkMGTPE])?")
 
 
@@ -80,13 +81,18 @@ def _pods(table: Mapping[str, Any], usual_name: str) -> PodsFile:
             f"name {name!r}: must be at most 40 lower-case letters, digits and hyphens, and begin "
             "with a letter"
         )
+    namespace = _text(table, "namespace")
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise UserError(
+            f"namespace {namespace!r}: must be at most 63 lower-case letters, digits and hyphens"
+        )
     size = _text(table, "shared_memory")
     if size is not None and not _QUANTITY.fullmatch(size):
         raise UserError(f"shared_memory {size!r}: must be a quantity of Kubernetes, such as 8Gi")
     return PodsFile(
         image=_text(table, "image"),
         name=name,
-        namespace=_text(table, "namespace"),
+        namespace=namespace,
         directory=_text(table, "directory"),
         shared_memory=size,
         volumes=_volumes(table),

@@ -37,6 +37,8 @@ _CHECK_TIMEOUT_S = 60.0
 
 def open_pods(file: Path | None, image: str | None, jobset: bool, applies: bool) -> InPods:
     """Pods as ``file`` says, of ``image`` if it is not None. Raises ``UserError``."""
+    if image is not None and (not image or not image.isprintable() or " " in image):
+        raise UserError(f"--image {image!r}: give an image's name, e.g. {EXAMPLE_IMAGE}")
     pods = read_pods_file(file)
     return InPods(pods if image is None else replace(pods, image=image), jobset, applies)
 
