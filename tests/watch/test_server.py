@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -101,6 +102,16 @@ def test_it_listens_on_loopback_only(server: LiveServer) -> None:
 def test_a_silent_client_keeps_nobody_waiting(server: LiveServer) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=5):
         assert get(server, f"/state?token={TOKEN}")[0] == 200
+
+
+def test_a_hundred_viewers_may_come_at_once(tmp_path: Path) -> None:
+    server = LiveServer(Shared(RunWatch(tmp_path)), TOKEN, str)  # accepts nobody yet
+    with ExitStack() as viewers:
+        for _ in range(100):
+            # The kernel drops what does not fit, and tries again only after a second.
+            one = socket.create_connection(("127.0.0.1", server.port), 0.9)
+            viewers.enter_context(one)
+        viewers.enter_context(server)
 
 
 def test_a_port_that_is_taken(server: LiveServer, tmp_path: Path) -> None:

@@ -78,6 +78,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     # Waiting for them at the end would take as long as the slowest client.
     block_on_close = False
+    # Of connections that are not accepted yet. Beyond them, the kernel drops connections, whose
+    # clients try again only after 1, 3, 7, ... seconds. socketserver's own limit is 5.
+    request_queue_size = 256
 
     def handle_error(self, _request: Any, _address: Any) -> None:
         """Says nothing: a client has gone away."""
