@@ -43,9 +43,14 @@ def test_ratios_are_of_the_same_round_without_the_first_iterations() -> None:
 def test_what_is_said_of_the_jobs() -> None:
     said = watching.lines(ROWS)
     assert "limited, alone: iteration time 1.0000" in said[0]
-    assert "(at most 1.005: holds)" in said[0]
+    assert "(at most 1.005: holds, but more rounds may say otherwise)" in said[0]
     assert "does not hold" in said[2]
     assert said[-1] == "the viewer takes 2.00% of a core"
+
+
+def test_an_interval_below_the_limit_leaves_nothing_open() -> None:
+    steady = [row(side, [90, 90, 10, 10, 10], 4.0) for side in (watching.OFF, watching.WATCHED)]
+    assert "(at most 1.005: holds)" in watching.lines(steady)[0]
 
 
 def test_wrong_options(tmp_path: Path) -> None:
