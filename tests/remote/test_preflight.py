@@ -170,7 +170,7 @@ def test_this_host_alone() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--on", "fax"], "--on fax: choose one of local, ssh, slurm, mpi"),
+        (["--on", "ray"], "--on ray: choose one of local, ssh, slurm, mpi; in other places, byte"),
         (["--on", "ssh"], "--on ssh: name the hosts with --hosts FILE"),
         (["--hosts", "hosts.toml"], "--hosts needs --on"),
         (["--on", "slurm"], "--on slurm: this process is in no allocation; start it in one"),

@@ -51,7 +51,10 @@ class Report:
 def open_visitor(on: str, hosts: Path | None, interface: str | None) -> Visitor:
     """The hosts that ``--on`` means. Raises ``UserError`` for options that do not fit."""
     if on not in PLACES:
-        raise UserError(f"--on {on}: choose one of {', '.join(PLACES)}")
+        raise UserError(
+            f"--on {on}: choose one of {', '.join(PLACES)}; in other places, byteprophet run looks "
+            "before it starts"
+        )
     if hosts is not None and on not in ("ssh", "mpi"):
         raise UserError("--hosts: only with --on ssh and --on mpi")
     if on == "ssh":
