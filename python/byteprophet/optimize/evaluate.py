@@ -43,7 +43,7 @@ the search: 3 of 150 small jobs ended 6 to 9% above the best (``experiments/sear
 
 @dataclass(frozen=True)
 class Evaluation:
-    """``iteration_ns``: of the slowest worker, the median. ``hints``: for the next moves."""
+    """``iteration_ns``: the median. ``hints``: for the next moves."""
 
     iteration_ns: int
     hints: Hints
