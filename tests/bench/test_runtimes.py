@@ -227,15 +227,15 @@ def test_halves_under_backward_and_under_forward(
         backward, forward = of(4, Kind.BACKWARD), of(5, Kind.FORWARD)
         halves = of(4, Kind.COLLECTIVE)
         names = [events.names[name].partition(" ")[0] for name in halves["name"].tolist()]
-        assert sorted(names) == ["reduce"] * 3 + ["spread"] * 3
-        reduced, spread = (
-            halves[[each == name for each in names]] for name in ("reduce", "spread")
+        assert sorted(names) == ["all-gather"] * 3 + ["reduce-scatter"] * 3
+        reduced, gathered = (
+            halves[[each == name for each in names]] for name in ("reduce-scatter", "all-gather")
         )
         assert halves["size_bytes"].tolist() == [4_000_000] * 6
         assert backward["begin_ns"].min() < reduced["begin_ns"].min() < backward["end_ns"].max()
-        assert spread["begin_ns"].min() >= backward["end_ns"].max()
-        # Layers run as soon as their own parameters are there, while others are under way.
-        ends_ns = np.sort(spread["end_ns"])
+        assert gathered["begin_ns"].min() >= backward["end_ns"].max()
+        # Layers run as soon as their own parameters are there, while others are in flight.
+        ends_ns = np.sort(gathered["end_ns"])
         assert ends_ns[0] <= forward["end_ns"].min() < ends_ns[-1] <= forward["end_ns"].max()
     capsys.readouterr()
     assert run_cli(["report", row["run"], "--json"]) == 0

@@ -89,6 +89,27 @@ def test_refuses_in_one_line(
     assert printed.count("\n") == 1
 
 
+@pytest.mark.parametrize("how", [["--strategy", "tp=8"], ["--batch", "8"]])
+@pytest.mark.parametrize(("option", "name"), [("--json", "none/x.json"), ("--out", "file/out")])
+def test_says_before_the_work_that_nothing_could_be_written(
+    how: list[str],
+    option: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    for module in ("simulate", "simulate_search"):
+        monkeypatch.delattr(f"byteprophet.cli.{module}.load_model")  # no work without it
+        monkeypatch.delattr(f"byteprophet.cli.{module}.write_whole")
+    monkeypatch.delattr("byteprophet.cli.simulate_search.search")
+    assert run_cli([*_ANY, "gpt2", *how, option, str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert f"{name}: cannot be written: " in error
+    assert error.count("\n") == 1
+
+
 def test_searches_for_a_strategy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     call = ["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "8", "--batch", "8"]

@@ -11,6 +11,7 @@ from byteprophet.control.plan import HostLimit, Link, Solution
 from .conftest import MS
 
 AT = 100
+WORKERS = frozenset({"worker-0", "worker-1"})
 MEASURED = AT + SETTLING + COMPARED
 
 
@@ -41,7 +42,7 @@ def measured() -> ArrivalOrder:
 def changed() -> ArrivalOrder:
     """Two workers go over to order of arrival, after iterations of 200 ms."""
     order = measured()
-    order.issued(order.choose(HOST_LIMITED), AT, workers=2)
+    order.issued(order.choose(HOST_LIMITED), AT, WORKERS)
     return order
 
 
@@ -68,7 +69,7 @@ def test_nothing_changes_before_there_is_something_to_compare_with() -> None:
     order = ArrivalOrder(IterationTimes())
     measure(order, 0, 5, 180, 200)
     assert order.choose(HOST_LIMITED) == HOST_LIMITED
-    order.issued(HOST_LIMITED, 10, workers=2)
+    order.issued(HOST_LIMITED, 10, WORKERS)
     assert order.verdict() is None
     measure(order, 5, AT, 180, 200)
     assert order.verdict() == "enough iterations are known to compare others with"
@@ -107,7 +108,7 @@ def test_order_of_arrival_that_was_slower_ends_until_links_are_the_limit() -> No
     chosen = order.choose(HOST_LIMITED)
     # No plan had set an order before, so that of the plan is not known to be better.
     assert chosen.settings == {"in_order": 0, "plan_bandwidth_bps": 0}
-    order.issued(chosen, MEASURED + 9, workers=2)
+    order.issued(chosen, MEASURED + 9, WORKERS)
     assert order.choose(HOST_LIMITED) == chosen
     assert order.choose(LINK_LIMITED).is_ordered
     assert order.choose(HOST_LIMITED).is_in_order
@@ -115,9 +116,9 @@ def test_order_of_arrival_that_was_slower_ends_until_links_are_the_limit() -> No
 
 def test_a_plans_order_that_was_faster_returns() -> None:
     order = ArrivalOrder(IterationTimes())
-    order.issued(order.choose(LINK_LIMITED), AT - 90, workers=2)
+    order.issued(order.choose(LINK_LIMITED), AT - 90, WORKERS)
     measure(order, AT - 60, AT, 180, 200)
-    order.issued(order.choose(HOST_LIMITED), AT, workers=2)
+    order.issued(order.choose(HOST_LIMITED), AT, WORKERS)
     measure(order, AT, MEASURED, 190, 210)
     assert order.verdict() is not None
     assert order.choose(HOST_LIMITED) == HOST_LIMITED
@@ -141,7 +142,7 @@ def test_who_has_not_reported_is_waited_for() -> None:
 
 def test_a_plan_that_is_issued_again_changes_later() -> None:
     order = changed()
-    order.issued(order.choose(HOST_LIMITED), AT + 10, workers=2)
+    order.issued(order.choose(HOST_LIMITED), AT + 10, WORKERS)
     measure(order, AT, AT + 10, 180, 200)
     measure(order, AT + 10, MEASURED, 190, 210)
     assert order.verdict() is None
@@ -153,6 +154,6 @@ def test_later_plans_in_order_of_arrival_are_not_compared_with_it() -> None:
     order = changed()
     measure(order, AT, MEASURED, 190, 200)
     assert order.verdict() is None
-    order.issued(order.choose(HOST_LIMITED), MEASURED + 30, workers=2)
+    order.issued(order.choose(HOST_LIMITED), MEASURED + 30, WORKERS)
     measure(order, MEASURED, MEASURED + 200, 300, 300)
     assert order.verdict() is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from byteprophet.control.iteration_times import IterationTimes
 
+BOTH = {"worker-0", "worker-1"}
+
 
 def test_the_usual_time_is_that_of_the_iterations_reported_last() -> None:
     times = IterationTimes()
@@ -16,13 +18,13 @@ def test_the_usual_time_is_that_of_the_iterations_reported_last() -> None:
     assert times.usual_ns() == 500
 
 
-def test_the_slowest_worker_counts_once_enough_have_reported() -> None:
+def test_the_slowest_worker_counts_once_all_have_reported() -> None:
     times = IterationTimes()
     times.add("worker-0", [(1, 10), (2, 20), (3, 30), (4, 40)])
     times.add("worker-1", [(1, 90), (2, 11), (3, 31)])
-    assert times.slowest_ns(2, 5, workers=2) == [20, 31]
-    assert times.slowest_ns(2, 5, workers=1) == [40, 20, 31]
-    assert times.slowest_ns(1, 2, workers=3) == []
+    assert times.slowest_ns(2, 5, BOTH) == [20, 31]
+    assert times.slowest_ns(2, 5, {"worker-0"}) == [40, 20, 31]
+    assert times.slowest_ns(1, 2, {*BOTH, "worker-2"}) == []
 
 
 def test_memory_is_bounded_and_late_reports_count() -> None:
@@ -31,4 +33,4 @@ def test_memory_is_bounded_and_late_reports_count() -> None:
         times.add("worker-0", [(n, 100)])
     assert len(times) < 1000
     times.add("worker-1", [(9_990, 200)])
-    assert times.slowest_ns(0, 10_000, workers=2) == [200]
+    assert times.slowest_ns(0, 10_000, BOTH) == [200]

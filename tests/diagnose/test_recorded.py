@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from byteprophet.diagnose.breakdown import PARTS, breakdown
@@ -14,7 +15,7 @@ from byteprophet.diagnose.stragglers import stragglers
 from byteprophet.errors import UserError
 from byteprophet.measure.run import Run
 from byteprophet.timeline.events import Events, events_path, save_events
-from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS
+from byteprophet.timeline.tables import SERVED_TABLE, SPANS, TRANSFERS, Kind
 
 from ..timeline.made_up import SECOND, origin
 from .hand_made import CONFIG, MS, NUMBERS, collective_job, ps_job, recorded, stock_job
@@ -36,6 +37,22 @@ def test_iterations() -> None:
     # Warm-up is left out, but not more than half.
     assert recorded(renumbered(ps_job(), 10), CONFIG).iterations.tolist() == [2, 3]
     assert recorded(renumbered(ps_job(), 6), CONFIG).iterations.tolist() == [6, 7]
+
+
+def test_an_iteration_lasts_until_the_last_worker_begins_the_next() -> None:
+    """Workers that are late in turn: their own times would add up to more than the job took."""
+    late_ms = {0: (0, 30, 0, 0), 1: (20, 0, 20, 20)}  # of iterations 11, 12, 13 and the end
+    events = ps_job()
+    for events_of in events:
+        if events_of.table is SPANS:
+            late = late_ms[events_of.origin.rank]
+            rows = events_of.rows
+            whole = np.flatnonzero(rows["kind"] == Kind.ITERATION)
+            rows["begin_ns"][whole] += np.array(late[:-1]) * MS
+            rows["end_ns"][whole] += np.array(late[1:]) * MS
+    run = recorded(events, CONFIG)
+    assert run.iteration_ns.tolist() == [110 * MS, 90 * MS, 100 * MS]
+    assert run.iteration_ns.sum() == run.window_ns[1] - max(w.starts_ns[0] for w in run.workers)
 
 
 def test_rounds_are_joined() -> None:

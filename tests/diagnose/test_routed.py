@@ -35,7 +35,7 @@ def job(gathered_ms: float) -> Recorded:
             begin_ms = BEGIN_MS[one.origin.rank]
             rows = [span(n, Kind.COLLECTIVE, 2, begin_ms, gathered_ms) for n in NUMBERS]
             together = np.concatenate([one.rows, rows_of(SPAN, rows)])
-            one = replace(one, rows=together, names={**one.names, 2: "gather 1.0"})
+            one = replace(one, rows=together, names={**one.names, 2: "all-gather 1.0"})
         events.append(one)
     return replace(recorded(events, CONFIG), routed=ROUTED)
 
@@ -53,7 +53,7 @@ def test_the_mesh_was_later() -> None:
     """It is done at 24.5, and the servers' answer has been there since 24."""
     run = job(124.5)
     assert first_steps(run)[-2:] == [
-        ("collective", "gather 1.0", "all ranks"),  # since worker 1 began it
+        ("collective", "all-gather 1.0", "all ranks"),  # since worker 1 began it
         ("other", "w", "worker 0"),
     ]
 

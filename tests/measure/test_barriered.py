@@ -158,9 +158,14 @@ def test_what_is_missing_is_named() -> None:
 def test_halves_are_refused() -> None:
     job = a_ring(iterations=2)
     recorded = record(job)
-    names = {index: name.replace("bucket", "gather") for index, name in recorded[0].names.items()}
+    names = {
+        index: name.replace("bucket ", "reduce-scatter 1.")
+        for index, name in recorded[0].names.items()
+    }
     recorded[0] = replace(recorded[0], names=names)
-    with pytest.raises(UserError, match=r"splits all-reduces \('gather 0'\) but has no strategy"):
+    with pytest.raises(
+        UserError, match=r"splits all-reduces \('reduce-scatter 1.0'\) but has no strategy"
+    ):
         measure_all_reduce(recorded, config_of(job), None)
 
 

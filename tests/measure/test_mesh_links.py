@@ -12,7 +12,7 @@ from byteprophet.errors import UserError
 from byteprophet.graph.mesh_graph import build
 from byteprophet.job import Cluster, Costs, Host, Job
 from byteprophet.job.strategy import ALL_REDUCE
-from byteprophet.measure.collectives import GATHER, REDUCE
+from byteprophet.measure.collectives import ALL_GATHER, REDUCE_SCATTER
 from byteprophet.measure.links import configured_mesh_links, measure_mesh_links
 from byteprophet.replay import replay
 
@@ -42,8 +42,8 @@ def operations_of(one: Job) -> Operations:
                     int(replayed.end_ns[each[at]])
                     for each in (built.start, built.averaged, built.gathered)
                 )
-                own[iteration, f"{REDUCE}1.{bucket}"] = start_ns, averaged_ns, size_bytes
-                own[iteration, f"{GATHER}1.{bucket}"] = averaged_ns, gathered_ns, size_bytes
+                own[iteration, f"{REDUCE_SCATTER}1.{bucket}"] = start_ns, averaged_ns, size_bytes
+                own[iteration, f"{ALL_GATHER}1.{bucket}"] = averaged_ns, gathered_ns, size_bytes
         found.append(own)
     return found
 

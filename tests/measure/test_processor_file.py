@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from byteprophet.cli.main import run_cli
 from byteprophet.diagnose.diagnosis import diagnose
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Processors
@@ -89,7 +90,7 @@ def save(
     return path
 
 
-def test_what_carried_messages_is_found(tmp_path: Path) -> None:
+def test_what_carried_messages_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job, use = on_cores(2)
     run = written(tmp_path / "run", job, [[0, 1], [0, 1]])
     found = measured_use(run, measure_run(run))
@@ -99,12 +100,16 @@ def test_what_carried_messages_is_found(tmp_path: Path) -> None:
     measured = measure_on_cores(run)
     assert measured.job.cluster.processors == use.machines
     assert measured.job.cluster.costs.host_ns_per_byte == 0
-    # A report speaks of the same replay as ``byteprophet replay``.
-    replayed_ns = predict(measured, Changes()).median_ns
+    # Reports and strategies speak of the same replay as ``byteprophet replay``.
+    replay = predict(measured, Changes())
+    replayed_ns = replay.median_ns
     assert replayed_ns != predict(measure_run(run), Changes()).median_ns
     told = diagnose(run).prediction
     assert told is not None
     assert told.median_ns == replayed_ns
+    file = str(run.directory / "strategy.json")
+    assert run_cli(["strategy", "explain", file, str(run.directory), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["replay_error"] == replay.replay_error
 
 
 def test_messages_of_gloo_take_what_was_measured_at_most() -> None:

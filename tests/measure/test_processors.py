@@ -16,7 +16,7 @@ from byteprophet.job.cluster import Compressing
 from byteprophet.job.compression import Compressed, OneBit, flat_form
 from byteprophet.job.strategy import ALL_REDUCE, with_compressed
 from byteprophet.job.strategy_file import Used
-from byteprophet.measure.collectives import GATHER, REDUCE, measure_collectives
+from byteprophet.measure.collectives import ALL_GATHER, REDUCE_SCATTER, measure_collectives
 from byteprophet.measure.processors import AVERAGING, COMPRESSING, Arrivals, Clocks, Use
 from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.replay import Replayed, replay
@@ -94,7 +94,7 @@ def _spans(one: Job, built: MeshGraph, replayed: Replayed, rank: int) -> Iterato
             yield (
                 Kind.COLLECTIVE,
                 number,
-                f"{REDUCE}1.{place}",
+                f"{REDUCE_SCATTER}1.{place}",
                 begin_ns,
                 middle_ns,
                 size_bytes,
@@ -103,7 +103,7 @@ def _spans(one: Job, built: MeshGraph, replayed: Replayed, rank: int) -> Iterato
             yield (
                 Kind.COLLECTIVE,
                 number,
-                f"{GATHER}1.{place}",
+                f"{ALL_GATHER}1.{place}",
                 middle_ns,
                 until_ns,
                 size_bytes,

@@ -310,6 +310,17 @@ def test_wrong_input_is_one_line(
     assert says in line
 
 
+def test_a_result_that_cannot_be_written_is_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(tmp_path, monkeypatch)
+    monkeypatch.delattr("byteprophet.cli.strategy_search.search_strategies")
+    options = ["--resources", "cluster.toml", "--json", "none/x.json"]
+    assert run_cli(["strategy", "search", "small.toml", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "none/x.json: cannot be written: No such file or directory" in line
+
+
 def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     Path("small.toml").write_text(to_toml(MODEL))

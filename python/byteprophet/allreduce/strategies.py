@@ -17,10 +17,9 @@ from byteprophet.allreduce.groups import Groups, fixed_size, merged_gradient
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.order import RUNTIMES, dear
 from byteprophet.allreduce.timing import Link, Parameter, Timing
-from byteprophet.errors import UserError
 from byteprophet.job import Bucket, Job, Strategy
 from byteprophet.job.as_executed import as_executed
-from byteprophet.job.strategy import DDP, DEAR, DEAR_PLANNED, FSDP2, OURS, WFBP
+from byteprophet.job.strategy import DDP, DEAR, DEAR_PLANNED, FSDP2, WFBP
 
 MESSAGE_NS = 100_000
 """The cost in ns of a reduce-scatter or all-gather beyond its bytes, as the runtimes assume it."""
@@ -34,7 +33,6 @@ DDP_FIRST_BUCKET_BYTES = 1 << 20
 WFBP_MESSAGE_NS = 1_000_000
 """The same cost for WFBP, by default: an all-reduce of 64 bytes by gloo takes 2 ms."""
 
-_RUNTIMES = (*OURS, WFBP, FSDP2, DDP)
 _UNKNOWN_BPS = 10**15  # a link so fast that only messages cost
 
 
@@ -58,7 +56,7 @@ def strategy_for(job: Job, runtime: str, bucket_bytes: int = 0) -> Strategy:
     """The strategy that ``runtime`` would use for ``job``.
 
     Buckets have ``bucket_bytes``, or, if that is 0, are planned by the runtime. DDP and FSDP2 do
-    not plan; they use 1 MiB. Raises ``UserError`` if the runtime is unknown.
+    not plan; they use 1 MiB.
     """
     if bucket_bytes or runtime in (DDP, FSDP2):  # limits are for gradients in their own type
         job = replace(job, strategy=replace(job.strategy, reduce_dtype=""))
@@ -72,8 +70,6 @@ def strategy_for(job: Job, runtime: str, bucket_bytes: int = 0) -> Strategy:
         return _in_order(runtime, timing, ddp_groups(timing, size_bytes), size_bytes)
     if runtime == FSDP2:
         return _units(timing, bucket_bytes or DDP_FIRST_BUCKET_BYTES)
-    if runtime not in OURS:
-        raise UserError(f"--runtime {runtime!r}: must be one of {', '.join(_RUNTIMES)}")
     if not bucket_bytes:
         groups, order = best_plan(runtime, timing)
         return _planned(runtime, timing, groups, order)

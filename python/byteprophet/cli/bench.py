@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +26,7 @@ from byteprophet.network import parse_rate, parse_step, why_not_permitted
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.table import bench_table
 from byteprophet.tune.space import SPACES
-from byteprophet.whole_files import write_whole
+from byteprophet.whole_files import check_writable, write_whole
 
 SCHEMA = 1
 
@@ -198,7 +197,7 @@ def bench(
 ) -> int:
     """See _HELP."""
     if json_file is not None:
-        _check_writable(json_file)
+        check_writable(json_file)
     if grid is not None:
         refuse_given(context, _OF_A_WORKLOAD, "cannot be combined with --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")
@@ -290,15 +289,3 @@ def bench(
         saved = {"schema": SCHEMA, "machine": describe_machine(), "results": results}
         write_whole(json_file, json.dumps(saved, indent=2) + "\n")
     return 0
-
-
-def _check_writable(json_file: Path) -> None:
-    """UserError, before anything is measured, where the results could not be saved."""
-    directory = json_file.absolute().parent
-    if not directory.is_dir():
-        raise UserError(f"--json {json_file}: there is no such directory")
-    if json_file.is_dir():
-        raise UserError(f"--json {json_file}: is a directory; name a file")
-    takes_its_place = not json_file.exists() or json_file.is_file()
-    if not os.access(directory if takes_its_place else json_file, os.W_OK):
-        raise UserError(f"--json {json_file}: cannot be written; choose another place")

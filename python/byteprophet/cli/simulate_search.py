@@ -20,7 +20,7 @@ from byteprophet.simulate.execute.search import pareto, search
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.one_line import parse_strategy
-from byteprophet.whole_files import make_directory, write_whole
+from byteprophet.whole_files import check_writable, make_directory, write_whole
 
 KEPT = "search.json"
 """What was found, from which a search that was interrupted goes on."""
@@ -34,8 +34,8 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     if not 1 <= job.batch <= 1 << 24:
         raise UserError(f"--batch {job.batch}: must be from 1 to {1 << 24}")
     kept = None
+    check_places(out, json_file)
     if out is not None:
-        make_directory(out)
         kept = Kept(out / KEPT)
     with progress_bar("simulate", "strategies") as told:
         found = search(job, told, kept)
@@ -60,6 +60,15 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     elif out is not None:
         console.print("No page was written, because no strategy fits.")
     return 0
+
+
+def check_places(out: Path | None, json_file: Path | None) -> None:
+    """Raise ``NotWritten``, before any work, if its results could not be written there."""
+    if out is not None:
+        make_directory(out)
+        check_writable(out / KEPT)
+    if json_file is not None:
+        check_writable(json_file)
 
 
 def _table(fitting: Sequence[Found], front: Sequence[Found]) -> Table:

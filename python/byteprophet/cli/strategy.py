@@ -22,6 +22,7 @@ from byteprophet.job.strategy_file import (
     strategy_path,
     write_strategy,
 )
+from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.compressing_costs import with_compressing_costs
@@ -113,7 +114,9 @@ def make(
     """See _MAKE_HELP."""
     run = Run(run_meant(recorded))
     routes = builder in BUILDERS and BUILDERS[builder].adds_servers
-    measured, told = measure_run(run), _told(other, routes)
+    # Shared cores are not known with two transports, and not on other hosts (docs/replay.md).
+    measured = _measured(run, is_wall_clock=routes or resources is not None)
+    told = _told(other, routes)
     base, given = measured.job, None
     if resources is not None:
         given = read_resources(resources)
@@ -190,8 +193,9 @@ def explain_file(
     Example: byteprophet strategy explain even.json runs/20261126T014735Z-prophet
     """
     used, run = _read(file), Run(run_meant(recorded))
-    measured, told = measure_run(run), _told(other, used.strategy.runtime == MIXED)
-    if used.strategy.runtime == MIXED:
+    routed = used.strategy.runtime == MIXED
+    measured, told = _measured(run, is_wall_clock=routed), _told(other, routed)
+    if routed:
         job = under_routes(run, measured.job, used, str(file), _job_of(told))
         found = explain(measured, job, told)
     else:
@@ -292,6 +296,11 @@ def run(context: typer.Context, file: Annotated[Path, _FILE]) -> int:
     from byteprophet.cli.main import run_cli
 
     return run_cli(["run", "--strategy", str(_file(file)), *context.args])
+
+
+def _measured(run: Run, *, is_wall_clock: bool) -> Measured:
+    """The job of ``run``, as ``byteprophet replay`` measures it unless by the wall clock alone."""
+    return measure_run(run) if is_wall_clock else measure_on_cores(run)
 
 
 def _told(other: Path | None, routed: bool) -> Measured | None:

@@ -24,7 +24,7 @@ from byteprophet.strategy.search.candidates import ALLOW
 from byteprophet.strategy.search.outcome import Outcome
 from byteprophet.strategy.search.run import search as search_strategies
 from byteprophet.strategy.search.trials import Paced, Runner, paced_runner, recorded_runner
-from byteprophet.whole_files import write_whole
+from byteprophet.whole_files import check_writable, make_directory, write_whole
 from byteprophet.workload import load, to_toml
 
 _SHOWN = 10
@@ -114,6 +114,9 @@ def search(
             raise UserError("--resources: a workload needs hosts and links to run on")
         given = read_resources(resources_path)
         bases, of, runner = _workload(subject, compute_ns, given, directory, trials)
+    make_directory(directory)
+    if json_file is not None:
+        check_writable(json_file)
     found = search_strategies(
         bases,
         directory,

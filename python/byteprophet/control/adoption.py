@@ -6,9 +6,11 @@ This module uses no clock and no socket: callers pass times. Only the coordinato
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from byteprophet.control.iteration_times import IterationTimes
 from byteprophet.control.messages import Plan
 
 MOST_ATTEMPTS = 5
@@ -16,7 +18,6 @@ MOST_ATTEMPTS = 5
 
 _SETTLING_ITERATIONS = 2  # until iterations are representative of a new plan
 _ENOUGH_ITERATIONS = 10
-_KEPT_ITERATIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Adoption:
     late: set[str] = field(default_factory=set)
     adopted: dict[str, int] = field(default_factory=dict)
     told_iterations: int = 0  # iterations in the outcome that was logged last
-    _took_ns: dict[int, dict[str, int]] = field(default_factory=dict)
+    _times: IterationTimes = field(default_factory=IterationTimes)  # under this plan
 
     @property
     def everywhere(self) -> bool:
@@ -57,17 +58,11 @@ class Adoption:
     def took(self, name: str, times: Iterable[tuple[int, int]]) -> None:
         """Worker ``name`` reports iterations. Those before the plan has settled are ignored."""
         first = self.plan.at_iteration + _SETTLING_ITERATIONS
-        for iteration, took_ns in times:
-            if iteration >= first and len(self._took_ns) < _KEPT_ITERATIONS:
-                self._took_ns.setdefault(iteration, {})[name] = took_ns
+        self._times.add(name, (each for each in times if each[0] >= first))
 
     def outcome(self, at_least: int = _ENOUGH_ITERATIONS) -> Outcome | None:
         """The outcome; None if all workers together have reported fewer than ``at_least``."""
-        slowest: Sequence[int] = [
-            max(by_worker.values())
-            for by_worker in self._took_ns.values()
-            if self.names <= by_worker.keys()
-        ]
+        slowest = self._times.slowest_ns(0, sys.maxsize, self.names)
         if not self.everywhere or len(slowest) < at_least:
             return None
         measured_ns = int(statistics.median(slowest))

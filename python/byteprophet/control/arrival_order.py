@@ -48,7 +48,7 @@ class _Change:
     """From iteration ``at`` on, gradients go in order of arrival. ``workers``: how many report."""
 
     at: int
-    workers: int
+    workers: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ArrivalOrder:
         self._waits = nominated and len(self.times) < _FEWEST
         return solution.in_order() if nominated and not self._waits else solution
 
-    def issued(self, solution: Solution, at_iteration: int, workers: int) -> None:
+    def issued(self, solution: Solution, at_iteration: int, workers: frozenset[str]) -> None:
         """A plan was issued for ``solution``. A plan that is issued again begins later."""
         if not solution.is_in_order:
             self._change = None

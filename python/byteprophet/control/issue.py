@@ -231,9 +231,10 @@ class Issuer:
             self._record("no plan", reason=reason, error=_one_line(error))
             return []
         self.number = plan.number
-        self._adoption = Adoption(plan, frozenset(member.name for member in members), attempt)
+        names = frozenset(member.name for member in members)
+        self._adoption = Adoption(plan, names, attempt)
         self._issued_ns = now_ns
-        self._arrival.issued(solution, plan.at_iteration, len(members))
+        self._arrival.issued(solution, plan.at_iteration, names)
         host = solution.host
         self._record(
             "plan",

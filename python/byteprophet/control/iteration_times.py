@@ -7,7 +7,7 @@ expect iterations' times read it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 _USUAL = 20  # iterations
 _KEPT = 240  # iterations: what is compared on both sides of a change, and as many again
@@ -39,13 +39,13 @@ class IterationTimes:
         times = [took_ns for by_worker in recent for took_ns in by_worker.values()]
         return int(statistics.median(times)) if times else None
 
-    def slowest_ns(self, first: int, end: int, workers: int) -> list[int]:
-        """The slowest worker's times of iterations that at least ``workers`` have reported.
+    def slowest_ns(self, first: int, end: int, workers: Set[str]) -> list[int]:
+        """The slowest worker's times of iterations that all ``workers`` have reported.
 
         The iterations are those from ``first`` on, before ``end``.
         """
         return [
             max(by_worker.values())
             for iteration, by_worker in self._took_ns.items()
-            if first <= iteration < end and len(by_worker) >= workers
+            if first <= iteration < end and workers <= by_worker.keys()
         ]

@@ -47,7 +47,7 @@ class Diagnosis:
     not_predicted: str = ""
 
     def spread_ns(self) -> dict[str, int]:
-        """Median, 10th and 90th percentile of the slowest worker's iterations."""
+        """Median, 10th and 90th percentile of the iterations' times."""
         shares = {"median": 0.5, "p10": 0.1, "p90": 0.9}
         return {name: int(quantile(self.run.iteration_ns, shares[name])) for name in shares}
 

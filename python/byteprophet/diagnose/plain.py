@@ -35,7 +35,7 @@ def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -
         "workers": [worker.role for worker in run.workers],
         "iterations": run.iterations.tolist(),
         "iteration_ns": diagnosis.spread_ns(),
-        "slowest_ns": run.iteration_ns.tolist(),
+        "iterations_ns": run.iteration_ns.tolist(),
         "bound_ns": diagnosis.bound_ns,
         "breakdown": _breakdown(diagnosis),
         "path": _path(diagnosis),

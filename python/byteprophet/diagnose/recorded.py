@@ -22,6 +22,7 @@ import numpy.typing as npt
 from byteprophet.diagnose.routed import NOT_ROUTED, Routed, read_routed
 from byteprophet.errors import UserError
 from byteprophet.job.fused_file import ALONE, Fused
+from byteprophet.job.times import iteration_times_ns
 from byteprophet.measure.run import Run
 from byteprophet.measure.settings import read_told
 from byteprophet.order_statistics import distinct
@@ -102,10 +103,9 @@ class Recorded:
 
     @property
     def iteration_ns(self) -> Ints:
-        """The slowest worker's time of each iteration, (I,)."""
-        took_ns = [worker.ends_ns - worker.starts_ns for worker in self.workers]
-        slowest: Ints = np.max(took_ns, axis=0)
-        return slowest
+        """The time of each iteration, (I,)."""
+        begins_ns = np.stack([worker.starts_ns for worker in self.workers])
+        return iteration_times_ns(begins_ns, np.stack([worker.ends_ns for worker in self.workers]))
 
 
 def load_recorded(run: Run) -> Recorded:

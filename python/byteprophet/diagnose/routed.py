@@ -1,7 +1,7 @@
 """Which transport carried what, in a run of two transports: for finding out what a wait was for.
 
 Transfers have the names of what servers sum, gradients or pieces of them. Collectives have those of
-buckets ("gather 1.0" is of bucket 0). Waits have the names of parameters.
+buckets ("all-gather 1.0" is of bucket 0). Waits have the names of parameters.
 """
 
 from __future__ import annotations

@@ -11,6 +11,18 @@ import numpy.typing as npt
 Int64Array = npt.NDArray[np.int64]
 
 
+def iteration_times_ns(begins_ns: Int64Array, ends_ns: Int64Array) -> Int64Array:
+    """How long each iteration of a job takes, shape (iterations,).
+
+    ``begins_ns``, ``ends_ns``: of each worker's iterations, (workers, iterations). An iteration
+    lasts from when the last worker begins it to when the last one ends it, and so begins the next.
+    The sum of all is then what training takes. The slowest of all workers' own times would add up
+    to more, because workers are late in turn.
+    """
+    times_ns: Int64Array = ends_ns.max(axis=0) - begins_ns.max(axis=0)
+    return times_ns
+
+
 @dataclass(frozen=True, eq=False)
 class Times:
     """Nanoseconds of computation. Waits are left out.

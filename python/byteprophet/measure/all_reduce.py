@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,12 @@ from byteprophet.job.strategy import OURS
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.barriered import measure_barriered
-from byteprophet.measure.collectives import GATHER, REDUCE, SPREAD, measure_collectives
+from byteprophet.measure.collectives import REDUCE_SCATTER, measure_collectives
 from byteprophet.measure.processors import Use
 from byteprophet.timeline.events import Events
+
+# FSDP2 has such halves, too, but numbers them otherwise.
+_OURS = re.compile(rf"{REDUCE_SCATTER}\d+\.\d+")
 
 
 def measure_all_reduce(
@@ -32,10 +36,7 @@ def measure_all_reduce(
     if used is not None and used.strategy.runtime in OURS:
         return measure_collectives(recorded, config, used, use)
     halves = [
-        name
-        for events in recorded
-        for name in events.names.values()
-        if name.startswith((REDUCE, GATHER, SPREAD))
+        name for events in recorded for name in events.names.values() if _OURS.fullmatch(name)
     ]
     if halves:
         raise UserError(

@@ -33,6 +33,7 @@ from byteprophet.job import Bucket, Cluster, Job, Model, Parameter, Strategy, Ti
 from byteprophet.job.strategy import DDP, FSDP2
 from byteprophet.job.strategy_file import Used
 from byteprophet.job.times import Int64Array
+from byteprophet.measure.collectives import ALL_GATHER
 from byteprophet.measure.computation import last_places
 from byteprophet.measure.links import SMALL_NS, measure_links
 from byteprophet.measure.processors import Arrivals, Clocks, Use
@@ -41,7 +42,6 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
 
-GATHER = "all-gather "
 HAND_OVER = "hand over bucket "  # torch/recording/ddp_spans.py
 _SHORTEST = 0.1
 _ASSUMED_BUCKET_NS = 400_000
@@ -302,7 +302,7 @@ class _Times:
         collectives = rank.of(number, Kind.COLLECTIVE, "begin_ns")
         self.began_ns[at], self.ended_ns[at] = collectives["begin_ns"], collectives["end_ns"]
         names = [rank.names[name] for name in collectives["name"].tolist()]
-        gathers = np.array([self._shards and name.startswith(GATHER) for name in names])
+        gathers = np.array([self._shards and name.startswith(ALL_GATHER) for name in names])
         there_ns = dict(zip(self._heads, collectives["end_ns"][gathers].tolist(), strict=False))
         for name, begin_ns, until_ns in rank.of(number, Kind.FORWARD)[
             ["name", "begin_ns", "end_ns"]

@@ -32,7 +32,7 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, Kind, Rows
 from byteprophet.workload.run_config import link_limits_bps
 
-REDUCE, GATHER, SPREAD = "reduce ", "gather ", "spread "  # torch/sync/operations.py
+REDUCE_SCATTER, ALL_GATHER = "reduce-scatter ", "all-gather "  # torch/sync/operations.py
 _SHORTEST = 0.1
 
 Operations = dict[tuple[int, str], tuple[int, int, int]]
@@ -136,11 +136,11 @@ def lags_ns(
             kind, _, place = label.partition(" ")
             bucket = used.strategy.buckets[int(place.rpartition(".")[2])]
             members = [named[name] for name in bucket.parameters if name in named]
-            if f"{kind} " == REDUCE:
+            if f"{kind} " == REDUCE_SCATTER:
                 last = [ready_ns[iteration, m] for m in members if (iteration, m) in ready_ns]
                 if last:
                     starts_ns.append(begin_ns - max(last))
-            if f"{kind} " == (REDUCE if bucket.sharded else GATHER):
+            if f"{kind} " == (REDUCE_SCATTER if bucket.sharded else ALL_GATHER):
                 first = [updated_ns[iteration, m] for m in members if (iteration, m) in updated_ns]
                 if first:
                     updates_ns.append(min(first) - end_ns)
@@ -164,7 +164,7 @@ def operations_of(events: Events, numbers: Sequence[int]) -> Operations:
     if not (rows["size_bytes"] > 0).all():
         raise UserError("some collectives have no sizes: the recording does not contain them")
     fields = rows[["iteration", "name", "begin_ns", "end_ns", "size_bytes"]].tolist()
-    kinds = (REDUCE, GATHER, SPREAD)
+    kinds = (REDUCE_SCATTER, ALL_GATHER)
     found: Operations = {}
     for number, name, begin_ns, end_ns, size_bytes in fields:
         label = events.names[name]
@@ -178,7 +178,7 @@ def forms_of(events: Events, numbers: Sequence[int], strategy: Strategy) -> Oper
     labels = {
         f"{half}{own.type} ({name})"
         for name, own in strategy.compressor_of.items()
-        for half in ("", REDUCE, GATHER)
+        for half in ("", REDUCE_SCATTER, ALL_GATHER)
     }
     wanted = [number for number, name in events.names.items() if name in labels]
     rows = _rows_of(events, Kind.COLLECTIVE, numbers)

@@ -29,7 +29,7 @@ import numpy as np
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model, Parameter, Policy, Strategy, Times
 from byteprophet.job.fused_file import ALONE, Fused
-from byteprophet.job.times import Int64Array
+from byteprophet.job.times import Int64Array, iteration_times_ns
 from byteprophet.measure.computation import Waits, first_gradient_ns
 from byteprophet.measure.network import measure_network
 from byteprophet.measure.parameters import gradient_sizes_bytes
@@ -65,14 +65,9 @@ class Measured:
 
     @property
     def iteration_ns(self) -> Int64Array:
-        """The time of a step in each iteration, shape (iterations,).
-
-        An iteration lasts from when the last worker begins it to when the last one begins the next.
-        So the sum of all is what training takes. The slowest of all workers' own times would add up
-        to more, because workers are late in turn.
-        """
-        iterations_ns: Int64Array = np.diff(self.start_ns.max(axis=0))
-        return iterations_ns // self.job.strategy.accumulation
+        """The time of a step in each iteration, shape (iterations,)."""
+        times_ns = iteration_times_ns(self.start_ns[:, :-1], self.start_ns[:, 1:])
+        return times_ns // self.job.strategy.accumulation
 
 
 def measure_run(run: Run, use: Use | None = None) -> Measured:

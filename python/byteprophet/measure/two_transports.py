@@ -37,7 +37,7 @@ from byteprophet.timeline.events import Events
 from byteprophet.timeline.tables import SPANS, TRANSFERS, Kind
 from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 
-_REDUCE = re.compile(r"reduce (\d+)\.\d+")  # torch/sync/collective_synchroniser.py
+_REDUCE_SCATTER = re.compile(r"reduce-scatter (\d+)\.\d+")  # torch/sync/collective_synchroniser.py
 
 
 def measure_two_transports(
@@ -79,7 +79,7 @@ def _adopted(events: Events) -> int:
     rows = events.rows[events.rows["kind"] == Kind.COLLECTIVE]
     found: dict[int, int] = {}
     for name, iteration in rows[["name", "iteration"]].tolist():
-        version = _REDUCE.fullmatch(events.names[name])
+        version = _REDUCE_SCATTER.fullmatch(events.names[name])
         if version is not None:
             number = int(version[1])
             found[number] = min(iteration, found.get(number, iteration))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from byteprophet.job import Job
-from byteprophet.job.times import Int64Array
+from byteprophet.job.times import Int64Array, iteration_times_ns
 from byteprophet.replay.engine import Replayed
 from byteprophet.replay.what_if import Changes
 
@@ -31,13 +31,11 @@ class ReplayedJob:
     def iterations_ns(self) -> Int64Array:
         """The time of a step in each iteration, shape (iterations,).
 
-        An iteration lasts from when the last worker ends the one before it to when the last one
-        ends it, as ``measure.servers.Measured`` has it.
+        An iteration begins where the one before it ends.
         """
-        begin_ns = self.replayed.start_ns[self.begin[:, 0]].max()
-        ends_ns = self.replayed.end_ns[self.end].max(axis=0)
-        iterations_ns: Int64Array = np.diff(ends_ns, prepend=begin_ns)
-        return iterations_ns // self.steps
+        ends_ns = self.replayed.end_ns[self.end]
+        begins_ns = np.hstack((self.replayed.start_ns[self.begin[:, :1]], ends_ns[:, :-1]))
+        return iteration_times_ns(begins_ns, ends_ns) // self.steps
 
 
 @dataclass(frozen=True)

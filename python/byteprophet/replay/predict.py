@@ -1,6 +1,6 @@
 """Predicts the iteration time of a recorded job by replaying it, unchanged or with changes.
 
-A prediction is the median of the replayed iterations of the slowest worker. The first iterations,
+A prediction is the median of the replayed iterations. The first iterations,
 in which policies do not know the job and the network yet, are excluded, both from the replay and
 from the measurement. The interval of a prediction contains nine in ten replayed iterations. It is
 widened by the replay's error for the unchanged job, because predictions of changes cannot be

@@ -38,7 +38,7 @@ def _headline(data: Data) -> str:
     times = data["iteration_ns"]
     text = (
         f"{data['run']}: {len(data['iterations'])} iterations of {_ms(times['median'])} ms "
-        f"(slowest worker; eight in ten take {_ms(times['p10'])} to {_ms(times['p90'])})"
+        f"(eight in ten take {_ms(times['p10'])} to {_ms(times['p90'])})"
     )
     if data["bound_ns"]:
         text += (

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from byteprophet.bench.grid_store import Record, machines_of
+from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
-from byteprophet.measure.servers import measure_run
 from byteprophet.replay.predict import Prediction, predict
 from byteprophet.replay.what_if import Changes
 from byteprophet.validate.cases import ValidationCase
@@ -164,7 +164,8 @@ def compare(
     ``records``: of all jobs that ran in ``directory``, the recorded one first.
     """
     measured = {
-        record["run"]: measure_run(Run(directory / "runs" / record["run"])) for record in records
+        record["run"]: measure_on_cores(Run(directory / "runs" / record["run"]))
+        for record in records
     }
     compared = []
     for what in cases:

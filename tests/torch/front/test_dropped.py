@@ -94,6 +94,19 @@ def test_names_are_free_when_the_last_gradient_has_arrived(
     second(torch.ones(2)).sum().backward()  # the network refuses a second gradient in flight
 
 
+def test_parameters_are_taken_over_when_their_gradients_have_arrived(network: Any) -> None:
+    """The optimizer still exists, and another one takes its parameters."""
+    member, model = network.rank(), nn.Linear(2, 2)
+    ours = optimizer_of(model, member)
+    hold_gradients(network)
+    model(torch.ones(2)).sum().backward()
+    threading.Timer(0.5, network.release).start()
+    optimizer_of(model, member)
+    assert not ours._front.manages(model.parameters())
+    assert torch.equal(model.weight.grad, torch.ones(2, 2))  # NaN as long as it travels
+    model(torch.ones(2)).sum().backward()  # the network refuses a second gradient in flight
+
+
 def test_the_end_of_the_job_waits_for_them(network: Any) -> None:
     drop_with_delayed_averages(network, network.rank())
     gc.collect()

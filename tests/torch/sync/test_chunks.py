@@ -17,6 +17,7 @@ from byteprophet.torch.sync.chunks import Chunks, chunks_of
 from byteprophet.torch.sync.exchange import Done
 from byteprophet.torch.sync.operations import Operations, Submission
 
+from ...control.conftest import eventually
 from .meshes import ranks_of
 
 SMALL_BYTES = 64
@@ -69,14 +70,18 @@ def test_averages_are_those_of_equal_owners(weights: tuple[int, ...], dtype: tor
         torch.testing.assert_close(ours, found[0][0], rtol=0, atol=0)
 
 
+def _is_missing(operations: Operations, name: str, rank: int) -> bool:
+    return operations.missing(name) == [rank]
+
+
 def test_what_is_late_is_named() -> None:
     """Also if many chunks are in flight."""
     with ranks_of(Owners((2, 0, 1)), _AllReduce, "layer") as ranks:
         tensors = [torch.ones(1000) for _ in ranks]
         for rank in (0, 2):
             ranks[rank].submit(tensors[rank])
-        assert ranks[0].operations.missing("layer.0") == [1]
-        assert ranks[0].operations.missing("layer.1") == [1]
+        for name in ("layer.0", "layer.1"):  # once what rank 2 has sent is there
+            eventually(partial(_is_missing, ranks[0].operations, name, 1))
         ranks[1].submit(tensors[1])
         assert [rank.error() for rank in ranks] == [None] * 3
         assert ranks[0].operations.missing("layer.0") == []

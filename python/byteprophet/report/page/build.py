@@ -42,8 +42,8 @@ REPORT = Kind(
 )
 OPTIMIZATION = Kind(
     ("optimization.js", "optimization_jobs.js"),
-    "Written by <code>byteprophet optimize</code>. Times are medians of an iteration of the\n"
-    "slowest worker. docs/optimizer.md says how each is found.",
+    "Written by <code>byteprophet optimize</code>. Times are medians of iterations.\n"
+    "docs/optimizer.md says how each is found.",
 )
 SIMULATION = Kind(
     ("simulation.js", "simulation_memory.js"),
@@ -71,7 +71,7 @@ def last_of(data: Mapping[str, Any], most: int = _MOST_ITERATIONS) -> dict[str, 
         **data,
         "counted": len(data["iterations"]),
         "iterations": data["iterations"][-most:],
-        "slowest_ns": data["slowest_ns"][-most:],
+        "iterations_ns": data["iterations_ns"][-most:],
         "breakdown": {**parts, "parts_ns": [rows[-most:] for rows in parts["parts_ns"]]},
     }
 

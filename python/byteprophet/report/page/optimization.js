@@ -23,7 +23,7 @@ function summary(data) {
   const { measured } = data;
   const [part, share] = limitOf(data.gains ? data.path.after : data.path.before);
   const cards = [
-    card(ms(data.baseline_ns), `an iteration as recorded, median of the slowest worker; the replay of it was ${signed(percent(data.replay_error), data.replay_error)} off`),
+    card(ms(data.baseline_ns), `an iteration as recorded, in the median; the replay of it was ${signed(percent(data.replay_error), data.replay_error)} off`),
     data.gains
       ? card(ms(data.predicted_ns), `predicted: ${faster(data.baseline_ns, data.predicted_ns)} as fast; ${ms(data.low_ns)} to ${ms(data.high_ns)} nine times in ten`)
       : card("no gain", "was found: the job stays as it was recorded"),

@@ -33,21 +33,21 @@ function summary(data) {
     data.prediction ? card(signed(percent(data.prediction.error, 1), data.prediction.error), "error of the replay") : null,
     card(percent(data.path.kinds[0]?.share ?? 0, 0), `of the critical path: ${kinds.join(", ")}`),
   ];
-  const slowest = data.slowest_ns.map((ns, index) => [data.iterations[index], ns / 1e6]);
+  const iterations = data.iterations_ns.map((ns, index) => [data.iterations[index], ns / 1e6]);
   const [first, last] = [data.iterations[0], data.iterations.at(-1)];
-  const sets = [{ points: slowest, stroke: "var(--forward)", dots: slowest.length < 80 }];
+  const sets = [{ points: iterations, stroke: "var(--forward)", dots: iterations.length < 80 }];
   if (data.bound_ns) sets.push({ points: [[first, data.bound_ns / 1e6], [last, data.bound_ns / 1e6]], stroke: "var(--bound)", dash: [5, 3] });
   return [
     html("div", { class: "cards" }, cards),
     facts(data),
     data.notes.map((note) => missing(`${note[0].toUpperCase()}${note.slice(1)}.`)),
     data.lost || data.cut_off.length ? missing(`${data.lost} rows were lost; cut off: ${data.cut_off.join(", ") || "none"}.`) : null,
-    html("h3", null, `Iterations of the slowest worker${shownOf(data)}`),
+    html("h3", null, `Iterations${shownOf(data)}`),
     legend([["iteration", "var(--forward)"], ...(data.bound_ns ? [["lower bound", "var(--bound)", true]] : [])]),
     lines("Iteration times over their number", sets, {
-      xUnit: "number of the iteration", whole: true, xLeast: first, xMost: Math.max(first + 1, last), yUnit: "ms", yMost: largest(data.slowest_ns) / 1e6, height: 190,
+      xUnit: "number of the iteration", whole: true, xLeast: first, xMost: Math.max(first + 1, last), yUnit: "ms", yMost: largest(data.iterations_ns) / 1e6, height: 190,
       told: (x) => {
-        const at = slowest.find(([number]) => number === Math.round(x));
+        const at = iterations.find(([number]) => number === Math.round(x));
         return at ? `iteration ${at[0]}: ${at[1].toFixed(1)} ms` : "";
       },
     }),

@@ -40,9 +40,6 @@ BUILDER, ROUTING, RECORDED = "builder", "routing", "as recorded"
 ALLOW = "--allow"
 """The option whose rules let a search compress gradients."""
 
-_ALL_WORKERS = 8
-"""So many are replayed one by one; of more, two stand for all."""
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -82,7 +79,7 @@ class Predictor:
         self.bound_ns = bound_of_all_ns(bases.mesh, bases.server_bps)
         if allowed:
             self.bound_ns = min(self.bound_ns, bound_ns(compressed(bases.mesh, allowed, ALLOW)))
-        self._evaluate = Evaluator(folds=self.job.workers > _ALL_WORKERS)
+        self._evaluate = Evaluator()
         self._scale = 1 / (1 + bases.replay_error)
 
     def of_builders(self, say: Callable[[str], None]) -> Iterator[Candidate]:

@@ -29,7 +29,7 @@ from byteprophet.bench.in_turn import job_key, run_in_turn
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import DEAR_PLANNED
 from byteprophet.job.strategy_file import read_strategy_file
-from byteprophet.job.times import Int64Array
+from byteprophet.job.times import Int64Array, iteration_times_ns
 from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.measure.run import Run
@@ -48,7 +48,7 @@ BASELINE = "baseline"
 
 Runner = Callable[[Mapping[str, Path | None]], Iterable[tuple[str, Int64Array]]]
 """Takes strategy files, or None (the baseline), by label. Gives each label, as soon as it has run,
-with the slowest worker's times of iterations, in ns, without warm-up."""
+with the times of its iterations, in ns, without warm-up."""
 
 _IN_TURN = 8
 _IN_TURN_BYTES = 256 << 20
@@ -165,7 +165,7 @@ def recorded_runner(config: Mapping[str, Any], resources: Resources, runs: Path)
         for label, path in files.items():
             directory = make_run_directory(runs, label)
             run_job(replace(spec_of(path), run_directory=directory)).check()
-            yield label, iteration_times_ns(Run(directory))
+            yield label, recorded_times_ns(Run(directory))
 
     return run
 
@@ -191,8 +191,8 @@ def _limits_bps(hosts: Sequence[HostResources]) -> dict[int, int]:
     return {number: rate_bps for number, rate_bps in rates_bps if rate_bps is not None}
 
 
-def iteration_times_ns(run: Run) -> Int64Array:
-    """The slowest worker's time of each iteration that all workers recorded, without warm-up.
+def recorded_times_ns(run: Run) -> Int64Array:
+    """The time of each iteration that all workers recorded, without warm-up.
 
     Raises ``UserError`` if there is none.
     """
@@ -201,14 +201,14 @@ def iteration_times_ns(run: Run) -> Int64Array:
     if not common:
         raise UserError(f"{run.directory}: no iteration was recorded completely")
     numbers = np.array(sorted(common))
-    times_ns = []
+    bounds_ns = []
     for each in spans:
         rows = each.rows[each.rows["kind"] == Kind.ITERATION]
         rows = rows[np.isin(rows["iteration"], numbers)]
         rows = rows[np.argsort(rows["iteration"], kind="stable")]
-        times_ns.append((rows["end_ns"] - rows["begin_ns"]).astype(np.int64))
-    slowest: Int64Array = np.max(times_ns, axis=0)
-    return slowest[min(_WARMUP, len(slowest) // 2) :]
+        bounds_ns.append((rows["begin_ns"], rows["end_ns"]))
+    times_ns = iteration_times_ns(*np.stack(bounds_ns, axis=1))
+    return times_ns[min(_WARMUP, len(times_ns) // 2) :]
 
 
 @dataclass(frozen=True)

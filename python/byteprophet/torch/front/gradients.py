@@ -126,8 +126,15 @@ class Gradients:
         )
 
     def release(self, parameters: Iterable[Tensor]) -> None:
-        """Release ``parameters``: remove their slots, marks and hooks."""
-        for slot in [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]:
+        """Release ``parameters``: remove their slots, marks and hooks.
+
+        Gradients that were submitted but not used by ``step()`` are waited for, because whoever
+        has the parameters next sends them in the same memory, under the same names.
+        """
+        slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
+        self._send_held_back(slots)
+        self._updater.wait_arrived([slot for slot in slots if slot.unclaimed])
+        for slot in slots:
             del self.slots[id(slot.parameter)]
             self.unsharding.drop(slot)
             self.delays.drop(slot)
@@ -220,9 +227,7 @@ class Gradients:
         fresh: list[Slot] = []
         slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
         self.delays.check_cleared(slots)
-        unclaimed = [slot.name for slot in slots if slot.unclaimed]
-        if any(self._synchroniser.holds_back(name) for name in unclaimed):
-            self._averages.submit_all(self.participants())
+        self._send_held_back(slots)
         for slot in slots:
             self.unsharding.drop(slot)
             slot.merged = None
@@ -267,6 +272,12 @@ class Gradients:
         for slot in self.slots.values():
             for transfer in self._travelling(slot):
                 transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def _send_held_back(self, slots: Iterable[Slot]) -> None:
+        """Send all gradients if some submitted one of ``slots`` waits for others to be sent."""
+        unclaimed = [slot.name for slot in slots if slot.unclaimed]
+        if any(self._synchroniser.holds_back(name) for name in unclaimed):
+            self._averages.submit_all(self.participants())
 
     def _travelling(self, slot: Slot) -> list[Transfer]:
         """All gradients of ``slot`` that may be in flight."""

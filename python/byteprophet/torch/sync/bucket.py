@@ -57,7 +57,7 @@ class Bucket:
     def gather_parameters(self) -> None:
         """Start the all-gather of the parameters, after this rank has updated its shards."""
         position = self._operations.position(self._layout.gather_place)
-        label = f"spread {self._label}"
+        label = f"all-gather {self._label}"
         self._operations.all_gather(label, self._members(), position, self._iteration)
 
     def _members(self) -> dict[str, Submission]:

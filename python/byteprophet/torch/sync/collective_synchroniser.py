@@ -222,7 +222,7 @@ class CollectiveSynchroniser:
     ) -> None:
         """All-gather this tensor alone, before all other operations of this iteration."""
         members = {gradient_name(parameter): Submission(tensor, done)}
-        label = f"complete {what} {parameter}"
+        label = f"unshard {what} {parameter}"
         position = self._operations.position(0)
         self._operations.all_gather(label, members, position, process_spans.iteration, owners)
 

@@ -89,7 +89,7 @@ class Operations:
         self, label: str, submissions: Submissions, position: int, iteration: int
     ) -> None:
         """Replace this rank's shard of each gradient by the average, then call each ``done``."""
-        label = f"reduce {label}"
+        label = f"reduce-scatter {label}"
         with self._lock:
             number = self._number(label, submissions)
             tensors = [submission.tensor for submission in submissions.values()]
@@ -145,8 +145,8 @@ class Operations:
 
         all_ = Chunks(
             len(chunks),
-            recorded("reduce"),
-            lambda: recorded("gather"),
+            recorded("reduce-scatter"),
+            lambda: recorded("all-gather"),
             lambda error: _end(submissions, error),
         )
 
@@ -157,7 +157,7 @@ class Operations:
                     return
                 try:
                     with self._lock:
-                        number = self._number(f"gather {label} {place}", submissions, most)
+                        number = self._number(f"all-gather {label} {place}", submissions, most)
                         self._exchange.all_gather(
                             number, chunk, owners, positions[1], all_.gathered
                         )
@@ -165,7 +165,7 @@ class Operations:
                     all_.gathered(left)
 
             with self._lock:
-                number = self._number(f"reduce {label} {place}", submissions, most)
+                number = self._number(f"reduce-scatter {label} {place}", submissions, most)
                 self._exchange.reduce_scatter(
                     number, chunk, owners, average, positions[0], averaged
                 )
