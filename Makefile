@@ -15,6 +15,9 @@ MXNET_PYTHON ?= $(PYTHON)
 MXNET_POSSIBLE = $(MXNET_PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 12))'
 MXNET_REFUSAL := MXNet 1.9.1 needs Python 3.10 or 3.11: set MXNET_PYTHON
 DOCS_VENV := .venv-docs
+# Packages are installed with --no-compile: to compile all of their modules takes 40 s of one processor, and Python
+# keeps what it compiles when it first imports one, unless this variable forbids that.
+unexport PYTHONDONTWRITEBYTECODE
 SITE := build/site
 
 .PHONY: FORCE help build demo test test-compiled test-cxx test-python test-sanitizers fuzz bench-native lint format clean mxnet demo-mxnet test-mxnet docs release test-packages test-pages
@@ -38,17 +41,21 @@ build: $(VENV)/.built
 $(VENV)/.torch: FORCE
 	@mkdir -p $(VENV); echo '$(TORCH)' | cmp -s - $@ || echo '$(TORCH)' >$@
 
-# That torch first: what comes after finds it there and fetches no other.
-$(VENV)/.dependencies: pyproject.toml native/system-packages.sh $(VENV)/.torch
+# What compiles. It needs no torch, and the C++ tests need nothing else.
+$(VENV)/.tools: pyproject.toml native/system-packages.sh
 	PYTHON=$(PYTHON) sh native/system-packages.sh
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet "scikit-build-core>=0.11" "nanobind>=2.2" "cmake>=3.25,<5" ninja
+	$(BIN)/pip install --quiet --no-compile "scikit-build-core>=0.11" "nanobind>=2.2" "cmake>=3.25,<5" ninja
+	touch $@
+
+# That torch first: what comes after finds it there and fetches no other.
+$(VENV)/.dependencies: $(VENV)/.tools $(VENV)/.torch
+	$(BIN)/pip install --quiet --no-compile $(TORCH)
 	touch $@
 
 $(VENV)/.built: $(VENV)/.dependencies $(NATIVE)
 	CMAKE_BUILD_PARALLEL_LEVEL=$${CMAKE_BUILD_PARALLEL_LEVEL:-$$(nproc)} \
-	  $(BIN)/pip install --quiet --no-build-isolation --editable ".[dev]"
+	  $(BIN)/pip install --quiet --no-compile --no-build-isolation --editable ".[dev]"
 	touch $@
 
 demo: build
@@ -60,22 +67,23 @@ $(MXNET_VENV)/.dependencies: pyproject.toml native/system-packages.sh
 	@$(MXNET_POSSIBLE) || { echo "byteprophet: error: $(MXNET_REFUSAL)" >&2; exit 2; }
 	PYTHON=$(MXNET_PYTHON) sh native/system-packages.sh
 	$(MXNET_PYTHON) -m venv $(MXNET_VENV)
-	$(MXNET_VENV)/bin/pip install --quiet numpy==1.23.5 mxnet==1.9.1 \
+	$(MXNET_VENV)/bin/pip install --quiet --no-compile numpy==1.23.5 mxnet==1.9.1 \
 	  "scikit-build-core>=0.11" "nanobind>=2.2" "cmake>=3.25,<5" ninja
 	touch $@
 
 $(MXNET_VENV)/.built: $(MXNET_VENV)/.dependencies $(NATIVE)
 	CMAKE_BUILD_PARALLEL_LEVEL=$${CMAKE_BUILD_PARALLEL_LEVEL:-$$(nproc)} \
-	  $(MXNET_VENV)/bin/pip install --quiet --no-build-isolation --config-settings=build-dir=build/mxnet \
+	  $(MXNET_VENV)/bin/pip install --quiet --no-compile --no-build-isolation --config-settings=build-dir=build/mxnet \
 	  --editable ".[mxnet]" pytest pytest-timeout scikit-learn
 	touch $@
 
 demo-mxnet: mxnet
 	$(MXNET_VENV)/bin/python experiments/gluon_demo.py
 
-# Most Python tests wait, and what is compiled meanwhile has a lower priority. What has nothing to
+# Most Python tests wait, and what is compiled meanwhile has a lower priority. The C++ tests are
+# compiled from the start, beside pip, which uses one processor for a minute. What has nothing to
 # check first comes first: otherwise make 4.3 may not begin the second before the first has ended.
-test: build
+test: $(VENV)/.tools
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-compiled test-python
 
 test-compiled:
@@ -91,15 +99,15 @@ define run-cxx-tests
 	$(BIN)/ctest --test-dir $(1) --output-on-failure --parallel $(TEST_PROCESSES)
 endef
 
-test-cxx: build $(NVIDIA)/.installed
+test-cxx: $(NVIDIA)/.installed
 	$(call run-cxx-tests,$(BUILD_TESTS),,$(CURDIR)/$(NVIDIA))
 
 # Headers and libraries, only to compare with: nothing of ours is built with them.
-$(NVIDIA)/.installed: tests/device/nvidia.txt | $(VENV)/.dependencies
+$(NVIDIA)/.installed: tests/device/nvidia.txt | $(VENV)/.tools
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NVIDIA) --requirement $<
 	touch $@
 
-test-sanitizers: build
+test-sanitizers: $(VENV)/.tools
 	$(call run-cxx-tests,build/tests-address,address)
 	$(call run-cxx-tests,build/tests-thread,thread)
 

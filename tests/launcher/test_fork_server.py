@@ -292,9 +292,12 @@ def test_variables_are_the_programs_own() -> None:
 
 
 def test_the_scheduler_is_loaded_as_afresh() -> None:
+    """What ``prophet`` loads afresh, tests/test_plugin.py checks."""
     code = "import byteps.torch as b; print(b.DistributedOptimizer.__module__)"
-    for scheduler in ("prophet", "stock", "nonsense"):
+    for scheduler in ("stock", "nonsense"):
         assert_same("-c", code, variables={"BYTEPS_SCHEDULER": scheduler})
+    loaded = outcome("-c", code, variables={"BYTEPS_SCHEDULER": "prophet"})
+    assert loaded == (0, "byteprophet.torch.optimizer\n", "")
 
 
 def test_what_is_inherited_otherwise_has_another_server(tmp_path: Path) -> None:

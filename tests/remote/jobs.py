@@ -18,9 +18,11 @@ from byteprophet.input_files import read_json
 from byteprophet.launcher.forked_process import VARIABLE
 
 # Each rank trains on other data; with "stay", for ever, and slowly: others need the processors.
-# Then it prints the digest of its parameters when it says that it trains.
+# Then it prints the digest of its parameters when it says that it trains. What torch imports, also
+# for the optimizer, is hardly any garbage, and looking for it takes half a second.
 TRAIN = """
-import hashlib, json, os, pathlib, sys, time
+import gc, hashlib, json, os, pathlib, sys, time
+gc.disable()
 import torch
 import byteprophet.torch as bps
 bps.init()
@@ -28,6 +30,7 @@ rank = bps.rank()
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8))
 optimizer = bps.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+gc.enable()
 bps.broadcast_parameters(model.state_dict(), root_rank=0)
 torch.manual_seed(1 + rank)
 stays = "stay" in sys.argv
@@ -56,9 +59,11 @@ bps.shutdown()
 # The same training without an optimizer, which takes as long to import as torch: for what starts
 # roles as other tests do, and only elsewhere.
 TRAIN_BY_HAND = """
-import hashlib, json, os, pathlib
+import gc, hashlib, json, os, pathlib
+gc.disable()
 import torch
 import byteps.torch as bps
+gc.enable()
 bps.init()
 rank = bps.rank()
 torch.manual_seed(0)
