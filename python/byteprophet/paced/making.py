@@ -113,7 +113,7 @@ class GradientMaker:
             self._next = min(self._next, position - 1)
         if gradient is None:
             values = torch.mul(self._patterns[position], self._scale(position, iteration))
-            self._made += len(values)
+            self._made += self._tensors[position].elements
             return values
         self._write(gradient, position, iteration, gradient.values.numel())
         return gradient.values

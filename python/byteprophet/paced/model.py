@@ -154,7 +154,7 @@ class PacedLayer(nn.Module):
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
         """Wait for the layer's forward time, and return a copy of ``signal``."""
         self.pacer.begin_forward()
-        parameters = (layer.values for layer in self.burst)
+        parameters = [layer._parameters["values"] for layer in self.burst]
         result: torch.Tensor = cast(Any, _Paced).apply(signal, self, *parameters)
         ran = self.pacer.end()
         if torch.is_grad_enabled():

@@ -66,6 +66,9 @@ class Pacer:
 
     def begin_forward(self) -> None:
         """Begin a forward layer whose parameters are up to date."""
+        if self._clock.monotonic_ns() <= self._deadline_ns:
+            self._start_ns = self._deadline_ns  # the device still runs the previous layer
+            return
         now_ns, cpu_ns = self._since_last_layer()
         blocked_ns = now_ns - self._left_ns - cpu_ns
         start_ns = now_ns - max(0, self._late_ns + cpu_ns - blocked_ns)

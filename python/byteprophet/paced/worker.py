@@ -196,7 +196,7 @@ def run_worker(
         spans = process_spans if recording.check(os.environ) else None
         front = make_front(config)
         torch.set_num_threads(1)
-        _keep_freed_memory()
+        keep_freed_memory()
         process_spans.told_by_model = True  # before other code adds hooks to the model
         front.init()
     except UserError as error:
@@ -251,7 +251,7 @@ def _broadcast(model: PacedModel, front: Any) -> None:
     front.broadcast_parameters(parameters, root_rank=0)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Make malloc keep freed memory.
 
     Gradients are allocated in each iteration. If their memory went back to the system in between,

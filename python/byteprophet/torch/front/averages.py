@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from torch import Tensor
 
@@ -154,9 +155,8 @@ class Averages:
                 self._accumulation.restart(slot)
 
     def _mark(self, transfer: Transfer) -> None:
-        pending.mark(
-            transfer.gradient, transfer.slot.gradient_text, lambda: self._touched(transfer)
-        )
+        wait = partial(self._touched, transfer)
+        pending.mark(transfer.gradient, transfer.slot.gradient_text, wait)
 
     def _touched(self, transfer: Transfer) -> None:
         """Called when the script accesses a gradient for which ``step()`` was not yet called."""

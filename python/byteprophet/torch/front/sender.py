@@ -8,6 +8,7 @@ updates never take it.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -97,7 +98,7 @@ class Sender:
                 slot.name,
                 transfer.wire,
                 priority=slot.priority,
-                done=lambda error: self._finish(transfer, error),
+                done=functools.partial(self._finish, transfer),
             )
 
     def at_hand(self, slot: Slot) -> Transfer:
@@ -152,24 +153,29 @@ class Sender:
 
     def _begin_iteration(self) -> None:
         """If this is the first gradient of an iteration, notify all that count iterations."""
+        if not self._between_iterations:
+            return
         with self._begin:
             if not self._between_iterations:
                 return
-            self._between_iterations = False
-            if self._synchroniser.in_order:
-                finish_all()
-            iteration = self._synchroniser.begin_iteration()
-            process_pace.begin(iteration)
-            process_stopwatch.begin_iteration(iteration)
-            process_layers.first_gradient(iteration)
+            try:
+                if self._synchroniser.in_order:
+                    finish_all()
+                iteration = self._synchroniser.begin_iteration()
+                process_pace.begin(iteration)
+                process_stopwatch.begin_iteration(iteration)
+                process_layers.first_gradient(iteration)
+            finally:
+                self._between_iterations = False  # last: the others look at it without the lock
 
     def _finish(self, transfer: Transfer, error: BaseException | None) -> None:
         if error is None and not transfer.in_place:
+            after = transfer.compressed or own_streams.NO_EVENTS
             try:
                 with (
                     torch.no_grad(),
                     pending.values(),
-                    self._streams.used([transfer.gradient], transfer.compressed) as finish,
+                    self._streams.used([transfer.gradient], after) as finish,
                 ):
                     transfer.gradient.copy_(
                         self._compression.decompress(transfer.wire, transfer.context)

@@ -23,7 +23,7 @@ from byteprophet.torch.tensors.own_streams import Events
 from byteprophet.torch.tensors.sparse import no_rows, stored_bytes
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Transfer:
     """One gradient that was submitted.
 
@@ -36,7 +36,7 @@ class Transfer:
         iteration: the iteration of the gradient's backward pass, as recorded spans count it.
         shard: the elements, in memory order, of which this rank has the average and which it
             updates. None means all elements.
-        compressed: GPU events after which the copy in ``wire`` is complete.
+        compressed: GPU events after which the copy in ``wire`` is complete; None: no copy.
     """
 
     slot: Slot
@@ -48,7 +48,7 @@ class Transfer:
     group: int = 0
     iteration: int = 0
     shard: slice | None = None
-    compressed: Events = field(default_factory=dict)
+    compressed: Events | None = None
     arrived: Flag = field(default_factory=Flag)
     error: BaseException | None = None
 

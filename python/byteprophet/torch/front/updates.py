@@ -73,6 +73,7 @@ class Updater:
             transfer.arrived.set()
             if transfer.frozen_step is not None:
                 self._push(transfer)
+                self._changed.notify()
 
     def apply_arrived(
         self, transfers: Sequence[Transfer], frozen_step: FrozenStep, groups: Sequence[int]
@@ -134,6 +135,7 @@ class Updater:
                 transfer.frozen_step, transfer.group = frozen_step, group
                 if transfer.arrived.is_set():
                     self._push(transfer)
+            self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
@@ -190,7 +192,6 @@ class Updater:
         """Push ``transfer`` onto the heap. REQUIRES: ``_changed`` is held."""
         slot = transfer.slot
         heapq.heappush(self._ready, (slot.position, slot.index, transfer))
-        self._changed.notify()
 
     def _run(self) -> None:
         with pending.values(), never_compiling():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor
 
 Events = Mapping[torch.device, Any]
 """One ``torch.cuda.Event`` for each GPU."""
+NO_EVENTS: Events = MappingProxyType({})
+"""Of tensors on CPUs: always the same object, because there would be one for each gradient."""
 
 _cuda: Any = torch.cuda  # parts of it have no type annotations
 _URGENT = -1  # a high CUDA priority, because others wait for this work
@@ -28,7 +31,7 @@ def events(tensors: Iterable[Tensor]) -> Events:
     Returns no events for tensors on CPUs.
     """
     if not _cuda.is_initialized():
-        return {}
+        return NO_EVENTS
     devices = {tensor.device for tensor in tensors}
     return {
         device: _cuda.current_stream(device).record_event()

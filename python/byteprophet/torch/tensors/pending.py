@@ -120,10 +120,14 @@ def can_mark(tensor: Tensor) -> bool:
 def mark(tensor: Tensor, what: str, wait: Callable[[], None]) -> None:
     """Make every access to ``tensor`` call ``wait`` first, which must unmark it or raise."""
     marks[id(tensor)] = Mark(tensor, what, wait)
-    tensor.__class__ = _PENDING.get(type(tensor), type(tensor))
+    pending = _PENDING.get(type(tensor))
+    if pending is not None:
+        tensor.__class__ = pending
 
 
 def unmark(tensor: Tensor) -> None:
     """Restore the class of ``tensor`` and forget its mark."""
-    tensor.__class__ = _OWN.get(type(tensor), type(tensor))
+    own = _OWN.get(type(tensor))
+    if own is not None:
+        tensor.__class__ = own
     marks.pop(id(tensor), None)
