@@ -51,6 +51,7 @@ MORE = (
     "rates_changed_by_hand",
     "weights_changed_by_hand",
     "many_tensors_read_at_once",
+    "gradients_of_several_parameters_in_one_memory",
     "hooks_on_gradients",
     "hooks_on_backward_of_modules",
     "hooks_on_forward_read_weights",

@@ -30,6 +30,14 @@ def shares_memory(tensor: Tensor) -> bool:
         return bool(tensor.untyped_storage().nbytes() > tensor.nbytes)
 
 
+def is_aliased(tensor: Tensor) -> bool:
+    """Whether another tensor uses the memory of ``tensor``, such as a view that autograd holds."""
+    with pending.values():
+        memory = tensor.untyped_storage()
+    # One use is that of ``tensor``, and one that of ``memory``.
+    return bool(torch._C._storage_Use_Count(memory._cdata) > 2)
+
+
 def flat(tensor: Tensor) -> Tensor:
     """A detached one-dimensional view, in memory order, of a dense tensor."""
     return torch.as_strided(tensor.detach(), (tensor.numel(),), (1,))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 
 import torch
-from common import STEPS, batch, loss_of, script, start
-from torch import Tensor, distributed
+from common import STEPS, batch, loss_of, script, start, train
+from torch import Tensor, distributed, nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 
@@ -199,3 +199,18 @@ def gradients_are_views_of_one_buffer() -> Iterable[Tensor]:
         seen.append(buffer.clone())
         optimizer.step()
     return [*model.parameters(), *seen]
+
+
+@script
+def gradients_of_several_parameters_in_one_memory() -> Iterable[Tensor]:
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ParameterList([torch.randn(3, 6) for _ in range(40)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ torch.stack([*self.parts]).sum(0).t()
+
+    model, ddp = start(Summed)
+    train(ddp, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    return model.parameters()
