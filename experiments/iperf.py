@@ -17,7 +17,9 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Flow:
-    """One stream: payload bytes per second, CPU seconds of both ends per gigabyte."""
+    """Payload bytes per second, of both directions if both had a stream; CPU seconds of both ends
+    per gigabyte.
+    """
 
     bytes_per_s: float
     cpu_s_per_gb: float
@@ -29,10 +31,11 @@ def require_iperf() -> None:
         raise UserError("iperf3 is not installed: apt-get install iperf3")
 
 
-def measure(seconds: float, hosts: Cluster | None = None) -> Flow:
+def measure(seconds: float, hosts: Cluster | None = None, both_ways: bool = False) -> Flow:
     """One stream for ``seconds`` over a veth pair and bridge like those of a job's hosts.
 
-    ``hosts``: a server and a worker, not started; None: on links without a limit.
+    ``hosts``: a server and a worker, not started; None: on links without a limit. ``both_ways``: a
+    second stream at the same time, from the server.
     """
     with hosts or Cluster([HostSpec("server"), HostSpec("worker")]) as cluster:
         server, worker = cluster.hosts
@@ -42,7 +45,10 @@ def measure(seconds: float, hosts: Cluster | None = None) -> Flow:
             stderr=subprocess.DEVNULL,
         ) as listening:
             try:
-                return _client(worker.enter(_command(server.address, seconds)), seconds)
+                command = _command(server.address, seconds)
+                if both_ways:
+                    command.append("--bidir")
+                return _client(worker.enter(command), seconds)
             finally:
                 listening.kill()
 
@@ -66,7 +72,11 @@ def _client(command: list[str], seconds: float) -> Flow:
 
 
 def _flow(report: dict[str, dict[str, dict[str, float]]]) -> Flow:
-    received = report["end"]["sum_received"]
-    cpu = report["end"]["cpu_utilization_percent"]
-    cpu_s = (cpu["host_total"] + cpu["remote_total"]) / 100 * received["seconds"]
-    return Flow(received["bits_per_second"] / 8, cpu_s / (received["bytes"] / 1e9))
+    end = report["end"]
+    streams = [end[name] for name in ("sum_received", "sum_received_bidir_reverse") if name in end]
+    cpu = end["cpu_utilization_percent"]
+    cpu_s = (cpu["host_total"] + cpu["remote_total"]) / 100 * streams[0]["seconds"]
+    return Flow(
+        sum(stream["bits_per_second"] for stream in streams) / 8,
+        cpu_s / (sum(stream["bytes"] for stream in streams) / 1e9),
+    )

@@ -17,6 +17,9 @@ Printed are, as medians over the rounds:
 - *us/tensor*: processor microseconds per small tensor and worker, beyond what its bytes cost, from
   jobs with many tensors of 16 KiB;
 - waits and preemptions (context switches) per GB;
+- how many cores a worker needs at 10 to 400 Gbit/s, if its link is busy in both directions, by the
+  same seconds per GB; and the rate at which this machine's cores would be busy all the time with
+  the jobs of the first table, beside the rate that these jobs had;
 - with ``--profile``, seconds per GB by term (``perf_terms.py``) and the threads that used most, of
   the first round's jobs with large tensors; perf takes a minute per job to read a profile;
 - with ``--calls``, system calls per MB, counted by strace in a job of its own.
@@ -89,7 +92,8 @@ def main(arguments: Sequence[str]) -> None:
     options = _parse(arguments)
     path = options.out / "processor_time.json"
     if options.report:
-        print_tables(read_json(path)["results"])
+        saved = read_json(path)
+        print_tables(saved["results"], saved["machine"]["cores"])
         return
     runtimes = split(options.runtimes, "--runtimes")
     for name in runtimes:
@@ -135,7 +139,7 @@ def main(arguments: Sequence[str]) -> None:
             _progress(f"system calls: {runtime}")
             rows.append({"round": 0, "runtime": runtime, **_count(runtime, few, options.runs)})
             _write(path, options.megabytes, rows)
-    print_tables(rows)
+    print_tables(rows, describe_machine()["cores"])
     print(f"saved: {path}")
 
 

@@ -14,18 +14,26 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from byteprophet.network import PAYLOAD_SHARE
+
 _IPERF, _ALONE = "iperf3", "alone"
 _WIDTH = 118
 _SHOWN_OF_THREADS = 0.03  # of a job's processor time
+_LINKS_GBPS = (10, 25, 100, 400)
 
 Row = dict[str, Any]
 
 
-def print_tables(rows: Sequence[Row]) -> None:
-    """Totals, terms, threads and calls; what was not measured is left out."""
+def print_tables(rows: Sequence[Row], cores: int) -> None:
+    """Totals, what links need, terms, threads and calls; what was not measured is left out.
+
+    ``cores``: of the machine that all roles shared.
+    """
     console = Console(width=_WIDTH)
     names = [name for name in dict.fromkeys(row["runtime"] for row in rows) if name != _ALONE]
     console.print(_totals(rows, names))
+    console.print(_cores(rows, names))
+    console.print(_rates(rows, [name for name in names if name != _IPERF], cores))
     profiled = [name for name in names if any("samples" in row for row in _of(rows, name))]
     if profiled:
         console.print(_terms(rows, profiled))
@@ -66,6 +74,28 @@ def tensor_us(rows: Sequence[Row], small: Row, workers: int = 2) -> float:
     all_s = per_gb(rows, small, used_s) * small["moved_bytes"] / 1e9
     updates = small["tensors"] * workers * small["iterations"]
     return float((all_s - of_bytes_s) * 1e6 / updates)
+
+
+def cores_of_worker(rows: Sequence[Row], row: Row, link_bps: float) -> float:
+    """Cores that a worker needs to keep its link busy in both directions.
+
+    A byte between a worker and a server concerns one worker, a byte between workers two of them.
+    """
+    if row["runtime"] == _IPERF:
+        all_s, served = used_s(row), False
+    else:
+        all_s, served = per_gb(rows, row, partial(_of_role, kind="worker")), _served(row)
+    gigabytes_per_s = link_bps * PAYLOAD_SHARE / 8e9
+    return gigabytes_per_s * all_s * (2 if served else 1)
+
+
+def rates(row: Row, cores: int) -> tuple[float, float]:
+    """Payload per second of a job in GB: if it kept all cores busy, and as measured.
+
+    Both count the updates of the training, which ``alone`` has, too.
+    """
+    gigabytes = row["moved_bytes"] / 1e9
+    return gigabytes / (used_s(row) / cores), gigabytes / float(row["wall_s"])
 
 
 def term_s(rows: Sequence[Row], row: Row, term: str) -> float:
@@ -114,6 +144,38 @@ def _totals(rows: Sequence[Row], names: Sequence[str]) -> Table:
                 f"{middle(partial(per_gb, rows, value=itemgetter(key))):.0f}"
                 for key in ("waits", "preempted")
             ),
+        )
+    return table
+
+
+def _cores(rows: Sequence[Row], names: Sequence[str]) -> Table:
+    table = Table(
+        "runtime", box=box.SIMPLE, title="Cores of a worker whose link is busy in both directions"
+    )
+    for gbps in _LINKS_GBPS:
+        table.add_column(f"{gbps} Gbit/s", justify="right")
+    for name in names:
+        large = _of(rows, name, "large") or _of(rows, name, "stream")
+        needed = (
+            median(cores_of_worker(rows, row, gbps * 1e9) for row in large) for gbps in _LINKS_GBPS
+        )
+        table.add_row(name, *(f"{each:.1f}" for each in needed))
+    return table
+
+
+def _rates(rows: Sequence[Row], names: Sequence[str], cores: int) -> Table:
+    table = Table(
+        "runtime", box=box.SIMPLE, title=f"All roles on {cores} cores, links without a limit"
+    )
+    for column in ("GB/s if cores are the limit", "GB/s measured", "measured over limit"):
+        table.add_column(column, justify="right")
+    for name in names:
+        pairs = [rates(row, cores) for row in _of(rows, name, "large")]
+        table.add_row(
+            name,
+            f"{median(limit for limit, _ in pairs):.2f}",
+            f"{median(measured for _, measured in pairs):.2f}",
+            f"{median(measured / limit for limit, measured in pairs):.2f}",
         )
     return table
 
@@ -167,6 +229,10 @@ def _calls(rows: Sequence[Row], names: Sequence[str]) -> Table:
         counts = (row["calls"].get(kind, 0) / megabytes for kind in call_counts.KINDS)
         table.add_row(name, *(f"{each:.1f}" for each in counts))
     return table
+
+
+def _served(row: Row) -> bool:
+    return "server" in row["role_s"]
 
 
 def _of_role(row: Row, kind: str) -> float:

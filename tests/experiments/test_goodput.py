@@ -23,7 +23,7 @@ _REASON = why_not_permitted() or (None if shutil.which("iperf3") else "iperf3 is
 
 @pytest.mark.skipif(_REASON is not None, reason=str(_REASON))
 def test_iperf_moves_bytes_and_takes_time() -> None:
-    flow = iperf.measure(1)
+    flow = iperf.measure(1, both_ways=True)
     assert flow.bytes_per_s > 1e6
     assert 0 < flow.cpu_s_per_gb < 100
 
@@ -49,7 +49,7 @@ def test_cpu_time_of_a_role(tmp_path: Path) -> None:
     assert sampler.cpu_s("server", from_ns, until_ns) == 0
 
 
-@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--schedulers", "nobody"]])
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--runtimes", "nobody"]])
 def test_wrong_usage(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(UserError):
         goodput.main([*arguments, "--out", str(tmp_path), "--runs", str(tmp_path)])

@@ -164,6 +164,25 @@ def test_what_training_alone_costs_is_left_out() -> None:
     assert table.term_s(rows, large, perf_terms.PYTHON) == 0
 
 
+def test_cores_that_links_need() -> None:
+    stream = {"round": 1, "runtime": "iperf3", "shape": "stream", "processor_s_per_gb": 0.5}
+    roles = {"fifo": {"worker": 3.0, "server": 2.0}, "allreduce": {"worker": 5.0}}
+    jobs = {
+        name: {**job(name, "large", 5.0, 2_000_000_000, 8), "role_s": role_s, "wall_s": 4.0}
+        for name, role_s in roles.items()
+    }
+    rows = [stream, *jobs.values()]
+    link_bps = 8e9 / table.PAYLOAD_SHARE  # 1 GB of payload per second in each direction
+    # One end of each of two streams.
+    assert table.cores_of_worker(rows, stream, link_bps) == pytest.approx(0.5)
+    # 1.5 s per GB between workers and servers, which are 2 GB per second of a worker's link.
+    assert table.cores_of_worker(rows, jobs["fifo"], link_bps) == pytest.approx(3.0)
+    # 2.5 s per GB between two workers, of which each takes a half, and two directions.
+    assert table.cores_of_worker(rows, jobs["allreduce"], link_bps) == pytest.approx(2.5)
+    # 2 GB in 5 s of two cores, or in 4 s.
+    assert table.rates(jobs["fifo"], 2) == (pytest.approx(0.8), pytest.approx(0.5))
+
+
 def test_payload_of_an_iteration() -> None:
     shape = processor_time.Shape("large", 8, 1000, 1, 1)
     assert shape.moved_bytes("fifo") == 4000  # two workers push and pull all of it
