@@ -47,6 +47,7 @@ class Public:
 class Model:
     """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
 
+    ``backwards``: how many backward passes ours have exchanged.
     ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
     """
@@ -58,6 +59,7 @@ class Model:
         self.parameters = reduced_parameters(model.module)
         self.state = State.NEW
         self.backward: ModelRules | None = None
+        self.backwards = 0
         self.unheld: list[Optimizer] = []
 
     def keeps_own_exchange(self, reason: str) -> None:

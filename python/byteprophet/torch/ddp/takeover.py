@@ -28,9 +28,10 @@ import torch
 from torch import Tensor, distributed
 from torch.optim import Optimizer
 
-from byteprophet.runtime_settings import SYNC
+from byteprophet.runtime_settings import SYNC, RuntimeSettings
 from byteprophet.torch.ddp import fitness, models
 from byteprophet.torch.ddp.backward import ModelRules
+from byteprophet.torch.ddp.meeting import PATIENCE_S, meet
 from byteprophet.torch.ddp.models import Model, State
 from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
 from byteprophet.torch.ddp.rules import Rules
@@ -57,6 +58,7 @@ _seen = -1  # ``optimizers_made()`` at the last search
 _trial: Trial | None = None
 _store: Any = None  # of the process group at the last search
 _is_told = False  # whose exchange it is
+_meetings = 0  # how many there were; the same on all ranks
 
 
 def try_both() -> None:
@@ -101,8 +103,13 @@ def _follow(trial: Trial, model: Model) -> None:
         return
     if wrapped is None or not wrapped.require_backward_grad_sync:
         return
-    took_ns = trial.begin_iteration(model)
+    took_ns = trial.begin_iteration(model, _progress(model, wrapped))
     if took_ns is None:
+        return
+    reason = _absence("the trial of both exchanges")
+    if reason:
+        give_back(model, reason)
+        trial.give_up(reason)
         return
     if not trial.is_ours:
         trial.try_ours(took_ns)
@@ -116,6 +123,30 @@ def _follow(trial: Trial, model: Model) -> None:
         give_back(model, trial.outcome)
     elif distributed.get_rank() == 0:
         print(f"byteprophet: dear-planned exchanges gradients: {trial.outcome}", file=sys.stderr)
+
+
+def _progress(model: Model, wrapped: Any) -> object:
+    """What changes with each backward pass that exchanges gradients of ``model``."""
+    if model.state is State.OURS:
+        return model.backwards
+    try:  # collectives that the reducer has begun; a forward pass on one rank begins none
+        return wrapped.process_group._get_sequence_number_for_group()
+    except RuntimeError:  # not every backend counts them
+        return object()
+
+
+def _absence(what: str) -> str:
+    """Nothing if all ranks are at this point, else why they must stay as they are."""
+    global _meetings
+    _meetings += 1
+    return meet(
+        distributed.distributed_c10d._get_default_store(),
+        str(_meetings),
+        distributed.get_rank(),
+        distributed.get_world_size(),
+        f"{SYNC}={os.environ.get(SYNC, '')} and {what}",
+        min(PATIENCE_S, RuntimeSettings.from_environment().timeout_s),
+    )
 
 
 def give_back(model: Model, reason: str) -> None:
@@ -166,6 +197,11 @@ def _take_new() -> None:
     for each in models.all_in(State.NEW):
         _leave_to_others(each)
     new, ours = models.all_in(State.NEW), models.all_in(State.OURS)
+    reason = _absence(f"{len(new)} new model(s)") if new else ""
+    if reason:
+        for each in new:
+            each.keeps_own_exchange(reason)
+        new = []
     keys = [id(parameter) for each in (*ours, *new) for parameter in each.parameters.values()]
     found = optimizers_of(keys)
     optimizers = [each for each in found.own if not isinstance(each, _Unheld)]
@@ -319,6 +355,8 @@ def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> No
 
 def _submit(rules: ModelRules, missing: Iterable[Tensor]) -> None:
     """See ``Submit``."""
+    for each in models.all_in(State.OURS):
+        each.backwards += each.backward is rules
     for front in fronts():
         slots = front.gradients.slots
         for parameter in missing:

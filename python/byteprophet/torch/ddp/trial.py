@@ -1,9 +1,10 @@
 """Times a job under both exchanges of gradients: DistributedDataParallel's own, then ours.
 
-Both phases have a fixed number of iterations, so ranks change between the same two iterations
-without a message. The first iterations of a phase are not counted: DistributedDataParallel makes
-its buckets anew after its first iteration, and ours plans its own from eight iterations and adopts
-them some iterations later.
+Both phases have a fixed number of iterations, so that ranks change between the same two iterations.
+An iteration counts only if gradients were exchanged since the last one, because one rank alone may
+run further forward passes. The first iterations of a phase are not counted:
+DistributedDataParallel makes its buckets anew after its first iteration, and ours plans its own
+from eight iterations and adopts them some iterations later.
 
 Each model counts its own iterations, and the first one that completes a phase ends it for all. An
 iteration is the time between two forward passes whose gradients are exchanged, so micro-batches
@@ -34,12 +35,16 @@ class Trial:
         self.outcome = ""
         self._own_ns = 0.0
         self._began_ns: weakref.WeakKeyDictionary[Model, list[int]] = weakref.WeakKeyDictionary()
+        self._progress: weakref.WeakKeyDictionary[Model, object] = weakref.WeakKeyDictionary()
 
-    def begin_iteration(self, model: Model) -> float | None:
-        """Note that an iteration of ``model`` begins now.
+    def begin_iteration(self, model: Model, progress: object) -> float | None:
+        """Note that an iteration of ``model`` begins now, if ``progress`` is another than before.
 
         Returns how long an iteration takes, in nanoseconds, if it completes the phase.
         """
+        if self._progress.get(model) == progress:
+            return None
+        self._progress[model] = progress
         began_ns = self._began_ns.setdefault(model, [])
         began_ns.append(time.monotonic_ns())
         return took_ns(began_ns, _OURS_UNCOUNTED if self.is_ours else _OWN_UNCOUNTED)
@@ -60,6 +65,11 @@ class Trial:
         self.outcome = f"an iteration takes {own} this way and {ours} with dear-planned"
         if self.is_ours:
             self.outcome = f"an iteration takes {ours} this way and {own} without byteprophet"
+        self._began_ns.clear()
+
+    def give_up(self, reason: str) -> None:
+        """End the trial without a result: DistributedDataParallel exchanges gradients."""
+        self.is_over, self.is_ours, self.outcome = True, False, reason
         self._began_ns.clear()
 
 

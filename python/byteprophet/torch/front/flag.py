@@ -12,9 +12,18 @@ thread that gets the lock passes it on at once, so all of them get it.
 
 from __future__ import annotations
 
+import os
 from threading import Lock
 
 _making = Lock()  # of the lock of any flag
+
+
+def _renew() -> None:
+    global _making
+    _making = Lock()
+
+
+os.register_at_fork(after_in_child=_renew)  # another thread may have held it
 
 
 class Flag:

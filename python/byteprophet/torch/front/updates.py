@@ -73,7 +73,7 @@ class Updater:
             transfer.arrived.set()
             if transfer.frozen_step is not None:
                 self._push(transfer)
-                self._changed.notify()
+                self._changed.notify_all()  # the thread, and who waits until it lets go
 
     def apply_arrived(
         self, transfers: Sequence[Transfer], frozen_step: FrozenStep, groups: Sequence[int]
