@@ -30,12 +30,12 @@ from typing import Any
 
 import iperf
 import numpy as np
+from goodput_worker import REDUCE_SCATTER
 from recorded import RESULTS
 from results_file import write_results
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from goodput_worker import REDUCE_SCATTER
 from role_cpu import CpuSampler
 from script import progress_of, run_script
 

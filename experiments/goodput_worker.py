@@ -5,9 +5,9 @@
 With ``reduce-scatter``, one tensor of ``BYTES`` goes through our mesh, one operation after the
 other, without an optimizer.
 
-Under a scheduler, eight tensors of ``BYTES`` in all are the gradients, the same memory in every iteration, of an
-optimizer that updates nothing; no backward pass makes them. In place of each comes its average over
-the ranks, which the next iteration averages again: every element is known.
+Under a scheduler, eight tensors of ``BYTES`` in all are the gradients, the same memory in every
+iteration, of an optimizer that updates nothing; no backward pass makes them. In place of each comes
+its average over the ranks, which the next iteration averages again: every element is known.
 """
 
 from __future__ import annotations

@@ -17,8 +17,11 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Flow:
-    """Payload bytes per second, of both directions if both had a stream; CPU seconds of both ends
-    per gigabyte.
+    """What streams moved.
+
+    Attributes:
+        bytes_per_s: payload, of both directions if both had a stream.
+        cpu_s_per_gb: CPU seconds of both ends per gigabyte.
     """
 
     bytes_per_s: float
