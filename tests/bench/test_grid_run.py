@@ -156,8 +156,8 @@ def test_wrong_requests_start_and_leave_nothing(
         (["--controller"], "--controller cannot be combined with --grid"),
         (["--step", "1gbit@3i"], "--step cannot be combined with --grid"),
         (["--set", "a=1"], "--set cannot be combined with --grid"),
-        (["--json", str(tmp_path / "none" / "file")], "no such directory"),
-        (["--json", str(tmp_path)], "is a directory"),
+        (["--json", str(tmp_path / "none" / "file")], "written: No such file or directory"),
+        (["--json", str(tmp_path)], "written: Is a directory"),
         (["--out", str(grid_file)], f"{grid_file}/workloads: cannot be written: Not a"),
     ):
         assert run_cli([*command(grid_file, out), *extra]) == 2

@@ -18,7 +18,6 @@ import numpy as np
 
 from byteprophet.bound import bound_of_predicted_ns
 from byteprophet.graph import Connection, Graph
-from byteprophet.graph.mesh_transfers import OF_THE_MESH
 from byteprophet.job import Job
 from byteprophet.job.assumed_costs import UNSURE
 from byteprophet.job.predicted import Predicted
@@ -29,6 +28,9 @@ from byteprophet.optimize.outcome import replayed
 from byteprophet.order_statistics import median, quantile
 from byteprophet.replay.predict import HIGH, LOW, kind_of, warmup_in
 from byteprophet.strategy.routed import on_its_share
+
+_OF_HOSTS = (" up", " down")
+"""How names of hosts' links end. Other links are cores, and what the mesh may use of a host's."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def compute_ns(job: Job) -> int:
 
 
 def loads(graph: Graph) -> tuple[Load, ...]:
-    """The loads of all links in the last iteration of ``graph``, the busiest first."""
+    """The loads of all hosts' links in the last iteration of ``graph``, the busiest first."""
     last = graph.labels.iteration == graph.labels.iteration.max()
     moved = np.zeros(len(graph.links), np.int64)
     bytes_of = np.bincount(
@@ -149,7 +151,7 @@ def loads(graph: Graph) -> tuple[Load, ...]:
         if link.capacity_bps
         else Load(link.name, int(size), 0)
         for link, size in zip(graph.links, moved, strict=True)
-        if size and not link.name.endswith(OF_THE_MESH)
+        if size and link.name.endswith(_OF_HOSTS)
     )
 
 

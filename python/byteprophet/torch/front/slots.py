@@ -23,7 +23,7 @@ from byteprophet.torch.tensors.own_streams import Events
 from byteprophet.torch.tensors.sparse import no_rows, stored_bytes
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Transfer:
     """One gradient that was submitted.
 
