@@ -13,14 +13,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-PATIENCE_S = 60.0
 _GO_ON = "go on"
 _POLL_S, _LONGEST_POLL_S = 0.002, 0.05
 
 
-def meet(
-    store: Any, name: str, rank: int, size: int, says: str, patience_s: float = PATIENCE_S
-) -> str:
+def meet(store: Any, name: str, rank: int, size: int, says: str, patience_s: float) -> str:
     """Wait until all ranks have come, for at most ``patience_s``.
 
     Args:

@@ -31,7 +31,7 @@ from torch.optim import Optimizer
 from byteprophet.runtime_settings import SYNC, RuntimeSettings
 from byteprophet.torch.ddp import fitness, models
 from byteprophet.torch.ddp.backward import ModelRules
-from byteprophet.torch.ddp.meeting import PATIENCE_S, meet
+from byteprophet.torch.ddp.meeting import meet
 from byteprophet.torch.ddp.models import Model, State
 from byteprophet.torch.ddp.optimizers import count_optimizers, optimizers_made, optimizers_of
 from byteprophet.torch.ddp.rules import Rules
@@ -52,6 +52,7 @@ class _Unheld(Optimizer):
         """Do nothing."""
 
 
+_PATIENCE_S = 60.0  # until a model keeps its own exchange because a rank has not come
 _rules = Rules()
 _optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # those that have a front of ours
 _seen = -1  # ``optimizers_made()`` at the last search
@@ -145,7 +146,7 @@ def _absence(what: str) -> str:
         distributed.get_rank(),
         distributed.get_world_size(),
         f"{SYNC}={os.environ.get(SYNC, '')} and {what}",
-        min(PATIENCE_S, RuntimeSettings.from_environment().timeout_s),
+        min(_PATIENCE_S, RuntimeSettings.from_environment().timeout_s),
     )
 
 
