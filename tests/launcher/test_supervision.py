@@ -92,6 +92,18 @@ def test_a_killed_worker_is_named_with_its_signal(make_spec: MakeSpec) -> None:
     assert "all is well" not in result.failed
 
 
+def test_who_has_lost_a_peer_is_not_the_cause(make_spec: MakeSpec) -> None:
+    """Worker 1 ends a second after its peers have noticed."""
+    rank = "sleep 1; echo ValueError: the cause; exit 2"
+    peer = "echo 'PeerLost: rank 1 is gone: connection closed'; exit 1"
+    result = run_job(
+        make_spec(("sh", "-c", f"if test $DMLC_WORKER_ID = 1; then {rank}; fi; {peer}"))
+    )
+    assert result.failed is not None
+    assert result.failed.startswith("worker-1 ended with status 2 after ")
+    assert "; it said: ValueError: the cause;" in result.failed
+
+
 def test_a_failing_server_ends_the_job(make_spec: MakeSpec) -> None:
     broken = ("sh", "-c", "echo 'Check failed: bind failed'; echo '  [bt] frame'; exit 3")
     result = run_job(make_spec(STAY, roles=RoleCommands(STAY, broken)))

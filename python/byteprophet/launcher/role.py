@@ -26,6 +26,8 @@ _LONGEST_LINE_BYTES = 1 << 16
 _LONGEST_QUOTE = 300
 # Matches lines that tell why a process ended, unlike the stack frames after them.
 _TELLING = re.compile(r"(?i)error|exception|check failed|fatal|abort|assert|cannot|refused")
+# Matches what a rank says when a connection to another one has ended: ours, and Gloo's.
+_PEER_GONE = re.compile(r"\brank \d+ is gone\b|connection (closed|reset) by peer", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,10 @@ class Role:
         if quote:
             text += f"; it said: {quote}"
         return f"{text}; its log: {self.plan.log}"
+
+    def blames_peer(self) -> bool:
+        """Whether the role has said, of late, that a connection to another rank has ended."""
+        return any(map(_PEER_GONE.search, self._recent))
 
     def _telling_line(self) -> str:
         unindented = [line for line in self._recent if not line[0].isspace()]

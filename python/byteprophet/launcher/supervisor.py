@@ -208,7 +208,7 @@ class Supervisor:
         order = sorted(self._roles, key=lambda role: role.plan.kind != "worker")
         for role in order:
             if role.exit_status is not None and role.exit_status != 0:
-                first = self._killed_before(role)
+                first = self._first_to_fail(role)
                 self._drain(first)
                 return self._cause(first)
         # Servers and scheduler end together, when the last worker has left them (it may go on
@@ -221,16 +221,31 @@ class Supervisor:
                     return f"{role.obituary()} (too early: {self._who()})"
         return self._stopped.look({role.pid: role.name for role in self._roles})
 
-    def _killed_before(self, ended: Role) -> Role:
-        """The worker because of whose death ``ended`` ended, if one was killed; else ``ended``.
+    def _first_to_fail(self, ended: Role) -> Role:
+        """The worker because of whose end ``ended`` ended, if there is one; else ``ended``.
 
-        A process that is killed takes a moment to end, and the others may be quicker to notice.
+        A process takes a moment to end after its connections have, and the others may be quicker
+        to notice. One that was killed has not been told of others' ends, and one that has failed
+        by itself does not say that a peer is gone.
         """
         if ended.exit_status == -signal.SIGKILL or ended.plan.kind != "worker":
             return ended
-        workers = [r for r in self._roles if r.plan.kind == "worker" and r is not ended]
-        self._wait_for(workers, _KILLED_S)
-        return next((r for r in workers if r.exit_status == -signal.SIGKILL), ended)
+        self._drain(ended)
+        wait_s = self._limits.last_words_s if ended.blames_peer() else _KILLED_S
+        deadline_s = time.monotonic() + wait_s
+        others = [r for r in self._roles if r.plan.kind == "worker" and r is not ended]
+        while self._signals.received is None:
+            for role in others:
+                if role.exit_status:
+                    self._drain(role)
+                    is_cause = ended.blames_peer() and not role.blames_peer()
+                    if is_cause or role.exit_status == -signal.SIGKILL:
+                        return role
+            is_over = all(role.exit_status is not None for role in others)
+            if is_over or time.monotonic() > deadline_s:
+                break
+            self._pump()
+        return ended
 
     def _cause(self, ended: Role) -> str:
         """Why ``ended`` ended: for a reason of its own, or because another role is lost.

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from byteprophet.torch.front import patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.updates import Updater
+from byteprophet.torch.sync import patience
 from byteprophet.torch.sync.alone import Alone
 from byteprophet.torch.tensors import ending_threads, pending
 from byteprophet.torch.tensors.own_streams import Events

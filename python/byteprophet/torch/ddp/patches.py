@@ -20,7 +20,7 @@ from torch.nn.parallel.distributed import _find_tensors
 
 from byteprophet.errors import warn
 from byteprophet.torch.ddp import models, takeover
-from byteprophet.torch.front.patience import Patience
+from byteprophet.torch.sync.patience import Patience
 from byteprophet.torch.tensors.compiling import stays_eager
 
 _GIVES_BACK = {

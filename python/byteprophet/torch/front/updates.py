@@ -34,9 +34,9 @@ from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
 from byteprophet.timeline.tables import Kind
 from byteprophet.torch.front.flag import Flag
-from byteprophet.torch.front.patience import Patience
 from byteprophet.torch.front.slots import Slot, Transfer
 from byteprophet.torch.front.view_step import FrozenStep
+from byteprophet.torch.sync.patience import Patience
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import ending_threads, own_streams, pending
 from byteprophet.torch.tensors.compiling import never_compiling

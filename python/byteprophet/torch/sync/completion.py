@@ -2,16 +2,23 @@
 
 All ranks must make calls that involve other ranks. So when a wait times out, its error names the
 missing ranks and the call that they have not made (``Call``).
+
+Threads: whoever waits. They share ``_patience`` without a lock: at worst, one more wait is
+reported.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from byteprophet.errors import TimedOut, because_of
+from byteprophet.errors import TimedOut, because_of, warn
+from byteprophet.torch.sync.patience import Patience
+
+_patience = Patience()
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,11 @@ def called(function: Callable[..., object]) -> Call:
 
 class Awaited(Protocol):
     """The part of ``Synchroniser`` that is used here."""
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process."""
+        ...
 
     def awaited(self, name: str) -> str:
         """Name who or what ``name`` seems to wait for, for messages."""
@@ -71,12 +83,20 @@ class Completion:
         return self._over.wait(timeout_s)
 
     def wait(self, timeout_s: float, synchroniser: Awaited, name: str) -> None:
-        """Wait until the call is over.
+        """Wait until the call is over. A long wait is reported while it lasts.
 
         ``name`` is what was submitted to ``synchroniser``. Raises ``TimedOut`` if it is not over
         after ``timeout_s`` seconds, and ``RuntimeError`` or ``PeerLost`` if it failed.
         """
-        if not self.arrives_within(timeout_s):
+        began_s, limit_s = time.monotonic(), _patience.limit_s
+        if not self.arrives_within(min(limit_s, timeout_s)) and limit_s < timeout_s:
+            warn(
+                f"rank {synchroniser.rank} has waited {limit_s:g} s for the {self._what}: "
+                f"{synchroniser.awaited(name)}"
+            )
+            self.arrives_within(timeout_s - limit_s)
+            _patience.waited(time.monotonic() - began_s)
+        if not self._over.is_set():
             late = synchroniser.late(name)
             who = ranks(late) if late else f"{synchroniser.awaited(name)}, or another rank has"
             raise TimedOut(
