@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from search_quality import best_of_all
+from search_quality import best_of_all, small_job
 from small_jobs import random_job
 
 from byteprophet.allreduce.strategies import strategy_for
@@ -128,6 +128,15 @@ def test_small_jobs_come_out_as_well_as_they_can() -> None:
         above.append(found.best.iteration_ns / best_ns - 1)
     assert np.median(above) <= 0.01
     assert max(above) <= 0.05
+
+
+def test_a_plan_with_dears_order_is_tried_with_its_own() -> None:
+    """``dear-planned`` plans DeAR's order here, and with the same buckets its own is faster."""
+    job = small_job(930)
+    assert all(bucket.sharded for bucket in strategy_for(job, "dear-planned").buckets)
+    found = search(job, [Runtime(), TensorFusion()], budget_s=LONG_S)
+    assert found.best.iteration_ns == best_of_all(job, Evaluator(folds=False))
+    assert found.best.decisions[-1].what == "the same buckets, urgent ones first"
 
 
 def test_a_budget_that_is_spent_ends_the_search() -> None:

@@ -3,7 +3,8 @@
 Buckets are runs of the order in which gradients are ready, so a set of buckets is a set of cuts
 (``cuts.py``). A larger bucket costs fewer messages, but its first gradient waits for its last. The
 moves are those of dPRO's Algorithm 1: they change buckets on the critical path, those that hold it
-longest first. After each move the runtime gives the buckets their order anew.
+longest first. After each move the runtime gives the buckets their order anew. One more move gives
+the same buckets that order.
 
 Under ``allreduce``, buckets use the link one after the other, in the order in which they are ready.
 That is what Theorem 2 speaks of (``theorems.py``). There it decides which merges are offered and
@@ -23,7 +24,7 @@ from byteprophet.allreduce.groups import BUFFER_BYTES, Groups, fixed_size
 from byteprophet.allreduce.strategies import strategy_of_groups, timing_of
 from byteprophet.allreduce.timing import Timing
 from byteprophet.job import Job
-from byteprophet.job.strategy import DDP, OURS
+from byteprophet.job.strategy import DDP, DEAR_PLANNED, OURS
 from byteprophet.optimize.cuts import Buckets, Change, applied
 from byteprophet.optimize.moves import Effect, Hints, Move
 from byteprophet.optimize.serial_link import SerialLink
@@ -67,6 +68,10 @@ class TensorFusion:
         twins = twins_of(job.model, buckets.order) if hints.symmetric else None
         on_path = [hints.bucket_ns.get(place, 0) for place in buckets.places]
         longest = sorted(range(len(buckets)), key=lambda bucket: -on_path[bucket])
+        if job.strategy.runtime == DEAR_PLANNED:  # its plan may have DeAR's order
+            strategy = strategy_of_groups(timing, DEAR_PLANNED, buckets.groups(buckets.cuts))
+            if set(strategy.buckets) != set(job.strategy.buckets):
+                yield Move("the same buckets, urgent ones first", with_strategy(job, strategy))
         seen = {buckets.cuts}
         for bucket in longest[:_TRIED_BUCKETS]:
             for change in (
