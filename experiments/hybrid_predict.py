@@ -132,6 +132,7 @@ def _described(table: CostTable, rate_bps: int) -> Cluster:
         ring_only=1,
         all_reduce_only=1,
         collectives_at_once=2,
+        requests_in_line=1,
     )
     cluster = with_costs(
         Cluster("namespaces on this machine", gpu, node, network),

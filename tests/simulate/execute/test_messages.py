@@ -101,6 +101,39 @@ def test_only_some_schedules_ask_early() -> None:
         program(_MODEL, "pp=2 micro_batches=2 posted_receives=1", 2)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "schedule=1f1b overlap_p2p=0",
+        "schedule=interleaved chunks=2 posted_receives=1",
+        "schedule=zb1p posted_receives=1",
+        "schedule=gpipe overlap_p2p=0",
+    ],
+)
+def test_requests_may_wait_behind_messages(line: str) -> None:
+    """No message begins while one that was on its way when it was asked for still is."""
+    cluster = _one_gpu_nodes()
+    slow = replace(cluster.network, adapter_bits_per_s=cluster.network.adapter_bits_per_s // 100)
+    compiled = program(_MODEL, f"pp=2 micro_batches=6 {line}", 2)
+    plain = simulate_program(compiled, replace(cluster, network=slow))
+    slow = replace(slow, requests_in_line=1)
+    result = simulate_program(compiled, replace(cluster, network=slow))
+    start_ns, end_ns = result.replayed.start_ns, result.replayed.end_ns
+    messages, behind = result.job.messages, 0
+    for each in messages:
+        asked_ns = end_ns[each.asked_after] if each.asked_after >= 0 else 0
+        for other in messages:
+            if other.source == each.target and start_ns[other.flow] < asked_ns:
+                behind += asked_ns < end_ns[other.flow] <= start_ns[each.flow]
+                assert start_ns[each.flow] >= end_ns[other.flow]
+    assert not plain.job.messages
+    if "gpipe" in line:  # all messages one way, then all back
+        assert result.iteration_ns == plain.iteration_ns
+    else:
+        assert behind
+        assert result.iteration_ns > plain.iteration_ns
+
+
 def test_reduce_scatter_may_be_an_all_reduce() -> None:
     cluster = find_cluster("dgx-a100")
     gloo = replace(cluster, network=replace(cluster.network, all_reduce_only=1))

@@ -35,6 +35,7 @@ from byteprophet.simulate.execute.conditions import ONE_REPLICA, Replicas
 from byteprophet.simulate.execute.meetings import Meetings
 from byteprophet.simulate.execute.passes import Passes
 from byteprophet.simulate.execute.ranks import Done, Rank, RankRecord, Ranks
+from byteprophet.simulate.execute.requests import Message
 from byteprophet.simulate.execute.sharding import gathers_before
 from byteprophet.simulate.execute.tables import Tables
 
@@ -43,11 +44,13 @@ from byteprophet.simulate.execute.tables import Tables
 class JobGraph:
     """A graph, and for each pipeline rank what its first rank does.
 
-    ``unit_bytes``: by connection, the bytes of what is one in the sizes of the graph's operations.
+    ``messages``: those between stages, if requests wait in line. ``unit_bytes``: by connection, the
+    bytes of what is one in the sizes of the graph's operations.
     """
 
     graph: Graph
     ranks: tuple[RankRecord, ...]
+    messages: tuple[Message, ...]
     unit_bytes: Mapping[int, float]
 
 
@@ -57,6 +60,7 @@ def build(
     *,
     folded: bool = True,
     replicas: Replicas = ONE_REPLICA,
+    waits: Sequence[tuple[int, int]] = (),
 ) -> JobGraph:
     """The graph of a program's iteration.
 
@@ -65,13 +69,14 @@ def build(
         costs: how long it takes.
         folded: whether one rank stands for all that are like it.
         replicas: those that differ; unfolded, all ranks are alike.
+        waits: pairs of operations of which the second begins after the first, beside all others.
     """
     members = replicas.members if folded else range(program.strategy.mesh.ranks_per_stage)
     # An operation that is slowed ends at a whole nanosecond, so several would be longer than one.
     whole = folded or costs.cluster.gpu.overlap_slowdown > 0
     tables = Tables(program, costs, folded=whole)
     tables.separate_shared(len(members))
-    return _Build(program, tables, list(members), replicas).run()
+    return _Build(program, tables, list(members), replicas).run(waits)
 
 
 class _Build:
@@ -90,12 +95,14 @@ class _Build:
             rank.factor = replicas.factor(rank.member, rank.pp_rank)
         self._collectives = BucketCollectives(self._ranks, tables, mesh)
         posted = program.strategy.posted_receives and mesh.pp > 1
+        self._in_line = bool(tables.costs.cluster.network.requests_in_line)
+        self._messages: list[Message] = []
         self._receives = receives_of(program.actions) if posted else []
         counts = len(program.stages), len(Act), self._strategy.micro_batches
         self._first = np.full((len(members), *counts), -1)
         self._last = np.full((len(members), *counts), -1)
 
-    def run(self) -> JobGraph:
+    def run(self, waits: Sequence[tuple[int, int]]) -> JobGraph:
         for pp_rank, actions in enumerate(self._program.actions):
             for at, rank in enumerate(self._ranks.of[pp_rank]):
                 self._act_all(rank, at, actions)
@@ -106,8 +113,11 @@ class _Build:
         self._meetings.add()
         self._sum_tied()
         self._optimize()
+        for before, after in waits:
+            self._operations.depend(before, after)
         records = tuple(ranks[0].record for ranks in self._ranks.of)
-        return JobGraph(self._operations.graph(), records, self._ranks.unit_bytes())
+        graph = self._operations.graph()
+        return JobGraph(graph, records, tuple(self._messages), self._ranks.unit_bytes())
 
     def _act_all(self, rank: Rank, at: int, actions: Sequence[Action]) -> None:
         """The schedule of a rank. Actions without collectives of buckets are added together."""
@@ -234,10 +244,16 @@ class _Build:
                     waiting = self._first[at, target, act].tolist()
                     self._operations.depend_each(self._last[at, source, act].tolist(), flows)
                     self._operations.depend_each(flows, waiting)
-                    for operation, flow in zip(
-                        self._asked_after(here, target, act, waiting), flows, strict=True
-                    ):
+                    asked = self._asked_after(here, target, act, waiting)
+                    for operation, flow in zip(asked, flows, strict=True):
                         self._operations.depend(operation, flow)
+                    if self._in_line:
+                        ends = (there.pp_rank, at), (here.pp_rank, at)
+                        sent = self._last[at, source, act].tolist()
+                        self._messages += [
+                            Message(flow, *ends, *after)
+                            for flow, *after in zip(flows, sent, asked, strict=True)
+                        ]
                     for operation, flow in zip(waiting, flows, strict=True):
                         here.record.wait(operation, flow, Spent.SEND)
 

@@ -9,6 +9,7 @@ from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.costs.blocks import BlockCosts
 from byteprophet.simulate.execute.conditions import ALIKE, Conditions
 from byteprophet.simulate.execute.job_graph import build
+from byteprophet.simulate.execute.requests import waits_in_line
 from byteprophet.simulate.execute.result import Simulated, memory_of
 from byteprophet.simulate.execute.tables import LARGEST_GRAPH
 from byteprophet.simulate.models.module import Model
@@ -82,8 +83,13 @@ def simulate_program(
     """Predict the time and memory of an iteration of a compiled program."""
     costs = block_costs(program, cluster)
     mesh = program.strategy.mesh
-    job = build(program, costs, replicas=conditions.replicas(mesh))
+    replicas = conditions.replicas(mesh)
+    job = build(program, costs, replicas=replicas)
     replayed = replay(job.graph)
+    if cluster.network.requests_in_line:
+        waits = waits_in_line(job.messages, replayed.end_ns)
+        job = build(program, costs, replicas=replicas, waits=waits)
+        replayed = replay(job.graph)
     return Simulated(
         program=program,
         gpus=mesh.ranks,
