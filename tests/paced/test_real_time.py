@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from byteprophet.paced.real_time import run_in_real_time
+from byteprophet.paced.real_time import at_normal_priority, run_in_real_time
 
 
 def test_only_the_calling_thread_runs_in_real_time() -> None:
@@ -14,9 +14,14 @@ def test_only_the_calling_thread_runs_in_real_time() -> None:
     def started_by_it() -> None:
         seen["started by it"] = os.sched_getscheduler(0)
 
+    def own_policy() -> int:
+        return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+
     def device() -> None:
         seen["permitted"] = run_in_real_time()
-        seen["device"] = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+        with at_normal_priority():
+            seen["step"] = own_policy()
+        seen["device"] = own_policy()
         thread = threading.Thread(target=started_by_it)
         thread.start()
         thread.join()
@@ -25,5 +30,6 @@ def test_only_the_calling_thread_runs_in_real_time() -> None:
     thread.start()
     thread.join()
     assert seen["device"] == (os.SCHED_RR if seen["permitted"] else os.SCHED_OTHER)
+    assert seen["step"] == os.SCHED_OTHER
     assert seen["started by it"] == os.SCHED_OTHER
     assert os.sched_getscheduler(0) == os.SCHED_OTHER

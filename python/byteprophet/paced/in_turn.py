@@ -32,7 +32,7 @@ from byteprophet.paced.check import parameters_sha256
 from byteprophet.paced.collective_worker import SyncFront
 from byteprophet.paced.gradient import LEARNING_RATE
 from byteprophet.paced.model import PacedModel
-from byteprophet.paced.real_time import run_in_real_time
+from byteprophet.paced.real_time import at_normal_priority, run_in_real_time
 from byteprophet.paced.worker import import_front, run_worker
 from byteprophet.paced.worker_config import WorkerConfig, WorkerResult, numbered
 from byteprophet.workload import Workload
@@ -100,7 +100,8 @@ def _trained(
             announce(iteration)
         optimizer.zero_grad()
         model(signal).sum().backward()
-        optimizer.step()
+        with at_normal_priority():
+            optimizer.step()
     starts_ns.append(time.monotonic_ns())
     optimizer.finish()
     tensors = ((name, values.detach().numpy()) for name, values in named)

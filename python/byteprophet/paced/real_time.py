@@ -5,12 +5,16 @@ its time does wait: with two workers and a server on two cores, it spent 34 ms o
 600 ms in the run queue. No policy of ours can prevent that. So the thread runs under SCHED_RR if
 that is permitted (root). It sleeps nearly always, so it does not starve other threads.
 
-Threads that it starts, which handle gradients and updates, keep the normal priority.
+What is work of the host in a real job, too, has the normal priority: ``step()``, and threads that
+handle gradients and updates. A step with hundreds of parameters takes milliseconds, in which the
+gradients that are needed first could not be sent if all cores were taken.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 
 def run_in_real_time() -> bool:
@@ -21,3 +25,15 @@ def run_in_real_time() -> bool:
     except PermissionError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def at_normal_priority() -> Iterator[None]:
+    """Within this context, run the calling thread as others, whatever its priority was."""
+    policy = os.sched_getscheduler(0)
+    parameter = os.sched_getparam(0)
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameter)

@@ -41,7 +41,7 @@ from byteprophet.paced.check import parameters_sha256
 from byteprophet.paced.collective_front import CollectiveFront
 from byteprophet.paced.gradient import LEARNING_RATE
 from byteprophet.paced.model import PacedModel
-from byteprophet.paced.real_time import run_in_real_time
+from byteprophet.paced.real_time import at_normal_priority, run_in_real_time
 from byteprophet.paced.worker_config import (
     WorkerConfig,
     WorkerResult,
@@ -137,7 +137,8 @@ def work(config: WorkerConfig, front: Any, spans: SpanLog | None = None) -> Work
             process_pace.begin(iteration + 1)
         optimizer.zero_grad()
         trained(signal).sum().backward()
-        optimizer.step()
+        with at_normal_priority():
+            optimizer.step()
         starts_ns.append(time.monotonic_ns())
     ended = _Usage.now()
 

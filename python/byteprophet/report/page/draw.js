@@ -26,8 +26,7 @@ function duration(ns) {
 }
 
 const COLOURS = {
-  wait: "communication", link_busy: "communication", collective: "communication",
-  computation: "computation", compute: "computation", answer: "sum", to_sum: "sum",
+  link_busy: "communication", collective: "communication", compute: "computation",
   send: "push", receive: "pull", "reduce-scatter": "push", "all-gather": "pull",
   updates: "update", "reduce-scatters": "push", "all-gathers": "pull", pushes: "push", servers: "sum", answers: "pull", waits_for_cores: "others",
   optimizer: "update", recompute: "queued", waits_for_the_host: "others", slowed_by_overlap: "others", pipeline_bubble: "other", gradients_of_parameters: "forward",

@@ -83,15 +83,16 @@ function predictionPanel(data) {
   if (!found) return [missing(`Not replayed: ${data.not_predicted}.`)];
   const times = data.iteration_ns;
   const rows = [
-    { label: "measured", value: times.median, low: times.p10, high: times.p90, fill: "var(--forward)", note: "10 to 90 % of iterations" },
+    { label: "measured", value: found.measured_ns, low: times.p10, high: times.p90, fill: "var(--forward)", note: "10 to 90 % of iterations" },
     { label: "replayed", value: found.iteration_ns.median, low: found.iteration_ns.low, high: found.iteration_ns.high, fill: "var(--backward)", note: "with its interval" },
     { label: "Daydream", value: found.daydream_ns, fill: "var(--other)", note: "each tensor alone on the link" },
     { label: "lower bound", value: found.bound_ns, fill: "var(--computation)", note: "no schedule is faster" },
   ];
-  const off = (value) => { const error = value / times.median - 1; return signed(percent(error), error); };
+  const off = (value) => { const error = value / found.measured_ns - 1; return signed(percent(error), error); };
   const said = Object.entries(found.assumptions).map(([name, value]) => [name, value !== null && typeof value === "object" ? JSON.stringify(value) : String(value)]);
   return [
     html("p", { class: "soft" }, "The recorded job, replayed on virtual time under its own policy, beside what was measured and simpler answers."),
+    found.measured_ns === times.median ? null : html("p", { class: "soft" }, `Only iterations after the policy had settled are replayed, so their median differs from that of all, ${ms(times.median, 1)}.`),
     intervalBars("Iteration times: measured, replayed, Daydream's model, lower bound", rows),
     table([["", "text"], ["iteration"], ["against measured"]], rows.map((row) => [row.label, ms(row.value, 1), row.label === "measured" ? "" : off(row.value)])),
     folded("What the replay assumes", table([["", "text"], ["", "text wide"]], said)),

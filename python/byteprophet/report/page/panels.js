@@ -100,7 +100,7 @@ function timelinePanel(data) {
   const shown = data.timeline;
   if (!shown.lanes.length) return [missing("Nothing was recorded that could be drawn.")];
   return [
-    html("p", { class: "soft" }, `The last ${shown.iterations.length} iterations${shown.left_out ? ` (${shown.left_out} earlier ones are left out to keep the page small)` : ""}. Links are shown as if they carried one partition at a time.`),
+    html("p", { class: "soft" }, `The last ${shown.iterations.length} iterations${shown.left_out ? ` (${shown.left_out} earlier ones are left out to keep the page small)` : ""}, of which the picture opens with two. Links are shown as if they carried one partition at a time.`),
     legend(shown.kinds.map((kind) => [kind, colour(kind)])),
     timelineChart(shown),
   ];
