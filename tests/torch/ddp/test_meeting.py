@@ -35,7 +35,7 @@ def test_all_go_on_when_the_last_one_has_come(store: Store) -> None:
 
 def test_who_comes_late_gets_the_same_verdict(store: Store) -> None:
     early = meet(store, "1", 0, 3, "dear", patience_s=0.1)
-    assert early.startswith("rank 1, 2 did not begin this forward pass within 0.1 s")
+    assert early.startswith("ranks 1 and 2 have not begun this forward pass within 0.1 s")
     assert meet(store, "1", 1, 3, "dear", patience_s=60.0) == early
     assert meet(store, "1", 2, 3, "dear", patience_s=60.0) == early
 
@@ -83,4 +83,4 @@ def test_ranks_that_are_not_together_train_as_without_us(tmp_path: Path) -> None
     for way in ("evaluates", "unset"):
         digests, said = train(way, "dear-planned")
         assert digests == plain
-        assert "rank 1 did not begin this forward pass within 3 s" in said
+        assert "rank 1 has not begun this forward pass within 3 s" in said

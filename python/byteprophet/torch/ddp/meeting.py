@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from byteprophet.torch.sync.completion import ranks
+
 _GO_ON = "go on"
 _POLL_S, _LONGEST_POLL_S = 0.002, 0.05
 
@@ -41,13 +43,13 @@ def meet(store: Any, name: str, rank: int, size: int, says: str, patience_s: flo
     poll_s = _POLL_S
     while not store.check([verdict]):
         if time.monotonic() > end_s:
-            ranks = [r for r in range(size) if not store.check([f"{prefix}/says/{r}"])]
-            names = ", ".join(map(str, ranks)) or "another one"
+            late = [r for r in range(size) if not store.check([f"{prefix}/says/{r}"])]
+            who = ranks(late) if late else "another rank has"
             _decide(
                 store,
                 prefix,
-                f"rank {names} did not begin this forward pass within {patience_s:g} s (it may "
-                "have another BYTEPROPHET_SYNC, or none)",
+                f"{who} not begun this forward pass within {patience_s:g} s (BYTEPROPHET_SYNC may "
+                "have another value there, or none)",
             )
             end_s = float("inf")  # whoever decided first sets the verdict at once
         time.sleep(poll_s)

@@ -47,7 +47,7 @@ class Public:
 class Model:
     """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
 
-    ``backwards``: how many backward passes ours have exchanged.
+    ``backwards``: how many backward passes ours have exchanged in a trial.
     ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
     """

@@ -356,8 +356,9 @@ def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> No
 
 def _submit(rules: ModelRules, missing: Iterable[Tensor]) -> None:
     """See ``Submit``."""
-    for each in models.all_in(State.OURS):
-        each.backwards += each.backward is rules
+    if _trial is not None and not _trial.is_over:
+        for each in models.all_in(State.OURS):
+            each.backwards += each.backward is rules
     for front in fronts():
         slots = front.gradients.slots
         for parameter in missing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 
+from byteprophet.torch.front import own_memory
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.delays import Delays
 from byteprophet.torch.front.kept import Kept
@@ -97,6 +98,12 @@ class Accumulation:
         if self._rules is not None:
             begins = weakly(self._accumulates, slot)
             slot.hooks.append(parameter.register_hook(begins))  # type: ignore[no-untyped-call]
+        first = weakly(self._accumulates_first, slot)
+        slot.hooks.append(parameter.register_hook(first))  # type: ignore[no-untyped-call]
+
+    def _accumulates_first(self, slot: Slot) -> None:
+        own_memory.before_backward(slot)
+        slot.hooks.pop().remove()  # this hook
 
     def _accumulates(self, slot: Slot) -> None:
         assert self._rules is not None
@@ -125,6 +132,7 @@ class Accumulation:
                 f"holds the mean of {self._kept.steps} accumulated steps: call synchronize() after "
                 "the last backward"
             )
+        own_memory.after_backward(slot)
         if process_layers.installed:
             process_layers.gradient_ready(slot.name, slot.parameter.nbytes)
         slot.averaged = False

@@ -14,6 +14,7 @@ from functools import partial
 
 from torch import Tensor
 
+from byteprophet.torch.front import own_memory
 from byteprophet.torch.front.accumulation import Accumulation
 from byteprophet.torch.front.delays import Delays
 from byteprophet.torch.front.sender import Sender
@@ -64,15 +65,20 @@ class Averages:
         return slot.transfer
 
     def submit_all(self, slots: Iterable[Slot]) -> None:
-        """Submit the gradients of ``slots`` that were not submitted yet.
+        """Submit the gradients of ``slots`` that were not submitted yet, and all that is held back.
 
         Afterwards, all ranks have submitted the same gradients.
         """
         if self._sends_missing:
-            for slot in slots:
-                if not slot.is_sent:
-                    self.submit(slot)
+            self.submit_missing(slots)
         self._synchroniser.flush(())
+
+    def submit_missing(self, slots: Iterable[Slot]) -> None:
+        """Submit the gradients of ``slots`` that were not submitted yet."""
+        missing = [slot for slot in slots if not slot.is_sent]
+        own_memory.separate(missing)
+        for slot in missing:
+            self.submit(slot)
 
     def settle(self, slot: Slot) -> None:
         """Wait until a backward pass may add to the gradient of ``slot``.

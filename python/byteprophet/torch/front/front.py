@@ -397,10 +397,10 @@ class Front:
         send: bool,
     ) -> None:
         self.gradients.respect_replaced(slots, send)
+        if send:
+            self.gradients.submit_missing(slots)
         transfers = []
         for slot in slots:
-            if send and not slot.is_sent:
-                self.gradients.submit(slot)
             transfer = slot.transfer
             if transfer is not None:
                 if transfer.shard is not None:

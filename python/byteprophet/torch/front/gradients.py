@@ -173,6 +173,10 @@ class Gradients:
         """See ``Averages``."""
         return self._averages.submit(slot)
 
+    def submit_missing(self, slots: Iterable[Slot]) -> None:
+        """See ``Averages``."""
+        self._averages.submit_missing(slots)
+
     def submit_parameter(self, slot: Slot) -> Transfer:
         """See ``Sender``."""
         return self._sender.submit_parameter(slot)

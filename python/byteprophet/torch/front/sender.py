@@ -29,7 +29,7 @@ from byteprophet.torch.recording.layer_spans import process_layers
 from byteprophet.torch.recording.stopwatch import process_stopwatch
 from byteprophet.torch.sync.synchroniser import Synchroniser
 from byteprophet.torch.tensors import own_streams, pending
-from byteprophet.torch.tensors.dense import arranged, flat, is_aliased, is_dense
+from byteprophet.torch.tensors.dense import arranged, flat, is_dense
 from byteprophet.torch.tensors.sparse import alias_of
 
 
@@ -130,11 +130,6 @@ class Sender:
         refuse_unusable(slot, gradient, allows_graphs=self._allows_graphs)
         if gradient.is_conj() or gradient.is_neg():  # its memory does not hold its values
             gradient = slot.parameter.grad = gradient.resolve_conj().resolve_neg()
-        elif not gradient.is_sparse and gradient._version == 0 and is_aliased(gradient):
-            # Backward made views of one tensor the gradients of several parameters. Each is
-            # averaged in place, so each needs memory of its own. A gradient that backward added to
-            # stays: a script may hold a view of it.
-            gradient = slot.parameter.grad = gradient.clone()
         self._kept.merge(slot, gradient)
         return gradient
 

@@ -9,6 +9,7 @@ lock, and ``error`` is written before ``arrived`` is set.
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +76,7 @@ class Slot:
         submitted: for a parameter with a delay: this iteration's gradient was submitted.
         sparse: gradients of this parameter are sparse.
         sent: a gradient of this parameter was sent before.
+        memory: what held the gradient after the last backward pass, while it exists.
         partial: a gradient that ``step()`` has used, and that holds the average in this rank's
             shard only. The training thread clears it when the gradient is cleared or unsharded.
         kept: the sum of the gradients of steps that have updated nothing (``kept.py``).
@@ -97,6 +99,7 @@ class Slot:
     delayed: deque[Transfer] = field(default_factory=deque)
     submitted: bool = False
     sent: bool = False
+    memory: weakref.ref[torch.UntypedStorage] | None = None
     partial: Tensor | None = None
     kept: Tensor | None = None
     merged: Tensor | None = None

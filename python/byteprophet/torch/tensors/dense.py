@@ -30,12 +30,18 @@ def shares_memory(tensor: Tensor) -> bool:
         return bool(tensor.untyped_storage().nbytes() > tensor.nbytes)
 
 
-def is_aliased(tensor: Tensor) -> bool:
-    """Whether another tensor uses the memory of ``tensor``, such as a view that autograd holds."""
-    with pending.values():
-        memory = tensor.untyped_storage()
-    # One use is that of ``tensor``, and one that of ``memory``.
+def is_shared(memory: torch.UntypedStorage) -> bool:
+    """Whether at least two tensors use ``memory``, such as one and a view that autograd holds."""
+    # One more use is that of ``memory`` itself.
     return bool(torch._C._storage_Use_Count(memory._cdata) > 2)
+
+
+def addresses(tensor: Tensor) -> range:
+    """The addresses in memory between the first and the last element, both included."""
+    places = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in places)
+    start = tensor.data_ptr()
+    return range(start, start + (last + 1) * tensor.element_size())
 
 
 def flat(tensor: Tensor) -> Tensor:

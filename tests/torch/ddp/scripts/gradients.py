@@ -207,9 +207,12 @@ def gradients_of_several_parameters_in_one_memory() -> Iterable[Tensor]:
         def __init__(self) -> None:
             super().__init__()
             self.parts = nn.ParameterList([torch.randn(3, 6) for _ in range(40)])
+            self.others = nn.ParameterList([torch.randn(3, 6) for _ in range(40)])
 
         def forward(self, x: Tensor) -> Tensor:
-            return x @ torch.stack([*self.parts]).sum(0).t()
+            used_once = torch.stack([*self.parts]).sum(0).t()
+            often = torch.stack([*self.others]).sum(0).t()  # its gradient is added to in place
+            return x @ used_once + torch.tanh(x @ often) + torch.sin(x @ often) + x.cos() @ often
 
     model, ddp = start(Summed)
     train(ddp, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
