@@ -81,7 +81,11 @@ MORE = (
     "the_group_is_destroyed_and_made_again",
 )
 """These run under one sync only, to save time."""
-MORE_PLAIN = ("complex_parameters", "sync_batch_norm_is_refused_on_cpus")
+MORE_PLAIN = (
+    "complex_parameters",
+    "sync_batch_norm_is_refused_on_cpus",
+    "communication_hook_between_forward_and_backward",
+)
 SYNCS = ("allreduce", DEAR_PLANNED, BYTEPS)
 Rows = dict[str, dict[str, str]]
 

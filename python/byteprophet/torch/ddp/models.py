@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -48,6 +48,8 @@ class Model:
     """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
 
     ``backwards``: how many backward passes ours have exchanged.
+    ``awaits_backward``: in the first phase of a trial, whether a forward pass has told the reducer
+    to expect a backward pass that has not begun.
     ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
     """
@@ -60,7 +62,21 @@ class Model:
         self.state = State.NEW
         self.backward: ModelRules | None = None
         self.backwards = 0
+        self.awaits_backward = False
         self.unheld: list[Optimizer] = []
+
+    def await_backward(self, outputs: Iterable[Tensor]) -> None:
+        """Set ``awaits_backward`` until backward begins at any of ``outputs``."""
+        self.awaits_backward = True
+        own = weakref.ref(self)
+
+        def begins(_gradients: Any) -> None:
+            if (alive := own()) is not None:
+                alive.awaits_backward = False
+
+        for output in outputs:
+            if output.grad_fn is not None:
+                output.grad_fn.register_prehook(begins)
 
     def keeps_own_exchange(self, reason: str) -> None:
         """Note that the model exchanges its gradients itself, and say so on its first rank."""
