@@ -70,7 +70,7 @@ def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
         if known.backward is None:
             output = plain(self, output)
             if takeover.is_timing_own() and self.require_forward_param_sync:
-                known.await_backward(_find_tensors(output))  # type: ignore[no-untyped-call]
+                known.await_backward()
             return output
         if self._check_sync_bufs_post_fwd():
             self._sync_buffers()

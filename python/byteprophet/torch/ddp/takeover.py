@@ -111,7 +111,7 @@ def _follow(trial: Trial, model: Model) -> None:
         return
     if wrapped is None or not wrapped.require_backward_grad_sync:
         return
-    took_ns = trial.begin_iteration(model, _progress(model, wrapped))
+    took_ns = trial.begin_iteration(model, model.backwards)
     if took_ns is None:
         return
     reason = _absence("the trial of both exchanges")
@@ -139,16 +139,6 @@ def _must_stay(model: Model) -> bool:
     wrapped, backward = model.of(), model.backward
     special = wrapped is not None and (wrapped.find_unused_parameters or wrapped.static_graph)
     return special and backward is not None and backward.expecting
-
-
-def _progress(model: Model, wrapped: Any) -> object:
-    """What changes with each backward pass that exchanges gradients of ``model``."""
-    if model.state is State.OURS:
-        return model.backwards
-    try:  # collectives that the reducer has begun; a forward pass on one rank begins none
-        return wrapped.process_group._get_sequence_number_for_group()
-    except RuntimeError:  # not every backend counts them
-        return object()
 
 
 def _absence(what: str) -> str:
@@ -339,8 +329,7 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         each.state = State.OURS
         each.backward = each.public.rules_of(wrapped, each.parameters, _submit)
         wrapped.reducer._reset_state()  # after forward passes in a trial, it would reduce, too
-        if each.awaits_backward:
-            each.awaits_backward = False
+        if each.forget_reducer():
             each.backward.expect(())
     ours = models.all_in(State.OURS)
     _rules.follow(each.backward for each in ours if each.backward is not None)

@@ -35,9 +35,9 @@ class Trial:
         self.outcome = ""
         self._own_ns = 0.0
         self._began_ns: weakref.WeakKeyDictionary[Model, list[int]] = weakref.WeakKeyDictionary()
-        self._progress: weakref.WeakKeyDictionary[Model, object] = weakref.WeakKeyDictionary()
+        self._progress: weakref.WeakKeyDictionary[Model, int] = weakref.WeakKeyDictionary()
 
-    def begin_iteration(self, model: Model, progress: object) -> float | None:
+    def begin_iteration(self, model: Model, progress: int) -> float | None:
         """Note that an iteration of ``model`` begins now, if ``progress`` is another than before.
 
         Returns how long an iteration takes, in nanoseconds, if it completes the phase.
