@@ -1,8 +1,8 @@
 """Ranks that are forks, and that fork: ``forked_worker.py OPTIONS``, JSON with ``out``.
 
 Rank 0 trains in a process of multiprocessing's, which ends right after the last step. Rank 1 saves
-a copy of its parameters in another one while updates are outstanding. Rank and peers come from the
-environment, as torchrun sets it.
+its parameters in another one, which it starts while updates are outstanding. Rank and peers come
+from the environment, as torchrun sets it.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import distributed, nn
 
 WIDTH = 1000  # enough to be on its way when rank 0 ends
 ITERATIONS = 5
 forks = multiprocessing.get_context("fork")
 
 
-def save(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+def save(model: nn.Module, path: Path) -> None:
     model.eval()
-    torch.save(state, path)
+    torch.save(model.state_dict(), path)
 
 
-def save_in_child(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    child = forks.Process(target=save, args=(model, state, path))
+def save_in_child(model: nn.Module, path: Path) -> None:
+    child = forks.Process(target=save, args=(model, path))
     child.start()
     child.join(30)
     waits = child.is_alive()
     child.kill()
     assert not waits
     for name, value in torch.load(path).items():
-        assert torch.equal(value, state[name])
+        assert torch.equal(value, model.state_dict()[name])
 
 
 def train(out: Path) -> None:
@@ -51,16 +51,15 @@ def train(out: Path) -> None:
     for iteration in range(ITERATIONS):
         optimizer.zero_grad()
         loss = model(torch.ones(2, WIDTH)).square().mean()
-        copied = {name: value.clone() for name, value in model.state_dict().items()}
         saves = iteration == ITERATIONS - 2
         if saves and distributed.get_rank() == 0:
-            store.wait(["saved"], timedelta(seconds=100))
+            store.wait(["stepped"], timedelta(seconds=100))
         loss.backward()
         optimizer.step()
         if saves and distributed.get_rank() == 1:
             assert optimizer._front.updater.outstanding
-            save_in_child(model, copied, out / "copied.pt")
-            store.set("saved", "")
+            store.set("stepped", "")
+            save_in_child(model, out / "saved.pt")
     if distributed.get_rank() == 1:
         optimizer.finish()
 

@@ -36,7 +36,7 @@ def test_the_others_end_when_a_rank_dies(
 
 
 def test_processes_by_fork(tmp_path: Path) -> None:
-    """Ranks forked by multiprocessing send what others need; children of ranks wait for nothing."""
+    """Ranks forked by multiprocessing send what others need; children of ranks have all updates."""
     succeed(start(2, "forked_worker.py", out=str(tmp_path)))
 
 

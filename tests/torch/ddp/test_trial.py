@@ -64,6 +64,14 @@ def test_ours_must_be_faster(ours_ns: float, is_ours: bool) -> None:
     assert trial.outcome.startswith(f"an iteration takes {first} this way and ")
 
 
+def test_ours_is_kept_if_a_model_needs_it() -> None:
+    trial = Trial()
+    trial.try_ours(3e6)
+    trial.decide(3e6, 4e6, must_stay=True)
+    assert trial.is_ours
+    assert trial.outcome.endswith("3.0 ms without byteprophet, but a model has yet to run backward")
+
+
 def test_a_trial_cannot_be_recorded(capfd: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["run", "--servers", "0", "--sync", "auto", "--record", "--", "true"]) == 2
     assert "not with --sync auto" in capfd.readouterr().err

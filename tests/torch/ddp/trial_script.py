@@ -31,7 +31,11 @@ def main() -> None:
 
 
 def trained() -> str:
-    """Train two models in turn, one of them with accumulation; a digest of the parameters."""
+    """Train two models in turn, one of them with accumulation; a digest of the parameters.
+
+    That one is also called without a backward pass, as a GAN's generator is for the discriminator.
+    Rank 0 alone calls the other one after each step, as to evaluate.
+    """
     torch.manual_seed(3)
     nets = [nn.Sequential(nn.Linear(6, 40), nn.Tanh(), nn.Linear(40, 3)) for _ in range(2)]
     models = [DistributedDataParallel(nets[0], static_graph=True), DistributedDataParallel(nets[1])]
@@ -43,6 +47,9 @@ def trained() -> str:
                 with model.no_sync() if micro < passes - 1 else nullcontext():
                     model(batch(2 * step + micro)).square().mean().backward()
             optimizer.step()
+        models[1](batch(step))
+        if distributed.get_rank() == 0:
+            models[0](batch(step))
     found = hashlib.sha256()
     for net in nets:
         for parameter in net.parameters():

@@ -41,6 +41,11 @@ class ModelRules(BackwardRules, Protocol):
 
     parameters: Mapping[str, Tensor]
 
+    @property
+    def expecting(self) -> bool:
+        """Whether the next backward pass sends gradients, without a further forward pass."""
+        ...
+
     def check_finished(self) -> None:
         """Called before a forward pass. Raises ``RuntimeError`` if gradients are missing."""
         ...
@@ -72,7 +77,7 @@ class Backward:
         self._submit = submit
         self._is_static = is_static
         self._finds_unused = finds_unused and not is_static
-        self._expecting = False  # the next backward pass sends gradients
+        self.expecting = False
         self._added: Counter[int] = Counter()  # additions of this pass, by id of the parameter
         self._used: set[int] = set()  # since the last end of a pass that sent gradients
         self._adds: Counter[int] | None = None  # static: additions in every pass, once known
@@ -83,7 +88,7 @@ class Backward:
     @property
     def begun(self) -> bool:
         """Whether a backward pass has sent some gradients and not the others."""
-        return self._expecting and bool(self._added)
+        return self.expecting and bool(self._added)
 
     def check_finished(self) -> None:
         """Raises ``RuntimeError``, as DistributedDataParallel does, if gradients are missing."""
@@ -98,7 +103,7 @@ class Backward:
 
     def expect(self, outputs: Iterable[Tensor]) -> None:
         """Send the gradients of the next backward pass, which begins at ``outputs``."""
-        self._expecting = True
+        self.expecting = True
         self._added.clear()
         self._left = len(self._names if self._adds is None else self._adds)
         self._ending = -1
@@ -119,7 +124,7 @@ class Backward:
     def before(self, parameter: Tensor) -> None:
         """See ``BackwardRules``."""
         key = id(parameter)
-        if self._expecting and self._added[key] >= self._needed(key):
+        if self.expecting and self._added[key] >= self._needed(key):
             what = (
                 "more often than in the first iteration, which static_graph=True forbids"
                 if self._is_static
@@ -137,7 +142,7 @@ class Backward:
             self._end_later()
             return False
         self._used.add(key)
-        if not self._expecting:
+        if not self.expecting:
             return False
         self._added[key] += 1
         if self._is_static and self._adds is None:
@@ -158,7 +163,7 @@ class Backward:
     def _end_later(self) -> None:
         """Have ``_end`` called at the end of this backward pass."""
         task = torch._C._current_graph_task_id()
-        if self._expecting and self._ending < 0:
+        if self.expecting and self._ending < 0:
             self._ending = task
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._end)
@@ -172,7 +177,7 @@ class Backward:
         elif self._finds_unused:
             self._unused = self._used_by_nobody()
         missing = [p for p in missing if id(p) not in self._unused]
-        self._expecting = False
+        self.expecting = False
         self._added = Counter()
         self._used.clear()
         self._submit(self, missing)

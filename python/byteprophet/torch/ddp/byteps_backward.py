@@ -39,6 +39,12 @@ class BytepsBackward:
         self._sent: set[int] = set()  # in this pass, by id of the parameter
         self._changed = False  # since the last pass that has sent all gradients
 
+    @property
+    def expecting(self) -> bool:
+        """See ``ModelRules``."""
+        model = self._model()
+        return model is not None and bool(model.require_backward_grad_sync)
+
     def check_finished(self) -> None:
         """See ``ModelRules``."""
         if self._sent:
@@ -54,7 +60,7 @@ class BytepsBackward:
 
     def before(self, parameter: Tensor) -> None:
         """See ``BackwardRules``."""
-        if id(parameter) in self._sent and self._sends:
+        if id(parameter) in self._sent and self.expecting:
             name, _ = self._missing()
             raise RuntimeError(
                 f"byteprophet: the gradient of '{self._names[id(parameter)]}' was computed twice, "
@@ -65,7 +71,7 @@ class BytepsBackward:
     def completes(self, parameter: Tensor) -> bool:
         """See ``BackwardRules``."""
         self._changed = True
-        if not self._sends:
+        if not self.expecting:
             return False
         self._sent.add(id(parameter))
         if len(self._sent) == len(self._names):
@@ -81,12 +87,6 @@ class BytepsBackward:
         self._sent.clear()
         self._changed = False
         self._submit(self, missing)
-
-    @property
-    def _sends(self) -> bool:
-        """Whether backward passes send gradients now."""
-        model = self._model()
-        return model is not None and bool(model.require_backward_grad_sync)
 
     def _missing(self) -> tuple[str, int]:
         """The first parameter whose gradient was not sent in this pass, and how many there are."""

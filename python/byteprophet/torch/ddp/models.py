@@ -47,7 +47,9 @@ class Public:
 class Model:
     """One DistributedDataParallel. ``backward`` is set while ours exchange its gradients.
 
-    ``backwards``: how many backward passes ours have exchanged in a trial.
+    ``backwards``: how many backward passes have exchanged gradients since ``await_backward`` was
+    first called, or ours have.
+    ``awaits_backward``: whether the reducer expects a backward pass (see ``await_backward``).
     ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
     """
@@ -60,11 +62,46 @@ class Model:
         self.state = State.NEW
         self.backward: ModelRules | None = None
         self.backwards = 0
+        self.awaits_backward = False
+        self._hooks: list[Any] = []
         self.unheld: list[Optimizer] = []
+
+    def await_backward(self) -> None:
+        """Note that a forward pass has told the reducer to expect a backward pass.
+
+        It does so until backward has computed the gradient of a parameter.
+        """
+        self.awaits_backward = True
+        if self._hooks:
+            return
+        own = weakref.ref(self)
+
+        def begins(_parameter: Tensor) -> None:
+            alive = own()
+            if alive is not None and alive.awaits_backward:
+                alive.awaits_backward = False
+                alive.backwards += 1
+
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(begins)  # type: ignore[no-untyped-call]
+            for parameter in self.parameters.values()
+            if parameter.requires_grad
+        ]
+
+    def forget_reducer(self) -> bool:
+        """End what ``await_backward`` began. Returns whether the reducer expects a backward pass.
+
+        Whoever calls this tells it, if need be, to expect none.
+        """
+        for hook in self._hooks:
+            hook.remove()
+        awaits, self._hooks, self.awaits_backward = self.awaits_backward, [], False
+        return awaits
 
     def keeps_own_exchange(self, reason: str) -> None:
         """Note that the model exchanges its gradients itself, and say so on its first rank."""
         self.state, self.backward = State.PLAIN, None
+        self.forget_reducer()
         self.unheld.clear()
         model = self.of()
         if model is None:

@@ -65,8 +65,13 @@ def _after(plain: Callable[..., Any]) -> Callable[..., Any]:
     @stays_eager
     def after(self: Any, output: Any) -> Any:
         known = models.known(self)
-        if known is None or known.backward is None:
+        if known is None:
             return plain(self, output)
+        if known.backward is None:
+            output = plain(self, output)
+            if takeover.is_timing_own() and self.require_forward_param_sync:
+                known.await_backward()
+            return output
         if self._check_sync_bufs_post_fwd():
             self._sync_buffers()
         # As in the original: the next forward broadcasts buffers only after one like this.

@@ -10,7 +10,9 @@ models do, if the script asks for what only a reducer can do. That takes no mess
 because no bucket is sharded: every rank has all averages.
 
 In a trial (``trial.py``), models are taken over some iterations later, and given back if ours are
-not faster.
+not faster. Another model may be between its forward and its backward pass then (a GAN's generator,
+at a forward pass of the discriminator). Who exchanges its gradients from now on expects that
+backward pass, and nobody else does.
 
 Threads: the training thread calls everything, except that ``_submit`` runs in autograd's.
 """
@@ -28,6 +30,7 @@ import torch
 from torch import Tensor, distributed
 from torch.optim import Optimizer
 
+from byteprophet.errors import warn
 from byteprophet.runtime_settings import SYNC, RuntimeSettings
 from byteprophet.torch.ddp import fitness, models
 from byteprophet.torch.ddp.backward import ModelRules
@@ -68,6 +71,11 @@ def try_both() -> None:
     _trial = _trial or Trial()
 
 
+def is_timing_own() -> bool:
+    """Whether the first phase of a trial is not over yet."""
+    return _trial is not None and not (_trial.is_ours or _trial.is_over)
+
+
 def before_forward(model: Model) -> None:
     """Take over what is new. Called before a forward pass of ``model`` that computes gradients."""
     _leave_to_others(model)
@@ -104,36 +112,34 @@ def _follow(trial: Trial, model: Model) -> None:
         return
     if wrapped is None or not wrapped.require_backward_grad_sync:
         return
-    took_ns = trial.begin_iteration(model, _progress(model, wrapped))
+    took_ns = trial.begin_iteration(model, model.backwards)
     if took_ns is None:
         return
     reason = _absence("the trial of both exchanges")
     if reason:
-        give_back(model, reason)
+        give_back(model, reason, begins=model)
         trial.give_up(reason)
         return
     if not trial.is_ours:
         trial.try_ours(took_ns)
         return
     device = next(iter(model.parameters.values())).device
-    times_ns = torch.tensor(trial.times_ns(took_ns), device=device)
-    distributed.all_reduce(times_ns)
-    own_ns, ours_ns = (times_ns / distributed.get_world_size()).tolist()
-    trial.decide(own_ns, ours_ns)
+    stays = float(any(_must_stay(each) for each in models.all_in(State.OURS) if each is not model))
+    means = torch.tensor([*trial.times_ns(took_ns), stays], device=device)
+    distributed.all_reduce(means)
+    own_ns, ours_ns, stay = (means / distributed.get_world_size()).tolist()
+    trial.decide(own_ns, ours_ns, must_stay=stay > 0)
     if not trial.is_ours:
-        give_back(model, trial.outcome)
+        give_back(model, trial.outcome, begins=model)
     elif distributed.get_rank() == 0:
         print(f"byteprophet: dear-planned exchanges gradients: {trial.outcome}", file=sys.stderr)
 
 
-def _progress(model: Model, wrapped: Any) -> object:
-    """What changes with each backward pass that exchanges gradients of ``model``."""
-    if model.state is State.OURS:
-        return model.backwards
-    try:  # collectives that the reducer has begun; a forward pass on one rank begins none
-        return wrapped.process_group._get_sequence_number_for_group()
-    except RuntimeError:  # not every backend counts them
-        return object()
+def _must_stay(model: Model) -> bool:
+    """Whether ``model`` awaits a backward pass of which its reducer had to see the forward pass."""
+    wrapped, backward = model.of(), model.backward
+    special = wrapped is not None and (wrapped.find_unused_parameters or wrapped.static_graph)
+    return special and backward is not None and backward.expecting
 
 
 def _absence(what: str) -> str:
@@ -150,10 +156,11 @@ def _absence(what: str) -> str:
     )
 
 
-def give_back(model: Model, reason: str) -> None:
+def give_back(model: Model, reason: str, begins: Model | None = None) -> None:
     """Let ``model`` and, if ours exchange its gradients, all models exchange gradients themselves.
 
-    Gradients that were sent become averages first, and all updates are finished.
+    Gradients that were sent become averages first, and all updates are finished. ``begins``: the
+    model whose forward pass begins now.
     """
     if model.state is State.NEW:
         model.keeps_own_exchange(reason)
@@ -163,18 +170,25 @@ def give_back(model: Model, reason: str) -> None:
     for each in models.all_in(State.OURS):
         wrapped = each.of()
         if wrapped is not None:
-            _restart_reducer(wrapped)
+            if _must_stay(each) and each is not begins:
+                warn(
+                    f"DistributedDataParallel of {type(wrapped.module).__name__}: if a backward "
+                    "pass of its last forward pass follows, its gradients are not averaged"
+                )
+            _restart_reducer(wrapped, each.backward is not None and each.backward.expecting)
         each.keeps_own_exchange(reason)
 
 
-def _restart_reducer(wrapped: Any) -> None:
-    """Let the reducer of a DistributedDataParallel begin again.
+def _restart_reducer(wrapped: Any, expecting: bool) -> None:
+    """Let the reducer of a DistributedDataParallel begin again, ``expecting`` a backward pass.
 
     Its hooks have run while it expected nothing. That of a static graph has missed the first pass,
     in which it counts, so it is made anew, as when a DistributedDataParallel is copied.
     """
     if not wrapped.static_graph:
         wrapped.reducer._reset_state()
+        if expecting and not wrapped.find_unused_parameters:
+            wrapped.reducer.prepare_for_backward([])
         return
     wrapped.reducer._remove_autograd_hooks()
     parameters, sparse = wrapped._build_params_for_reducer()
@@ -321,6 +335,9 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         assert wrapped is not None
         each.state = State.OURS
         each.backward = each.public.rules_of(wrapped, each.parameters, _submit)
+        wrapped.reducer._reset_state()  # after forward passes in a trial, it would reduce, too
+        if each.forget_reducer():
+            each.backward.expect(())
     ours = models.all_in(State.OURS)
     _rules.follow(each.backward for each in ours if each.backward is not None)
     for optimizer in fresh:

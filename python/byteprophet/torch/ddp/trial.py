@@ -35,9 +35,9 @@ class Trial:
         self.outcome = ""
         self._own_ns = 0.0
         self._began_ns: weakref.WeakKeyDictionary[Model, list[int]] = weakref.WeakKeyDictionary()
-        self._progress: weakref.WeakKeyDictionary[Model, object] = weakref.WeakKeyDictionary()
+        self._progress: weakref.WeakKeyDictionary[Model, int] = weakref.WeakKeyDictionary()
 
-    def begin_iteration(self, model: Model, progress: object) -> float | None:
+    def begin_iteration(self, model: Model, progress: int) -> float | None:
         """Note that an iteration of ``model`` begins now, if ``progress`` is another than before.
 
         Returns how long an iteration takes, in nanoseconds, if it completes the phase.
@@ -58,13 +58,18 @@ class Trial:
         """What an iteration takes on this rank: under DistributedDataParallel's own, and ours."""
         return self._own_ns, ours_ns
 
-    def decide(self, own_ns: float, ours_ns: float) -> None:
-        """End the trial. The arguments are the same on all ranks."""
-        self.is_over, self.is_ours = True, ours_ns < own_ns
+    def decide(self, own_ns: float, ours_ns: float, *, must_stay: bool = False) -> None:
+        """End the trial. The arguments are the same on all ranks.
+
+        With ``must_stay``, ours is kept, because a model needs it for its next backward pass.
+        """
+        self.is_over, self.is_ours = True, must_stay or ours_ns < own_ns
         own, ours = f"{own_ns / 1e6:.1f} ms", f"{ours_ns / 1e6:.1f} ms"
         self.outcome = f"an iteration takes {own} this way and {ours} with dear-planned"
         if self.is_ours:
             self.outcome = f"an iteration takes {ours} this way and {own} without byteprophet"
+            if ours_ns >= own_ns:
+                self.outcome += ", but a model has yet to run backward"
         self._began_ns.clear()
 
     def give_up(self, reason: str) -> None:

@@ -1,15 +1,18 @@
 """Finishes or drops the outstanding work of all fronts, also of those that are gone.
 
 At exit, at shutdown and at suspension, no transfer of ours may be in flight, and no thread of ours
-may run. A process forked from a rank has none of our threads and waits for nothing. Before a new
-optimizer takes names, nothing of ours may hold a tensor that the script has dropped.
+may run. A process forked from a rank has none of our threads and waits for nothing, so all updates
+are finished before the fork. Before a new optimizer takes names, nothing of ours may hold a tensor
+that the script has dropped.
 
-Threads: the training thread calls everything; at exit, that is the main thread.
+Threads: the training thread calls everything; at exit, that is the main thread. ``_before_fork``
+runs in the thread that forks.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -91,11 +94,17 @@ def _install() -> None:
     # Processes started by multiprocessing exit without running atexit handlers, so the handler is
     # registered with both. Finalize calls it once, and only in this process.
     atexit.register(Finalize(None, _at_exit, exitpriority=_BEFORE_CHILDREN))
-    os.register_at_fork(after_in_child=_in_forked_child)
+    os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
+
+
+def _before_fork() -> None:
+    """Finish all updates: the child may read parameters, as to save them."""
+    with contextlib.suppress(RuntimeError):  # the training thread will raise it
+        live_fronts.finish_all()
 
 
 def _in_forked_child() -> None:
-    """Drop everything outstanding. Parameters in the child may stay partly updated."""
+    """Drop everything outstanding: gradients that no ``step()`` has used."""
     for mark in list(pending.marks.values()):
         pending.unmark(mark.tensor)
     for updater in _updaters:

@@ -42,6 +42,26 @@ def communication_hook_in_the_middle() -> Iterable[Tensor]:
 
 
 @script
+def communication_hook_between_forward_and_backward() -> Iterable[Tensor]:
+    """Of another model, as in a GAN: the backward pass of the first one still has its averages."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    one, first = start()
+    two, second = start(lambda: nn.Linear(3, 3))
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01) for each in (first, second)]
+    for step in range(STEPS):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        output = first(batch(step))
+        if step == STEPS // 2:
+            second.register_comm_hook(None, default_hooks.allreduce_hook)
+        second(output).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return [*one.parameters(), *two.parameters()]
+
+
+@script
 def zero_redundancy_optimizer() -> Iterable[Tensor]:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
