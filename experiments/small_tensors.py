@@ -7,8 +7,9 @@ In each cell, a workload on a link, all candidates run in turn, round after roun
 with every size of buffers, 0 for none. Printed is every candidate's median iteration over the
 bound, the processor time of a worker in cores, and, for prophet, the best other scheduler with the
 same buffers beside it. ``small`` has 420 tensors of 1 to 60 KB, 14 MB in all. The shapes of
-MobileNetV2 (Sandler et al. 2018) and EfficientNet-B0 (Tan and Le 2019) are made here. A job takes
-about half a minute.
+MobileNetV2 (Sandler et al. 2018) and EfficientNet-B0 (Tan and Le 2019) are made here. As under
+``byteprophet run``, prophet has a controller, so all workers send in one order. Measuring begins
+when they do. A job takes about half a minute.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from byteprophet.workload.networks.layers import (
 _SMALL_TENSORS, _SMALL_BYTES = 420, 14_000_000
 _SMALLEST_BYTES, _LARGEST_BYTES = 1_000, 60_000
 _COMPUTE_NS = 400_000_000
+_WARMUP_ITERATIONS = 24  # prophet's workers have adopted the controller's plan after 14 or so
 _BATCH = 32
 # Expansion, output channels, repetitions, stride of the first, side of the kernel.
 _MOBILENET = (
@@ -79,7 +81,13 @@ def main(arguments: Sequence[str]) -> None:
                 for size_bytes in _sizes(options.fusion)
                 for scheduler in scheduler_names(options.schedulers)
             )
-            plan = Plan(cases, options.iterations * options.rounds, rounds=options.rounds)
+            plan = Plan(
+                cases,
+                options.iterations * options.rounds,
+                rounds=options.rounds,
+                warmup_iterations=_WARMUP_ITERATIONS,
+                controller=True,
+            )
             progress = progress_of(f"{name} {bandwidth}")
             rows += zip(cases, run_bench(plan, options.runs, True, progress), strict=True)
     _print(rows)
