@@ -16,6 +16,9 @@ _LONGEST_S = 1e6
 _VERDICT = re.compile(r"byteprophet: error: (.*): the job cannot go on$")
 _ERROR = re.compile(r"(?:byteprophet|slurmstepd(?:-\S+)?): error: (?:\*\*\* )?(.*?)(?: \*\*\*)?$")
 _LOST_NODE = re.compile(r"srun: error: (Node failure on .*)$")
+_CANCELLED = re.compile(
+    r"slurmstepd(?:-\S+)?: error: \*\*\* (STEP \S+ ON \S+ CANCELLED AT .*?) \*\*\*$"
+)
 _BY_SIGNAL = "ended by signal "
 
 
@@ -66,4 +69,13 @@ def error_in(line: str) -> str | None:
 def lost_node_in(line: str) -> str | None:
     """What Slurm says of a node that has failed; None if ``line`` is not about that."""
     found = _LOST_NODE.match(line)
+    return None if found is None else found[1]
+
+
+def cancelled_in(line: str) -> str | None:
+    """Why Slurm ends the step of a role, in its words; None if ``line`` is not about that.
+
+    For example: "STEP 3.0 ON n1 CANCELLED AT 2026-11-28T11:36:57 DUE TO TIME LIMIT".
+    """
+    found = _CANCELLED.match(line)
     return None if found is None else found[1]
