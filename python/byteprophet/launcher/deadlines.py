@@ -63,7 +63,12 @@ def error_in(line: str) -> str | None:
     found = _ERROR.match(line)
     if found is None or found[1].startswith(_BY_SIGNAL):
         return None
-    return found[1].partition("; its log: ")[0]
+    return without_log(found[1])
+
+
+def without_log(cause: str) -> str:
+    """``cause``, which a supervisor has found, without the path of the role's log."""
+    return cause.partition("; its log: ")[0]
 
 
 def lost_node_in(line: str) -> str | None:
