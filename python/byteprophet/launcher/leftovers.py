@@ -90,8 +90,6 @@ def _main() -> None:
     fields = json.loads(sys.argv[1])
     for name in ("shared_memory", "roles"):
         fields[name] = tuple(fields[name])
-    # Slurm sends SIGTERM to all processes of a role. The role ends, and this comes after it.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.stdin.buffer.read()
     sweep(Leftovers(**fields))
 
