@@ -5,6 +5,9 @@
  │    └── ``NotWritten``   a file cannot be written (``whole_files.py``)
  └── ``JobFailed``   a job started but failed: one line, exit status 1
 
+``SystemExit``
+ └── ``EndedBySignal``   a signal ended a job: one line, exit status 128 plus the signal's number
+
 ``RuntimeError``
  ├── ``PeerLost``   another rank, or another role of the job, is gone
  └── ``TimedOut``   the time limit of a wait for another rank has passed
@@ -32,6 +35,15 @@ class NotWritten(UserError):
 
 class JobFailed(Error):
     """A role of a job failed, was killed, or did not answer in time."""
+
+
+class EndedBySignal(SystemExit):
+    """SIGTERM or SIGHUP ended a job. ``cause``: why, where whoever sent it has said so."""
+
+    def __init__(self, signum: int, cause: str | None = None) -> None:
+        super().__init__(128 + signum)
+        self.signum = signum
+        self.cause = cause
 
 
 class PeerLost(RuntimeError):

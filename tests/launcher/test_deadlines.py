@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from byteprophet.launcher import Limits, RoleCommands, run_job
+from byteprophet.launcher.deadlines import cancelled_in
 from byteprophet.launcher.leftovers import marked_processes
 
 from .conftest import STAY, MakeSpec
@@ -76,3 +77,18 @@ def test_a_training_script_learns_of_it_in_time(make_spec: MakeSpec, tmp_path: P
     assert result.failed.startswith("server-0 (127.0.0.1) has been silent for 4 s; its log: ")
     assert "server-0 (127.0.0.1) has been silent for 4 s" in told.read_text()
     assert marked_processes(str(spec.run_directory)) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "STEP 3.0 ON n1 CANCELLED AT 2026-11-28T11:36:32",
+        "STEP 3.0 ON n1 CANCELLED AT 2026-11-28T11:36:57 DUE TO TIME LIMIT",
+        "STEP 4+0.2 ON gpu-1 CANCELLED AT 2026-11-28T11:36:57 DUE TO PREEMPTION",
+    ],
+)
+def test_slurm_says_why_it_ends_a_step(said: str) -> None:
+    assert cancelled_in(f"slurmstepd-n1: error: *** {said} ***") == said
+    assert cancelled_in(f"slurmstepd: error: *** {said} ***") == said
+    assert cancelled_in(f"train.py: error: *** {said} ***") is None
+    assert cancelled_in("slurmstepd-n1: error: *** STEP 3.0 ON n1 FAILED ***") is None

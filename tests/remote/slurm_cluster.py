@@ -1,12 +1,20 @@
-"""A real Slurm on this machine: munged, slurmctld, and one slurmd per node, on loopback."""
+"""A real Slurm on this machine: munged, slurmctld, and one slurmd per node, on loopback.
+
+    .venv/bin/python -m tests.remote.slurm_cluster [-- COMMAND...]
+
+runs a command, or a shell, that can use it, and ends it afterwards.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -168,3 +176,33 @@ def _wait(is_ready: object, cluster: SlurmCluster) -> None:
         assert time.monotonic() < deadline_s, logs
         assert all(process.poll() is None for process in cluster.daemons.values()), logs
         time.sleep(0.1)
+
+
+def main() -> int:
+    """Runs a command in a new cluster; its exit status, or 2 if there can be no cluster."""
+    parser = argparse.ArgumentParser(prog="python -m tests.remote.slurm_cluster")
+    parser.add_argument("command", nargs="*", help="with its arguments, after --; default: a shell")
+    command = parser.parse_args().command or [os.environ.get("SHELL", "/bin/sh")]
+    missing = why_not()
+    if missing is not None:
+        print(f"slurm_cluster: {missing}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-") as temporary,
+        slurm_cluster(Path(temporary) / "slurm") as cluster,
+    ):
+        # Ctrl-C is for the command, which this process outlives.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        path = f"{Path(sys.executable).parent}:{cluster.environment['PATH']}"
+        environment = {**cluster.environment, "PATH": path}
+        try:
+            status = subprocess.run(command, env=environment, check=False).returncode
+        except OSError as error:
+            print(f"slurm_cluster: {command[0]}: {error.strerror}", file=sys.stderr)
+            return 2
+        return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,12 +49,27 @@ ON = ("--on", "slurm")
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    with slurm_cluster(tmp_path_factory.mktemp("cluster") / "slurm") as cluster:
-        yield cluster
+    """Jobs have a temporary directory of their own, with a path that is short enough for roles."""
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp") as temporary,
+        slurm_cluster(tmp_path_factory.mktemp("cluster") / "slurm") as cluster,
+    ):
+        yield replace(cluster, environment={**cluster.environment, "TMPDIR": temporary})
 
 
 def assert_nothing_left(tmp_path: Path, slurm: SlurmCluster) -> None:
-    wait_until_gone(lambda: [*processes_below(str(tmp_path)), *slurm.jobs()], NAMED_S)
+    wait_until_gone(lambda: left(tmp_path, slurm), NAMED_S)
+
+
+def left(tmp_path: Path, slurm: SlurmCluster) -> list[object]:
+    """What goes on, and temporary directories of the launcher and of roles."""
+    directories = Path(slurm.environment["TMPDIR"]).glob("byteprophet-*")
+    return [*going_on(tmp_path, slurm), *directories]
+
+
+def going_on(tmp_path: Path, slurm: SlurmCluster) -> list[object]:
+    """Roles' processes, and jobs."""
+    return [*processes_below(str(tmp_path)), *slurm.jobs()]
 
 
 def test_a_job_gives_what_one_process_gives(tmp_path: Path, slurm: SlurmCluster) -> None:
@@ -94,7 +114,7 @@ def test_each_killed_role_is_named_and_nothing_is_left(tmp_path: Path, slurm: Sl
         tmp_path,
         ON,
         slurm.environment,
-        lambda: [*processes_below(str(tmp_path)), *slurm.jobs()],
+        lambda: left(tmp_path, slurm),
         has_controller=True,
     )
 
@@ -123,6 +143,33 @@ def command_line(pid: int) -> bytes:
 def test_scancel_ends_a_job_with_one_line(tmp_path: Path, slurm: SlurmCluster) -> None:
     job = started(tmp_path, slurm)
     assert_scancel_ends(job, tmp_path, slurm)
+
+
+def test_scancel_of_a_batch_job_is_quoted(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """Slurm sends SIGTERM to the launcher, too: before or after it notices that a role ends."""
+    script = file_of_the_page("job.sbatch")
+    command = shlex.join([*RUN, *ON, *STAY])
+    started = "byteprophet run --on slurm -- python train.py"
+    assert started in script
+    (tmp_path / "job.sbatch").write_text(script.replace(started, command))
+    submitted = subprocess.run(
+        ["sbatch", "--parsable", "job.sbatch"],
+        cwd=tmp_path, env=slurm.environment, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    number = submitted.stdout.strip()
+    output = tmp_path / f"slurm-{number}.out"
+    deadline_s = time.monotonic() + 100
+    while not output.exists() or output.read_text().count("] training") < 2:
+        assert time.monotonic() < deadline_s, output.exists() and output.read_text()
+        time.sleep(0.1)
+    slurm.command("scancel", number)
+    assert_nothing_left(tmp_path, slurm)
+    said = output.read_text()
+    ours = [line for line in said.splitlines() if line.startswith("byteprophet: ")]
+    who = r"(ended by signal 15|worker-\d)"
+    assert re.match(
+        rf"byteprophet: error: {who}: STEP {number}\.\d+ ON n\d CANCELLED AT ", ours[-1]
+    ), said
 
 
 def test_servers_of_a_heterogeneous_job_are_on_its_first_node(
@@ -214,4 +261,5 @@ def test_a_node_that_fails_is_named(tmp_path: Path, slurm: SlurmCluster) -> None
     status, said = job.end(NAMED_S + 15)
     assert status == 1
     assert said.startswith("byteprophet: error: worker-0")
-    assert_nothing_left(tmp_path, slurm)
+    # Nobody removes what the node itself has of worker-0.
+    wait_until_gone(lambda: going_on(tmp_path, slurm), NAMED_S)

@@ -124,6 +124,8 @@ def test_a_script_that_fails_is_quoted(tmp_path: Path, ssh: Ssh) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("byteprophet: error: worker-1 ended with status 1 after ")
     assert "it said: error: the cause (on 127.0.0.1); its log: " in last
+    (own,) = [line for line in done.stdout.splitlines() if "byteprophet: error: worker-1" in line]
+    assert own.endswith("; it said: error: the cause")  # without its log, which is not there now
     assert ssh.left() == []
 
 

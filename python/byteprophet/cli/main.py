@@ -26,7 +26,7 @@ from typing import Annotated, NoReturn
 
 from byteprophet.cli.collecting import no_collecting
 from byteprophet.cli.output import tell, write_no_more
-from byteprophet.errors import JobFailed, UserError, one_line
+from byteprophet.errors import EndedBySignal, JobFailed, UserError, one_line
 
 with no_collecting():  # a command's import is a good part of what it takes of the processor
     import typer
@@ -157,9 +157,11 @@ def _run(arguments: Sequence[str]) -> int:
         return _complain(f"{error.filename}: cannot be read or written: {error.strerror}", 2)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", _INTERRUPTED)
-    except SystemExit as ended:  # by the launcher, after a signal
-        status = ended.code if isinstance(ended.code, int) else 1
-        return _complain(f"ended by signal {status - 128}", status) if status > 128 else status
+    except EndedBySignal as ended:
+        cause = "" if ended.cause is None else f": {ended.cause}"
+        return _complain(f"ended by signal {ended.signum}{cause}", 128 + ended.signum)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
     if status == _INTERRUPTED:  # typer has caught the KeyboardInterrupt
         return _complain("interrupted", _INTERRUPTED)
     return status if isinstance(status, int) else 0

@@ -14,7 +14,7 @@ import typer
 from byteprophet.cli.output import echo_to, tell
 from byteprophet.control.keys import keep_key_texts
 from byteprophet.errors import JobFailed, UserError
-from byteprophet.launcher.deadlines import dead_after_s
+from byteprophet.launcher.deadlines import dead_after_s, without_log
 from byteprophet.launcher.job_file import JobFile, parse_job, read_job_file
 from byteprophet.launcher.one_role import KINDS, run_role
 from byteprophet.launcher.tether import Tether, Told, read_told
@@ -84,6 +84,8 @@ def _run(job: JobFile, kind: str, index: int, interface: str | None, is_shown_pl
     if is_shown_plainly and (kind != "worker" or job.spec.local_ranks == 1):
         echo = echo_to(job.spec.run_directory / "logs", names=False)
     result = run_role(job, kind, index, interface, echo)
+    if is_shown_plainly and result.failed is not None:  # the launcher moves or fetches the log
+        raise JobFailed(without_log(result.failed))
     result.check()
     if not is_shown_plainly:
         tell(f"done after {result.wall_s:.1f} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 from types import TracebackType
@@ -20,15 +21,21 @@ class Caretaker:
 
     def __init__(self, job: Leftovers) -> None:
         self._job = job
-        self._process = subprocess.Popen(
-            # With -I -S, nothing in the user's environment can prevent the start.
-            [sys.executable, "-I", "-S", leftovers.__file__, job.to_json()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            start_new_session=True,
-        )
+        # Slurm sends SIGTERM to all processes of a role, and this one is needed after them. It
+        # inherits the mask, so that there is no moment at which the signal ends it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        try:
+            self._process = subprocess.Popen(
+                # With -I -S, nothing in the user's environment can prevent the start.
+                [sys.executable, "-I", "-S", leftovers.__file__, job.to_json()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.pid = self._process.pid
 
     def __enter__(self) -> Caretaker:

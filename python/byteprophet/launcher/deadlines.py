@@ -16,6 +16,9 @@ _LONGEST_S = 1e6
 _VERDICT = re.compile(r"byteprophet: error: (.*): the job cannot go on$")
 _ERROR = re.compile(r"(?:byteprophet|slurmstepd(?:-\S+)?): error: (?:\*\*\* )?(.*?)(?: \*\*\*)?$")
 _LOST_NODE = re.compile(r"srun: error: (Node failure on .*)$")
+_CANCELLED = re.compile(
+    r"slurmstepd(?:-\S+)?: error: \*\*\* (STEP \S+ ON \S+ CANCELLED AT .*?) \*\*\*$"
+)
 _BY_SIGNAL = "ended by signal "
 
 
@@ -60,10 +63,24 @@ def error_in(line: str) -> str | None:
     found = _ERROR.match(line)
     if found is None or found[1].startswith(_BY_SIGNAL):
         return None
-    return found[1].partition("; its log: ")[0]
+    return without_log(found[1])
+
+
+def without_log(cause: str) -> str:
+    """``cause``, which a supervisor has found, without the path of the role's log."""
+    return cause.partition("; its log: ")[0]
 
 
 def lost_node_in(line: str) -> str | None:
     """What Slurm says of a node that has failed; None if ``line`` is not about that."""
     found = _LOST_NODE.match(line)
+    return None if found is None else found[1]
+
+
+def cancelled_in(line: str) -> str | None:
+    """Why Slurm ends the step of a role, in its words; None if ``line`` is not about that.
+
+    For example: "STEP 3.0 ON n1 CANCELLED AT 2026-11-28T11:36:57 DUE TO TIME LIMIT".
+    """
+    found = _CANCELLED.match(line)
     return None if found is None else found[1]

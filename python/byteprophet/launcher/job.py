@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
-from byteprophet.errors import UserError
+from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.launcher import rundir
 from byteprophet.launcher.caretaker import Caretaker
 from byteprophet.launcher.descendants import Descendants
@@ -59,8 +59,8 @@ def run_job(spec: JobSpec, echo: Echo | None = None) -> JobResult:
 
     ``echo`` gets every line of every role. If the job fails, the result has ``failed`` (see
     JobResult.check). Raises ``UserError`` if the job cannot be started as specified. SIGINT ends
-    the job and raises ``KeyboardInterrupt``; SIGTERM and SIGHUP end it and raise ``SystemExit``
-    with 128 plus the signal's number. summary.json is written unless ``UserError`` is raised or a
+    the job and raises ``KeyboardInterrupt``; SIGTERM and SIGHUP end it and raise
+    ``EndedBySignal``, a ``SystemExit``. summary.json is written unless ``UserError`` is raised or a
     second signal comes.
     """
     return run_resolved(resolve_job(spec), echo)
@@ -94,7 +94,7 @@ def run_resolved(
             told_environment(job.environment),
         )
         with kept_room(spec.run_directory, rundir.SUMMARY_BYTES), Signals() as signals:
-            result = _run(job, signals, echo, elsewhere)
+            result, cancelled = _run(job, signals, echo, elsewhere)
             interrupted = signals.received
         status = "interrupted" if interrupted else "failed" if result.failed else "done"
         result = rundir.write_summary(spec.run_directory / job.summary, status, result)
@@ -103,13 +103,14 @@ def run_resolved(
     if interrupted == signal.SIGINT:
         raise KeyboardInterrupt
     if interrupted is not None:
-        raise SystemExit(128 + interrupted)
+        raise EndedBySignal(interrupted, cancelled)
     return result
 
 
 def _run(
     job: ResolvedJob, signals: Signals, echo: Echo | None, elsewhere: Elsewhere | None
-) -> JobResult:
+) -> tuple[JobResult, str | None]:
+    """The result, and what Slurm said if it ended the job."""
     spec = job.spec
     started_s = time.monotonic()
     with ExitStack() as stack:
@@ -158,7 +159,8 @@ def _run(
         if elsewhere is not None:
             roles = elsewhere.results(roles)
     wall_s = round(time.monotonic() - started_s, 3)
-    return JobResult(0 if failed is None else 1, roles, failed, wall_s, spec.restart)
+    result = JobResult(0 if failed is None else 1, roles, failed, wall_s, spec.restart)
+    return result, supervisor.cancelled()
 
 
 def _temporary_parent() -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError, warn
-from byteprophet.launcher.deadlines import error_in, lost_node_in, verdict_in
+from byteprophet.launcher.deadlines import cancelled_in, error_in, lost_node_in, verdict_in
 from byteprophet.launcher.forked_process import ForkPlan, Process
 from byteprophet.launcher.spec import RoleResult
 from byteprophet.whole_files import writing
@@ -59,6 +59,7 @@ class Role:
         self.stopped = False  # the launcher asked it to end
         self.verdict: str | None = None  # its message that another role is lost
         self.lost_node: str | None = None  # what Slurm says of its node
+        self.cancelled: str | None = None  # what Slurm says when it ends its step
         self.exit_status: int | None = None
         self.started_s = time.monotonic()
         self.ended_s = self.started_s
@@ -108,6 +109,7 @@ class Role:
             self.verdict = self.verdict or verdict_in(line)
             if self.plan.host is not None:
                 self.lost_node = self.lost_node or lost_node_in(line)
+                self.cancelled = self.cancelled or cancelled_in(line)
         return lines, len(data), bool(data)
 
     def _keep(self, data: bytes) -> None:

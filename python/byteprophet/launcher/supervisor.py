@@ -156,6 +156,13 @@ class Supervisor:
         """
         return tuple(role.result() for role in self._everybody)
 
+    def cancelled(self) -> str | None:
+        """What Slurm said when it ended the job; None: it has not ended it, or said nothing.
+
+        Must be called after ``stop``: in a batch script, Slurm tells this process first.
+        """
+        return next((role.cancelled for role in self._everybody if role.cancelled), None)
+
     def _wait_for(self, roles: Sequence[Role], timeout_s: float) -> None:
         """Waits until all of ``roles`` have ended, the time is over, or a signal has come."""
         deadline_s = time.monotonic() + timeout_s

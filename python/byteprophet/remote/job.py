@@ -17,6 +17,7 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic
@@ -184,7 +185,8 @@ def collect(run_directory: Path, name: str) -> list[RoleResult]:
     found = _own_results(directory, name)
     try:
         _move(directory, run_directory, name)
-        (run_directory / ROLES).rmdir()  # with the last one
+        with suppress(FileNotFoundError):  # a role that was ended early may have no folder
+            (run_directory / ROLES).rmdir()  # with the last one
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:
             warn(f"{directory}: cannot be moved to {run_directory}: {error.strerror}")

@@ -164,9 +164,13 @@ class Slurm:
         role += ["--job", "-", "--index", str(unit.index)]
         if host.interface is not None:
             role += ["--interface", host.interface]
+        # If this process is killed, its clients still ask the roles to end. srun must get no signal
+        # then: it would have the whole step killed, with what cleans up after the role.
+        dies_with = [require("setpriv"), "--pdeathsig", "TERM", "--"]
         return [
+            *dies_with,
             *(sys.executable, "-I", "-S", tethered.__file__, str(path), str(BEAT_PERIOD_S), "--"),
-            *(require("setpriv"), "--pdeathsig", "TERM", "--", *step, *role),
+            *(*dies_with, *step, *role),
         ]
 
 
