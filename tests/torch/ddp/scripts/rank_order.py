@@ -133,7 +133,7 @@ def _give_back() -> None:
     """Let all models exchange gradients by themselves, with new reducers, which have no hook.
 
     A reducer that begins anew has its first buckets again, as one that ours has kept idle. Buckets
-    decide in which order gloo adds up.
+    decide in which order gloo adds up. It must know of a backward pass that is still to come.
     """
     for wrapped in list(_changed):
         wrapped.reducer._remove_autograd_hooks()
@@ -143,6 +143,8 @@ def _give_back() -> None:
         if wrapped.static_graph:
             wrapped.static_graph = False
             wrapped._set_static_graph()
+        elif not wrapped.find_unused_parameters:
+            wrapped.reducer.prepare_for_backward([])
     _changed.clear()
 
 
