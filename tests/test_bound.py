@@ -50,8 +50,9 @@ ITERATIONS = 8
 SETTLED = 4
 """Iterations at the end, in which nothing is new any more."""
 
-BURST_BYTES = ITERATIONS // 2 * 4_000
-"""After as many iterations, no link has anything left of the burst with which it began."""
+BURST_BYTES = 4_000
+"""What links let pass at once: the smallest gradient. So nothing is left of it when iterations are
+settled, though these wait for averages of up to three iterations before."""
 
 KINDS = ("", "owners", "cast", "accumulated", "late", "compressed", "local")
 
