@@ -44,6 +44,8 @@ compared = Compared()
 """Since the running script began."""
 _changed: weakref.WeakSet[Any] = weakref.WeakSet()
 """The models whose averages are those of ours."""
+_awaiting: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Those whose forward pass has run, and whose backward pass has not begun."""
 
 
 def average_of(parts: Sequence[Tensor]) -> Tensor:
@@ -97,6 +99,7 @@ def install() -> None:
     """Give every DistributedDataParallel of this process, from now on, the arithmetic of ours."""
     kind: Any = DistributedDataParallel
     kind.__init__ = _constructed(kind.__init__)
+    kind._post_forward = _noted(kind._post_forward)
     for name in ("join_hook", "register_comm_hook"):
         setattr(kind, name, _after_giving_back(getattr(kind, name)))
 
@@ -112,12 +115,22 @@ def _constructed(plain: Callable[..., None]) -> Callable[..., None]:
         mine = {id(parameter) for parameter in self.parameters()}
         wrapped = {id(parameter) for other in _changed for parameter in other.parameters()}
         if mine.isdisjoint(wrapped):
-            distributed._register_comm_hook(self.reducer, None, _average)
+            distributed._register_comm_hook(self.reducer, weakref.ref(self), _average)
             _changed.add(self)
         else:
             _give_back()
 
     return constructed
+
+
+def _noted(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def noted(self: Any, output: Any) -> Any:
+        if torch.is_grad_enabled() and self.require_backward_grad_sync:
+            _awaiting.add(self)
+        return plain(self, output)
+
+    return noted
 
 
 def _after_giving_back(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,13 +156,14 @@ def _give_back() -> None:
         if wrapped.static_graph:
             wrapped.static_graph = False
             wrapped._set_static_graph()
-        elif not wrapped.find_unused_parameters:
+        elif wrapped in _awaiting and not wrapped.find_unused_parameters:
             wrapped.reducer.prepare_for_backward([])
     _changed.clear()
 
 
-def _average(_state: None, bucket: Any) -> Any:
+def _average(model: weakref.ref[Any], bucket: Any) -> Any:
     """The hook: replaces a bucket's gradients by their averages."""
+    _awaiting.discard(model())
     mine = bucket.buffer()
     size = distributed.get_world_size()
     average = mine * (1 / size)  # as DistributedDataParallel's reducer has it
