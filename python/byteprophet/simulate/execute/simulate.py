@@ -86,8 +86,8 @@ def simulate_program(
     replicas = conditions.replicas(mesh)
     job = build(program, costs, replicas=replicas)
     replayed = replay(job.graph)
-    if cluster.network.requests_in_line:
-        waits = waits_in_line(job.messages, replayed.end_ns)
+    waits = waits_in_line(job.messages, replayed.end_ns)
+    if waits:
         job = build(program, costs, replicas=replicas, waits=waits)
         replayed = replay(job.graph)
     return Simulated(

@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 
-from byteprophet.errors import TimedOut, because_of, warn
+from byteprophet.errors import TimedOut, because_of
 from byteprophet.observe.pace import process_pace
 from byteprophet.observe.span_log import process_spans
 from byteprophet.tensor_names import gradient_name
@@ -305,15 +305,12 @@ class Updater:
             return True
         begin_ns = time.monotonic_ns()
         with process_spans.span(Kind.WAIT, slot.name):
-            left_s, limit_s = deadline_s - begin_ns / 1e9, self._patience.limit_s
-            is_set = flag.wait(max(0.0, min(left_s, limit_s)))
-            if not is_set and left_s > limit_s:
-                warn(
-                    f"rank {self._synchroniser.rank} has waited {limit_s:g} s for parameter "
-                    f"'{slot.name}': {self._awaited(slot)}"
-                )
-                is_set = flag.wait(left_s - limit_s)
-                self._patience.waited((time.monotonic_ns() - begin_ns) / 1e9)
+            is_set = self._patience.wait(
+                flag.wait,
+                deadline_s - begin_ns / 1e9,
+                self._synchroniser.rank,
+                lambda: f"parameter '{slot.name}': {self._awaited(slot)}",
+            )
         process_pace.waited(slot.name, begin_ns)
         return is_set
 

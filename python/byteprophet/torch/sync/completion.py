@@ -10,12 +10,11 @@ reported.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from byteprophet.errors import TimedOut, because_of, warn
+from byteprophet.errors import TimedOut, because_of
 from byteprophet.torch.sync.patience import Patience
 
 _patience = Patience()
@@ -88,15 +87,11 @@ class Completion:
         ``name`` is what was submitted to ``synchroniser``. Raises ``TimedOut`` if it is not over
         after ``timeout_s`` seconds, and ``RuntimeError`` or ``PeerLost`` if it failed.
         """
-        began_s, limit_s = time.monotonic(), _patience.limit_s
-        if not self.arrives_within(min(limit_s, timeout_s)) and limit_s < timeout_s:
-            warn(
-                f"rank {synchroniser.rank} has waited {limit_s:g} s for the {self._what}: "
-                f"{synchroniser.awaited(name)}"
-            )
-            self.arrives_within(timeout_s - limit_s)
-            _patience.waited(time.monotonic() - began_s)
-        if not self._over.is_set():
+
+        def awaited() -> str:
+            return f"the {self._what}: {synchroniser.awaited(name)}"
+
+        if not _patience.wait(self.arrives_within, timeout_s, synchroniser.rank, awaited):
             late = synchroniser.late(name)
             who = ranks(late) if late else f"{synchroniser.awaited(name)}, or another rank has"
             raise TimedOut(
