@@ -158,12 +158,21 @@ void ExpectPush(const Box::Message& message, uint32_t number, size_t size_bytes)
   EXPECT_TRUE(message.values == Values(size_bytes, number)) << number;
 }
 
+// A server welcomes a worker before it adds the link: who was just welcomed is waited for here.
+void AwaitLink(const Links& links, int peer) {
+  const auto until = std::chrono::steady_clock::now() + kLong;
+  while (!links.Has(peer) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(links.Has(peer));
+}
+
 struct Pair {
   explicit Pair(milliseconds patience = kLong)
       : server(at_server, patience), worker(at_worker, patience) {
     offer = server.Listen(kLoopback);
     const std::string why = worker.Connect(kServer, kWorker, kLoopback, offer);
     EXPECT_EQ(why, "");
+    AwaitLink(server, kWorker);
   }
 
   Box at_server, at_worker;
@@ -276,6 +285,7 @@ TEST(Links, NobodyWaitsForAPeerThatReadsNothing) {
   Box at_worker;
   Links worker(at_worker);
   ASSERT_EQ(worker.Connect(kServer, kWorker + 2, kLoopback, offer), "");
+  for (const int peer : {kWorker, kWorker + 2}) AwaitLink(server, peer);
   std::atomic<int> released{0};
   constexpr int kMany = 40;
   for (uint32_t i = 0; i < kMany; ++i) {
@@ -403,6 +413,7 @@ TEST(Links, ThatDoNotAnswerEnd) {
     Noting box;
     Links server(box, kLong, milliseconds(told_ms));
     SilentWorker worker(server.Listen(kLoopback));
+    AwaitLink(server, kWorker);
     EXPECT_EQ(box.timeout_ms, told_ms);
   }
 }
