@@ -120,7 +120,7 @@ class _Jobs:
         self, out: Path, iterations: int, rate_bps: int, slowed: int, *, paced: bool
     ) -> None:
         self._out = out
-        self._slowed = slowed
+        self.slowed = slowed
         self._iterations = iterations
         self._paced = paced
         self.rate_bps = rate_bps // slowed
@@ -139,7 +139,7 @@ class _Jobs:
                 iterations=self._iterations,
                 operators=str(self.operators(chosen)) if self._paced else "",
                 rate_bps=self.rate_bps,
-                slowed=self._slowed,
+                slowed=self.slowed,
             )
 
         return self._of(self._kind, case, chosen, config)
@@ -173,7 +173,7 @@ class _Jobs:
 
             torch.set_num_threads(1)
             write_table(path, collect("cpu", 60.0, self._say))
-        return slowed(read_table(path), self._slowed)
+        return slowed(read_table(path), self.slowed)
 
     def cluster(self, chosen: Iterable[Case]) -> Cluster:
         """The cluster, from operators and collectives that ran alone."""
@@ -183,8 +183,7 @@ class _Jobs:
         """The times of all operators that ranks call, as slow as in the jobs."""
         known = read_operators(self.operators(chosen))
         return {
-            one: paced._replace(time_ns=self._slowed * paced.time_ns)
-            for one, paced in known.items()
+            one: paced._replace(time_ns=self.slowed * paced.time_ns) for one, paced in known.items()
         }
 
     def operators(self, chosen: Iterable[Case]) -> Path:
@@ -298,12 +297,12 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
     for case in chosen:
         one = ran[case]
         cluster = fitted.cluster if fitted is not None else alone
-        predicted = predicted_ns(case, cluster)
+        predicted = predicted_ns(case, cluster, jobs.slowed)
         score = _Score(
             case,
             one.measured_ns,
             predicted,
-            predicted_ns(case, alone),
+            predicted_ns(case, alone, jobs.slowed),
             naive_ns(case, costs, jobs.rate_bps),
         )
         scores.append(score)

@@ -3,8 +3,7 @@
 The split was fixed before anything was measured: constants come from ``TUNED`` alone, whose model
 has another shape than those of ``REPORTED``. A strategy is a line of ``byteprophet simulate``,
 but for tensor parallelism: the jobs split layers, not the vocabulary. `runtime=dear-planned` is
-data parallelism by our own runtime in place of PyTorch's: gradients are reduce-scattered, and what
-the next forward pass needs is gathered in front of it, as with `zero=1` in the simulator.
+data parallelism by our own runtime in place of PyTorch's.
 """
 
 from __future__ import annotations
@@ -95,8 +94,8 @@ class Case:
     @property
     def program(self) -> Program:
         """What the simulator makes of it."""
-        strategy = replace(self.strategy, zero=1) if self.runtime else self.strategy
-        return compile_program(build(self.name, self.config, strategy.samples), strategy)
+        model = build(self.name, self.config, self.strategy.samples)
+        return compile_program(model, self.strategy)
 
 
 def _cases(model: str, samples: int, lines: str) -> tuple[Case, ...]:

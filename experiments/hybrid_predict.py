@@ -5,8 +5,9 @@ that ``byteprophet costs collect`` has measured on one core, and its links those
 gloo's times and constants from ``hybrid_links.py``. The simulator counts two bytes per element
 where the jobs have four, so rates of memory and links are halved.
 
-Our own runtime sends through our own exchange, not through gloo. Its rate is the payload of the
-link's frames, and a message costs what the runtime itself reckons with.
+A job under our own runtime is simulated as far as its computation goes. That makes it a workload,
+which is planned and replayed as a recorded one would be. Its messages cost what is assumed where
+none were recorded. The updater's threads are not paced, so updates are not slowed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from hybrid_cases import ELEMENT_BYTES, SIMULATED_BYTES, Case
 from hybrid_links import Alone, fitted
 
-from byteprophet.allreduce.strategies import MESSAGE_NS
+from byteprophet import job as jobs
+from byteprophet.allreduce.strategies import strategy_for
+from byteprophet.job.assumed_costs import mesh_costs
 from byteprophet.network import PAYLOAD_SHARE
+from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.simulate.calibrate.fit import Calibrated, calibrate
 from byteprophet.simulate.clusters.beliefs import Beliefs, Source
 from byteprophet.simulate.clusters.description import Cluster, Gpu, Network, Node
@@ -27,8 +32,11 @@ from byteprophet.simulate.compile.program import Program
 from byteprophet.simulate.compile.steps import CollectiveKind, Compute
 from byteprophet.simulate.costs.sources import with_collectives, with_costs
 from byteprophet.simulate.costs.table import CostTable
-from byteprophet.simulate.execute.simulate import simulate_program
+from byteprophet.simulate.execute.simulate import block_costs, simulate_program
+from byteprophet.simulate.execute.tables import Tables
+from byteprophet.simulate.execute.workload import workload_of
 from byteprophet.simulate.explain.collectives import Called, inferred_calls
+from byteprophet.workload.as_job import model_of, times_of
 
 Counted = Counter[tuple[str, str, int]]
 """Collectives by kind, axes and bytes."""
@@ -42,6 +50,7 @@ _BASE_NS, _STEP_NS, _EFFICIENCY = 1_000_000, 500_000, 0.95
 """Of gloo's collectives, before any is measured."""
 _FITS = 3
 """The next fit begins with the constants that one gives, so that guesses count little."""
+_ITERATIONS = 6
 _UNKNOWN = 1.5
 """The uncertainty of these latencies."""
 _UNCERTAINTIES = {
@@ -151,18 +160,38 @@ def calibrated(cluster: Cluster, tuned: Sequence[Ran]) -> Calibrated:
     return calibrate(tuned, cluster, "jobs on this machine")
 
 
-def predicted_ns(case: Case, cluster: Cluster) -> float:
-    """The simulated time of an iteration."""
-    return float(simulate_program(case.program, cluster_for(case, cluster)).iteration_ns)
+def predicted_ns(case: Case, cluster: Cluster, times_slowed: int) -> float:
+    """The predicted time of an iteration, whose operators are so many times slower than here."""
+    if case.runtime:
+        return float(Evaluator()(_own_job(case, cluster, times_slowed)).iteration_ns)
+    return float(simulate_program(case.program, cluster).iteration_ns)
 
 
-def cluster_for(case: Case, cluster: Cluster) -> Cluster:
-    """The cluster as a job uses it: with gloo, or with our own exchange."""
-    if not case.runtime:
-        return cluster
-    network = replace(cluster.network, efficiency=PAYLOAD_SHARE, step_ns=1, all_reduce_only=0)
-    node = replace(cluster.node, base_ns=MESSAGE_NS)
-    return replace(cluster, node=node, network=network, collectives=None)
+def _own_job(case: Case, cluster: Cluster, times_slowed: int) -> jobs.Job:
+    """The job of a case under our own runtime."""
+    program = case.program
+    costs = block_costs(program, cluster)
+    simulated = workload_of(program, costs)
+    tensors = (
+        replace(tensor, size_bytes=_HALVED * tensor.size_bytes) for tensor in simulated.tensors
+    )
+    workload = replace(simulated, tensors=tuple(tensors))
+    rate_bps = round(PAYLOAD_SHARE * _HALVED * cluster.network.adapter_bits_per_s)
+    job = jobs.Job(
+        model_of(workload),
+        times_of(workload, case.ranks, _ITERATIONS),
+        jobs.Cluster((jobs.Host(rate_bps, rate_bps),) * case.ranks, costs=mesh_costs(0)),
+        jobs.Strategy(case.runtime),
+    )
+    strategy = strategy_for(job, case.runtime)
+    updates_ns = Tables(program, costs, folded=True).optimizer_time(0).time_ns / times_slowed
+    parts = np.array(job.model.sizes_bytes) / job.model.size_bytes
+    sharded = {name for bucket in strategy.buckets if bucket.sharded for name in bucket.parameters}
+    parts[[name in sharded for name in job.model.names]] /= case.ranks
+    update_ns = np.broadcast_to(
+        np.rint(parts * updates_ns).astype(np.int64), job.times.ready_ns.shape
+    )
+    return replace(job, times=replace(job.times, update_ns=update_ns), strategy=strategy)
 
 
 def naive_ns(case: Case, table: CostTable, rate_bps: int) -> float:
@@ -175,8 +204,7 @@ def naive_ns(case: Case, table: CostTable, rate_bps: int) -> float:
     )
     program = case.program
     mesh, pp = program.strategy.mesh, program.strategy.mesh.pp
-    twice = {CollectiveKind.ALL_REDUCE}
-    twice |= set() if case.runtime else {CollectiveKind.REDUCE_SCATTER}  # gloo's is an all-reduce
+    twice = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER}  # gloo's is an all-reduce
     found = []
     for pp_rank, calls in enumerate(inferred_calls(program)):
         flops = 0.0

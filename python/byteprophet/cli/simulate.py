@@ -30,12 +30,14 @@ from byteprophet.simulate.costs.sources import cluster_with_costs, measured_sour
 from byteprophet.simulate.execute.failures import Failures
 from byteprophet.simulate.execute.kept import Job
 from byteprophet.simulate.execute.simulate import simulate as simulate_job
+from byteprophet.simulate.execute.workload import workload_of
 from byteprophet.simulate.models.catalogue import DESCRIPTION, MODELS
 from byteprophet.simulate.models.dlrm import NAME as DLRM
 from byteprophet.simulate.models.load import VISION, load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
 from byteprophet.whole_files import check_writable, write_whole
+from byteprophet.workload import to_toml
 
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
 
@@ -57,6 +59,9 @@ Example: byteprophet simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1
 
 With --out, a page that explains the result and a trace for https://ui.perfetto.dev are written, and
 a search that was interrupted goes on where it was.
+
+With --workload, a data-parallel job is also written as a workload, for byteprophet strategy search
+and byteprophet bench.
 
 --calibrate FILE sets the cluster's constants from measured runs: a CSV file whose first line is
 model,strategy,gpus,seconds (docs/simulator.md).
@@ -113,6 +118,10 @@ def simulate(
     out: Annotated[
         Path | None, typer.Option(help="Write a page and a trace for Perfetto to this directory.")
     ] = None,
+    workload: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the parameters with their times as a workload."),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
@@ -139,8 +148,10 @@ def simulate(
             raise UserError("--calibrate cannot be combined with --batch: use --save-cluster first")
         if strategy:
             raise UserError("--strategy cannot be combined with --batch, which searches for one")
-        if straggler or jitter or failures:
-            raise UserError("--straggler, --jitter and --gpu-mtbf need --strategy, not --batch")
+        if straggler or jitter or failures or workload:
+            raise UserError(
+                "--straggler, --jitter, --gpu-mtbf and --workload need --strategy, not --batch"
+            )
         return search_strategies(Job(model, cluster, gpus, batch, sequence, costs), out, json_file)
     if strategy.endswith(".toml"):
         chosen = read_strategy(Path(strategy), gpus)
@@ -149,11 +160,15 @@ def simulate(
     console = table_console()
     machines = cluster_with_costs(cluster, costs)
     check_places(out, json_file)
+    if workload is not None:
+        check_writable(workload)
     if calibrate_file is not None:
         machines = _calibrated(calibrate_file, machines, save_cluster, console)
     loaded = load_model(model, chosen.samples, sequence)
     result = simulate_job(loaded, chosen, machines, conditions)
     found = interval(result, machines, conditions)
+    if workload is not None:
+        write_whole(workload, to_toml(workload_of(result.program, result.costs)))
     if json_file is not None:
         write_whole(
             json_file,
@@ -181,6 +196,8 @@ def simulate(
             f"Out of memory: a GPU has {result.memory_limit_bytes / GIB:.1f} GiB. Use more tp, pp "
             "or zero, recompute, or fewer samples per micro-batch."
         )
+    if workload is not None:
+        console.print(f"workload: {workload}", soft_wrap=True)
     if out is not None:
         from byteprophet.cli.simulate_page import write_out  # the page takes a moment to load
 

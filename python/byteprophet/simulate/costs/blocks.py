@@ -234,7 +234,7 @@ class BlockCosts:
 
     def _adding_ns(self, step: Compute) -> float:
         """The time of adding the gradients of an operator's parameters to those that are there."""
-        if not self._adds or not _makes_gradients(step):
+        if not self._adds or not makes_gradients(step):
             return 0.0
         return self.roofline.memory_ns(self._adds * self.roofline.parameter_bytes(step))
 
@@ -274,7 +274,7 @@ def _launches(step: Compute) -> int:
     return 2 if two and step.phase is Phase.BACKWARD else 1
 
 
-def _makes_gradients(step: Compute) -> bool:
+def makes_gradients(step: Compute) -> bool:
     """Whether a step makes the gradients of an operator's parameters."""
     last = Phase.WEIGHT if step.operator.kind in WEIGHTED else Phase.BACKWARD
     return step.phase is last
@@ -288,7 +288,7 @@ def _eager_launches(step: Compute, *, adds: bool) -> int:
     gradients are added up (``adds``), each parameter has an operator for that.
     """
     operator, phase = step.operator, step.phase
-    more = len(operator.parameters) if adds and _makes_gradients(step) else 0
+    more = len(operator.parameters) if adds and makes_gradients(step) else 0
     if operator.kind is Kind.VIEW:
         parts = len(operator.outputs)
         return parts if parts > 1 and phase is Phase.BACKWARD else 0
