@@ -97,7 +97,7 @@ class Job:
             case: the job.
             ranks: its mesh.
             computes: results count, not only times.
-            finish: waits for a paced device, before our own runtime sees a gradient.
+            finish: waits for a paced device, if our own runtime exchanges gradients.
         """
         self._case = case
         self._strategy = strategy = case.strategy
@@ -183,18 +183,25 @@ class Job:
         )
 
     def _exchange(self, runtime: str, finish: Callable[[], object] | None) -> None:
-        """Let our own runtime exchange gradients. The device finishes before it sees one."""
+        """Let our own runtime exchange gradients.
+
+        It measures and plans by the time of the host. So the device finishes before a layer's
+        parameters are waited for, and before a gradient is seen, as if the host itself computed.
+        """
         import byteprophet.torch as bps
 
         (stage,) = self.stages
 
-        def finished(_: Tensor) -> None:
+        def finished(*_: Any) -> None:
             if finish is not None:
                 finish()
 
         for parameter in stage.parameters():
             hooked: Any = parameter
             hooked.register_post_accumulate_grad_hook(finished)
+        for module in stage.modules():
+            if any(True for _ in module.parameters(recurse=False)):
+                module.register_forward_pre_hook(finished)
         self.optimizer = bps.DistributedOptimizer(self.optimizer, model=stage, sync=runtime)
 
     def _split(self, path: str, block: nn.Module) -> None:

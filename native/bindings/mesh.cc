@@ -83,7 +83,9 @@ void DefineMesh(nb::module_& module) {
   nb::class_<exchange::Traffic>(module, "Traffic")
       .def_ro("payload_bytes", &exchange::Traffic::payload_bytes)
       .def_ro("frames", &exchange::Traffic::frames)
-      .def_ro("busy_ns", &exchange::Traffic::busy_ns);
+      .def_ro("busy_ns", &exchange::Traffic::busy_ns)
+      .def_ro("carried_bytes", &exchange::Traffic::carried_bytes)
+      .def_ro("carrying_ns", &exchange::Traffic::carrying_ns);
   nb::class_<Mesh>(module, "Mesh")
       .def_static("dtypes",
                   [] {

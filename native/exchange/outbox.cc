@@ -48,10 +48,19 @@ void Outbox::Run() {
     if (deadline_) SayGoodbye();
     for (const size_t number : ready.sockets) Send(links_[number]);
     for (Link& link : links_) Watch(link);
-    meter_.SetBusy(
-        std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.HasWork(); }));
+    const bool busy =
+        std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.HasWork(); });
+    if (busy != meter_.busy()) meter_.SetBusy(busy, WaitingBytes());
   }
   meter_.SetBusy(false);
+}
+
+uint64_t Outbox::WaitingBytes() const {
+  uint64_t bytes = 0;
+  for (const Link& link : links_) {
+    if (link.usable()) bytes += static_cast<uint64_t>(Unacknowledged(link.fd));
+  }
+  return bytes;
 }
 
 void Outbox::Do(const Start& start) {

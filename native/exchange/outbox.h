@@ -113,6 +113,7 @@ class Outbox {
   void Watch(Link& link);
   void SayGoodbye();
   bool Finished();
+  uint64_t WaitingBytes() const;  // what the kernel has, and links have not carried
   int TimeoutMs() const;
 
   const size_t frame_bytes_;

@@ -159,7 +159,8 @@ def graph_closure(graph: Mapping[str, Any], wanted: npt.NDArray[np.int32]) -> np
 class Traffic:
     """What went one way: payload bytes, frames, and how long there was something to go.
 
-    A bandwidth and a cost per frame can be estimated from differences of these.
+    In ``carrying_ns``, a part of ``busy_ns``, the link carried ``carried_bytes``. A bandwidth can be
+    estimated from differences of these. See native/exchange/meter.h.
     """
 
     @property
@@ -168,6 +169,10 @@ class Traffic:
     def frames(self) -> int: ...
     @property
     def busy_ns(self) -> int: ...
+    @property
+    def carried_bytes(self) -> int: ...
+    @property
+    def carrying_ns(self) -> int: ...
 
 @final
 class Mesh:

@@ -1,7 +1,8 @@
 """Plans an optimizer's buckets and the order of their operations from its first iterations.
 
-Every rank notes when gradients became ready and how long forward took. Rank 0 also measures the
-bandwidth of its link: the bytes sent, divided by the time in which it had something to send. If
+Every rank notes when gradients became ready and how long forward took. The backward pass is taken to
+begin when the last module has ended, so it includes the loss. Rank 0 also measures the
+bandwidth of its link, from what it carried while there was something to send. If
 ranks own unequal shards, every rank tells the others its bandwidth, because links are then unequal,
 too. A rank whose receivers are slower than its own link measures less than its link could carry.
 
@@ -15,6 +16,7 @@ Threads: the training thread calls everything except for the search.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import statistics
 import threading
@@ -24,6 +26,7 @@ from byteprophet.allreduce.grouping import best_plan
 from byteprophet.allreduce.groups import Groups
 from byteprophet.allreduce.model import Order
 from byteprophet.allreduce.timing import Link, Parameter, Timing
+from byteprophet.profile.estimate import Forward
 from byteprophet.torch.recording.stopwatch import process_stopwatch
 from byteprophet.torch.sync import leaving
 from byteprophet.torch.sync.agreement import Announcement, Collection
@@ -54,7 +57,7 @@ class Planning:
         """Discard the measurements and measure again."""
         self._steps = 0
         self._iterations: list[Iteration] = []
-        self._forwards_ns: list[dict[int, int]] = []
+        self._forwards: list[Forward] = []
         self._search: threading.Thread | None = None
         self._plans: list[_Plan] = []  # the search puts its plan here
         self._announcement: Announcement | None = None
@@ -80,7 +83,7 @@ class Planning:
             process_stopwatch.taken()
         elif timed <= _TIMED:
             self._iterations.append(self._synchroniser.last_iteration)
-            self._forwards_ns += [dict(each.times_ns) for each in process_stopwatch.taken()]
+            self._forwards += process_stopwatch.taken()
         else:
             with self._synchroniser.deferring():
                 self._announce(owner)
@@ -131,28 +134,37 @@ class Planning:
         self._announcement = Announcement(synchroniser, name, plan, 4 * count, "plan")
 
     def _bandwidth_bps(self) -> int:
-        sent, began = self._synchroniser.sent(), self._began
-        sent_bytes = max(1, sent.payload_bytes - began.payload_bytes)
-        return max(1, sent_bytes * 8 * 10**9 // max(1, sent.busy_ns - began.busy_ns))
+        return self._synchroniser.sent().bandwidth_bps(self._began)
 
     def _timing(self) -> Timing:
         synchroniser = self._synchroniser
-        backward_ns = _median([each.backward_ns for each in self._iterations])
+        lead_ns = self._lead_ns()
+        backward_ns = lead_ns + _median([each.backward_ns for each in self._iterations])
         parameters = []
         for name in synchroniser.bucketing.needed:
             ready_ns = [each.ready_ns[name] for each in self._iterations if name in each.ready_ns]
             position = synchroniser.bucketing.position[name]
-            forward_ns = [times.get(position, 0) for times in self._forwards_ns]
+            forward_ns = [each.times_ns.get(position, 0) for each in self._forwards]
             parameters.append(
                 Parameter(
                     name,
                     max(1, synchroniser.bucketing.sizes[name].size_bytes),
-                    min(backward_ns, _median(ready_ns)) if ready_ns else None,
+                    min(backward_ns, lead_ns + _median(ready_ns)) if ready_ns else None,
                     _median(forward_ns) if forward_ns else 0,
                 )
             )
         link = Link.of_ranks(self._rates_bps, _MESSAGE_NS, synchroniser.owners.unequal)
         return Timing(tuple(parameters), backward_ns, link)
+
+    def _lead_ns(self) -> int:
+        """The time from where forward ends to the first gradient; 0 if forward was not seen."""
+        ends_ns = sorted(each.ended_ns for each in self._forwards)
+        leads_ns = []
+        for each in self._iterations:
+            before = bisect.bisect_right(ends_ns, each.first_ns)
+            if before:
+                leads_ns.append(each.first_ns - ends_ns[before - 1])
+        return _median(leads_ns) if leads_ns else 0
 
 
 def _find(mode: str, timing: Timing, found: list[_Plan]) -> None:

@@ -28,10 +28,27 @@ Done = Callable[[BaseException | None], None]
 
 @dataclass(frozen=True)
 class Sent:
-    """What this process has sent, and how long it had something to send."""
+    """What this process has sent, and how long it had something to send.
+
+    ``carried_bytes``: what its link carried in ``carrying_ns``, a part of ``busy_ns``. The system
+    takes bytes before the link carries them, and so a short message says nothing about the link.
+    """
 
     payload_bytes: int
     busy_ns: int
+    carried_bytes: int
+    carrying_ns: int
+
+    def bandwidth_bps(self, before: Sent) -> int:
+        """The bandwidth of the link since ``before``, in bits per second, at least 1."""
+        carried_bytes, took_ns = (
+            self.carried_bytes - before.carried_bytes,
+            self.carrying_ns - before.carrying_ns,
+        )
+        if carried_bytes <= 0 or took_ns <= 0:  # all messages were short
+            carried_bytes = self.payload_bytes - before.payload_bytes
+            took_ns = self.busy_ns - before.busy_ns
+        return max(1, max(1, carried_bytes) * 8 * 10**9 // max(1, took_ns))
 
 
 class Exchange(Protocol):

@@ -143,7 +143,8 @@ class GroupExchange:
     def sent(self) -> Sent:
         """The minimum payload of the collectives, and how long this process waited for them."""
         with self._changed:
-            return Sent(self._payload_bytes, self._busy_ns)
+            sent_bytes, busy_ns = self._payload_bytes, self._busy_ns
+        return Sent(sent_bytes, busy_ns, sent_bytes, busy_ns)
 
     def let_go(self, timeout_s: float) -> None:
         """See ``Exchange``."""

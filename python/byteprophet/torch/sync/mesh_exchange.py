@@ -108,7 +108,7 @@ class MeshExchange:
     def sent(self) -> Sent:
         """See ``Exchange``."""
         sent, _ = self._mesh.traffic()
-        return Sent(sent.payload_bytes, sent.busy_ns)
+        return Sent(sent.payload_bytes, sent.busy_ns, sent.carried_bytes, sent.carrying_ns)
 
     def limit(self, rate_bps: int) -> None:
         """Send to all ranks together at ``rate_bps`` at most; 0: without a limit."""
