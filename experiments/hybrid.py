@@ -72,12 +72,13 @@ from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
 from byteprophet.report.console import table_console
 from byteprophet.simulate.clusters.description import Cluster
-from byteprophet.simulate.costs.collect import collect
+from byteprophet.simulate.costs.collect import PASSES, collect, fastest
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
 from byteprophet.whole_files import make_directory, write_whole
 
 _WORKER = Path(__file__).parent / "hybrid_worker.py"
 _LONGEST_S = 900.0
+_COLLECTING_S = 60.0
 _QUARTILES = (0.25, 0.75)
 
 
@@ -165,19 +166,21 @@ class _Jobs:
             found += [list(same) for same in zip(*by_rank, strict=True)]
         return found
 
-    def costs(self) -> CostTable:
+    def costs(self, chosen: Iterable[Case]) -> CostTable:
         """The costs of one core, as slow as in the jobs."""
         path = self._out / "costs.json"
-        if not path.exists():
+        if not path.exists() and self._paced:
+            self.operators(chosen)  # measures both
+        elif not path.exists():
             import torch
 
             torch.set_num_threads(1)
-            write_table(path, collect("cpu", 60.0, self._say))
+            write_table(path, collect("cpu", _COLLECTING_S, self._say))
         return slowed(read_table(path), self.slowed)
 
     def cluster(self, chosen: Iterable[Case]) -> Cluster:
         """The cluster, from operators and collectives that ran alone."""
-        return cluster_of(self.costs(), times_of(self.links(chosen)), self.rate_bps)
+        return cluster_of(self.costs(chosen), times_of(self.links(chosen)), self.rate_bps)
 
     def paced_operators(self, chosen: Iterable[Case]) -> OperatorTable:
         """The times of all operators that ranks call, as slow as in the jobs."""
@@ -187,8 +190,13 @@ class _Jobs:
         }
 
     def operators(self, chosen: Iterable[Case]) -> Path:
-        """The times of all operators that ranks call."""
+        """The times of all operators that ranks call.
+
+        Costs are measured in the same passes if they are missing. The machine's speed may change by
+        a fifth from one minute to the next.
+        """
         path, known = self._out / "operators.json", self._out / "operators-of.json"
+        costs = self._out / "costs.json"
         rows = [
             row
             for case in chosen
@@ -201,7 +209,16 @@ class _Jobs:
         missing = {one: called_by[one] for name, one in names.items() if name not in before}
         if missing:
             table = read_operators(path) if before else {}
-            write_operators(path, table | measure(missing, self._say))
+            collected: list[CostTable] = []
+
+            def collect_too() -> None:
+                collected.append(collect("cpu", _COLLECTING_S / PASSES, self._say, passes=1))
+
+            if costs.exists():
+                write_operators(path, table | measure(missing, self._say))
+            else:
+                write_operators(path, table | measure(missing, self._say, collect_too))
+                write_table(costs, fastest(collected))
             write_whole(known, json.dumps(sorted(before | names.keys())) + "\n")
         return path
 
@@ -278,7 +295,7 @@ def _busiest(ranks: Sequence[Any]) -> str:
 
 
 def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
-    costs = jobs.costs()
+    costs = jobs.costs(chosen)
     alone = jobs.cluster(chosen)
     ran = {}
     slowest = {}
@@ -364,7 +381,7 @@ def _operators(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
     for name in (*PARTS, "all", "error"):
         table.add_column(name, justify="right")
     known = jobs.paced_operators(chosen)
-    cluster = cluster_of(jobs.costs(), (), jobs.rate_bps)
+    cluster = cluster_of(jobs.costs(chosen), (), jobs.rate_bps)
     errors = []
     for case in (one for one in chosen if not one.runtime):  # whose optimizer is on a thread
         rows = [paced_ns(rank["operations"], known) for rank in jobs.counted(case, chosen)]

@@ -17,35 +17,42 @@ from hybrid_device import Described, Operation, Paced, is_paceable
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
+from byteprophet.simulate.costs.collect import PASSES
 from byteprophet.whole_files import write_whole
 
 _LEAST_NS = 10_000
 """Faster operators run for real."""
-_PASSES = 4
-"""Over all operators, since the machine's speed changes within seconds: a time is the least of all
-passes, as in ``byteprophet costs collect``."""
 _SECONDS = 0.01
 """For one operator in a pass; it runs three times at least."""
 
 Table = dict[Operation, Paced]
 
 
-def measure(called: Mapping[Operation, Described], say: Callable[[str], None]) -> Table:
+def measure(
+    called: Mapping[Operation, Described],
+    say: Callable[[str], None],
+    before_pass: Callable[[], object] = lambda: None,
+) -> Table:
     """The times of the operators that ranks called, of those that can be paced.
+
+    They are measured in several passes over all of them, since the machine's speed changes within
+    seconds. A time is the least of all passes, as in ``byteprophet costs collect``.
 
     Args:
         called: the operators and their outputs.
         say: is told how far it is.
+        before_pass: measures what is compared with them, in the same periods of the machine.
     """
     torch.set_num_threads(1)
     times_ns: dict[Operation, int] = {}
     wanted = [(one, outputs) for one, outputs in called.items() if is_paceable(one, outputs)]
     with torch.no_grad():
-        for number in range(1, _PASSES + 1):
+        for number in range(1, PASSES + 1):
+            before_pass()
             for operation, _ in wanted:
                 time_ns = _median_ns(operation)
                 times_ns[operation] = min(time_ns, times_ns.get(operation, time_ns))
-            say(f"{len(wanted)} operators, pass {number} of {_PASSES}")
+            say(f"{len(wanted)} operators, pass {number} of {PASSES}")
     return {
         operation: Paced(times_ns[operation], outputs)
         for operation, outputs in wanted

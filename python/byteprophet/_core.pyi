@@ -159,8 +159,8 @@ def graph_closure(graph: Mapping[str, Any], wanted: npt.NDArray[np.int32]) -> np
 class Traffic:
     """What went one way: payload bytes, frames, and how long there was something to go.
 
-    In ``carrying_ns``, a part of ``busy_ns``, the link carried ``carried_bytes``. A bandwidth can be
-    estimated from differences of these. See native/exchange/meter.h.
+    In ``carrying_ns``, a part of ``busy_ns``, the link carried ``carried_bytes``. A bandwidth can
+    be estimated from differences of these. See native/exchange/meter.h.
     """
 
     @property

@@ -38,7 +38,7 @@ _SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "cuda": (128, 512, 1024, 2048,
 _MEMORY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _ATTENTION = {"cpu": (4, 8, 512, 64), "cuda": (4, 32, 4096, 128)}
 """Samples, heads, tokens, and width of a head."""
-_PASSES = 4
+PASSES = 4
 _REPEATS, _MOST_REPEATS, _ENOUGH_NS = 3, 50, 1e7
 """Short operators run more often: their times differ more."""
 _LAUNCHES = 1_000
@@ -47,13 +47,16 @@ _BUSY_CYCLES = 500_000
 Row = TypeVar("Row", bound="tuple[Any, ...]")
 
 
-def collect(device: str, seconds: float, say: Callable[[str], None]) -> CostTable:
+def collect(
+    device: str, seconds: float, say: Callable[[str], None], passes: int = PASSES
+) -> CostTable:
     """Measure for about ``seconds``.
 
     Args:
         device: "cpu" or "cuda"; empty: a GPU if there is one.
         seconds: how long; shapes for which no time is left are skipped, the largest first.
         say: is told how far it is.
+        passes: how many; those of several calls can be joined by ``fastest``.
 
     Raises:
         UserError: PyTorch is missing, or the device.
@@ -61,7 +64,7 @@ def collect(device: str, seconds: float, say: Callable[[str], None]) -> CostTabl
     torch = _torch()
     device = _device(torch, device)
     with torch.no_grad():
-        return _Collector(torch, device).collect(seconds, say)
+        return _Collector(torch, device).collect(seconds, say, passes)
 
 
 def collect_in_job(device: str, seconds: float, say: Callable[[str], None]) -> CostTable | None:
@@ -129,11 +132,11 @@ class _Collector:
         self._device = device
         self._dtype = torch.bfloat16 if device == "cuda" else torch.float32
 
-    def collect(self, seconds: float, say: Callable[[str], None]) -> CostTable:
+    def collect(self, seconds: float, say: Callable[[str], None], passes: int) -> CostTable:
         tables = []
-        for number in range(1, _PASSES + 1):
-            prefix = f"pass {number} of {_PASSES}: "
-            tables.append(self._pass(seconds / _PASSES, lambda text: say(prefix + text)))  # noqa: B023
+        for number in range(1, passes + 1):
+            prefix = f"pass {number} of {passes}: " if passes > 1 else ""
+            tables.append(self._pass(seconds / passes, lambda text: say(prefix + text)))  # noqa: B023
         return fastest(tables)
 
     def _pass(self, seconds: float, say: Callable[[str], None]) -> CostTable:

@@ -1,10 +1,10 @@
 """Plans an optimizer's buckets and the order of their operations from its first iterations.
 
-Every rank notes when gradients became ready and how long forward took. The backward pass is taken to
-begin when the last module has ended, so it includes the loss. Rank 0 also measures the
-bandwidth of its link, from what it carried while there was something to send. If
-ranks own unequal shards, every rank tells the others its bandwidth, because links are then unequal,
-too. A rank whose receivers are slower than its own link measures less than its link could carry.
+Every rank notes when gradients became ready and how long forward took. Backward begins where the
+last module ends, so it includes the loss. Rank 0 also measures the bandwidth of its link, from what
+the link carried while there was something to send. If ranks own unequal shards, every rank tells
+the others its bandwidth, because links are then unequal, too. A rank whose receivers are slower
+than its own link measures less than its link could carry.
 
 Rank 0 then searches for a plan in a separate thread during the next iteration, and sends it to the
 other ranks between two steps. If the search takes longer, all ranks wait for a while and try again
