@@ -170,8 +170,8 @@ class _Jobs:
         """The costs of one core, as slow as in the jobs."""
         path = self._out / "costs.json"
         if not path.exists() and self._paced:
-            self.operators(chosen)  # measures both
-        elif not path.exists():
+            self.operators(chosen)  # measures both, if any operator is missing
+        if not path.exists():
             import torch
 
             torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from byteprophet.simulate.models.catalogue import find_model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.models.transformer_config import TransformerConfig
 from byteprophet.simulate.tree.one_line import parse_strategy
-from byteprophet.simulate.tree.strategy import Rule, Strategy
+from byteprophet.simulate.tree.strategy import PRECISIONS, Precision, Rule, Strategy
 
 MODELS = {
     "gpt": "gpt:layers=4,hidden=256,heads=4,vocabulary=2048,sequence=256,tied=0",
@@ -28,7 +28,11 @@ MODELS = {
 ELEMENT_BYTES = 4
 """The jobs compute and send fp32."""
 SIMULATED_BYTES = 2
-"""The simulator counts two bytes per element of activations, and with ``fp16`` of all else."""
+"""The simulator counts two bytes per element of activations. In these jobs, also of all else."""
+_PRECISION = "fp32 in halves"
+PRECISIONS[_PRECISION] = Precision(2, 2, 15, 2, 2)
+"""The state is such that a step moves 40 bytes per parameter: AdamW's, by foreach, reads or writes
+twenty times four bytes (counted in ``_multi_tensor_adam`` of PyTorch)."""
 _RUNTIME = "runtime="
 _BUCKET_MB = 1
 """In the simulator's bytes; that is twice as much of fp32."""
@@ -83,12 +87,13 @@ class Case:
         return replace(
             strategy,
             rules=rules if strategy.mesh.tp > 1 else strategy.rules,
-            precision="fp16",
+            precision=_PRECISION,
             bucket_mb=_BUCKET_MB,
             overlap=strategy.overlap and not late,  # PyTorch reduces after the last micro-batch
             overlap_p2p=strategy.schedule not in ("gpipe", "1f1b"),
             posted_receives=strategy.schedule in ("interleaved", "zb1p"),
             copies=not self.runtime,
+            eager=True,
         )
 
     @property
