@@ -15,22 +15,25 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from hybrid_cases import CHECKED, REPORTED, TUNED, Case
+from hybrid_cases import CHECKED, ELEMENT_BYTES, REPORTED, TUNED, Case
 from hybrid_device import Device, Operation, Paced, Watch, is_paceable
 from hybrid_links import Alone, Measured, times_of
 from hybrid_local import local_calls, works_for
 from hybrid_operators import as_rows, counts_from, measure, read_operators, write_operators
-from hybrid_predict import called, cluster_of, inferred
+from hybrid_predict import called, cluster_of, inferred, predicted_ns
 from hybrid_worker import Config
 from torch.distributed._functional_collectives import AsyncCollectiveTensor, all_reduce
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from byteprophet.launcher import JobSpec, run_job
+from byteprophet.network import PAYLOAD_SHARE
 from byteprophet.paced.pacing import Clock
 from byteprophet.simulate.clusters.constants import with_constants
 from byteprophet.simulate.compile.steps import CollectiveKind
 from byteprophet.simulate.costs.collectives import OneCollective
 from byteprophet.simulate.costs.table import CostTable
+from byteprophet.simulate.execute.simulate import block_costs
+from byteprophet.simulate.execute.workload import workload_of
 
 _WORKER = Path(__file__).parents[2] / "experiments" / "hybrid_worker.py"
 _ALONE = tuple(Case(model, "dp=1 micro_batch=8") for model in ("small", "small-llama"))
@@ -278,6 +281,21 @@ def test_the_time_of_a_collective_is_from_the_last_begin_to_the_last_end() -> No
     ]
     (found,) = times_of(measured)
     assert found == Alone(OneCollective(CollectiveKind.ALL_REDUCE, 2, 64), 30.0)
+
+
+def test_our_own_runtime_is_predicted_between_what_its_link_and_its_ranks_need() -> None:
+    case = Case("small", "dp=2 runtime=dear-planned micro_batch=4")
+    size_bytes = ELEMENT_BYTES * case.program.model.parameters()
+    found_ns = []
+    for rate_bps in (100_000, 10_000_000_000):
+        cluster = cluster_of(_COSTS, (), rate_bps)
+        workload = workload_of(case.program, block_costs(case.program, cluster))
+        computes_ns = workload.forward_ns + workload.backward_ns
+        # Each of two ranks sends half of all gradients, and half of all parameters.
+        sends_ns = size_bytes * 8e9 / (PAYLOAD_SHARE * rate_bps)
+        found_ns.append(predicted_ns(case, cluster, 1))
+        assert max(computes_ns, sends_ns) <= found_ns[-1] <= computes_ns + sends_ns + 20e6
+    assert found_ns[0] > 10 * found_ns[1]
 
 
 @pytest.mark.job
