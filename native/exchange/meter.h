@@ -1,7 +1,7 @@
 // How much went one way, and how long there was something to go. From what the link carried in such
-// times follows its bandwidth. The kernel takes bytes before the link carries them. So a time counts
-// only if the link carried at least half of what the kernel had.
-// One thread writes; any may read. The mutex is held for a few additions.
+// times follows its bandwidth. The kernel takes bytes before the link carries them. So a time
+// counts only if the link carried at least half of what the kernel had. One thread writes; any may
+// read. The mutex is held for a few additions.
 #pragma once
 
 #include <chrono>
