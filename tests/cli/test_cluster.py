@@ -79,7 +79,10 @@ def test_collects_collectives_in_a_job(tmp_path: Path) -> None:
         "point-to-point",
     }
     assert {row[1] for row in table.collectives} == {2}
-    assert len(table.operators) == 2 * len(names())
+    passes = {(name, phase) for name, phase, *_ in table.operators}
+    assert passes == {(name, phase) for name in names() for phase in ("forward", "backward")}
+    sizes = {(rows, columns) for _, _, rows, columns, _ in table.operators}
+    assert len(table.operators) == len(passes) * len(sizes)
     assert (
         run_cli(["simulate", "gpt2", "--cluster", "dgx-a100", "--gpus", "16", "--costs", str(out)])
         == 0
