@@ -51,6 +51,8 @@ _HEAT = 0.004
 """After a move of the annealing that helped, one that costs so much is made one time in e."""
 _FRUITLESS = 4
 """The annealing ends after so many times as many moves without a gain as there are moves."""
+_LEAST_FRUITLESS = 64
+"""And after no fewer: a small job has few moves, but a hollow may be several moves wide."""
 
 
 @dataclass(frozen=True)
@@ -365,8 +367,8 @@ class _Search:
         fruitless = 0
         while self._spent < 1:
             offered = list(self._offered(at.job, self._stages[-1]))
-            most = _FRUITLESS * len(offered)
-            if fruitless >= most:
+            most = max(_LEAST_FRUITLESS, _FRUITLESS * len(offered))
+            if not offered or fruitless >= most:
                 return
             by, move = self._lot.choice(offered)
             made = self._made(at, by.name, move)
