@@ -11,6 +11,7 @@ import math
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -61,10 +62,10 @@ def check_file(path: Path, most_bytes: int | None = None) -> None:
     _check_regular(path, status, most_bytes)
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, most_bytes: int = LARGEST_BYTES) -> str:
     """The file's text; ``UserError`` where it cannot be read as UTF-8."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path, most_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 
@@ -120,6 +121,16 @@ def whole_number(text: str) -> int | None:
     return int(text) if short else None
 
 
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that has occurred before; None if all differ."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 def _check_regular(path: str | Path, status: os.stat_result, most_bytes: int | None) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise UserError(f"{path}: cannot be read: Is a directory")
@@ -140,9 +151,8 @@ def _refuse_constant(name: str) -> NoReturn:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice[:80]!r} occurs twice")
+        twice = first_repeated(name for name, _ in pairs)
+        raise ValueError(f"{str(twice)[:80]!r} occurs twice")
     return found
 
 
@@ -154,7 +164,10 @@ def _finite(text: str) -> float:
 
 
 def check_plain(value: Any) -> None:
-    """Raise ``ValueError`` where containers are nested too deeply or a text is no Unicode."""
+    """Raise ``ValueError`` where containers are nested too deeply or a text is no Unicode.
+
+    Also where a whole number is larger than any float: nothing is counted so far.
+    """
     level = [value]
     for _ in range(_DEEPEST):
         below: list[Any] = []
@@ -166,6 +179,8 @@ def check_plain(value: Any) -> None:
                 below += node
             elif isinstance(node, str):
                 node.encode()
+            elif isinstance(node, int) and abs(node) > sys.float_info.max:
+                raise ValueError(f"{str(node)[:40]}... is too large a number")
         if not below:
             return
         level = below

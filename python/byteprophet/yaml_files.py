@@ -15,8 +15,10 @@ from typing import Any
 import yaml
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import check_plain, read_text
+from byteprophet.input_files import check_plain, is_there, read_text
 
+_LARGEST_BYTES = 1 << 20
+"""PyYAML reads some 100 kB/s. JSON has no such limit."""
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = (
     ("bool", r"true|false", "tf"),
@@ -66,7 +68,11 @@ for _name, _pattern, _first in _SCALARS:
 
 def read_yaml(path: Path) -> Any:
     """The value in the YAML file at ``path``; ``UserError``, of one line, where there is none."""
-    text = read_text(path)
+    if is_there(path) and path.stat().st_size > _LARGEST_BYTES:
+        raise UserError(
+            f"{path}: is larger than {_LARGEST_BYTES >> 20} MiB, the limit for YAML: use JSON"
+        )
+    text = read_text(path, _LARGEST_BYTES)
     try:
         value = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
         check_plain(value)

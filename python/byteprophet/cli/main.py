@@ -3,7 +3,7 @@
     0    done
     1    a job failed, or something required is missing: one line on standard error
     2    wrong usage: one line on standard error
-    130  interrupted (143 for SIGTERM)
+    130  interrupted (143 for SIGTERM, 129 for SIGHUP): one line on standard error
 
 Standard output may be a full disk (status 2) or a pipe that nobody reads any more (status 1, and
 nothing is said: ``byteprophet report RUN | head -1`` wants no more).
@@ -20,8 +20,10 @@ import gc
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import Annotated, NoReturn
 
 from byteprophet.cli.collecting import no_collecting
@@ -172,6 +174,12 @@ def _complain(text: str, status: int) -> int:
     return status
 
 
+def _end(signum: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind what the command does. A second signal ends the process at once."""
+    signal.signal(signum, signal.SIG_DFL)
+    raise EndedBySignal(signum)
+
+
 def main() -> NoReturn:
     """Runs the command line of this process, and ends it with its exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -180,6 +188,9 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["report"]:
         # It multiplies no matrices, and starts no process that might: numpy need start no threads.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is signal.SIG_DFL:  # one that is ignored, by nohup, stays so
+            signal.signal(signum, _end)
     # Else all that there is would be searched for cycles once more at exit.
     atexit.register(gc.freeze)
     sys.exit(run_cli(sys.argv[1:]))

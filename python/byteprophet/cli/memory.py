@@ -13,10 +13,12 @@ from rich.table import Table
 
 from byteprophet.cli.lists import split
 from byteprophet.cli.sizes import parse_size
+from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
+from byteprophet.input_files import whole_number
 from byteprophet.memory.cuda.gpu import GPUS
 from byteprophet.report.console import table_console
-from byteprophet.simulate.models.traced import import_make
+from byteprophet.simulate.models.traced import import_make, refusing_failures
 from byteprophet.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ def memory(
     limit_bytes = None if limit is None else parse_size(limit, "--limit")
     paths = [] if recompute is None else split(recompute, "--recompute")
     batches = [_batch(text) for text in split(batch, "--batch")]
+    check_targets({"--json": json_file})
     make = import_make(training)
     peaks = {size: _predict(training, make, size, gpu, paths, limit_bytes) for size in batches}
     _print(peaks, gpu)
@@ -80,9 +83,10 @@ def memory(
 
 
 def _batch(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_BATCH:
-        raise UserError(f"--batch {text}: must be from 1 to {_MOST_BATCH}")
-    return int(text)
+    size = whole_number(text)
+    if size is None or not 1 <= size <= _MOST_BATCH:
+        raise UserError(f"--batch {text[:40]}: must be from 1 to {_MOST_BATCH}")
+    return size
 
 
 def _predict(
@@ -91,19 +95,14 @@ def _predict(
     from byteprophet.memory.cuda.peak import predict_cuda_peak  # which imports torch
     from byteprophet.memory.training import Training
 
-    try:
+    with refusing_failures(name):
         made = make(batch)
-    except UserError:
-        raise
-    except Exception as error:  # noqa: BLE001  whatever the user's code raises
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        raise UserError(f"{name}: failed with {type(error).__name__}: {said}") from None
-    if not isinstance(made, Training):
-        raise UserError(
-            f"{name}: returns {type(made).__name__}: must return a "
-            "byteprophet.memory.training.Training"
-        )
-    return predict_cuda_peak(made, GPUS[gpu], paths, limit_bytes)
+        if not isinstance(made, Training):
+            raise UserError(
+                f"{name}: returns {type(made).__name__}: must return a "
+                "byteprophet.memory.training.Training"
+            )
+        return predict_cuda_peak(made, GPUS[gpu], paths, limit_bytes)
 
 
 def _print(peaks: dict[int, CudaPeak], gpu: str) -> None:

@@ -13,6 +13,7 @@ from byteprophet.cli.lists import split
 from byteprophet.cli.optimize_tables import applied_table, outcome_table
 from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.cli.sizes import parse_size
+from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import TORCH
 from byteprophet.job.strategy_file import strategy_path, write_strategy
@@ -36,7 +37,7 @@ from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.page import write_optimization
 from byteprophet.strategy.compressed import compressed
 from byteprophet.timeline.perfetto_lanes import write_lanes
-from byteprophet.whole_files import check_writable, make_directory, write_whole
+from byteprophet.whole_files import make_directory, write_whole
 
 COMPRESS = "--compress"
 PAGE, BEFORE, AFTER = "optimization.html", "before.json", "after.json"
@@ -147,8 +148,8 @@ def optimize(
 
     directory = out or Path("optimized") / run.resolve().name
     make_directory(directory)
-    if json_file is not None:
-        check_writable(json_file)
+    files = {f"--out's {name}": directory / name for name in (PAGE, BEFORE, AFTER)}
+    check_targets({**files, "the strategy": strategy_path(directory), "--json": json_file}, [run])
     resume = Resume(directory)
     transports = transports_of(recorded, measured.job, chosen)
     if budget_bytes is not None:

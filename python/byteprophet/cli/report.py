@@ -10,6 +10,7 @@ import typer
 
 from byteprophet.cli.collecting import no_collecting
 from byteprophet.cli.runs import RUN_HELP, run_meant
+from byteprophet.cli.targets import check_targets
 from byteprophet.diagnose import compare, diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.errors import NotWritten
@@ -56,19 +57,20 @@ def report(
 
 
 def _report(run: Path, against: Path | None, out: Path | None, as_data: bool) -> int:
+    target = out or run / NAME
+    try:
+        check_targets({"--out": target}, [run, *([] if against is None else [against])])
+    except NotWritten as error:
+        raise NotWritten(f"{error}{'' if out else ': --out puts the page elsewhere'}") from None
     found = diagnose(Run(run))
     other = None if against is None else diagnose(Run(against))
     comparison = None if other is None else compare(found, other)
     data = as_json(found, comparison, other.directory.resolve().name if other else "")
-    target = out or run / NAME
-    try:
-        write_page(target, found, data)
-    except NotWritten as error:
-        raise NotWritten(f"{error}{'' if out else ': --out puts the page elsewhere'}") from None
     if as_data:
         typer.echo(json.dumps(data, indent=1))
     else:
         console = table_console(140)
         console.print(diagnosis_tables(data))
+    write_page(target, found, data)
     typer.echo(f"page: {target}", err=True)
     return 0

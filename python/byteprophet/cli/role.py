@@ -18,7 +18,8 @@ from byteprophet.launcher.deadlines import dead_after_s, without_log
 from byteprophet.launcher.job_file import JobFile, parse_job, read_job_file
 from byteprophet.launcher.one_role import KINDS, run_role
 from byteprophet.launcher.tether import Tether, Told, read_told
-from byteprophet.remote.by_rank import BY_RANK, die_with_starter, role_of_rank
+from byteprophet.remote.by_rank import BY_RANK, role_of_rank
+from byteprophet.starter import die_with_starter
 
 _LAUNCHER = "-"
 _STANDARD_INPUT = 0
@@ -73,7 +74,7 @@ def role(
             return _run(described, kind, index, interface, is_shown_plainly=True)
     described = read_job_file(job)
     if kind == BY_RANK:
-        die_with_starter()
+        die_with_starter()  # mpirun that is killed ends nobody who has not joined MPI
         kind, index, described = role_of_rank(described)
     return _run(described, kind, index, interface, is_shown_plainly=False)
 

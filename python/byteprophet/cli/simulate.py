@@ -11,7 +11,7 @@ from rich.console import Console
 
 from byteprophet.cli.given import refuse_given
 from byteprophet.cli.simulate_conditions import conditions_of, failures_line
-from byteprophet.cli.simulate_search import check_places, search_strategies
+from byteprophet.cli.simulate_search import check_places, files_among, search_strategies
 from byteprophet.cli.simulate_tables import (
     GIB,
     calibration_table,
@@ -36,7 +36,7 @@ from byteprophet.simulate.models.dlrm import NAME as DLRM
 from byteprophet.simulate.models.load import VISION, load_model
 from byteprophet.simulate.tree.file import read_strategy
 from byteprophet.simulate.tree.one_line import HELP, parse_strategy
-from byteprophet.whole_files import check_writable, write_whole
+from byteprophet.whole_files import write_whole
 from byteprophet.workload import to_toml
 
 _HELP = f"""Predict the iteration time and the memory of a training job, without the cluster.
@@ -159,9 +159,9 @@ def simulate(
         chosen = parse_strategy(strategy, gpus)
     console = table_console()
     machines = cluster_with_costs(cluster, costs)
-    check_places(out, json_file)
-    if workload is not None:
-        check_writable(workload)
+    targets = {"--json": json_file, "--workload": workload, "--save-cluster": save_cluster}
+    sources = files_among(model, cluster, strategy, costs)
+    check_places(out, targets, [*sources, *([] if calibrate_file is None else [calibrate_file])])
     if calibrate_file is not None:
         machines = _calibrated(calibrate_file, machines, save_cluster, console)
     loaded = load_model(model, chosen.samples, sequence)
@@ -213,8 +213,6 @@ def _calibrated(
 ) -> Cluster:
     """The cluster with constants from measured runs, of which tables are printed."""
     runs = read_runs(runs_file, cluster)
-    if save_as is not None:
-        check_writable(save_as)
     found = calibrate(runs, cluster, f"calibrated on {len(runs)} run(s) of {runs_file.name}")
     console.print(runs_table(runs, found))
     console.print()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from byteprophet.cli.simulate_search import PAGE, TRACE
 from byteprophet.report.page import Shown, write_simulation
 from byteprophet.simulate.calibrate.interval import Interval
 from byteprophet.simulate.execute.result import Simulated
@@ -16,8 +17,6 @@ from byteprophet.simulate.explain.plain import plain
 from byteprophet.timeline.perfetto_lanes import write_lanes
 from byteprophet.whole_files import make_directory
 
-PAGE, TRACE = "simulation.html", "trace.json.gz"
-"""Files that --out writes."""
 _MOST_IN_PAGE = 40_000
 _MOST_IN_TRACE = 400_000
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from byteprophet.cli import strategy_search
 from byteprophet.cli.runs import RUN_HELP, run_meant
+from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError, warn
 from byteprophet.job import Job
 from byteprophet.job.strategy import MIXED
@@ -112,7 +113,9 @@ def make(
     ] = None,
 ) -> int:
     """See _MAKE_HELP."""
-    run = Run(run_meant(recorded))
+    directory = run_meant(recorded)
+    check_targets({"--out": out}, [directory])
+    run = Run(directory)
     routes = builder in BUILDERS and BUILDERS[builder].adds_servers
     # Shared cores are not known with two transports, and not on other hosts (docs/replay.md).
     measured = _measured(run, is_wall_clock=routes or resources is not None)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from byteprophet.cli.runs import run_meant, run_or_file
+from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
@@ -24,7 +25,7 @@ from byteprophet.strategy.search.candidates import ALLOW
 from byteprophet.strategy.search.outcome import Outcome
 from byteprophet.strategy.search.run import search as search_strategies
 from byteprophet.strategy.search.trials import Paced, Runner, paced_runner, recorded_runner
-from byteprophet.whole_files import check_writable, make_directory, write_whole
+from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import load, to_toml
 
 _SHOWN = 10
@@ -115,8 +116,7 @@ def search(
         given = read_resources(resources_path)
         bases, of, runner = _workload(subject, compute_ns, given, directory, trials)
     make_directory(directory)
-    if json_file is not None:
-        check_writable(json_file)
+    check_targets({"the strategy": directory / "strategy.json", "--json": json_file})
     found = search_strategies(
         bases,
         directory,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from byteprophet.cli.runs import RUN_HELP, run_or_file
+from byteprophet.cli.targets import check_chakra_targets, check_targets
 from byteprophet.errors import UserError
 from byteprophet.report.clocks import clocks_table
 from byteprophet.report.console import table_console
@@ -75,6 +76,10 @@ def timeline(
         raise UserError("--out: needs --format")
     sources = [run_or_file(source) for source in sources]
     target = None if to is None else out or _default_target(sources, to)
+    if target is not None and to == "chakra":
+        check_chakra_targets(target, sources)
+    elif target is not None:
+        check_targets({"--out": target}, sources)
     events = load_sources(sources)
     aligned = align_events(events)
     report: dict[str, Any] = {
@@ -83,7 +88,7 @@ def timeline(
         "clocks": clocks_json(aligned),
     }
     if to is not None and target is not None:
-        report |= _write(to, target, sources, aligned.events)
+        report |= _write(to, target, aligned.events)
     warn_of_clocks(aligned)
     if as_json:
         typer.echo(json.dumps(report, indent=1))
@@ -103,11 +108,7 @@ def _default_target(sources: Sequence[Path], to: str) -> Path:
     return sources[0] / _FORMATS[to]
 
 
-def _write(
-    to: str, target: Path, sources: Sequence[Path], events: Sequence[Events]
-) -> dict[str, Any]:
-    if target.resolve() in {source.resolve() for source in sources}:
-        raise UserError(f"--out {target}: is one of the files to read")
+def _write(to: str, target: Path, events: Sequence[Events]) -> dict[str, Any]:
     if to == "chakra":
         return {"written": [str(path) for path in write_chakra(target, events)]}
     done = write_perfetto(target, events)

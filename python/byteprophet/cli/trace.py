@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from byteprophet.cli.targets import check_chakra_targets, check_targets
 from byteprophet.errors import UserError
 from byteprophet.network import parse_rate
 from byteprophet.report.console import facts_table, ms_text, shares_text, table_console
@@ -97,10 +98,10 @@ def trace(
         raise UserError("--group: needs --data-parallel")
     target = Target(data_parallel, group, recorded_on, target_cluster, link_scale, compute_scale)
     traces = load_traces(sources)
-    read = {one.path.resolve() for one in traces}
-    for option, path in (("--out", out), ("--chakra", chakra)):
-        if path is not None and path.resolve() in read:
-            raise UserError(f"{option} {path}: is one of the files to read")
+    read = [one.path for one in traces]
+    check_targets({"--out": out}, read)
+    if chakra is not None:
+        check_chakra_targets(chakra, read)
     result = recorded = replay_traces(traces)
     if not target.is_as_recorded:
         result = replay_traces(traces, retarget(traces, target))

@@ -228,11 +228,11 @@ class _Search:
         return Found(start, self._best, tuple(families), replays, fits, self._tested)
 
     def _moved(self, job: Job, starts: list[Candidate]) -> Iterator[Candidate]:
-        """What passes make of the best start under each other transport than that of ``job``."""
+        """What passes make of the best start under each other runtime than that of ``job``."""
         best_of: dict[str, Candidate] = {}
         for start in sorted(starts, key=lambda candidate: candidate.iteration_ns):
-            if start.job.transport != job.transport:
-                best_of.setdefault(start.job.transport, start)
+            if start.job.strategy.runtime != job.strategy.runtime:
+                best_of.setdefault(start.job.strategy.runtime, start)
         for best in best_of.values():
             for each in self._passes:
                 for move in each.starts(best.job):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 from dataclasses import replace
 
 from byteprophet.errors import UserError
@@ -14,7 +12,6 @@ from byteprophet.remote.look import rank_in, world_in
 from byteprophet.remote.placement import Unit
 
 BY_RANK = "by-rank"
-_PR_SET_PDEATHSIG = 1
 
 
 def units_of(spec: JobSpec) -> list[Unit]:
@@ -44,16 +41,3 @@ def role_of_rank(job: JobFile) -> tuple[str, int, JobFile]:
     unit = units[rank]
     spec = replace(job.spec, run_directory=job.spec.run_directory / unit.name)
     return unit.kind, unit.index, replace(job, spec=spec)
-
-
-def die_with_starter() -> None:
-    """Has the kernel send SIGTERM to this process when the process that started it ends.
-
-    mpirun that is killed ends nobody who has not joined MPI.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    parent = os.getppid()
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl: PR_SET_PDEATHSIG")
-    if os.getppid() != parent:  # it has ended meanwhile
-        os.kill(os.getpid(), signal.SIGTERM)

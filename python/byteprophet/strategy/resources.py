@@ -22,7 +22,7 @@ from typing import Any
 import tomli_w
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import parse_table, read_text
+from byteprophet.input_files import first_repeated, parse_table, read_text
 from byteprophet.job import Cluster, Costs, Host, Job
 from byteprophet.job.strategy import BYTEPS
 from byteprophet.measure.run import Run
@@ -33,6 +33,7 @@ from byteprophet.whole_files import write_whole
 from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 
 SCHEMA = 1
+_MOST_HOSTS = 1 << 16
 _COMMON = ("up", "down", "cores", "devices")
 _OWN = (*_COMMON, "name", "address", "workers", "servers")
 _TOP = ("schema", "source", "delay_ns", "message_cost_ns", "host", *_COMMON)
@@ -310,10 +311,11 @@ def _resources(table: Mapping[str, Any]) -> Resources:
     rows = table.get("host")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise UserError("host: there must be a table [[host]] for each host")
+    if len(rows) > _MOST_HOSTS:
+        raise UserError(f"host: there may be at most {_MOST_HOSTS:,} hosts, not {len(rows):,}")
     common = {name: value for name, value in table.items() if name in _COMMON}
     hosts = tuple(_own_host(common, row, number) for number, row in enumerate(rows))
-    names = [host.name for host in hosts]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = first_repeated(host.name for host in hosts)
     if twice is not None:
         raise UserError(f"host {twice}: there are two of this name")
     source = table.get("source", "")

@@ -5,6 +5,7 @@ Lines that are not events are counted, and otherwise left out: the log may be wr
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -137,7 +138,7 @@ class Plans:
                 self._news.append(f"plan {plan.number} adopted by {worker}")
         elif kind == "outcome":
             plan.measured_ns = _whole(event, "measured_iteration_ns")
-            plan.error = float(event["error"])
+            plan.error = _finite(event, "error")
             self._news.append(f"plan {plan.number} measured: {plan.error:+.1%} of its prediction")
         else:
             plan.withdrawn = True
@@ -165,6 +166,13 @@ class Plans:
             "iteration_ns": _whole(entry, "iteration_ns"),
             "chosen": chosen is not None,
         }
+
+
+def _finite(table: Mapping[str, Any], name: str) -> float:
+    value = table[name]
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(name)
+    return float(value)
 
 
 def _whole(table: Mapping[str, Any], name: str) -> int:

@@ -28,7 +28,8 @@ from byteprophet.watch.tokens import is_right
 
 ADDRESS = "127.0.0.1"
 _REQUEST_S = 10.0
-_BEARER = "Bearer "
+_SCHEME = "bearer"
+"""Schemes may be written with capitals or without (RFC 9110, section 11.1)."""
 
 
 class LiveServer:
@@ -110,7 +111,11 @@ def _handler(shared: Shared, token: str, page: Callable[[], str]) -> type[BaseHT
                 if parts.path == "/":
                     self._answer(HTTPStatus.OK, "text/html", whole_page())
                 elif parts.path == "/state":
-                    self._answer(HTTPStatus.OK, "application/json", json.dumps(shared.state()))
+                    self._answer(
+                        HTTPStatus.OK,
+                        "application/json",
+                        json.dumps(shared.state(), allow_nan=False),
+                    )
                 elif parts.path == "/metrics":
                     self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics_text(shared.state()))
                 else:
@@ -121,8 +126,9 @@ def _handler(shared: Shared, token: str, page: Callable[[], str]) -> type[BaseHT
 
         def _given(self, query: str) -> str | None:
             authorization = self.headers.get("Authorization", "")
-            if authorization.startswith(_BEARER):
-                return str(authorization[len(_BEARER) :].strip())
+            scheme, _, given = authorization.partition(" ")
+            if scheme.lower() == _SCHEME:
+                return str(given.strip())
             try:
                 return parse_qs(query, max_num_fields=8).get("token", [None])[0]
             except ValueError:

@@ -6,10 +6,12 @@ import hmac
 import os
 import re
 import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from byteprophet.errors import NotWritten, UserError
-from byteprophet.input_files import read_text
+from byteprophet.errors import UserError
+from byteprophet.input_files import check_file, read_text
 from byteprophet.whole_files import writing
 
 _SHORTEST, _LONGEST = 16, 512
@@ -26,16 +28,9 @@ def token_in(path: Path) -> str:
 
     Only its owner may read it. Raises ``UserError`` if others may, or if it has no token.
     """
-    try:
-        with writing(path):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                token = new_token()
-                file.write(f"{token}\n")
-                return token
-    except NotWritten:
-        if not path.exists():
-            raise
+    with writing(path), suppress(FileExistsError):
+        return _made(path)
+    check_file(path)
     if path.stat().st_mode & 0o077:
         raise UserError(f"{path}: others can read this token: chmod 600 {path}")
     token = read_text(path).strip()
@@ -44,6 +39,19 @@ def token_in(path: Path) -> str:
             f"{path}: must hold one token of {_SHORTEST} to {_LONGEST} letters, digits, '-' or "
             "'_'; this command fills a new file by itself"
         )
+    return token
+
+
+def _made(path: Path) -> str:
+    """The token in a new file. Whoever finds the file finds all of it."""
+    token = new_token()
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # mode 600
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{token}\n")
+        os.link(partial, path)  # which replaces nothing
+    finally:
+        Path(partial).unlink()
     return token
 
 

@@ -56,10 +56,14 @@ def read_runs(path: Path, cluster: Cluster) -> list[MeasuredRun]:
 
 def _csv(path: Path, text: str) -> Sequence[Mapping[str, Any]]:
     reader = csv.DictReader(text.splitlines(), restkey="", restval="")
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise UserError(f"{path}: is not CSV: line {reader.line_num}: {error}") from None
     missing = [key for key in _KEYS if key not in (reader.fieldnames or ())]
     if missing:
         raise UserError(f"{path}: no column {missing[0]}: the first line must be {','.join(_KEYS)}")
-    return list(reader)
+    return rows
 
 
 def _run(where: str, row: Mapping[str, Any], cluster: Cluster) -> MeasuredRun:
@@ -85,7 +89,7 @@ def _run(where: str, row: Mapping[str, Any], cluster: Cluster) -> MeasuredRun:
 def _number(where: str, key: str, value: Any, *, whole: bool) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     wrong = isinstance(value, bool) or not 0 < number < 1 << 20 or (whole and number % 1)
     if wrong:

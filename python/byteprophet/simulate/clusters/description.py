@@ -7,7 +7,6 @@ a leaf switch of its own, which serves the same GPU of other nodes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
@@ -237,7 +236,8 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
         elif wanted == "int":
             good = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
         else:
-            good = isinstance(value, (int, float)) and math.isfinite(value) and 0 < value <= 1
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            good = number and 0 < value <= 1
         if not good:
             what = _WORDS.get(str(wanted), "more than 0 and at most 1")
             raise UserError(f"{path}: {name}.{key} is {value!r}: must be {what}")

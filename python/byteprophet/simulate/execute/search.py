@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +28,7 @@ from byteprophet.simulate.execute.simulate import (
 )
 from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.one_line import parse_strategy
+from byteprophet.starter import die_with_starter
 
 _MICRO_BATCHES = (1, 2, 4, 8)
 _TOGETHER = 8
@@ -108,7 +110,7 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
     told(len(found), len(lines))
     processes = min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER)
     if left:
-        with ProcessPoolExecutor(processes, get_context("spawn"), collect_rarely) as pool:
+        with ProcessPoolExecutor(processes, get_context("spawn"), _begin_process) as pool:
             for one in pool.map(partial(evaluate, job), left, chunksize=_TOGETHER):
                 found[one.strategy] = one
                 told(len(found), len(lines))
@@ -125,6 +127,12 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
 def _order(one: Found) -> tuple[bool, bool, int, int]:
     """The fastest first; then those that are not simulated; then those that cannot be."""
     return bool(one.refused), not one.iteration_ns, one.iteration_ns, one.memory_bytes
+
+
+def _begin_process() -> None:
+    """What each process of a search does first: it ends with the one that searches."""
+    die_with_starter(signal.SIGKILL)
+    collect_rarely()
 
 
 def collect_rarely() -> None:

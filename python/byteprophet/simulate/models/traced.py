@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byteprophet.errors import UserError
+from byteprophet.errors import EndedBySignal, UserError
 from byteprophet.simulate.models.module import Call, Model, Module
 from byteprophet.simulate.models.traced_operators import Node, Tensor, operator_of
 from byteprophet.simulate.models.traced_tree import Row, tree_of
@@ -43,13 +44,23 @@ def import_make(text: str) -> Make:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
+    with refusing_failures(f"model {text}", "cannot be imported"):
         found = getattr(importlib.import_module(name), function)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"model {text}: cannot be imported: {error}") from None
     if not callable(found):
         raise UserError(f"model {text}: is no function of a batch size")
     return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def refusing_failures(name: str, what: str = "failed") -> Iterator[None]:
+    """Within this context, whatever a user's code raises is a ``UserError`` of one line."""
+    try:
+        yield
+    except (UserError, EndedBySignal):
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever that code raises
+        said = (str(error).strip().splitlines() or ["no message"])[0]
+        raise UserError(f"{name}: {what}: {type(error).__name__}: {said}") from None
 
 
 def trace(name: str, make: Make, samples: int) -> Model:
@@ -107,15 +118,10 @@ def _exported(name: str, make: Make, batch: int) -> tuple[Any, Mapping[str, str]
     """The graph of a forward pass, parameters and buffers by placeholder, and which are trained."""
     import torch
 
-    try:
+    with refusing_failures(f"model {name}", "cannot be traced"):
         with torch.device("meta"):
             module, inputs = make(batch)
         program = torch.export.export(module, tuple(inputs))
-    except UserError:
-        raise
-    except Exception as error:  # noqa: BLE001  whatever the user's code raises
-        line = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"model {name}: cannot be traced: {line[0]}") from None
     signature = program.graph_signature
     parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     return program.graph, parameters, set(signature.inputs_to_parameters)

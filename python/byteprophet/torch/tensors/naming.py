@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -61,8 +62,8 @@ def check_named(named_parameters: Iterable[tuple[str, Tensor]]) -> _NameList:
                 "named_parameters must be pairs of name and tensor, as "
                 f"model.named_parameters() gives them, not {type(item).__name__}"
             )
-    names = [name for name, _ in named]
-    doubled = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(name for name, _ in named)
+    doubled = sorted(name for name, count in counts.items() if count > 1)
     if doubled:
         raise ValueError(f"names in named_parameters must be unique; twice: {', '.join(doubled)}")
     return named

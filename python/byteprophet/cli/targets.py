@@ -1,0 +1,59 @@
+"""Where a command's results go: checked before the work, so that none is lost at its end.
+
+A result may not replace what the command reads, nor another result. Of a run directory, nothing may
+be replaced but what commands have written there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from byteprophet.errors import UserError
+from byteprophet.whole_files import check_writable
+
+_WRITTEN = re.compile(r".+\.(?:html|gz|et)|timeline\.json")
+"""Names of files that commands write into run directories. Jobs write none of these."""
+
+
+def check_targets(targets: Mapping[str, Path | None], sources: Iterable[Path] = ()) -> None:
+    """Raise ``UserError`` if a result could not be written, or would replace another file.
+
+    Args:
+        targets: the files to write, by their options; None: the option was not given.
+        sources: the files and run directories that are read.
+    """
+    read = [source.resolve() for source in sources]
+    taken: dict[Path, str] = {}
+    for option, target in targets.items():
+        if target is None:
+            continue
+        check_writable(target)
+        if target.exists() and not target.is_file():  # a device takes everything
+            continue
+        place = target.resolve()
+        if place in taken:
+            raise UserError(f"{option} {target}: is also the file of {taken[place]}")
+        taken[place] = option
+        for source in read:
+            if place == source:
+                raise UserError(f"{option} {target}: is one of the files to read")
+            if place.exists() and _is_of_run(place, source):
+                raise UserError(f"{option} {target}: is a file of the run: choose another name")
+
+
+def check_chakra_targets(name: Path, sources: Iterable[Path]) -> None:
+    """Raise ``UserError`` if ``NAME.<rank>.et``, traces of ranks, would replace a source."""
+    file = re.compile(rf"{re.escape(name.name)}\.\d+\.et")
+    parent = name.parent.resolve()
+    for source in sources:
+        place = source.resolve()
+        if place.parent == parent and file.fullmatch(place.name):
+            raise UserError(f"{name}.<rank>.et: {source} is one of the files to read")
+
+
+def _is_of_run(place: Path, directory: Path) -> bool:
+    if directory not in place.parents or not directory.is_dir():
+        return False
+    return place.parent != directory or not _WRITTEN.fullmatch(place.name)
