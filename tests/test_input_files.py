@@ -12,6 +12,7 @@ import pytest
 from byteprophet.errors import UserError, one_line
 from byteprophet.input_files import (
     check_file,
+    first_repeated,
     is_there,
     parse_json,
     parse_table,
@@ -94,6 +95,20 @@ def test_what_is_no_json(text: str | bytes, message: str, tmp_path: Path) -> Non
     (tmp_path / "x").write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(UserError, match=f"x: is not JSON: .*{message}"):
         read_json(tmp_path / "x")
+
+
+def test_numbers_beyond_all_floats_are_refused() -> None:
+    with pytest.raises(ValueError, match="too large a number"):
+        parse_json("[1" + "0" * 400 + "]")
+    with pytest.raises(UserError, match=r"x: is not TOML: -1.* is too large a number"):
+        parse_table("a = -1" + "0" * 400, "x")
+    assert parse_json(str(1 << 64)) == 1 << 64
+
+
+def test_the_first_repeated_name_is_found_soon() -> None:
+    names = [f"name {number}" for number in range(200_000)]
+    assert first_repeated(names) is None
+    assert first_repeated([*names, "name 7", "name 5"]) == "name 7"
 
 
 @pytest.mark.parametrize("value", [[[]] * 3, {"a": {"b": "\U0001f600"}}, [], None, 0.5])

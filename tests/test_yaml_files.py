@@ -84,3 +84,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes(b"\xff")
     with pytest.raises(UserError, match="is not UTF-8 text"):
         read_yaml(tmp_path / "x.yaml")
+
+
+def test_a_file_that_would_take_minutes_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"x\.yaml: is larger than 1 MiB, .* use JSON"):
+        read(tmp_path, "a: b\n" * 300_000)

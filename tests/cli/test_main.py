@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from byteprophet.cli.main import COMMANDS, run_cli
+from byteprophet.launcher.leftovers import marked_processes
 
 
 def test_it_runs_as_a_module() -> None:
@@ -36,6 +40,37 @@ main()
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+_SEARCH = "simulate gpt3-175b --cluster dgx-a100 --gpus 1024 --batch 1536"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_ends_a_search_with_all_its_processes(signum: int, tmp_path: Path) -> None:
+    search = subprocess.Popen(
+        [sys.executable, "-m", "byteprophet", *_SEARCH.split()],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "BYTEPROPHET_RUN": str(tmp_path)},
+    )
+    with search:
+        while len(marked_processes(str(tmp_path))) < 3:  # itself, a tracker, and a process
+            assert search.poll() is None
+            time.sleep(0.05)
+        search.send_signal(signum)
+        _, errors = search.communicate(timeout=60)
+    assert "Traceback" not in errors
+    if signum == signal.SIGKILL:
+        assert search.returncode == -signum
+    else:
+        assert search.returncode == 128 + signum
+        assert f"byteprophet: error: ended by signal {signum}\n" in errors
+    given_up_s = time.monotonic() + 20
+    while marked_processes(str(tmp_path)):
+        assert time.monotonic() < given_up_s
+        time.sleep(0.05)
 
 
 def test_a_job_waits_for_no_plots_and_no_arrays() -> None:

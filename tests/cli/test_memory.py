@@ -34,6 +34,17 @@ def nothing(batch):
     return batch
 
 
+def failing(batch):
+    made = training(batch)
+    def values(model, inputs):
+        raise ValueError("line one\\nline two")
+    return Training(made.model, made.micro_batches, values, made.optimizer)
+
+
+def leaving(batch):
+    raise SystemExit(3)
+
+
 def sized(batch):
     made = training(batch)
     values = lambda model, inputs: model(inputs)[inputs[:, 0] > 0].mean()
@@ -46,6 +57,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """``trained.py`` in the working directory."""
     path = tmp_path / "trained.py"
     path.write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "wrong.py").write_text("this is no Python", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "trained", raising=False)
@@ -86,9 +98,14 @@ def test_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
         (["trained:training", "--batch", "2", "--limit", "much"], "--limit much: must be a size"),
         (["trained:missing", "--batch", "2"], "trained:missing: cannot be imported"),
         (["trained", "--batch", "2"], "model trained: expected module:function"),
-        (["trained:loss_of", "--batch", "2"], "trained:loss_of: failed with TypeError: "),
+        (["trained:loss_of", "--batch", "2"], "trained:loss_of: failed: TypeError: "),
         (["trained:nothing", "--batch", "2"], "trained:nothing: returns int: must return a"),
         (["trained:sized", "--batch", "2"], "depends on the values of tensors"),
+        (["trained:failing", "--batch", "2"], "trained:failing: failed: ValueError: line one"),
+        (["trained:leaving", "--batch", "2"], "trained:leaving: failed: SystemExit: 3"),
+        (["wrong:training", "--batch", "2"], "wrong:training: cannot be imported: SyntaxError: "),
+        (["trained:training", "--batch", "9" * 5000], "must be from 1 to 16777216"),
+        (["trained:training", "--batch", "2", "--json", "none/x"], "none/x: cannot be written: No"),
         (
             ["trained:training", "--batch", "2", "--recompute", "9"],
             "the model has no module '9'",

@@ -97,6 +97,7 @@ def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (run / "report.html").mkdir()
     line = refused(str(run))
     assert f"{run / 'report.html'}: cannot be written: Is a directory: --out puts" in line
+    (run / "report.html").rmdir()
     path = next((run / "events").glob("spans-worker-1*"))
     path.write_bytes(path.read_bytes()[:20])
     assert f"{path}: is not a file of events" in refused(str(run))

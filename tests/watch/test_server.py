@@ -55,6 +55,7 @@ def test_without_the_token_everything_is_refused(server: LiveServer, path: str, 
 def test_a_wrong_token_in_a_header_is_refused(server: LiveServer) -> None:
     for given in (f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer ", "Bearer \xff"):
         assert get(server, "/state", Authorization=given)[0] == 403
+    assert get(server, "/state", Authorization=f"bearer {TOKEN}")[0] == 200
     # A header that is there decides, whatever the address says.
     assert get(server, f"/state?token={TOKEN}", Authorization="Bearer wrong")[0] == 403
 
@@ -163,6 +164,12 @@ def test_a_token_in_a_file(tmp_path: Path) -> None:
             token_in(path)
     with pytest.raises(UserError, match="cannot be written"):
         token_in(tmp_path / "missing" / "token")
+    with pytest.raises(UserError, match="Is a directory"):
+        token_in(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    with pytest.raises(UserError, match="link: there is no such file"):
+        token_in(tmp_path / "link")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "token"]
 
 
 def test_tokens_are_compared_whole() -> None:

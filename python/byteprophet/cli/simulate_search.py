@@ -79,7 +79,7 @@ def check_places(
 
 def files_among(*texts: str) -> list[Path]:
     """Those of these texts that are paths of files, and not names or descriptions."""
-    return [Path(text) for text in texts if text and is_there(text)]
+    return [Path(text) for text in texts if is_there(text) and Path(text).is_file()]
 
 
 def _table(fitting: Sequence[Found], front: Sequence[Found]) -> Table:

@@ -23,6 +23,7 @@ LOOPBACK_INTERFACE = "lo"
 # Ports below the range from which Linux takes ports for outgoing connections.
 _FREE_PORTS = range(20000, 32000)
 _MOST_ROLES = 1 << 16
+_MOST_RANKS_OF_A_HOST = 1 << 10  # without servers
 _MOST_LOCAL_RANKS = 64  # the host device's limit (native/byteps/host_device/local_group.h)
 _SIOCGIFADDR = 0x8915  # see netdevice(7)
 
@@ -42,6 +43,11 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     for name, count in {"workers": spec.workers, "servers": spec.servers}.items():
         if count > _MOST_ROLES:
             raise UserError(f"{name} {count}: a job has at most {_MOST_ROLES}")
+    if spec.workers * spec.local_ranks > _MOST_ROLES:
+        raise UserError(
+            f"local ranks {spec.local_ranks}: {spec.workers} workers with so many have more than "
+            f"{_MOST_ROLES} ranks, the most that a job has"
+        )
     if spec.max_restarts < 0:
         raise UserError(f"restarts {spec.max_restarts}: must be 0 or more")
     if spec.servers < 0:
@@ -115,6 +121,10 @@ def _check_all_reduce(spec: JobSpec) -> None:
         raise UserError(f"settings of a scheduler: {without}, and nothing to schedule")
     if spec.controller:
         raise UserError(f"controller: {without}, and nothing to plan")
+    if spec.local_ranks > _MOST_RANKS_OF_A_HOST:
+        raise UserError(
+            f"local ranks {spec.local_ranks}: a worker has up to {_MOST_RANKS_OF_A_HOST}"
+        )
 
 
 def _check_modes(environment: Mapping[str, str]) -> None:

@@ -109,6 +109,7 @@ def resolve_job(spec: JobSpec) -> ResolvedJob:
     Raises ``UserError`` if the job cannot be started.
     """
     environment = _checked_environment(spec)
+    require("setpriv")  # it starts every role
     address = interface_address(spec.interface)
     if spec.namespaces:
         reason = why_not_permitted()

@@ -27,7 +27,7 @@ _TIMEOUT_S = 20.0
 
 def find(program: str) -> str | None:
     """Path of ``program``, or None."""
-    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    return shutil.which(program, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin")
 
 
 def require(program: str) -> str:

@@ -33,7 +33,7 @@ from byteprophet.whole_files import write_whole
 from byteprophet.workload.run_config import link_limits_bps, server_limits_bps
 
 SCHEMA = 1
-_MOST_HOSTS = 1 << 16
+_MOST_HOSTS = 1 << 12
 _COMMON = ("up", "down", "cores", "devices")
 _OWN = (*_COMMON, "name", "address", "workers", "servers")
 _TOP = ("schema", "source", "delay_ns", "message_cost_ns", "host", *_COMMON)

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache, partial
-from multiprocessing import get_context
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.costs.sources import cluster_with_costs
 from byteprophet.simulate.execute.kept import Found, Job, Kept
+from byteprophet.simulate.execute.processes import in_processes
 from byteprophet.simulate.execute.simulate import (
     compile_for,
     least_memory,
@@ -28,7 +26,6 @@ from byteprophet.simulate.execute.simulate import (
 )
 from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.one_line import parse_strategy
-from byteprophet.starter import die_with_starter
 
 _MICRO_BATCHES = (1, 2, 4, 8)
 _TOGETHER = 8
@@ -110,12 +107,18 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
     told(len(found), len(lines))
     processes = min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER)
     if left:
-        with ProcessPoolExecutor(processes, get_context("spawn"), _begin_process) as pool:
-            for one in pool.map(partial(evaluate, job), left, chunksize=_TOGETHER):
-                found[one.strategy] = one
-                told(len(found), len(lines))
-                if kept is not None:
-                    kept.keep(found)
+        results = in_processes(
+            partial(evaluate, job),
+            left,
+            processes=processes,
+            together=_TOGETHER,
+            begin=collect_rarely,
+        )
+        for one in results:
+            found[one.strategy] = one
+            told(len(found), len(lines))
+            if kept is not None:
+                kept.keep(found)
     if kept is not None:
         kept.write(found)
     if all(one.refused for one in found.values()):
@@ -127,12 +130,6 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
 def _order(one: Found) -> tuple[bool, bool, int, int]:
     """The fastest first; then those that are not simulated; then those that cannot be."""
     return bool(one.refused), not one.iteration_ns, one.iteration_ns, one.memory_bytes
-
-
-def _begin_process() -> None:
-    """What each process of a search does first: it ends with the one that searches."""
-    die_with_starter(signal.SIGKILL)
-    collect_rarely()
 
 
 def collect_rarely() -> None:

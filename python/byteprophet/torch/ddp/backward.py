@@ -26,6 +26,7 @@ from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.tensors.compiling import stays_eager
 
 
 class Submit(Protocol):
@@ -168,6 +169,7 @@ class Backward:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.queue_callback(self._end)
 
+    @stays_eager  # called by a backward pass within a compiled function
     def _end(self) -> None:
         missing = [p for p in self.parameters.values() if id(p) not in self._added]
         if self._is_static and self._adds is None:

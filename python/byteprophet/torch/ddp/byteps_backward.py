@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from byteprophet.torch.ddp.backward import Submit
+from byteprophet.torch.tensors.compiling import stays_eager
 
 
 class BytepsBackward:
@@ -79,6 +80,7 @@ class BytepsBackward:
             engine.queue_callback(self.synchronize)
         return True
 
+    @stays_eager  # called by a backward pass within a compiled function
     def synchronize(self) -> None:
         """Send the gradients that were not sent since the last pass that has sent all."""
         if not self._changed:

@@ -16,6 +16,7 @@ from byteprophet.errors import warn
 from byteprophet.torch.ddp.backward import ModelRules, Submit
 from byteprophet.torch.front import other_synchronisers
 from byteprophet.torch.front.backward_rules import BackwardRules
+from byteprophet.torch.front.front import Front
 from byteprophet.torch.recording.ddp_buckets import reduced_parameters
 
 
@@ -52,6 +53,8 @@ class Model:
     ``awaits_backward``: whether the reducer expects a backward pass (see ``await_backward``).
     ``store`` is that of the default process group.
     ``unheld`` keeps the optimizers of ours alive that hold parameters that the script's do not.
+    ``fronts`` has all that hold parameters of the model. They outlive optimizers that the script
+    drops: gradients are averaged whoever uses them, as DistributedDataParallel does.
     """
 
     def __init__(self, model: DistributedDataParallel, public: Public) -> None:
@@ -65,6 +68,7 @@ class Model:
         self.awaits_backward = False
         self._hooks: list[Any] = []
         self.unheld: list[Optimizer] = []
+        self.fronts: list[Front] = []
 
     def await_backward(self) -> None:
         """Note that a forward pass has told the reducer to expect a backward pass.
@@ -103,6 +107,7 @@ class Model:
         self.state, self.backward = State.PLAIN, None
         self.forget_reducer()
         self.unheld.clear()
+        self.fronts.clear()
         model = self.of()
         if model is None:
             return

@@ -1,9 +1,10 @@
 """Takes over the exchange of gradients from ``DistributedDataParallel``, and gives it back.
 
 A model is taken over in its first forward pass that computes gradients, because its optimizers
-exist by then as a rule. Each optimizer of its parameters gets a front. So does an optimizer of our
-own that holds the parameters that no other one holds, and that never steps. The model's reducer
-stays as it is. It does nothing as long as nobody tells it to expect a backward pass.
+exist by then as a rule. Each optimizer of its parameters gets a front. The model keeps it until
+another optimizer takes over these parameters, because the script may drop the optimizer before. An
+optimizer of our own that never steps holds the parameters that no other one holds. The model's
+reducer stays as it is. It does nothing as long as nobody tells it to expect a backward pass.
 
 A model that is unfit, and all that share an optimizer with it, keep their own exchange. Later, all
 models do, if the script asks for what only a reducer can do. That takes no message between ranks,
@@ -199,9 +200,10 @@ def _restart_reducer(wrapped: Any, expecting: bool) -> None:
 
 
 def fronts() -> list[Front]:
-    """The fronts of all optimizers, the same order on all ranks."""
+    """The fronts of all optimizers and models, the same order on all ranks."""
     found: list[Front] = [optimizer._front for optimizer in _optimizers]  # type: ignore[attr-defined]
-    return sorted(found, key=lambda front: front.serial)
+    found += (front for each in models.all_in(State.OURS) for front in each.fronts)
+    return sorted({*found}, key=lambda front: front.serial)
 
 
 def _take_new() -> None:
@@ -272,6 +274,8 @@ def _release_all() -> None:
     for optimizer in _optimizers:
         plain_again(optimizer)
     _optimizers.clear()
+    for each in models.all_in(State.OURS):
+        each.fronts.clear()
 
 
 def _reasons(
@@ -352,6 +356,8 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         if left:
             each.unheld.append(_Unheld(left))
             _distribute(ours, each, each.unheld[-1])
+    for each in ours:
+        each.fronts = [front for front in fronts() if front.manages(each.parameters.values())]
 
 
 def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> None:

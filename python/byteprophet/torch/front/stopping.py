@@ -1,9 +1,9 @@
 """Finishes or drops the outstanding work of all fronts, also of those that are gone.
 
-At exit, at shutdown and at suspension, no transfer of ours may be in flight, and no thread of ours
-may run. A process forked from a rank has none of our threads and waits for nothing, so all updates
-are finished before the fork. Before a new optimizer takes names, nothing of ours may hold a tensor
-that the script has dropped.
+At exit (``os._exit(0)`` included), at shutdown and at suspension, no transfer of ours may be in
+flight, and no thread of ours may run. A process forked from a rank has none of our threads and
+waits for nothing, so all updates are finished before the fork. Before a new optimizer takes names,
+nothing of ours may hold a tensor that the script has dropped.
 
 Threads: the training thread calls everything; at exit, that is the main thread. ``_before_fork``
 runs in the thread that forks.
@@ -19,6 +19,7 @@ import sys
 import weakref
 from collections.abc import Iterable
 from multiprocessing.util import Finalize
+from typing import NoReturn
 
 from byteprophet import _leaving
 from byteprophet.errors import TimedOut
@@ -93,7 +94,17 @@ def _install() -> None:
     flush_points.install()
     # Processes started by multiprocessing exit without running atexit handlers, so the handler is
     # registered with both. Finalize calls it once, and only in this process.
-    atexit.register(Finalize(None, _at_exit, exitpriority=_BEFORE_CHILDREN))
+    at_exit = Finalize(None, _at_exit, exitpriority=_BEFORE_CHILDREN)
+    atexit.register(at_exit)
+    leave = os._exit
+
+    def leave_finished(status: int) -> NoReturn:
+        """Leave a script that has done its work as it leaves others: with its gradients sent."""
+        if status == 0:
+            at_exit()
+        leave(status)
+
+    os._exit = leave_finished
     os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
 
 

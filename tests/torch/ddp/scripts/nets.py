@@ -138,6 +138,23 @@ def compiled_inside() -> Iterable[Tensor]:
 
 
 @script
+def whole_iterations_are_compiled() -> Iterable[Tensor]:
+    model, ddp = start()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    @torch.compile(backend="eager")
+    def iteration(inputs: Tensor) -> None:
+        loss: Tensor = ddp(inputs).square().mean()
+        loss.backward()
+
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        iteration(batch(step))
+        optimizer.step()
+    return model.parameters()
+
+
+@script
 def compiled_in_place() -> Iterable[Tensor]:
     model = Net()
     model.middle.compile(backend="aot_eager")

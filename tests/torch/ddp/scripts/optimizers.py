@@ -230,3 +230,47 @@ def swa_and_ema_of_torch() -> Iterable[Tensor]:
             schedule.step()
     update_bn([batch(step, 0) for step in range(3)], swa)
     return [*model.parameters(), *ema.module.parameters(), *swa.state_dict().values()]
+
+
+@script
+def optimizers_that_end_with_their_functions() -> Iterable[Tensor]:
+    """What follows uses gradients without any optimizer, and then with another one."""
+    model, ddp = start()
+
+    def fit() -> None:
+        train(ddp, torch.optim.SGD(model.parameters(), lr=0.1), range(3))
+
+    fit()
+    seen = []
+    for step in range(3, 6):
+        ddp.zero_grad()
+        loss_of(ddp, step).backward()
+        seen += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        with torch.no_grad():
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter -= 0.05 * parameter.grad
+    fit()
+    return [*model.parameters(), *seen]
+
+
+@script
+def an_optimizer_is_replaced_within_an_iteration() -> Iterable[Tensor]:
+    """Between forward and backward, between backward and the step, and never for a new one."""
+    model, ddp = start()
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(ddp, optimizer, range(2))
+    ddp.zero_grad()
+    loss = loss_of(ddp, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loss.backward()
+    optimizer.step()
+    ddp.zero_grad()
+    loss_of(ddp, 3).backward()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.step()
+    train(ddp, optimizer, range(4, 6))
+    ddp.zero_grad()
+    loss_of(ddp, 6).backward()
+    del optimizer
+    return [*model.parameters(), *(p.grad for p in model.parameters() if p.grad is not None)]
