@@ -11,7 +11,8 @@ from rich.console import Console
 
 from byteprophet.cli.given import refuse_given
 from byteprophet.cli.simulate_conditions import conditions_of, failures_line
-from byteprophet.cli.simulate_search import check_places, files_among, search_strategies
+from byteprophet.cli.simulate_places import check_places, files_among
+from byteprophet.cli.simulate_search import search_strategies
 from byteprophet.cli.simulate_tables import (
     GIB,
     calibration_table,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from byteprophet.cli.simulate_search import PAGE, TRACE
+from byteprophet.cli.simulate_places import PAGE, TRACE
 from byteprophet.report.page import Shown, write_simulation
 from byteprophet.simulate.calibrate.interval import Interval
 from byteprophet.simulate.execute.result import Simulated

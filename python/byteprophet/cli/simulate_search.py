@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from byteprophet.cli.simulate_places import KEPT, check_places, files_among
 from byteprophet.cli.simulate_tables import GIB, ms_long
-from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
-from byteprophet.input_files import is_there
 from byteprophet.report.console import progress_bar, table_console
 from byteprophet.simulate.calibrate.interval import interval
 from byteprophet.simulate.costs.sources import cluster_with_costs
@@ -22,12 +21,8 @@ from byteprophet.simulate.execute.search import pareto, search
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.load import load_model
 from byteprophet.simulate.tree.one_line import parse_strategy
-from byteprophet.whole_files import make_directory, write_whole
+from byteprophet.whole_files import write_whole
 
-KEPT = "search.json"
-"""What was found, from which a search that was interrupted goes on."""
-PAGE, TRACE = "simulation.html", "trace.json.gz"
-"""The other files that --out writes."""
 _BEST = 5
 """Strategies that are shown besides the Pareto front."""
 _MOST_IN_PAGE = 1_000
@@ -64,22 +59,6 @@ def search_strategies(job: Job, out: Path | None, json_file: Path | None) -> int
     elif out is not None:
         console.print("No page was written, because no strategy fits.")
     return 0
-
-
-def check_places(
-    out: Path | None, targets: Mapping[str, Path | None], sources: Iterable[Path]
-) -> None:
-    """``check_targets``, also for what is written to the directory ``out``, which is made."""
-    in_out = {}
-    if out is not None:
-        make_directory(out)
-        in_out = {f"--out's {name}": out / name for name in (KEPT, PAGE, TRACE)}
-    check_targets({**in_out, **targets}, sources)
-
-
-def files_among(*texts: str) -> list[Path]:
-    """Those of these texts that are paths of files, and not names or descriptions."""
-    return [Path(text) for text in texts if is_there(text) and Path(text).is_file()]
 
 
 def _table(fitting: Sequence[Found], front: Sequence[Found]) -> Table:
