@@ -31,8 +31,9 @@ def test_a_run_keeps_its_files(name: str, run: Path) -> None:
         check_targets({"--out": run.parent / "link"}, [run])
 
 
-@pytest.mark.parametrize("name", ["report.html", "mine.html", "timeline.json.gz", "new.json"])
+@pytest.mark.parametrize("name", ["report.html", "mine.html", "timeline.json.gz", "mine.json"])
 def test_what_commands_write_into_a_run_may_be_written_again(name: str, run: Path) -> None:
+    (run / name).write_text("of a command")
     check_targets({"--out": run / name}, [run])
 
 

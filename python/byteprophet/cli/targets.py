@@ -1,7 +1,7 @@
 """Where a command's results go: checked before the work, so that none is lost at its end.
 
-A result may not replace what the command reads, nor another result. Of a run directory, nothing may
-be replaced but what commands have written there.
+A result may not replace what the command reads, another result, or what a job has written into its
+run directory (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from pathlib import Path
 from byteprophet.errors import UserError
 from byteprophet.whole_files import check_writable
 
-_WRITTEN = re.compile(r".+\.(?:html|gz|et)|timeline\.json")
-"""Names of files that commands write into run directories. Jobs write none of these."""
+_OF_JOB = re.compile(
+    r"(?:config|worker|job)\.toml|(?:summary|profile|strategy)(?:-.+)?\.json"
+    r"|(?:steps|fused|pods|plan)\.json|manifests\.yaml|processors|.+\.jsonl"
+)
+"""Names of the files that jobs write at the top of their run directories; others are below."""
 
 
 def check_targets(targets: Mapping[str, Path | None], sources: Iterable[Path] = ()) -> None:
@@ -39,7 +42,7 @@ def check_targets(targets: Mapping[str, Path | None], sources: Iterable[Path] = 
         for source in read:
             if place == source:
                 raise UserError(f"{option} {target}: is one of the files to read")
-            if place.exists() and _is_of_run(place, source):
+            if _is_of_job(place, source):
                 raise UserError(f"{option} {target}: is a file of the run: choose another name")
 
 
@@ -53,7 +56,7 @@ def check_chakra_targets(name: Path, sources: Iterable[Path]) -> None:
             raise UserError(f"{name}.<rank>.et: {source} is one of the files to read")
 
 
-def _is_of_run(place: Path, directory: Path) -> bool:
-    if directory not in place.parents or not directory.is_dir():
+def _is_of_job(place: Path, run: Path) -> bool:
+    if run not in place.parents or not place.exists():
         return False
-    return place.parent != directory or not _WRITTEN.fullmatch(place.name)
+    return place.parent != run or bool(_OF_JOB.fullmatch(place.name))
