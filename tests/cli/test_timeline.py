@@ -94,6 +94,16 @@ def test_a_recorded_job_for_perfetto(run: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.job
+def test_all_of_chakras_traces_are_written_or_none(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.1.et").mkdir()
+    assert run_cli(["timeline", str(run), "--format", "chakra", "--out", str(tmp_path / "x")]) == 2
+    assert "x.1.et: cannot be written" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.1.et"]
+
+
+@pytest.mark.job
 def test_a_recorded_job_for_chakra(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

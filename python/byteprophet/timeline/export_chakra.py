@@ -18,6 +18,7 @@ reveals files that were cut off.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ _ALL_REDUCE = 0
 
 
 def write_chakra(name: Path, events: Sequence[Events], clock: Clock | None = None) -> list[Path]:
-    """Writes one file per worker, ``<name>.<rank>.et``, and returns their paths.
+    """Writes a file per worker, ``<name>.<rank>.et``, all or none, and returns their paths.
 
     ``clock`` converts the roles' times to one clock; the default is their machines' wall clocks.
     Raises ``UserError`` if nothing was recorded at any worker.
@@ -65,15 +66,16 @@ def write_chakra(name: Path, events: Sequence[Events], clock: Clock | None = Non
     if any(node.begin_ns < 0 for of_rank in nodes.values() for node in of_rank):
         raise UserError(f"{name}.*.et: not written: by its wall clock, a worker ran before 1970")
     paths = []
-    for rank, of_rank in nodes.items():
-        paths.append(name.with_name(f"{name.name}.{rank}.et"))
-        with whole_file(paths[-1]) as partial, partial.open("wb") as file:
-            metadata = schema().metadata(version=VERSION)
-            metadata.attr.append(attribute(f"{OURS}rank", rank))
-            metadata.attr.append(attribute(f"{OURS}nodes", len(of_rank)))
-            write_message(file, metadata)
-            for number, node in enumerate(of_rank):
-                write_message(file, _message(number, node, rank, max(nodes) + 1))
+    with ExitStack() as all_or_none:
+        for rank, of_rank in nodes.items():
+            paths.append(name.with_name(f"{name.name}.{rank}.et"))
+            with all_or_none.enter_context(whole_file(paths[-1])).open("wb") as file:
+                metadata = schema().metadata(version=VERSION)
+                metadata.attr.append(attribute(f"{OURS}rank", rank))
+                metadata.attr.append(attribute(f"{OURS}nodes", len(of_rank)))
+                write_message(file, metadata)
+                for number, node in enumerate(of_rank):
+                    write_message(file, _message(number, node, rank, max(nodes) + 1))
     return paths
 
 

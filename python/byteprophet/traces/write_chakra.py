@@ -13,8 +13,9 @@ collective has the time that it takes once all ranks have arrived. Attributes th
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from byteprophet.timeline.chakra_schema import OURS, NodeType, attribute, schema, write_message
 from byteprophet.timeline.export_chakra import VERSION
@@ -29,26 +30,31 @@ _ON_HOST = (Use.OPERATOR, Use.HOST, Use.LOADING, Use.LAUNCH, Use.MARK)
 
 
 def write_chakra_traces(name: Path, result: TraceReplay) -> list[Path]:
-    """Writes one file per rank, and returns their paths."""
+    """Writes one file per rank, all or none of them, and returns their paths."""
     paths = []
-    for index, trace in enumerate(result.built.traces):
-        durations_ns = result.durations_ns(index).tolist()
-        # A collective begins when the last rank has arrived.
-        begins_ns = (result.ends_ns(index) - result.durations_ns(index)).tolist()
-        path = name.with_name(f"{name.name}.{trace.rank}.et")
-        with whole_file(path) as partial, partial.open("wb") as file:
-            metadata = schema().metadata(version=VERSION)
-            about = {"rank": trace.rank, "nodes": len(trace.tasks), "world_size": trace.world_size}
-            metadata.attr.extend(attribute(f"{OURS}{key}", said) for key, said in about.items())
-            write_message(file, metadata)
-            marks = {place: step.number for step in trace.steps for place in (step.begin, step.end)}
-            for place, task in enumerate(trace.tasks):
-                node = _node(place, trace, task, begins_ns[place], durations_ns[place])
-                if place in marks:
-                    node.attr.append(attribute(f"{OURS}mark", marks[place]))
-                write_message(file, node)
-        paths.append(path)
+    with ExitStack() as all_or_none:
+        for index, trace in enumerate(result.built.traces):
+            paths.append(name.with_name(f"{name.name}.{trace.rank}.et"))
+            with all_or_none.enter_context(whole_file(paths[-1])).open("wb") as file:
+                _write(file, result, index)
     return paths
+
+
+def _write(file: BinaryIO, result: TraceReplay, index: int) -> None:
+    trace = result.built.traces[index]
+    durations_ns = result.durations_ns(index).tolist()
+    # A collective begins when the last rank has arrived.
+    begins_ns = (result.ends_ns(index) - result.durations_ns(index)).tolist()
+    metadata = schema().metadata(version=VERSION)
+    about = {"rank": trace.rank, "nodes": len(trace.tasks), "world_size": trace.world_size}
+    metadata.attr.extend(attribute(f"{OURS}{key}", said) for key, said in about.items())
+    write_message(file, metadata)
+    marks = {place: step.number for step in trace.steps for place in (step.begin, step.end)}
+    for place, task in enumerate(trace.tasks):
+        node = _node(place, trace, task, begins_ns[place], durations_ns[place])
+        if place in marks:
+            node.attr.append(attribute(f"{OURS}mark", marks[place]))
+        write_message(file, node)
 
 
 def _node(number: int, trace: RankTrace, task: Task, begin_ns: int, duration_ns: int) -> Any:
