@@ -133,10 +133,25 @@ def test_small_jobs_come_out_as_well_as_they_can() -> None:
 def test_a_plan_with_dears_order_is_tried_with_its_own() -> None:
     """``dear-planned`` plans DeAR's order here, and with the same buckets its own is faster."""
     job = small_job(930)
-    assert all(bucket.sharded for bucket in strategy_for(job, "dear-planned").buckets)
+    planned = with_strategy(job, strategy_for(job, "dear-planned"))
+    assert all(bucket.sharded for bucket in planned.strategy.buckets)
+    evaluate = Evaluator(folds=False)
+    before = evaluate(planned)
+    (move,) = (
+        each
+        for each in TensorFusion().moves(planned, before.hints)
+        if each.what == "the same buckets, urgent ones first"
+    )
+    assert evaluate(move.job).iteration_ns < before.iteration_ns
+
+
+def test_runtimes_that_were_not_recorded_begin_with_all_kinds_of_buckets() -> None:
+    """What is best for DeAR here is many moves away from the buckets that it plans."""
+    job = small_job(40118)
+    assert job.strategy.runtime != "dear"
     found = search(job, [Runtime(), TensorFusion()], budget_s=LONG_S)
+    assert found.best.job.strategy.runtime == "dear"
     assert found.best.iteration_ns == best_of_all(job, Evaluator(folds=False))
-    assert found.best.decisions[-1].what == "the same buckets, urgent ones first"
 
 
 def test_a_budget_that_is_spent_ends_the_search() -> None:
