@@ -132,7 +132,7 @@ def test_nothing_taken_is_no_error(tmp_path: Path) -> None:
         ({"samples": [{"direction": "up"}]}, "samples.direction"),
         ({"samples": [{"direction": "push", "busy_ns": -1}]}, "busy_ns must be a whole number"),
         ({"links": 5}, "links must be a list"),
-        ({"samples": [{"direction": "push", "busy_ns": 10**400}]}, "busy_ns must be a whole"),
+        ({"samples": [{"direction": "push", "busy_ns": 10**300}]}, "busy_ns must be a whole"),
         ({"check": []}, "check must be an object"),
         ({"check": {"note": "x"}}, "check must have disagrees"),
         ({"check": {"disagrees": True, "note": ""}}, "check.interface must be a text"),
