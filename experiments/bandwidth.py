@@ -5,9 +5,8 @@
 Two workers and a server run the digits training (real) and ResNet-50 (paced, 0.3 s forward and
 0.6 s backward) at 0.2, 0.5, 1, 2 and 4 Gbit/s. Each cell is one job; schedulers take turns, so
 that what changes on the machine meanwhile meets all of them. Finished cells are kept in the results
-file (``rows.py``): started again, the script goes on where it stopped. As under ``byteprophet
-run``, jobs have a controller. Paced jobs of a scheduler that uses its plans are measured when all
-workers have adopted one. Half an hour per round on two cores.
+file (``rows.py``): started again, the script goes on where it stopped. Half an hour per round on
+two cores.
 
 Writes ``bandwidth.json`` (rows as ``byteprophet bench`` gives them, with their round) and
 ``bandwidth.png`` to experiments/results.
@@ -28,22 +27,19 @@ from rows import Row, Rows
 from script import run_script, scheduler_names
 
 from byteprophet.bench import Case, Plan, run_bench
-from byteprophet.bench.case import WARMUP_ITERATIONS
 from byteprophet.cli.lists import split
 from byteprophet.errors import UserError
 from byteprophet.network import format_rate, parse_rate
 from byteprophet.report.plot import draw_rates, save
-from byteprophet.schedulers import PLANNED
 
 _PACED = "resnet50"
-_PLANNED_AFTER = 24
 
 
 @dataclass(frozen=True)
 class Lengths:
     """How long the jobs of a results file are; one file holds jobs of one length only."""
 
-    digits_iterations: int = 64  # all updates
+    digits_iterations: int = 40  # all updates
     paced_iterations: int = 6  # measured ones
     paced_compute_ns: int = 900_000_000
 
@@ -115,21 +111,11 @@ def _label(cell: Row) -> str:
 def _run(cell: Row, lengths: Lengths, runs: Path) -> dict[str, Any]:
     scheduler, rate_bps = cell["scheduler"], cell["bandwidth_bps"]
     if cell["workload"] == digits_job.WORKLOAD:
-        job = digits_job.run_digits(
-            scheduler,
-            rate_bps,
-            True,
-            lengths.digits_iterations,
-            runs,
-            controller=scheduler in PLANNED,
-        )
+        job = digits_job.run_digits(scheduler, rate_bps, True, lengths.digits_iterations, runs)
         row = digits_job.summarize(scheduler, rate_bps, True, [job])
     else:
         case = Case(cell["workload"], scheduler, rate_bps, compute_ns=lengths.paced_compute_ns)
-        warmup = _PLANNED_AFTER if scheduler in PLANNED else WARMUP_ITERATIONS
-        plan = Plan(
-            (case,), lengths.paced_iterations, rounds=1, warmup_iterations=warmup, controller=True
-        )
+        plan = Plan((case,), lengths.paced_iterations, rounds=1)
         (row,) = run_bench(plan, runs, namespaces=True, progress=lambda _line: None)
     # The results may leave this machine, whose paths mean nothing elsewhere.
     del row["runs"]

@@ -43,12 +43,11 @@ def run_digits(
     iterations: int | None,
     runs: Path,
     record: bool = False,
-    controller: bool = False,
 ) -> Finished:
     """Train under ``scheduler``, in a new directory below ``runs``; JobFailed if that failed.
 
     ``iterations`` counts all updates, None leaves it to the script; the first WARMUP_ITERATIONS are
-    not timed. ``controller``: the job has one, as under ``byteprophet run``.
+    not timed.
     """
     if iterations is not None and iterations <= WARMUP_ITERATIONS:
         raise UserError(f"iterations {iterations}: must be more than {WARMUP_ITERATIONS}")
@@ -67,7 +66,6 @@ def run_digits(
         namespaces=namespaces,
         environment={recording.VARIABLE: str(int(record))},
         timeout_s=_TIMEOUT_S,
-        controller=controller,
     )
     run_job(spec).check()
     workers = read_worker_results(directory)
