@@ -62,10 +62,10 @@ def check_file(path: Path, most_bytes: int | None = None) -> None:
     _check_regular(path, status, most_bytes)
 
 
-def read_text(path: str | Path, most_bytes: int = LARGEST_BYTES) -> str:
+def read_text(path: str | Path) -> str:
     """The file's text; ``UserError`` where it cannot be read as UTF-8."""
     try:
-        return read_bytes(path, most_bytes).decode("utf-8")
+        return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 
@@ -119,6 +119,12 @@ def whole_number(text: str) -> int | None:
     """The number that ``text`` says in at most 18 decimal digits; None where it says none."""
     short = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
     return int(text) if short else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value from a file is a finite number; ``true`` and ``false`` are none."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
 
 
 def first_repeated(names: Iterable[str]) -> str | None:

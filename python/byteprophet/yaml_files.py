@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import check_plain, is_there, read_text
+from byteprophet.input_files import check_plain, read_text
 
 _LARGEST_BYTES = 1 << 20
 """PyYAML reads some 100 kB/s. JSON has no such limit."""
@@ -68,11 +68,11 @@ for _name, _pattern, _first in _SCALARS:
 
 def read_yaml(path: Path) -> Any:
     """The value in the YAML file at ``path``; ``UserError``, of one line, where there is none."""
-    if is_there(path) and path.stat().st_size > _LARGEST_BYTES:
+    text = read_text(path)
+    if len(text.encode()) > _LARGEST_BYTES:
         raise UserError(
             f"{path}: is larger than {_LARGEST_BYTES >> 20} MiB, the limit for YAML: use JSON"
         )
-    text = read_text(path, _LARGEST_BYTES)
     try:
         value = yaml.load(text, _Loader)  # noqa: S506 (it is a SafeLoader)
         check_plain(value)

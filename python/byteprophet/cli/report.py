@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -58,10 +60,8 @@ def report(
 
 def _report(run: Path, against: Path | None, out: Path | None, as_data: bool) -> int:
     target = out or run / NAME
-    try:
+    with _advising(out):
         check_targets({"--out": target}, [run, *([] if against is None else [against])])
-    except NotWritten as error:
-        raise NotWritten(f"{error}{'' if out else ': --out puts the page elsewhere'}") from None
     found = diagnose(Run(run))
     other = None if against is None else diagnose(Run(against))
     comparison = None if other is None else compare(found, other)
@@ -71,6 +71,16 @@ def _report(run: Path, against: Path | None, out: Path | None, as_data: bool) ->
     else:
         console = table_console(140)
         console.print(diagnosis_tables(data))
-    write_page(target, found, data)
+    with _advising(out):
+        write_page(target, found, data)
     typer.echo(f"page: {target}", err=True)
     return 0
+
+
+@contextmanager
+def _advising(out: Path | None) -> Iterator[None]:
+    """Whoever cannot write a page, and has not said where it goes, is told of ``--out``."""
+    try:
+        yield
+    except NotWritten as error:
+        raise NotWritten(f"{error}{'' if out else ': --out puts the page elsewhere'}") from None

@@ -43,6 +43,9 @@ def check_spec(spec: JobSpec, environment: Mapping[str, str]) -> None:
     for name, count in {"workers": spec.workers, "servers": spec.servers}.items():
         if count > _MOST_ROLES:
             raise UserError(f"{name} {count}: a job has at most {_MOST_ROLES}")
+    most = _MOST_RANKS_OF_A_HOST if spec.all_reduce else _MOST_LOCAL_RANKS
+    if spec.local_ranks > most:
+        raise UserError(f"local ranks {spec.local_ranks}: a worker has up to {most}")
     if spec.workers * spec.local_ranks > _MOST_ROLES:
         raise UserError(
             f"local ranks {spec.local_ranks}: {spec.workers} workers with so many have more than "
@@ -121,10 +124,6 @@ def _check_all_reduce(spec: JobSpec) -> None:
         raise UserError(f"settings of a scheduler: {without}, and nothing to schedule")
     if spec.controller:
         raise UserError(f"controller: {without}, and nothing to plan")
-    if spec.local_ranks > _MOST_RANKS_OF_A_HOST:
-        raise UserError(
-            f"local ranks {spec.local_ranks}: a worker has up to {_MOST_RANKS_OF_A_HOST}"
-        )
 
 
 def _check_modes(environment: Mapping[str, str]) -> None:
@@ -135,8 +134,6 @@ def _check_modes(environment: Mapping[str, str]) -> None:
 
 def _check_local_ranks(local_ranks: int, environment: Mapping[str, str]) -> None:
     """Raises ``UserError`` for values with which BytePS would sum wrongly, crash or hang."""
-    if local_ranks > _MOST_LOCAL_RANKS:
-        raise UserError(f"local ranks {local_ranks}: a worker has up to {_MOST_LOCAL_RANKS}")
     switch = environment.get("BYTEPS_PCIE_SWITCH_SIZE", str(local_ranks))
     if (whole_number(switch) or 0) < local_ranks:
         raise UserError(

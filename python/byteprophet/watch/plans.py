@@ -5,7 +5,6 @@ Lines that are not events are counted, and otherwise left out: the log may be wr
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.control.log import NAME as CONTROL
-from byteprophet.input_files import parse_json
+from byteprophet.input_files import is_number, parse_json
 from byteprophet.tune.journal import NAME as TUNING
 from byteprophet.watch.tail import Tail, new_lines
 
@@ -170,7 +169,7 @@ class Plans:
 
 def _finite(table: Mapping[str, Any], name: str) -> float:
     value = table[name]
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if not is_number(value):
         raise ValueError(name)
     return float(value)
 

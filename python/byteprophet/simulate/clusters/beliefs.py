@@ -7,7 +7,6 @@ smaller, but correlated: it may know a product of two constants better than each
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import is_number
 
 UNSTATED = 0.2
 """The uncertainty of a constant of which nothing is stated."""
@@ -127,5 +127,4 @@ def _table(path: Path, name: str, given: Any) -> Mapping[str, Any]:
 
 
 def _is_between(value: Any, least: float, most: float) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and least <= value <= most
+    return is_number(value) and bool(least <= value <= most)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import is_there, parse_table, read_text
+from byteprophet.input_files import is_number, is_there, parse_table, read_text
 from byteprophet.simulate.clusters.beliefs import Beliefs, parse_beliefs
 from byteprophet.simulate.clusters.collective_times import CollectiveTimes
 from byteprophet.simulate.clusters.kernels import Curve, Kernels
@@ -236,8 +236,7 @@ def _checked(path: Path, name: str, kind: type[Any], given: Any) -> Any:
         elif wanted == "int":
             good = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
         else:
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            good = number and 0 < value <= 1
+            good = is_number(value) and 0 < value <= 1
         if not good:
             what = _WORDS.get(str(wanted), "more than 0 and at most 1")
             raise UserError(f"{path}: {name}.{key} is {value!r}: must be {what}")

@@ -7,13 +7,12 @@ stays as the cluster's description says.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from byteprophet.errors import UserError
-from byteprophet.input_files import read_json
+from byteprophet.input_files import is_number, read_json
 from byteprophet.simulate.compile.steps import CollectiveKind, Phase
 from byteprophet.simulate.costs.reference_operators import names
 from byteprophet.whole_files import write_whole
@@ -164,8 +163,7 @@ def _rows(path: Path, name: str, given: Any) -> tuple[tuple[Any, ...], ...]:
 
 
 def _is_positive(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0
+    return is_number(value) and bool(value > 0)
 
 
 def _expected(rows: _Rows) -> str:

@@ -356,8 +356,9 @@ def _take(new: Sequence[Model], fresh: Sequence[Optimizer]) -> None:
         if left:
             each.unheld.append(_Unheld(left))
             _distribute(ours, each, each.unheld[-1])
+    known = fronts()
     for each in ours:
-        each.fronts = [front for front in fronts() if front.manages(each.parameters.values())]
+        each.fronts = [front for front in known if front.manages(each.parameters.values())]
 
 
 def _distribute(ours: Sequence[Model], first: Model, optimizer: Optimizer) -> None:
