@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet.errors import one_line
+from byteprophet.input_files import is_number
 from byteprophet.watch.bound import Bound
 from byteprophet.watch.feed import Feed
 from byteprophet.watch.live_file import LiveStatus
@@ -229,4 +230,4 @@ def _roles(seen: Seen) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> int | float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return value if is_number(value) else None
