@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -65,3 +66,43 @@ class Twice(nn.Module):
 
 def test_only_what_is_called_once_and_right_behind_is_in_a_chain() -> None:
     assert found(Twice(), torch.randn(2, 4)) == [[("",)], [("one",)], [("other",)]]
+
+
+class Around(nn.Module):
+    """A block whose first output is added to, looked at, returned or kept behind its second."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__()
+        self.use = use
+        self.one, self.act, self.other = nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)
+
+    def forward(self, data: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        first = self.one(data)
+        last: Tensor = self.other(self.act(first))
+        if self.use == "add":
+            return last + first
+        if self.use == "look":
+            return last.view(first.shape)
+        return (last, first) if self.use == "return" else last
+
+
+@pytest.mark.parametrize("use", ["add", "look", "return"])
+def test_what_others_use_too_is_in_no_chain_with_the_next(use: str) -> None:
+    assert found(Around(use), torch.randn(2, 4)) == [[("",)], [("one",)]]
+    assert found(Around("not"), torch.randn(2, 4))[1] == [("one", "act"), ("other",)]
+
+
+def test_modules_that_work_in_place_are_in_chains() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 4))
+    assert found(model, torch.randn(2, 4)) == [[("",)], [("0", "1"), ("2",)]]
+
+
+def test_a_pass_that_fails_is_not_recorded() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    calls: list[ModuleCall] = []
+    CallRecorder(model, calls.append)
+    with pytest.raises(RuntimeError):
+        model(torch.randn(2, 3))
+    assert not torch.overrides._get_current_function_mode_stack()
+    model(torch.randn(2, 4))
+    assert [call.path for call in calls[0].calls] == ["0", "1"]

@@ -102,16 +102,23 @@ def test_a_copy_has_its_own_forward(made: Callable[[nn.Module], nn.Module] | str
 
 
 class Skipping(Tower):
-    """Leaves out a block, or changes what it gets, when it is told to."""
+    """Leaves out a block, or changes or looks at what it gets, when it is told to."""
 
-    skip = shift = False
+    skip = shift = scaled = other = look = False
 
     def forward(self, data: Tensor) -> Tensor:
         data = self.first(data)
         for number, block in enumerate(self.blocks):
-            if self.skip and number == 2:
-                continue
-            data = block(data + 1 if self.shift and number == 2 else data, self.scale)
+            if number == 2:
+                if self.skip:
+                    continue
+                if self.shift:
+                    data = data + 1
+                if self.other:
+                    data = torch.ones(2, 8)
+                if self.look:
+                    assert data.shape
+            data = block(data, 2 * self.scale if self.scaled and number == 2 else self.scale)
         output: Tensor = self.last(data)
         return output
 
@@ -119,8 +126,11 @@ class Skipping(Tower):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("shift", "'blocks.2' ran in a region with 'blocks.1', but its input is not what"),
+        ("other", "'blocks.2' ran in a region with 'blocks.1', but its input is not what"),
         ("skip", "'blocks.3' ran in a region with 'blocks.1', but its input is not what"),
+        ("scaled", "'blocks.2' ran in a region with 'blocks.1', but its further inputs differ"),
+        ("shift", "a region with 'blocks.1' is not the last of it, but not only the next module"),
+        ("look", "a region with 'blocks.1' is not the last of it, but not only the next module"),
     ],
 )
 def test_a_pass_that_calls_modules_otherwise_is_an_error(change: str, said: str) -> None:
@@ -132,11 +142,27 @@ def test_a_pass_that_calls_modules_otherwise_is_an_error(change: str, said: str)
         gradients(model)
 
 
+def test_a_recomputed_part_with_hooks_stays_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    model, calls = tower(), 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    model.blocks[1].inner.register_forward_hook(count)
+    install(model, Strategy(regions=(Region(("blocks.1",), recomputed=True),)), "s.json")
+    gradients(model)
+    assert calls == 1
+    said = "module 'blocks.1' is not recomputed: hooks of its part 'inner' would run twice"
+    assert said in capfd.readouterr().err
+
+
 def test_a_pass_that_never_calls_a_module_is_an_error() -> None:
     model = tower()
     install(model, Strategy(regions=(Region(("blocks.2", "blocks.3"), recomputed=True),)), "s.json")
     gradients(model)
     del model.blocks[3]
+    model.last = nn.Identity()
     with pytest.raises(RuntimeError, match=r"ran 'blocks\.3' in a region .* but never"):
         gradients(model)
 
@@ -168,8 +194,8 @@ def test_what_cannot_be_compiled_stays_eager_and_says_why(
 def test_a_script_can_apply_a_file(tmp_path: Path) -> None:
     path = tmp_path / "strategy.json"
     used = Used(
-        Model((Parameter("w", 4),)),
-        Strategy("dear", (Bucket(("w",), 0, 1),), regions=(RECOMPUTED,)),
+        Model((Parameter("first.bias", 32),)),
+        Strategy("dear", (Bucket(("first.bias",), 0, 1),), regions=(RECOMPUTED,)),
         since=0,
     )
     write_strategy(path, used)
@@ -178,16 +204,21 @@ def test_a_script_can_apply_a_file(tmp_path: Path) -> None:
     bps.apply(model, path)
     assert_equal(gradients(model), gradients(tower()))
     assert "forward" in vars(model.blocks[1])
-    with pytest.raises(UserError, match=r"another model: there is no module 'blocks\.1' in Linear"):
+    with pytest.raises(UserError, match=r"another model: there is no parameter 'first\.bias' in L"):
         bps.apply(nn.Linear(2, 2), path)
+    with pytest.raises(UserError, match=r"model: parameter 'first\.bias' has 32 bytes, and 64 in"):
+        bps.apply(Tower(16), path)
+    with pytest.raises(UserError, match=r"another model: there is no module 'blocks\.1' in Linear"):
+        install(nn.Linear(2, 2), used.strategy, "s.json")
 
 
 def test_what_only_an_optimizer_can_apply_is_named(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "strategy.json"
-    strategy = Strategy("dear", (Bucket(("w",), 0, 1),), regions=(RECOMPUTED,), reduce_dtype="bf16")
-    write_strategy(path, Used(Model((Parameter("w", 4),)), strategy, since=0))
+    bucket = Bucket(("first.bias",), 0, 1)
+    strategy = Strategy("dear", (bucket,), regions=(RECOMPUTED,), reduce_dtype="bf16")
+    write_strategy(path, Used(Model((Parameter("first.bias", 32),)), strategy, since=0))
     model = tower()
     bps.apply(model, path)
     assert "forward" in vars(model.blocks[1])

@@ -1,6 +1,8 @@
-"""Records the calls of modules in one forward pass, with their inputs and outputs.
+"""Records the calls of modules in one forward pass, with their inputs, outputs and their readers.
 
 The hooks are per module, because global hooks would have every compiled function compiled again.
+Readers of outputs are seen by a mode of torch, which hears of every function and attribute that the
+pass uses.
 """
 
 from __future__ import annotations
@@ -9,12 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
 
 
 @dataclass(eq=False)
 class ModuleCall:
-    """One call. ``calls``: those that its forward made directly, in order."""
+    """One call. ``calls``: those that its forward made directly, in order.
+
+    ``readers``: of the output, once this call had returned it. Each is the calls that were open,
+    from the root's on. A call that returns the output as a part of its own is a reader, too.
+    """
 
     path: str
     module: nn.Module
@@ -22,6 +30,22 @@ class ModuleCall:
     named_inputs: dict[str, Any]
     output: Any = None
     calls: list[ModuleCall] = field(default_factory=list)
+    readers: set[tuple[ModuleCall, ...]] = field(default_factory=set)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two arguments of modules are the same: the same tensors, and equal values."""
+    leaves, tree = _pytree.tree_flatten(one)
+    other_leaves, other_tree = _pytree.tree_flatten(other)
+    return tree == other_tree and all(map(_same_leaf, leaves, other_leaves))
+
+
+def _same_leaf(one: object, other: object) -> bool:
+    if one is other:
+        return True
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return False
+    return type(one) is type(other) and bool(one == other)
 
 
 class CallRecorder:
@@ -33,7 +57,9 @@ class CallRecorder:
     def __init__(self, root: nn.Module, done: Callable[[ModuleCall], None]) -> None:
         self._done = done
         self._open: list[ModuleCall] = []
-        self._handles = []
+        self._made: dict[int, ModuleCall] = {}  # outputs, by their identity: calls keep them alive
+        self._mode: _Functions | None = None
+        self._handles = [root.register_forward_hook(self._leave, always_call=True, prepend=True)]
         for path, module in root.named_modules():
             self._handles += [
                 module.register_forward_pre_hook(self._before(path), with_kwargs=True),
@@ -47,11 +73,16 @@ class CallRecorder:
 
     def _before(self, path: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
         def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-            if not self._open and path:
+            if not path:
+                self._open.clear()  # of a pass that ended by an exception
+            elif not self._open:
                 return  # somebody calls a part of the model
             call = ModuleCall(path, module, inputs, named)
             if self._open:
                 self._open[-1].calls.append(call)
+            else:
+                self._mode = _Functions(self._read)
+                self._mode.__enter__()  # type: ignore[no-untyped-call]
             self._open.append(call)
 
         return before
@@ -61,8 +92,40 @@ class CallRecorder:
     ) -> None:
         if not self._open or self._open[-1].module is not module:
             return
+        self._read(output)
         call = self._open.pop()
         call.output = output
+        if isinstance(output, Tensor):
+            self._made[id(output)] = call
         if not self._open:
             self.end()
+            self._made.clear()
             self._done(call)
+
+    def _read(self, values: object) -> None:
+        """The innermost open call uses ``values``, or returns them."""
+        for value in _pytree.tree_leaves(values):
+            if isinstance(value, Tensor) and id(value) in self._made:
+                self._made[id(value)].readers.add(tuple(self._open))
+
+    def _leave(self, *_: Any) -> None:
+        """The root's forward has ended, perhaps by an exception."""
+        if self._mode is not None:
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._mode = None
+
+
+class _Functions(TorchFunctionMode):
+    """Tells ``read`` the arguments of every function of torch."""
+
+    def __init__(self, read: Callable[[object], None]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """See torch.overrides."""
+        named = kwargs or {}
+        self._read((args, named))
+        return func(*args, **named)

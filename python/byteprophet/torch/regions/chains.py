@@ -1,5 +1,6 @@
 """Finds the chains of a model: modules of which each takes what the one before returned.
 
+Only the next module may use what a module returned, because a region returns its last output only.
 A run of a chain's modules can be one region. Modules without parameters join the one before them,
 so that each *unit* of a chain computes something. A module that only calls a chain of its own, as
 ``nn.Sequential`` does, is opened: its modules take its place in the chain around it. It stays
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from byteprophet.torch.regions.calls import ModuleCall
+from byteprophet.torch.regions.calls import ModuleCall, same
 from byteprophet.torch.tensors.module_calls import has_hooks
 
 _OPENED = 4
@@ -70,23 +71,15 @@ def _runs(calls: Sequence[ModuleCall], called: Counter[nn.Module]) -> Iterator[l
 
 
 def _follows(before: ModuleCall, call: ModuleCall) -> bool:
-    """Whether ``call`` took what ``before`` returned, and otherwise the same inputs."""
-    if call.inputs[0] is not before.output or has_hooks(before.module) or has_hooks(call.module):
-        return False
-    rest, rest_before = call.inputs[1:], before.inputs[1:]
-    named, named_before = call.named_inputs, before.named_inputs
+    """Whether only ``call`` took what ``before`` returned, and otherwise the same inputs."""
     return (
-        len(rest) == len(rest_before)
-        and all(map(_same, rest, rest_before))
-        and named.keys() == named_before.keys()
-        and all(_same(value, named_before[name]) for name, value in named.items())
+        call.inputs[0] is before.output
+        and all(call in reader for reader in before.readers)
+        and not has_hooks(before.module)
+        and not has_hooks(call.module)
+        and same(before.inputs[1:], call.inputs[1:])
+        and same(before.named_inputs, call.named_inputs)
     )
-
-
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        return one is other
-    return one is other or (type(one) is type(other) and bool(one == other))
 
 
 def _opened(call: ModuleCall, called: Counter[nn.Module]) -> list[ModuleCall]:

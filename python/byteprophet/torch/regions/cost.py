@@ -25,8 +25,10 @@ from byteprophet.errors import one_line
 from byteprophet.job.region_costs import ModeCost
 from byteprophet.job.strategy import BF16, COMPILED, RECOMPUTED, Region
 from byteprophet.torch.regions.autocast import with_autocast
+from byteprophet.torch.regions.buffers import ChangedBuffers
 from byteprophet.torch.regions.calls import ModuleCall
 from byteprophet.torch.regions.fused import Forward, region_function
+from byteprophet.torch.tensors.module_calls import hooked_part
 
 _QUANTILE = 0.25
 _LEAST_REPEATS = 5
@@ -45,7 +47,11 @@ def measure_region(
     """
     running: list[_Running] = []
     refused: dict[str, str] = {}
+    hooked = next(filter(None, (hooked_part(call.module) for call in calls)), None)
     for mode in modes:
+        if hooked and RECOMPUTED in mode.split("-"):
+            refused[mode] = f"its part {hooked!r} has hooks, which would run twice"
+            continue
         candidate = _Running(mode, calls)
         try:
             candidate.run_first()
@@ -94,7 +100,9 @@ class _Running:
         words = self.mode.split("-")
         paths = tuple(call.path for call in self.calls)
         region = Region(paths, COMPILED in words, RECOMPUTED in words)
-        self._run: Forward = region_function([module.forward for module in modules], region)
+        self._run: Forward = region_function(
+            [module.forward for module in modules], region, ChangedBuffers(modules)
+        )
         if BF16 in words:
             self._run = with_autocast(self._run)
         self._inputs, self._named = _pytree.tree_map_only(

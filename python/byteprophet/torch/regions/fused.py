@@ -1,12 +1,14 @@
 """Runs a region in place of the forward of its first module.
 
-The forward of the other modules then returns its input, so whatever calls the modules one after
-another goes on to work. Names, parameters and hooks stay as they are. A copy of a module, or one
-that is pickled, has its own forward again.
+All modules but the last then return a stand-in, which only the next one may take, and the last one
+returns the region's output, so whatever calls the modules one after another goes on to work. Names,
+parameters and hooks stay as they are. A copy of a module, or one that is pickled, has its own
+forward again.
 
-A region is made for modules of which each takes what the one before returned. A forward pass in
-which that is not so raises an error. Evaluation, and passes without gradients, run the modules one
-by one. A region that torch cannot compile runs them one by one, too, and says why, once.
+A region is made for modules of which each takes what the one before returned, which nobody else
+uses. A forward pass in which that is not so raises an error. Evaluation, and passes without
+gradients, run the modules one by one. A region that torch cannot compile runs them one by one, too,
+and says why, once.
 
 Threads: what a region hands on is kept per thread, because replicas of a model may run in several.
 """
@@ -20,21 +22,26 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
 
 from byteprophet.errors import one_line, warn
 from byteprophet.job.strategy import Region
+from byteprophet.torch.regions.buffers import ChangedBuffers
+from byteprophet.torch.regions.calls import same
 
 Forward = Callable[..., Any]
 
 
-def region_function(forwards: Sequence[Forward], region: Region) -> Forward:
+def region_function(
+    forwards: Sequence[Forward], region: Region, buffers: ChangedBuffers
+) -> Forward:
     """The function that runs ``forwards`` one after another, compiled or recomputed.
 
-    It takes the inputs of the first. All others get the first one's output, and the same further
-    inputs.
+    It takes the inputs of the first. Each of the others gets what the one before returned, and the
+    same further inputs. ``buffers``: of the modules.
     """
 
     def chain(*inputs: Any, **named: Any) -> Any:
@@ -45,9 +52,11 @@ def region_function(forwards: Sequence[Forward], region: Region) -> Forward:
 
     run: Forward = chain
     if region.recomputed:
+        # Compiled code writes buffers in the forward pass only.
+        contexts: dict[str, Any] = {} if region.compiled else {"context_fn": buffers.contexts}
 
         def recomputed(*inputs: Any, **named: Any) -> Any:
-            return checkpoint(chain, *inputs, use_reentrant=False, **named)
+            return checkpoint(chain, *inputs, use_reentrant=False, **contexts, **named)
 
         run = recomputed
     if region.compiled:
@@ -65,22 +74,23 @@ class RegionForward:
         self._names = region.modules
         self._first_module = modules[0]
         self._forwards = tuple(module.forward for module in modules)
-        self._run = region_function(self._forwards, region)
-        self._compiled = region.compiled
+        self._buffers = ChangedBuffers(modules)
+        self._stand_in = _StandIn.of(region.modules[0])
         self._state = _State()
+        self.run_as(region)
         for place, module in enumerate(modules):
             call = self._first if place == 0 else partial(self._next, place)
             module.forward = Replaced(module, call)
 
     def run_as(self, region: Region) -> None:
         """From the next pass on, run the same modules as ``region`` says."""
-        self._run = region_function(self._forwards, region)
+        self._run = region_function(self._forwards, region, self._buffers)
         self._compiled = region.compiled
 
     def end_pass(self) -> None:
         """Raise ``RuntimeError`` if a module that ran with the region was not called."""
-        missed, self._state.place = self._state.place, 0
-        self._state.inputs = ()
+        missed = self._state.place
+        self._state.end()
         if missed:
             raise RuntimeError(
                 f"byteprophet: this forward pass ran {self._names[missed]!r} in a region with "
@@ -89,31 +99,37 @@ class RegionForward:
 
     def _first(self, *inputs: Any, **named: Any) -> Any:
         state = self._state
-        state.place = 0
+        state.end()
         if not (self._first_module.training and torch.is_grad_enabled()):
             return self._forwards[0](*inputs, **named)
         output = self._run_or_stay_eager(inputs, named)
-        if len(self._forwards) > 1:
-            state.place = 1
-            state.inputs = (output, *inputs[1:], named)
-        return output
+        if len(self._forwards) == 1:
+            return output
+        state.begin(output, (inputs[1:], named))
+        return self._stand_in
 
     def _next(self, place: int, *inputs: Any, **named: Any) -> Any:
         state = self._state
         if not state.place:
             return self._forwards[place](*inputs, **named)
-        expected = state.inputs
-        if place != state.place or not inputs or inputs[0] is not expected[0]:
-            state.place = 0
+        takes_it = place == state.place and bool(inputs) and inputs[0] is self._stand_in
+        if not (takes_it and same(state.further, (inputs[1:], named))):
+            state.end()
+            why = (
+                "its further inputs differ"
+                if takes_it
+                else ("its input is not what the module before it returned")
+            )
             raise RuntimeError(
                 f"byteprophet: {self._names[place]!r} ran in a region with {self._names[0]!r}, but "
-                "its input is not what the module before it returned: remove the region from the "
-                "strategy"
+                f"{why}: remove the region from the strategy"
             )
-        state.place = (place + 1) % len(self._forwards)
-        if not state.place:
-            state.inputs = ()
-        return inputs[0]
+        if place + 1 < len(self._forwards):
+            state.place = place + 1
+            return self._stand_in
+        output = state.output
+        state.end()
+        return output
 
     def _run_or_stay_eager(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
         try:
@@ -122,17 +138,52 @@ class RegionForward:
             if not self._compiled:
                 raise
             self._compiled = False
-            self._run = region_function(self._forwards, Region(self._names))
+            self._run = region_function(self._forwards, Region(self._names), self._buffers)
             reason = one_line(str(error).strip().partition("\n")[0])
             warn(f"the region of {', '.join(self._names)} is not compiled: {reason}")
             return self._run(*inputs, **named)
 
 
 class _State(threading.local):
-    """``place``: of the module that must be called next; 0: of none. ``inputs``: those it gets."""
+    """``place``: of the module that must be called next; 0: of none.
+
+    ``output``: what the last module will return. ``further``: the inputs that all modules get.
+    """
 
     place = 0
-    inputs: tuple[Any, ...] = ()
+    output: Any = None
+    further: tuple[Any, ...] = ()
+
+    def begin(self, output: Any, further: tuple[Any, ...]) -> None:
+        self.place, self.output, self.further = 1, output, further
+
+    def end(self) -> None:
+        self.place, self.output, self.further = 0, None, ()
+
+
+class _StandIn(Tensor):
+    """What a module returns that is not the last of its region. Only the next one may take it."""
+
+    module: str
+
+    @classmethod
+    def of(cls, module: str) -> _StandIn:
+        """One for the region that begins with ``module``."""
+        made: _StandIn = Tensor._make_subclass(cls, torch.empty(0))
+        made.module = module
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Raise ``RuntimeError``: somebody computes with it, or reads an attribute."""
+        leaves = _pytree.tree_leaves((args, kwargs))
+        region = next(each.module for each in leaves if isinstance(each, _StandIn))
+        raise RuntimeError(
+            f"byteprophet: a module in a region with {region!r} is not the last of it, but not only"
+            " the next module uses what it returns: remove the region from the strategy"
+        )
 
 
 class Replaced:

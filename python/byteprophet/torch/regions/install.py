@@ -1,7 +1,8 @@
 """Lets a model compute as a strategy says: in regions, under autocast.
 
 A region is left out, with a warning, if a hook of the script would see something else than before:
-the hooks of a region's modules run around the whole region, or around nothing.
+the hooks of a region's modules run around the whole region, or around nothing, and those of what
+these consist of would run again where a region is recomputed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from byteprophet.errors import UserError, warn
+from byteprophet.job import Model
 from byteprophet.job.strategy import Region, Strategy
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.torch.regions.autocast import with_autocast
@@ -33,7 +35,9 @@ def apply(model: nn.Module, strategy: str | os.PathLike[str]) -> None:
     file cannot be read or is another model's.
     """
     path = os.fspath(strategy)
-    wanted = read_strategy_file(Path(path)).strategy
+    used = read_strategy_file(Path(path))
+    wanted = used.strategy
+    _check_parameters(model, used.model, path)
     left_out = [what for what, is_wanted in _for_an_optimizer(wanted) if is_wanted]
     if left_out:
         warn(
@@ -49,9 +53,26 @@ def _for_an_optimizer(strategy: Strategy) -> tuple[tuple[str, bool], ...]:
         ("owners", bool(strategy.owners)),
         (f"{strategy.reduce_dtype} gradients", bool(strategy.reduce_dtype)),
         ("accumulated steps", strategy.accumulation > 1),
+        ("compressed gradients", bool(strategy.compressors)),
         ("delayed averages", bool(strategy.staleness)),
         ("local SGD", bool(strategy.local_sgd)),
     )
+
+
+def _check_parameters(model: nn.Module, expected: Model, path: str) -> None:
+    sizes_bytes = {name: each.nbytes for name, each in model.named_parameters()}
+    for parameter in expected.parameters:
+        size_bytes = sizes_bytes.get(parameter.name)
+        if size_bytes is None:
+            difference = f"there is no parameter {parameter.name!r} in {type(model).__name__}"
+        elif size_bytes != parameter.size_bytes:
+            difference = (
+                f"parameter {parameter.name!r} has {parameter.size_bytes} bytes, and {size_bytes} "
+                "in this model"
+            )
+        else:
+            continue
+        raise UserError(f"{path} is the strategy of another model: {difference}")
 
 
 def install(model: nn.Module, strategy: Strategy, path: str) -> None:
@@ -112,10 +133,12 @@ def _run(region: Region, modules: list[nn.Module]) -> RegionForward:
 
 
 def _is_hooked(region: Region, modules: dict[str, nn.Module]) -> bool:
-    if len(region.modules) == 1:
-        return False
     for path in region.modules:
-        if module_calls.has_hooks(modules[path]):
+        if len(region.modules) > 1 and module_calls.has_hooks(modules[path]):
             warn(f"module {path!r} has hooks, so it is in no region with its neighbours")
+            return True
+        part = module_calls.hooked_part(modules[path]) if region.recomputed else ""
+        if part:
+            warn(f"module {path!r} is not recomputed: hooks of its part {part!r} would run twice")
             return True
     return False

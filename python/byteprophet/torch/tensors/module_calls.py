@@ -104,6 +104,11 @@ def has_hooks(module: nn.Module) -> bool:
     )
 
 
+def hooked_part(module: nn.Module) -> str:
+    """The path within ``module`` of its first part that has hooks; empty if none has."""
+    return next((path for path, part in module.named_modules() if path and has_hooks(part)), "")
+
+
 def _before_call(module: nn.Module, inputs: Any) -> None:
     # torch traces this code, so it must stay this simple.
     if not torch.compiler.is_dynamo_compiling() and (_first or _last):
