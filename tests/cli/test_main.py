@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -71,6 +72,48 @@ def test_a_signal_ends_a_search_with_all_its_processes(signum: int, tmp_path: Pa
     while marked_processes(str(tmp_path)):
         assert time.monotonic() < given_up_s
         time.sleep(0.05)
+
+
+def started_by(
+    before: str, arguments: list[str], directory: Path
+) -> subprocess.CompletedProcess[str]:
+    """The command line of ``arguments``, in a process that has run ``before``."""
+    program = f"""
+import os, signal, sys
+{before}
+os.execv(sys.executable, [sys.executable, "-m", "byteprophet", *sys.argv[1:]])
+"""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=directory,
+    )
+
+
+def test_a_directory_that_was_removed_is_told(tmp_path: Path) -> None:
+    done = started_by("os.rmdir(os.getcwd())", ["sizes"], tmp_path)
+    said = "byteprophet: error: the current directory has been removed: change to another one\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_a_job_whose_parent_ignores_ends_of_children_is_told_how_roles_ended(
+    tmp_path: Path,
+) -> None:
+    job = ["run", "--servers", "0", "--workers", "1", "--", sys.executable, "-c", "print(1)"]
+    done = started_by("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", job, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_messages_are_no_part_of_the_results_where_standard_error_is_closed(
+    tmp_path: Path,
+) -> None:
+    job = ["run", "--servers", "0", "--workers", "1", "--json", "--", sys.executable, "-c", "0"]
+    done = started_by("os.close(2)", job, tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
 
 
 def test_a_job_waits_for_no_plots_and_no_arrays() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from byteprophet.launcher.restarts import ATTEMPTS
 from byteprophet.remote.job import ROLES, collect
 
 
@@ -20,3 +22,39 @@ def test_a_role_without_files_gives_no_warning(
     assert collect(tmp_path, "controller") == []
     assert [path.name for path in tmp_path.iterdir()] == ["written"]
     assert capsys.readouterr().err == ""
+
+
+def wrote(run: Path, role: str, text: str) -> None:
+    directory = run / ROLES / role / "results"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "model.txt").write_text(text)
+
+
+def test_what_a_later_start_wrote_takes_the_place_of_the_earlier(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrote(tmp_path, "worker-0", "by start 0")
+    collect(tmp_path, "worker-0")
+    time.sleep(0.02)  # the clock of files is coarse
+    aside = tmp_path / ATTEMPTS / "0"
+    aside.mkdir(parents=True)
+    wrote(tmp_path, "worker-0", "by start 1")
+    collect(tmp_path, "worker-0")
+    assert (tmp_path / "results" / "model.txt").read_text() == "by start 1"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_that_two_roles_wrote_is_kept_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for role in ("worker-0", "worker-1"):
+        wrote(tmp_path, role, f"by {role}")
+        collect(tmp_path, role)
+    assert (tmp_path / "results" / "model.txt").read_text() == "by worker-0"
+    kept = tmp_path / ROLES / "worker-1"
+    assert (kept / "results" / "model.txt").read_text() == "by worker-1"
+    said = f"results/model.txt: worker-1 and another role wrote it: that of worker-1 is in {kept}"
+    assert said in capsys.readouterr().err
+    wrote(tmp_path, "worker-2", "by worker-0")
+    collect(tmp_path, "worker-2")
+    assert not (tmp_path / ROLES / "worker-2").exists()

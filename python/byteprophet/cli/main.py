@@ -23,6 +23,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -137,6 +138,10 @@ def run_cli(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return _complain("the current directory has been removed: change to another one", 2)
     # Help and errors may speak of all commands.
     if arguments[:1] == ["--version"]:
         commands: Sequence[str] = ()
@@ -188,6 +193,10 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["report"]:
         # It multiplies no matrices, and starts no process that might: numpy need start no threads.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if sys.stderr is None:  # it was closed: else print would take standard output for it
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+    # A process whose parent ignores it is not told how its own children ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is signal.SIG_DFL:  # one that is ignored, by nohup, stays so
             signal.signal(signum, _end)

@@ -54,8 +54,11 @@ def run_with_restarts(
             start = prepare(following)
         except UserError as error:
             return replace(result, failed=f"{result.failed}; it cannot be started again: {error}")
+        failed = result.failed.replace(
+            f"{spec.run_directory}/logs/", f"{spec.run_directory}/{ATTEMPTS}/{spec.restart}/logs/"
+        )
         warn(
-            f"{result.failed}; the job starts again (restart {following.restart} of "
+            f"{failed}; the job starts again (restart {following.restart} of "
             f"{following.max_restarts})"
         )
         _put_aside(spec.run_directory, spec.restart)

@@ -2,8 +2,8 @@
 
 Python runs a handler between two steps of the main thread, so a handler that raises may interrupt a
 launch halfway. The first signal is therefore only noted, and a byte in a pipe wakes the loop. A
-second signal raises KeyboardInterrupt, because the user probably waits for something that hangs,
-such as a terminal that does not accept the job's output.
+second signal raises at once, because the user probably waits for something that hangs, such as a
+terminal that does not accept the job's output.
 
 Outside the main thread, no handlers can be set. Signals then cannot interrupt the job.
 """
@@ -15,6 +15,8 @@ import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any, final
+
+from byteprophet.errors import EndedBySignal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -31,7 +33,7 @@ class Signals:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         if self.received is not None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt if signum == signal.SIGINT else EndedBySignal(signum)
         self.received = signum
 
     def __enter__(self) -> Signals:

@@ -14,6 +14,7 @@ run directory of its own. When all have ended, their files are moved to the job'
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import shutil
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from byteprophet.launcher.environment import base_environment, told_environment
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.plan import SUMMARY, ResolvedJob, resolve_on_hosts
+from byteprophet.launcher.restarts import ATTEMPTS
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec, Limits, RoleResult
 from byteprophet.launcher.tether import Told
@@ -205,14 +207,33 @@ def _own_results(directory: Path, name: str) -> list[RoleResult]:
 
 
 def _move(directory: Path, run_directory: Path, name: str) -> None:
-    """Moves the files below ``directory``, but for those that the job has one of itself."""
+    """Moves the files below ``directory``, but for those that the job has one of itself.
+
+    A file of an earlier start is replaced. If another role has written a file of the same name and
+    another content, this role's stays where it is, with a warning.
+    """
     own = {Path("config.toml"), Path(SUMMARY), Path("logs") / f"{name}.log"}
+    started_s = _last_start_s(run_directory)
+    staying: list[Path] = []
     for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory)
-        if path.is_dir() or relative in own:
-            continue
         target = run_directory / relative
-        if not target.exists():
+        if path.is_dir():
+            continue
+        if relative in own or (target.is_file() and filecmp.cmp(path, target, shallow=False)):
+            path.unlink()
+        elif target.exists() and target.stat().st_ctime > started_s:
+            staying.append(relative)
+        else:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(path, target)
-    shutil.rmtree(directory, ignore_errors=True)
+    if staying:
+        warn(f"{staying[0]}: {name} and another role wrote it: that of {name} is in {directory}")
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _last_start_s(run_directory: Path) -> float:
+    """When the job was started again: what an earlier start wrote is older."""
+    aside = (run_directory / ATTEMPTS).glob("*")
+    return max((path.stat().st_mtime for path in aside), default=0.0)
