@@ -373,6 +373,24 @@ def used_by_one(t: Trainer) -> list[Tensor]:
     return [*norms, *model.parameters()]
 
 
+def idle(t: Trainer) -> list[Tensor]:
+    """One rank has no backward pass in an iteration, and all passes of another are held back."""
+    model, optimizer = t.start("SGD", lr=0.1, momentum=0.9)
+    norms = []
+    for iteration in range(6):
+        optimizer.zero_grad()
+        held = iteration == 4 and t.bps is not None
+        with optimizer.no_sync() if held else nullcontext():
+            working = [rank for rank in t.ranks if iteration != 2 or rank == 0]
+            losses = [loss_of(model, rank, iteration) for rank in working]
+            if t.bps is None and iteration == 2:
+                losses = [losses[0] / RANKS]
+            if losses:
+                t.descend(losses, model)
+        norms.append(t.clip_and_step(model, optimizer, 0.05))
+    return [*norms, *model.parameters()]
+
+
 class Seldom(nn.Module):
     """A large layer that is not always used."""
 
@@ -562,6 +580,7 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         regrouped,
         used_by_one,
         used_by_one_again,
+        idle,
         scaled,
         adversarial,
         observed,

@@ -107,7 +107,23 @@ def refused() -> dict[str, str]:
         bps.DistributedOptimizer(two[1], model=model, sync="ddp")
     except RuntimeError as error:
         found["two"] = str(error)
+    found["thawed"] = thawed()
     return found
+
+
+def thawed() -> str:
+    """What is said of a layer that is no longer frozen, at the first step that would update it."""
+    model = Model()
+    model.first.requires_grad_(False)
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = bps.DistributedOptimizer(plain, model=model, sync="ddp")
+    optimizer.step()
+    model.first.requires_grad_(True)
+    try:
+        optimizer.step()
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ def test_two_ranks_end_with_the_bits_of_our_own_exchange(
     assert "knows no owners" in refused["owners"]
     assert "is compiled" in refused["compiled"]
     assert "two optimizers" in refused["two"]
+    assert "was frozen, or in no group, when DistributedDataParallel was" in refused["thawed"]
 
 
 def test_it_needs_a_process_group() -> None:

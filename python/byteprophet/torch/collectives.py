@@ -24,7 +24,7 @@ from torch.optim import LBFGS, Optimizer
 from byteprophet.errors import TimedOut
 from byteprophet.runtime_settings import RuntimeSettings
 from byteprophet.tensor_names import PARAMETER_PREFIX
-from byteprophet.torch.live_fronts import finish_all
+from byteprophet.torch.live_fronts import finish_all, live_fronts
 from byteprophet.torch.sync import basics, failures
 from byteprophet.torch.tensors import state_text
 
@@ -168,8 +168,14 @@ def broadcast_optimizer_state(
         root_rank,
         _STATE,
     )
-    if not is_root:
+    if not is_root or _is_loaded_together(optimizer):
         optimizer.load_state_dict(state)
+
+
+def _is_loaded_together(optimizer: Optimizer) -> bool:
+    """Whether ranks compare what was not sent of compressed gradients when they load a state."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    return any(front.compresses and front.manages(parameters) for front in live_fronts())
 
 
 def _broadcast_text(text: str, root_rank: int, name: str) -> str:

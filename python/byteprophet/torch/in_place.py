@@ -42,6 +42,7 @@ class _Exchange:
     def __init__(self) -> None:
         self.model: InPlace | None = None
         self.held = False  # gradients stay as they are
+        self._averaged: set[int] | None = None  # parameters, by id, once that is known
 
     def begin(
         self,
@@ -69,11 +70,28 @@ class _Exchange:
         ignored += [name for name, _ in module.named_buffers()]
         ignored += [f".{name}" for name in ignored if "." not in name]  # torch's name of the root's
         module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
+        self.will_average(each for each in module.parameters() if id(each) in names)
         self.model = _construct(module, names, settings, options)
         _begun.add(module)
         module.register_forward_pre_hook(self._before)
         module.register_forward_hook(self._after)
         record_unasked(self.model)
+
+    def will_average(self, parameters: Iterable[Tensor]) -> None:
+        """DistributedDataParallel is made now: it takes those that are not frozen."""
+        self._averaged = {id(each) for each in parameters if each.requires_grad}
+
+    def before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """Raise ``RuntimeError`` if a parameter would be updated by this rank's own gradients."""
+        if self._averaged is None:
+            return
+        for parameter in optimizer_parameters(optimizer):
+            if parameter.requires_grad and id(parameter) not in self._averaged:
+                raise RuntimeError(
+                    f"byteprophet: sync={DDP!r}: a parameter of shape {tuple(parameter.shape)} was "
+                    "frozen, or in no group, when DistributedDataParallel was made, which does not "
+                    "average its gradients: make the optimizer again, with another sync"
+                )
 
     def before_forward(self) -> None:
         """What DistributedDataParallel does before a forward pass."""
@@ -178,7 +196,11 @@ def exchange_in_place(
     named = name_parameters(optimizer_parameters(optimizer), named_parameters, model, {})
     same_start.take_first_ranks_values(named)
     exchanged = [(name, each) for name, each in named if each.requires_grad]
-    if distributed.get_world_size() == 1 or not exchanged:
+    if distributed.get_world_size() == 1:
+        return optimizer
+    optimizer.register_step_pre_hook(exchange.before_step)
+    if not exchanged:
+        exchange.will_average(())
         return optimizer
     names = {id(each): name for name, each in named}
     options = {"bucket_cap_mb": fusion / (1 << 20)} if isinstance(fusion, int) else {}

@@ -62,7 +62,7 @@ def drop_without_a_step(network: Any, member: Synchroniser) -> None:
     ours = optimizer_of(model, member)
     hold_gradients(network)
     model(torch.ones(2)).sum().backward()
-    assert ours._front.unclaimed
+    assert ours._front.gradients.unclaimed
 
 
 def drop_with_outstanding_updates(network: Any, member: Synchroniser) -> None:

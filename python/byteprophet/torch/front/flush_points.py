@@ -54,13 +54,13 @@ _READ_GRADIENTS_OF_OPTIMIZER = ("unscale_", "step")
 
 
 def average_gradients(parameters: Iterable[Tensor], function: Callable[..., Any]) -> None:
-    """Wait for the averages of gradients of ``parameters`` that are in flight.
+    """Wait for the averages of gradients of ``parameters``, if any are due.
 
     ``function`` is the torch function that was called with ``parameters``, for error messages.
     """
     parameters = list(parameters)
     for front in live_fronts():
-        if front.unclaimed and front.manages(parameters):
+        if front.expected and front.manages(parameters):
             front.synchronize(called(function))
 
 

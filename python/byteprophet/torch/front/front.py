@@ -114,6 +114,7 @@ class Front:
         )
         self._kept = self.gradients.kept
         self._local = LocalSgd(local_steps)
+        self._trained: set[Slot] = set()  # under local SGD, since the last average
         if self._local:
             self.gradients.accumulation.held = True
         self._order = ForwardOrder(self.gradients.slots)
@@ -220,12 +221,7 @@ class Front:
         """
         ours = self.gradients.slots.keys()
         counting = {id(p) for p in parameters if p.requires_grad or p.grad is not None}
-        return (
-            self.synchroniser.shards
-            and self.gradients.unclaimed
-            and bool(counting)
-            and counting <= ours
-        )
+        return self.synchroniser.shards and self.expected and bool(counting) and counting <= ours
 
     def averages(
         self, parameters: Iterable[Tensor]
@@ -270,9 +266,9 @@ class Front:
         return self.updater.waited_ns
 
     @property
-    def unclaimed(self) -> bool:
-        """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated."""
-        return self.gradients.unclaimed
+    def expected(self) -> bool:
+        """Whether averages are due that no ``step()`` has used."""
+        return not self._local and self.gradients.expected
 
     def parameter_names(self) -> dict[int, str]:
         """The names of the parameters, by ``id`` of the parameter."""
@@ -434,9 +430,12 @@ class Front:
         groups = self._groups(optimizer)
         with process_spans.span(Kind.UPDATE, "optimizer"):
             unhooked_step(self._base)(optimizer)
+        # One that was frozen since the last average differs between ranks until it is averaged.
+        self._trained.update(slot for slot in groups if slot.parameter.requires_grad)
         if not self._local.count():
             return
-        slots = [slot for slot in groups if slot.parameter.requires_grad]
+        slots = [slot for slot in groups if slot in self._trained]
+        self._trained.clear()
         slots.sort(key=lambda slot: slot.index)
         transfers = [self.gradients.submit_parameter(slot) for slot in slots]
         self.synchroniser.flush(())

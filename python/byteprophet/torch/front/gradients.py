@@ -65,6 +65,8 @@ class Gradients:
         self._sparse = sparse
         self._staleness = staleness
         self.delays = Delays(self.slots, updater)
+        self._sends_missing = rules is None
+        self._expected = True  # since the script cleared gradients, nothing has averaged them
         self._updater = updater
         self._indices = itertools.count()
         self.unsharding = Unsharding(self.slots, synchroniser, updater, timeout_s)
@@ -93,7 +95,7 @@ class Gradients:
             self._sender,
             self.unsharding,
             self.delays,
-            sends_missing=rules is None,
+            sends_missing=self._sends_missing,
         )
 
     def manage(self, named_parameters: Iterable[tuple[str, Tensor]]) -> None:
@@ -159,11 +161,18 @@ class Gradients:
 
     @property
     def unclaimed(self) -> bool:
-        """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated.
-
-        All ranks have run the same number of backward passes, so they agree on the answer.
-        """
+        """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated."""
         return self.accumulation.has_begun or any(slot.unclaimed for slot in self.slots.values())
+
+    @property
+    def expected(self) -> bool:
+        """Whether averages are due that no ``step()`` has used.
+
+        A rank may have run no backward pass, or none that counts, and must still take part. So what
+        decides is what the script does on all ranks: it has cleared gradients. If it never does
+        that, the gradients of this rank decide.
+        """
+        return (self._expected and self._sends_missing) or self.unclaimed
 
     def participants(self) -> list[Slot]:
         """See ``Accumulation``."""
@@ -188,6 +197,7 @@ class Gradients:
     def collect(self, slots: Sequence[Slot], send: bool = True, call: Call = SYNCHRONIZE) -> None:
         """See ``Averages``."""
         self._averages.collect(slots, send, call)
+        self._expected = False
 
     def respect_replaced(self, slots: Sequence[Slot], send: bool = True) -> None:
         """See ``Averages``."""
@@ -219,6 +229,7 @@ class Gradients:
             self.accumulation.restart(slot)
         self.kept.used()
         self._sender.end_iteration()
+        self._expected = False
 
     def zero(
         self, parameters: Iterable[Tensor], zero: Callable[[], None], set_to_none: bool
@@ -232,6 +243,7 @@ class Gradients:
         slots = [slot for p in parameters if (slot := self.slots.get(id(p))) is not None]
         self.delays.check_cleared(slots)
         self._send_held_back(slots)
+        self._expected = self._expected or bool(slots)
         for slot in slots:
             self.unsharding.drop(slot)
             slot.merged = None

@@ -62,8 +62,8 @@ class LiveFront(Protocol):
         ...
 
     @property
-    def unclaimed(self) -> bool:
-        """Whether ``step()`` has yet to use gradients that were submitted or partly accumulated."""
+    def expected(self) -> bool:
+        """Whether averages are due that no ``step()`` has used."""
         ...
 
     def parameter_names(self) -> Mapping[int, str]:
