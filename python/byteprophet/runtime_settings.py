@@ -10,6 +10,8 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import whole_number
 
 STRATEGY = "BYTEPROPHET_STRATEGY"
+STRATEGY_MODEL = "BYTEPROPHET_STRATEGY_MODEL"
+"""The file of a strategy that BytePS alone applies: our front only checks its model."""
 SYNC = "BYTEPROPHET_SYNC"
 OWNERS = "BYTEPROPHET_OWNERS"
 REGION_COSTS = "BYTEPROPHET_REGION_COSTS"

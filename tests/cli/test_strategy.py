@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from byteprophet.cli.main import run_cli
-from byteprophet.job.strategy_file import write_strategy
+from byteprophet.job.predicted import Predicted
+from byteprophet.job.strategy_file import read_strategy_file, write_strategy
 from byteprophet.optimize.recorded import used_by
 from byteprophet.strategy.builders import build
 
@@ -46,6 +48,8 @@ def test_a_strategy_is_shown_and_compared(files: Path, capsys: pytest.CaptureFix
         (["check", "owners.json", "--workers", "4"], "weights for 3 ranks, not 4"),
         (["check", "owners.json", "--servers", "2"], "for a job without servers"),
         (["check", "partitioned-ps.json", "--servers", "1"], "the job has 1 server(s)"),
+        (["check", "partitioned-ps.json", "--servers", "0"], "for a job with servers"),
+        (["check", "partial.json"], "partial.json: parameter 'layer.0' is in no bucket"),
         (["check", "damaged.json"], "damaged.json: schema: must be 1"),
         (["run", "partitioned-ps.json", "--servers", "0", "--", "true"], "it needs servers"),
         (["run", "none.json", "--", "true"], "none.json"),
@@ -60,6 +64,11 @@ def test_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (files / "damaged.json").write_text(json.dumps({"schema": 7}))
+    partial = json.loads((files / "dear.json").read_text())
+    for bucket in partial["buckets"]:
+        bucket["parameters"] = [name for name in bucket["parameters"] if name != "layer.0"]
+    partial["buckets"] = [bucket for bucket in partial["buckets"] if bucket["parameters"]]
+    (files / "partial.json").write_text(json.dumps(partial))
     monkeypatch.chdir(files)
     assert run_cli(["strategy", *arguments]) == 2
     error = capsys.readouterr().err
@@ -71,3 +80,11 @@ def test_what_fits_is_said_with_its_digest(files: Path, capsys: pytest.CaptureFi
     file = files / "partitioned-ps.json"
     assert run_cli(["strategy", "check", str(file), "--servers", "2"]) == 0
     assert "6 parameters" in capsys.readouterr().out
+
+
+def test_a_compressed_strategy_has_no_prediction_of_the_plain_one(files: Path) -> None:
+    plain, out = files / "dear.json", files / "compressed.json"
+    expected = Predicted(2_000_000, (1_000_000, 3_000_000), 1_000_000)
+    write_strategy(plain, replace(read_strategy_file(plain), predicted=expected))
+    assert run_cli(["strategy", "compress", str(plain), "*=topk,k=0.01", "--out", str(out)]) == 0
+    assert read_strategy_file(out).predicted is None

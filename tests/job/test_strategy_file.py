@@ -209,6 +209,55 @@ def test_wrong_changes_of_gradients_are_named(
         read_strategy_file(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"autocast": None}, "autocast: must be 'bf16', or left out"),
+        ({"policy": {"name": "fifo", "settings": {}}}, "policy: only a job with servers has any"),
+        ({"partition_bytes": 4096}, "partition_bytes: only a job with servers has any"),
+        ({"servers": 2}, "servers: only a job with servers has any"),
+    ],
+)
+def test_members_without_a_meaning_are_refused(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "strategy.json"
+    write_strategy(path, BUCKETED)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=said):
+        read_strategy_file(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "change", "said"),
+    [
+        ("buckets", {"sharded": 1}, "buckets: sharded must be true or false"),
+        ("buckets", {"sharded": "true"}, "buckets: sharded must be true or false"),
+        ("buckets", {"later": 1}, "buckets: later: this version knows no such member"),
+        ("parameters", {"later": 1}, "parameters: later: this version knows no such member"),
+    ],
+)
+def test_rows_with_wrong_members_are_refused(
+    rows: str, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "strategy.json"
+    write_strategy(path, BUCKETED)
+    data = json.loads(path.read_text())
+    data[rows][0] |= change
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=said):
+        read_strategy_file(path)
+
+
+def test_buckets_of_any_size_need_no_bucket_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "strategy.json"
+    write_strategy(path, BUCKETED)
+    data = json.loads(path.read_text())
+    del data["bucket_bytes"]
+    path.write_text(json.dumps(data))
+    assert read_strategy_file(path).strategy.bucket_bytes == 0
+
+
 def test_a_server_that_the_job_has_not_is_refused() -> None:
     check_servers("FILE", PLACED.strategy, 3)
     with pytest.raises(UserError, match="FILE: it places 'c' on server 2, and the job has 2 serv"):

@@ -96,3 +96,15 @@ def test_settings_of_compressors_differ() -> None:
     other = compressed(Compressed(("large",), RandomK(0.01, seed=2)))
     assert [each.what for each in differences(one, other)] == ["large"]
     assert "large" in [each.what for each in differences(mesh("dear"), one)]
+
+
+def test_strategies_of_different_digests_are_never_equal() -> None:
+    used = mesh("dear")
+    sized = replace(used, strategy=replace(used.strategy, bucket_bytes=12345))
+    assert [each.what for each in differences(used, sized)] == ["bucket_bytes"]
+    turned = replace(used, model=replace(used.model, parameters=used.model.parameters[::-1]))
+    assert [each.what for each in differences(used, turned)] == ["order of parameters"]
+    layers = tuple(replace(each, layer="other") for each in used.model.parameters)
+    layered = replace(used, model=replace(used.model, parameters=layers))
+    names = [f"layer of {name}" for name in used.model.names]
+    assert [each.what for each in differences(used, layered)] == names

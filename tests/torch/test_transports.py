@@ -73,6 +73,21 @@ def test_a_script_without_servers_trains_the_same_with_them(tmp_path: Path) -> N
 
 
 @pytest.mark.job
+def test_the_strategy_of_another_model_is_refused_with_servers(tmp_path: Path) -> None:
+    other = Model((Parameter("0.weight", 8192), *MODEL.parameters[1:]))
+    used = Used(other, SERVED.strategy, 0, SERVED.policy)
+    write_strategy(tmp_path / "strategy.json", used)
+    spec = JobSpec(
+        command=(sys.executable, str(WORKER), str(tmp_path), "byteprophet"),
+        run_directory=tmp_path / "run",
+        timeout_s=100.0,
+    )
+    failed = run_job(with_strategy(spec, used, tmp_path / "strategy.json")).failed
+    assert failed is not None
+    assert "another model: parameter '0.weight' has 8192 bytes, and 4096 in this model" in failed
+
+
+@pytest.mark.job
 def test_a_script_of_byteps_needs_a_strategy_without_servers(tmp_path: Path) -> None:
     spec = JobSpec(
         command=(sys.executable, str(WORKER), str(tmp_path), "byteprophet"),

@@ -19,7 +19,7 @@ from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.network import format_rate
 from byteprophet.observe import recording
 from byteprophet.paced.worker_config import WorkerConfig, WorkerResult
-from byteprophet.runtime_settings import OWNERS, STRATEGY
+from byteprophet.runtime_settings import OWNERS, STRATEGY, STRATEGY_MODEL
 from byteprophet.schedulers import PLANNED
 from byteprophet.tune.request import VARIABLE
 from byteprophet.whole_files import write_whole
@@ -148,6 +148,7 @@ def _environment(case: Case, plan: Plan) -> dict[str, str]:
     # Always set all, because the caller's values do not suit all schedulers.
     return {
         STRATEGY: "",
+        STRATEGY_MODEL: "",
         **case.environment,
         OWNERS: text_of(case.weights),
         VARIABLE: "" if case.tuning is None else str(case.tuning),

@@ -24,7 +24,7 @@ from byteprophet.job.strategy_file import Used, read_strategy_file, write_strate
 from byteprophet.job.times import Int64Array
 from byteprophet.launcher import make_run_directory, run_job
 from byteprophet.paced.worker_config import numbered
-from byteprophet.runtime_settings import STRATEGY
+from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
 from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import Workload
 
@@ -59,7 +59,7 @@ def run_in_turn(
     spec = replace(
         spec,
         command=(sys.executable, "-m", _MODULE, str((directory / CONFIG).absolute())),
-        environment={**spec.environment, STRATEGY: ""},
+        environment={**spec.environment, STRATEGY: "", STRATEGY_MODEL: ""},
         ranks=any(case.routes for case in cases),
         timeout_s=len(cases) * spec.timeout_s,
     )

@@ -15,7 +15,7 @@ from byteprophet.cli.runs import RUN_HELP, run_meant
 from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError, warn
 from byteprophet.job import Job
-from byteprophet.job.strategy import MIXED
+from byteprophet.job.strategy import BYTEPS, DDP, MIXED
 from byteprophet.job.strategy_file import (
     Used,
     check_servers,
@@ -222,7 +222,7 @@ def compress(
 
     Example: byteprophet strategy compress runs/20261126T014735Z-dear "*.weight=topk,k=0.01"
     """
-    used = with_rules(replace(_read(file), since=0), rules, str(file))
+    used = with_rules(replace(_read(file), since=0, predicted=None), rules, str(file))
     write_strategy(out, used)
     console = table_console()
     console.print(f"{facts(used)['compressors']} compressed")
@@ -269,11 +269,14 @@ def check(
     Example: byteprophet strategy check even.json --servers 2
     """
     used = _read(file)
+    _check_whole(file, used)
     owners = used.strategy.owners
     if servers is not None:
         if used.policy is None and servers:
             raise UserError(f"--servers {servers}: {file} is for a job without servers")
         if used.policy is not None:
+            if not servers:
+                raise UserError(f"--servers 0: {file} is for a job with servers")
             check_servers(str(file), used.strategy, servers)
     if workers is not None and owners and len(owners) != workers:
         raise UserError(f"{file}: it has owners' weights for {len(owners)} ranks, not {workers}")
@@ -289,6 +292,18 @@ def check(
         f"{file}: digest {used.digest}, {len(used.model)} parameters{fits}", soft_wrap=True
     )
     return 0
+
+
+def _check_whole(file: Path, used: Used) -> None:
+    """Raise ``UserError`` if nothing exchanges a parameter: a job would refuse such a strategy."""
+    strategy = used.strategy
+    if strategy.runtime in (BYTEPS, MIXED):  # servers have the rest, or routes are checked
+        return
+    held = {name for bucket in strategy.buckets for name in bucket.parameters}
+    held |= strategy.compressor_of.keys()
+    missing = [name for name in used.model.names if name not in held]
+    if missing and strategy.runtime != DDP:  # which does not exchange frozen parameters
+        raise UserError(f"{file}: parameter {missing[0]!r} is in no bucket")
 
 
 def run(context: typer.Context, file: Annotated[Path, _FILE]) -> int:

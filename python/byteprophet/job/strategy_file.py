@@ -59,6 +59,8 @@ _MEMBERS = {
     "policy", "servers", "routes", "mesh", "mesh_bps", "predicted", "compressors", "staleness",
     "local_sgd",
 }  # fmt: skip
+_BUCKET = {"parameters", "reduce_place", "gather_place", "sharded"}
+_REGION = {"modules", "compiled", "recomputed"}
 YAML = (".yaml", ".yml")
 """What the names of strategy files in YAML end with. All others are JSON."""
 MOST_ACCUMULATION = 1 << 10
@@ -267,7 +269,7 @@ def _of_buckets(data: Any) -> Used:
             _count(row, "parameters", "size_bytes"),
             _text(row, "parameters", "layer"),
         )
-        for row in _rows(data, "parameters")
+        for row in _known_rows(data, "parameters", {"name", "size_bytes", "layer"})
     )
     least = 0 if runtime == BYTEPS or "compressors" in data else 1
     buckets = tuple(
@@ -275,9 +277,9 @@ def _of_buckets(data: Any) -> Used:
             tuple(_texts(row, "buckets", "parameters")),
             _count(row, "buckets", "reduce_place"),
             _count(row, "buckets", "gather_place"),
-            row.get("sharded") is True,
+            _flag(row, "buckets", "sharded"),
         )
-        for row in _rows(data, "buckets", least=least)
+        for row in _known_rows(data, "buckets", _BUCKET, least)
     )
     model = Model(parameters)
     if len(set(model.names)) != len(model):
@@ -295,12 +297,12 @@ def _of_buckets(data: Any) -> Used:
     if mixed:
         check_buckets(model, routes, mesh, buckets)
     since = _count(data, "strategy", "since")
-    bucket_bytes = _count(data, "strategy", "bucket_bytes")
-    regions = tuple(_region(row) for row in _rows(data, "regions", least=0))
+    bucket_bytes = _count({"bucket_bytes": 0, **data}, "strategy", "bucket_bytes")
+    regions = tuple(_region(row) for row in _known_rows(data, "regions", _REGION, 0))
     modules = [path for region in regions for path in region.modules]
     if len(set(modules)) != len(modules):
         raise ValueError("regions: a module occurs twice")
-    if data.get("autocast") not in (None, BF16):
+    if data.get("autocast", BF16) != BF16:
         raise ValueError(f"autocast: must be {BF16!r}, or left out")
     autocast = "autocast" in data
     owners = _owners(data, runtime)
@@ -315,6 +317,9 @@ def _of_buckets(data: Any) -> Used:
     if runtime not in (BYTEPS, MIXED):
         if keys:
             raise ValueError("keys: only a job with servers has any")
+        served = min(data.keys() & {"policy", "servers", "partition_bytes"}, default=None)
+        if served is not None:
+            raise ValueError(f"{served}: only a job with servers has any")
         fixed = _text({"fixed": "", **data}, "strategy", "fixed")
         strategy = Strategy(
             runtime,
@@ -432,9 +437,7 @@ def _keys(row: dict[str, Any]) -> Keys:
 
 
 def _region(row: dict[str, Any]) -> Region:
-    compiled, recomputed = row.get("compiled"), row.get("recomputed")
-    if not isinstance(compiled, bool) or not isinstance(recomputed, bool):
-        raise ValueError("regions: compiled and recomputed must be true or false")
+    compiled, recomputed = (_flag(row, "regions", name) for name in ("compiled", "recomputed"))
     return Region(tuple(_texts(row, "regions", "modules")), compiled, recomputed)
 
 
@@ -454,6 +457,24 @@ def _rows(data: dict[str, Any], name: str, least: int = 1) -> list[dict[str, Any
     if len(rows) < least:
         raise ValueError(f"{name}: there must be one at least")
     return rows
+
+
+def _known_rows(
+    data: dict[str, Any], name: str, members: set[str], least: int = 1
+) -> list[dict[str, Any]]:
+    rows = _rows(data, name, least)
+    for row in rows:
+        unknown = min(row.keys() - members, default=None)
+        if unknown is not None:
+            raise ValueError(f"{name}: {unknown[:40]}: this version knows no such member")
+    return rows
+
+
+def _flag(row: dict[str, Any], where: str, name: str) -> bool:
+    value = row.get(name)
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}: {name} must be true or false")
+    return value
 
 
 def _text(row: dict[str, Any], where: str, name: str) -> str:

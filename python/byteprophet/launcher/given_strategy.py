@@ -9,7 +9,7 @@ from byteprophet.errors import UserError
 from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.runtime_settings import STRATEGY
+from byteprophet.runtime_settings import STRATEGY, STRATEGY_MODEL
 from byteprophet.schedulers import DEFAULT, PLANNED
 
 _ABLE = (BYTEPS, DDP, *OURS, MIXED)
@@ -24,9 +24,10 @@ def with_strategy(spec: JobSpec, used: Used, path: Path) -> JobSpec:
     runtime = used.strategy.runtime
     if runtime not in _ABLE:
         raise UserError(f"--strategy {path}: {runtime} cannot be given one; {', '.join(_ABLE)} can")
-    told = {**spec.environment, STRATEGY: str(path.absolute())}
+    told = {**spec.environment, STRATEGY: str(path.absolute()), STRATEGY_MODEL: ""}
     if used.policy is not None and not used.servers and not used.strategy.is_told_to_workers:
-        told[STRATEGY] = ""
+        # Frameworks that know no strategies run it, too; our front only checks its model.
+        told[STRATEGY_MODEL], told[STRATEGY] = told[STRATEGY], ""
     if used.policy is None:
         return replace(
             spec,

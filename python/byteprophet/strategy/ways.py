@@ -151,7 +151,7 @@ def _routed(used: Used) -> dict[str, str]:
 def differences(first: Used, second: Used) -> list[Difference]:
     """What differs, the members of the whole strategy before those of single parameters."""
     found = []
-    for describe in (facts, _sizes, ways):
+    for describe in (facts, _details, _sizes, _layers, ways):
         mine, other = describe(first), describe(second)
         names = [*mine, *(name for name in other if name not in mine)]
         found += [
@@ -159,7 +159,22 @@ def differences(first: Used, second: Used) -> list[Difference]:
             for name in names
             if mine.get(name) != other.get(name)
         ]
+    if not found and first.digest != second.digest:
+        found.append(Difference("digest", first.digest, second.digest))
     return found
+
+
+def _details(used: Used) -> dict[str, str]:
+    """What ``facts`` leaves out, because only a comparison needs it."""
+    size_bytes = used.strategy.bucket_bytes
+    return {
+        "bucket_bytes": str(size_bytes) if size_bytes else "",
+        "order of parameters": ", ".join(used.model.names),
+    }
+
+
+def _layers(used: Used) -> dict[str, str]:
+    return {f"layer of {each.name}": each.layer for each in used.model.parameters}
 
 
 def _sizes(used: Used) -> dict[str, str]:

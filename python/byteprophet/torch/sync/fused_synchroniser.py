@@ -135,7 +135,7 @@ class FusedSynchroniser(Unsharded):
         """Send every gradient alone until the next ``agreed``. No transfer may be in flight."""
         self._base.declare_parameters(named)
         if self._keys is not None:
-            self._keys.check([name for name, _ in named])
+            self._keys.check(named)
         self.separate()
         self._sizes_bytes = {name: p.nbytes for name, p in named}
         self._expected = {name for name, p in named if p.requires_grad and p.numel()}

@@ -90,11 +90,12 @@ def _make_fused(fusion_bytes: int, timeout_s: float, given: Used | None, path: s
         return base
     from byteprophet.torch.sync import compressed
     from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
-    from byteprophet.torch.sync.own_keys import OwnKeys
+    from byteprophet.torch.sync.own_keys import OwnKeys, given_model
 
-    keys, delays = OwnKeys(), NO_DELAYS
+    checked, known = given_model()
+    keys, delays = OwnKeys(path=checked, known=known), NO_DELAYS
     if given is not None:
-        keys = OwnKeys(given.strategy.keys, given.digest, path)
+        keys = OwnKeys(given.strategy.keys, given.digest, path, given)
         delays = steps_by_name(given.strategy.staleness)
     return FusedSynchroniser(
         base, fusion_bytes, timeout_s, compressed.names, base.adopted, keys, delays=delays

@@ -12,12 +12,17 @@ Reading the same message twice does no harm.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from byteps.torch import c_lib
+from torch import Tensor
 
 from byteprophet.errors import UserError, warn
 from byteprophet.job.strategy import Keys
+from byteprophet.job.strategy_file import Used, read_strategy_file
+from byteprophet.runtime_settings import STRATEGY_MODEL
 from byteprophet.torch.sync import agreement, compressed
 from byteprophet.torch.sync.completion import Call
 from byteprophet.torch.sync.partitions import keep_size
@@ -32,27 +37,39 @@ _told: dict[str, agreement.Collection] = {}  # the last one of each message
 class OwnKeys:
     """The keys of one optimizer's gradients, as the strategy in the file ``path`` says.
 
-    ``digest``: of that strategy; "": the optimizer has none.
+    ``digest``: of that strategy; "": the optimizer has none. ``known``: the strategy whose model
+    the optimizer's must be; None: any model will do.
     """
 
-    def __init__(self, keys: Sequence[Keys] = (), digest: str = "", path: str = "") -> None:
+    def __init__(
+        self,
+        keys: Sequence[Keys] = (),
+        digest: str = "",
+        path: str = "",
+        known: Used | None = None,
+    ) -> None:
         self._keys = {each.tensor: each for each in keys}
         self._digest = int(digest or "0", 16)
         self._path = path
+        self._known = known
         self._used: dict[str, Keys] = {}  # by name in BytePS
         self._told: agreement.Collection | None = None
 
-    def check(self, parameters: Collection[str]) -> None:
-        """Raise ``UserError`` if a key is for none of ``parameters``, the optimizer's.
+    def check(self, named: Sequence[tuple[str, Tensor]]) -> None:
+        """Raise ``UserError`` if these parameters are not of the strategy's model, or miss a key.
 
         A buffer of several gradients is known by the first of them until it is adopted.
         """
+        parameters = {name for name, _ in named}
         for tensor in self._keys:
             if tensor not in parameters and tensor.rpartition(" and ")[0] not in parameters:
                 raise UserError(
                     f"{self._path} is the strategy of another model: this optimizer has no "
                     f"parameter {tensor!r}"
                 )
+        difference = "" if self._known is None else _difference(self._known, named)
+        if difference:
+            raise UserError(f"{self._path} is the strategy of another model: {difference}")
 
     def give(self, name: str, tensor: str) -> None:
         """Give ``name``, which BytePS knows and has not sent yet, the keys of ``tensor``, if any.
@@ -122,6 +139,34 @@ class OwnKeys:
                     f"{_named(digest)} on rank {rank}"
                 )
         self._told = None
+
+
+def given_model() -> tuple[str, Used | None]:
+    """The file that ``STRATEGY_MODEL`` names, and its strategy; None if it is not on this host."""
+    path = os.environ.get(STRATEGY_MODEL, "")
+    if not path or not Path(path).is_file():
+        return "", None
+    return path, read_strategy_file(Path(path))
+
+
+def _difference(known: Used, named: Sequence[tuple[str, Tensor]]) -> str:
+    """What of these parameters is not in the model of ``known``; "": nothing.
+
+    Parameters that are missing may belong to another optimizer. A recorded buffer of several
+    gradients is one parameter of ``known``, so only the total size of these can be compared.
+    """
+    expected = {each.name: each.size_bytes for each in known.model.parameters}
+    buffers_bytes = sum(size for name, size in expected.items() if " and " in name)
+    sizes_bytes = {name: p.nbytes for name, p in named if p.requires_grad and p.numel()}
+    for name, size_bytes in sizes_bytes.items():
+        if name not in expected:
+            buffers_bytes -= size_bytes
+            if buffers_bytes < 0:
+                return f"parameter {name!r} of this model is not in it"
+        # A script that compresses gradients was recorded with the sizes that it sends.
+        elif expected[name] != size_bytes and not known.strategy.reduce_fixed:
+            return f"parameter {name!r} has {expected[name]} bytes, and {size_bytes} in this model"
+    return ""
 
 
 def _named(digest: int) -> str:
