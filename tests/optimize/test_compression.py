@@ -66,4 +66,4 @@ def test_an_earlier_search_is_not_taken_up(tmp_path: Path) -> None:
     job = random_job(3, 5)
     made = compressed(job, ["*=onebit"], "--compress")
     write_strategy(strategy_path(tmp_path), Used(made.model, made.strategy, 0))
-    assert Resume(tmp_path).left([job], PASSES) is None
+    assert Resume(tmp_path).left([job], PASSES, asked=False) is None

@@ -108,3 +108,15 @@ def test_wrong_input_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("byteprophet: error: ")
     assert said in line
+
+
+@pytest.mark.parametrize("options", [["--trials", "1"], ["--apply"]])
+def test_a_job_that_cannot_be_repeated_is_refused_before_the_search(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was recorded here that a search could read."""
+    config = 'workers = 2\nservers = 0\nsteps = ["3:worker-0:10mbit"]\n'
+    (tmp_path / "config.toml").write_text(config)
+    assert run_cli(["optimize", str(tmp_path), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{options[0]}: its links changed in mid-run (--step)" in line

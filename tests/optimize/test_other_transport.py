@@ -15,6 +15,7 @@ from byteprophet.cli.main import run_cli
 from byteprophet.job import Job
 from byteprophet.job.strategy import BYTEPS, DDP, DEAR_PLANNED, MESH, OURS, SERVERS, TORCH
 from byteprophet.job.strategy_file import read_strategy_file
+from byteprophet.launcher import JobResult, JobSpec
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured, measure_run
 from byteprophet.optimize.evaluate import Evaluator
@@ -32,6 +33,23 @@ from ..namespaces import why_not_permitted
 from .network_jobs import recorded
 
 SCRIPT = Path(__file__).parents[1] / "torch" / "in_place_script.py"
+
+CONFIG = """
+command = ["python", "script.py"]
+directory = "/"
+workers = 2
+servers = 1
+scheduler = "fifo"
+partition_bytes = 1048576
+namespaces = false
+bandwidth_bps = 60000000
+timeout_s = 60.0
+port = 9000
+
+[worker_bandwidth_bps]
+
+[environment]
+"""
 
 
 def measured(job: Job, times: float) -> Measured:
@@ -66,10 +84,10 @@ def test_the_search_compares_measured_times_of_both(served: bool, tmp_path: Path
     assert used == outcome.used
     assert used.servers == (0 if served else other.servers)
     Resume(tmp_path).keep(found.best, recorded)
-    left = Resume(tmp_path).left([recorded, other], [runtime])
+    left = Resume(tmp_path).left([recorded, other], [runtime], asked=True)
     assert left is not None
     assert left.move.job.strategy == found.best.job.strategy
-    assert Resume(tmp_path).left([recorded], [Runtime()]) is None
+    assert Resume(tmp_path).left([recorded], [Runtime()], asked=True) is None
 
 
 def test_the_best_of_each_transport_is_tried_first() -> None:
@@ -107,6 +125,40 @@ def test_what_cannot_be_moved(tmp_path: Path) -> None:
     assert transports_of(run, plain, [Runtime()]) == []
 
 
+def test_the_run_under_another_transport_is_that_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that another recording left is made again, and so is one that was removed."""
+    made: list[Path] = []
+    said: list[str] = []
+
+    def run_job(spec: JobSpec) -> JobResult:
+        made.append(spec.run_directory)
+        return JobResult(0, (), None, 1.0)
+
+    served = a_job("fifo")
+    there = "byteprophet.optimize.other_transport"
+    monkeypatch.setattr(f"{there}.run_job", run_job)
+    monkeypatch.setattr(f"{there}.check_job", lambda spec: None)
+    monkeypatch.setattr(f"{there}.measure_on_cores", lambda run: measured(served, 1.0))
+    monkeypatch.setattr(f"{there}.measure_parameters", lambda run, job: (job.model, job.times))
+    (tmp_path / "config.toml").write_text(CONFIG)
+
+    def ran(job: Job) -> Path:
+        (other,) = measure_others(Run(tmp_path), job, [MESH], [], tmp_path / "others", said.append)
+        return other.run.directory
+
+    assert ran(served) == ran(served) == made[0]
+    assert len(made) == 1
+    later = replace(served, times=replace(served.times, ready_ns=served.times.ready_ns + 1))
+    assert ran(later) == ran(later) == made[1]
+    (tmp_path / "config.toml").write_text(CONFIG.replace("60000000", "70000000"))
+    assert ran(later) == made[2]
+    made[2].rmdir()
+    assert ran(later) == made[3]
+    assert len(said) == 4
+
+
 @pytest.mark.job(10)
 @pytest.mark.skipif(why_not_permitted() is not None, reason=str(why_not_permitted()))
 @pytest.mark.parametrize(("runtime", "trials"), [(BYTEPS, 2), ("dear", 1)])
@@ -122,7 +174,7 @@ def test_a_real_job_runs_under_the_other_transport(
     options = f"--budget-s 1 --pass runtime --trials {trials} --out out --json result.json"
     assert run_cli(f"optimize {run} {options}".split()) == 0
     there = Path("out/other-transport") / (MESH if runtime == BYTEPS else SERVERS)
-    other = there / (there / "run").read_text().strip()
+    other = there / (there / "run").read_text().split()[0]
     assert any((other / "logs").glob("server*")) == (runtime != BYTEPS)
     assert not (there.parent / TORCH).exists()  # a bench
     tried = [read_strategy_file(path) for path in sorted(Path("out/trials").glob("*.json"))]

@@ -37,6 +37,17 @@ def test_the_bound_is_never_above_the_prediction(searched: tuple[Measured, Found
     assert tried.bound_ns == pytest.approx(replayed.bound_ns * shrunk, rel=0.01)
 
 
+def test_an_interval_is_positive_however_wrong_the_replay_is(
+    searched: tuple[Measured, Found],
+) -> None:
+    """The replay takes three times as long as the job did."""
+    measured, found = searched
+    outcome = outcome_of(Measured(measured.job, measured.start_ns // 3), found)
+    assert outcome.replay_error == pytest.approx(2, rel=0.01)
+    low_ns, high_ns = outcome.interval_ns
+    assert 0 < low_ns < outcome.predicted_ns < high_ns
+
+
 def test_more_rounds_count_more(searched: tuple[Measured, Found]) -> None:
     measured, found = searched
     replayed = outcome_of(measured, found)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_jobs import random_job, region_costs_of
+from small_jobs import random_job, region_costs_of, with_runtime
 
 from byteprophet.job.strategy import Region
 from byteprophet.job.strategy_file import Used, strategy_path, write_strategy
@@ -16,7 +16,7 @@ from byteprophet.optimize.passes.runtime import Runtime
 from byteprophet.optimize.passes.tensor_fusion import TensorFusion
 from byteprophet.optimize.resume import Resume
 from byteprophet.optimize.rounds import Rounds
-from byteprophet.optimize.search import Candidate, search
+from byteprophet.optimize.search import Candidate, Decision, search
 
 from .test_compile import learned
 
@@ -26,7 +26,7 @@ PASSES = (Runtime(), TensorFusion())
 def test_a_search_that_is_stopped_goes_on(tmp_path: Path) -> None:
     job = random_job(3, 12)
     resume = Resume(tmp_path)
-    assert resume.left([job], PASSES) is None
+    assert resume.left([job], PASSES, asked=False) is None
     seen: list[Candidate] = []
 
     def stop_at_the_second(best: Candidate, spent: float) -> None:
@@ -37,7 +37,7 @@ def test_a_search_that_is_stopped_goes_on(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         search(job, PASSES, budget_s=600.0, progress=stop_at_the_second)
-    left = Resume(tmp_path).left([job], PASSES)
+    left = Resume(tmp_path).left([job], PASSES, asked=False)
     assert left is not None
     assert Evaluator()(left.move.job).iteration_ns == seen[-1].iteration_ns
     assert left.decisions == seen[-1].decisions
@@ -48,29 +48,60 @@ def test_a_search_that_is_stopped_goes_on(tmp_path: Path) -> None:
     # Without the file, or with that of another strategy, nobody knows what led to it.
     decisions = tmp_path / "decisions.json"
     decisions.write_text(decisions.read_text().replace('"strategy": "', '"strategy": "0'))
-    left = Resume(tmp_path).left([job], PASSES)
+    left = Resume(tmp_path).left([job], PASSES, asked=False)
     assert left is not None
     found = search(job, [], budget_s=600.0, left=left)
     assert found.best.iteration_ns == seen[-1].iteration_ns
     assert [each.by for each in found.best.decisions] == ["earlier search"]
-    Resume(tmp_path).end()
-    assert Resume(tmp_path).left([job], PASSES) is None
+    Resume(tmp_path).end(saved=True)
+    assert Resume(tmp_path).left([job], PASSES, asked=False) is None
+
+
+def test_only_what_the_named_passes_made_is_taken_up(tmp_path: Path) -> None:
+    job = with_runtime(random_job(3, 8), "allreduce", 100_000_000)
+    made = tuple(Decision(each.name, "a move", 1) for each in PASSES)
+    Resume(tmp_path).keep(Candidate(job, 1, made), job)
+    for one in PASSES:
+        assert Resume(tmp_path).left([job], [one], asked=True) is None
+        assert Resume(tmp_path).left([job], [one], asked=False) is None
+    assert Resume(tmp_path).left([job], PASSES, asked=True) is not None
+
+    # Where nobody knows which passes had a part in it, only a search with all of them may use it.
+    decisions = tmp_path / "decisions.json"
+    told = decisions.read_text()
+    of_an_earlier = told.replace('"by": "runtime"', '"by": "earlier search"')
+    for unknown in ("{}", of_an_earlier):
+        decisions.write_text(unknown)
+        assert Resume(tmp_path).left([job], PASSES, asked=True) is None
+        assert Resume(tmp_path).left([job], PASSES, asked=False) is not None
+
+
+def test_a_search_without_a_result_leaves_none(tmp_path: Path) -> None:
+    job = random_job(3, 5)
+    path = strategy_path(tmp_path)
+    write_strategy(path, Used(job.model, job.strategy, 0))
+    (tmp_path / "decisions.json").write_text("{}")
+    Resume(tmp_path).end(saved=True)
+    assert path.exists()
+    Resume(tmp_path).end(saved=False)
+    assert [*tmp_path.iterdir()] == []
+    Resume(tmp_path).end(saved=False)
 
 
 def test_the_result_of_another_job_or_without_leave_is_left_alone(tmp_path: Path) -> None:
     job = random_job(3, 5)
     path = strategy_path(tmp_path)
     write_strategy(path, Used(job.model, job.strategy, 0))
-    assert Resume(tmp_path).left([job], PASSES) is not None
-    assert Resume(tmp_path).left([random_job(4, 5)], PASSES) is None
+    assert Resume(tmp_path).left([job], PASSES, asked=False) is not None
+    assert Resume(tmp_path).left([random_job(4, 5)], PASSES, asked=False) is None
     compiled = replace(job.strategy, regions=(Region(("p0", "p1"), compiled=True),))
     write_strategy(path, Used(job.model, compiled, 0))
-    assert Resume(tmp_path).left([job], PASSES) is None
-    left = Resume(tmp_path).left([job], [learned(job, region_costs_of(job, 3))])
+    assert Resume(tmp_path).left([job], PASSES, asked=False) is None
+    left = Resume(tmp_path).left([job], [learned(job, region_costs_of(job, 3))], asked=False)
     assert left is not None
     assert left.move.job.strategy == compiled
     path.write_text("{")
-    assert Resume(tmp_path).left([job], PASSES) is None
+    assert Resume(tmp_path).left([job], PASSES, asked=False) is None
 
 
 def test_finished_rounds_are_kept(tmp_path: Path) -> None:

@@ -187,10 +187,33 @@ def test_trials_decide_where_the_engine_is_wrong(slower: float, tmp_path: Path) 
 def test_a_search_of_other_resources_begins_anew(tmp_path: Path) -> None:
     found(bases((1, 1, 1)), tmp_path)
     kept = (tmp_path / "search.json").read_text()
-    (tmp_path / "search.json").write_text(kept.replace('"of": "of-1"', '"of": "another"'))
+    (tmp_path / "search.json").write_text(kept.replace('"of": "of-1-0.2"', '"of": "another"'))
     assert found(bases((1, 1, 1)), tmp_path).replays > 0
     (tmp_path / "search.json").write_text("{")
     assert found(bases((1, 1, 1)), tmp_path).replays > 0
+
+
+def test_a_search_of_another_budget_begins_anew(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def of(budget_s: float) -> bool:
+        """Whether it goes on with what an earlier search found."""
+        said.clear()
+        search(
+            bases((1, 1, 1)),
+            tmp_path,
+            of="of",
+            trials=0,
+            budget_s=budget_s,
+            seed=1,
+            runner=None,
+            say=said.append,
+        )
+        return any("of an earlier search" in line for line in said)
+
+    assert not of(0.1)
+    assert of(0.1)
+    assert not of(0.2)
 
 
 def test_the_first_trials_look_at_every_architecture() -> None:

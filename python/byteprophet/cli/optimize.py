@@ -18,7 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.job.strategy import TORCH
 from byteprophet.job.strategy_file import strategy_path, write_strategy
 from byteprophet.measure.run import Run
-from byteprophet.optimize.apply import OPTIMISED, apply
+from byteprophet.optimize.apply import OPTIMISED, apply, check_repeatable
 from byteprophet.optimize.compression import check_may_compress, compressed_where_faster
 from byteprophet.optimize.evaluate import Evaluator
 from byteprophet.optimize.lanes import last_iterations, one_iteration
@@ -136,6 +136,9 @@ def optimize(
         chosen = [each for each in chosen if not isinstance(each, OnlyWithLimit)]
     run = run_meant(run)
     recorded = Run(run)
+    for option, repeats in (("--trials", trials), ("--apply", applies)):
+        if repeats:
+            check_repeatable(recorded.config, option)
     measured = measure_changeable(recorded, chosen)
     if rules:
         check_may_compress(recorded, measured.job, COMPRESS, budget_bytes)
@@ -183,7 +186,7 @@ def optimize(
         chosen,
         budget_s=(1 - share) * budget_s,
         seed=seed,
-        left=resume.left(jobs, chosen),
+        left=resume.left(jobs, chosen, asked=passes is not None),
         limit=learned.limit,
         progress=progress,
         evaluator=Evaluator(corrections=corrections),
@@ -209,7 +212,7 @@ def optimize(
     if outcome.gains:
         saved = strategy_path(directory)
         write_strategy(saved, outcome.used)
-    resume.end()
+    resume.end(saved is not None)
     additions = would_add(
         plainly.best.job if outcome.job.strategy.compressors else outcome.job,
         chosen,

@@ -18,6 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
 from byteprophet.network import format_rate
+from byteprophet.optimize.recorded import digest_of_recording
 from byteprophet.report.console import facts_table, ms_text, progress_of, table_console
 from byteprophet.strategy.resources import Resources, read_resources, write_resources
 from byteprophet.strategy.search.bases import Bases, bases_of_run, bases_of_workload
@@ -142,7 +143,7 @@ def _recorded(
     measured = measure_run(run)
     bases = bases_of_run(run, measured, given)
     runner = recorded_runner(run.config, given, directory / "runs") if trials else None
-    return bases, _digest(str(path.resolve()), given), runner
+    return bases, _digest(digest_of_recording(run.config, measured.job), given), runner
 
 
 def _workload(

@@ -20,7 +20,7 @@ from byteprophet.launcher import JobSpec, check_job, make_run_directory, run_job
 from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
-from byteprophet.optimize.recorded import recorded_again
+from byteprophet.optimize.recorded import digest_of_config, recorded_again
 from byteprophet.optimize.rounds import Rounds
 from byteprophet.replay.predict import warmup_of
 
@@ -55,6 +55,15 @@ class Applied:
         }
 
 
+def check_repeatable(config: Mapping[str, Any], option: str) -> None:
+    """Raise ``UserError``, which names ``option``, if runs of the job would differ by themselves.
+
+    ``config``: a run's ``config.toml``.
+    """
+    if config.get("steps"):
+        raise UserError(f"{option}: its links changed in mid-run (--step), so rounds would differ")
+
+
 def apply(
     config: Mapping[str, Any],
     strategies: Mapping[str, tuple[Used, Path]],
@@ -67,16 +76,15 @@ def apply(
 
     ``strategies``: by variant, what a strategy file holds, and the file; the recorded job runs
     besides. Run directories are made in ``runs``. ``kept``: a file for the runs that have finished;
-    those that it has are not made again. Raises UserError before anything starts if the
-    job cannot be run here, JobFailed if a run fails.
+    those that it has are not made again. Raises UserError before anything starts if the job cannot
+    be run here, JobFailed if a run fails.
     """
     specs = {BASELINE: recorded_again(config, runs)}
-    if specs[BASELINE].steps:
-        raise UserError("--apply: its links changed in mid-run (--step), so rounds would differ")
     for variant, (used, path) in strategies.items():
         specs[variant] = with_strategy(specs[BASELINE], used, path)
-    digests = {variant: used.digest for variant, (used, _) in strategies.items()}
-    return run_in_turn(specs, runs, rounds, progress, Rounds(kept, {BASELINE: "", **digests}))
+    digests = {BASELINE: digest_of_config(config)}
+    digests |= {variant: used.digest for variant, (used, _) in strategies.items()}
+    return run_in_turn(specs, runs, rounds, progress, Rounds(kept, digests))
 
 
 def run_in_turn(

@@ -28,7 +28,7 @@ from byteprophet.measure.processor_file import measure_on_cores
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import Measured
 from byteprophet.optimize.moves import Pass
-from byteprophet.optimize.recorded import OF_A_BENCH, recorded_again
+from byteprophet.optimize.recorded import OF_A_BENCH, digest_of_recording, recorded_again
 from byteprophet.whole_files import make_directory, write_whole
 
 TRANSPORTS = {
@@ -39,7 +39,8 @@ TRANSPORTS = {
 """How a job runs under each."""
 
 _SERVERS = 1
-_DONE = "run"  # a file that names the run that was made
+_DONE = "run"
+"""A file that names the run that was made. Its second line is a digest of the recorded run."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,10 @@ def measure_others(
 def _run_once(
     run: Run, job: Job, transport: str, directory: Path, say: Callable[[str], None]
 ) -> Run:
-    kept = directory / _DONE
-    if kept.exists():
-        return Run(directory / kept.read_text().strip())
+    kept, digest = directory / _DONE, digest_of_recording(run.config, job)
+    known = _known(kept, digest)
+    if known is not None:
+        return known
     make_directory(directory)
     path = directory / "strategy.json"
     used = _first(run, job, transport)
@@ -129,8 +131,17 @@ def _run_once(
     say(f"the recorded command {TRANSPORTS[transport]}, once")
     made = make_run_directory(directory, used.strategy.runtime)
     run_job(replace(spec, run_directory=made)).check()
-    write_whole(kept, made.name + "\n")
+    write_whole(kept, f"{made.name}\n{digest}\n")
     return Run(made)
+
+
+def _known(kept: Path, digest: str) -> Run | None:
+    """The run that ``kept`` names; None if there is none, or if it is that of another recording."""
+    if not kept.exists():
+        return None
+    name, *of = kept.read_text().splitlines() or [""]
+    made = kept.parent / name
+    return Run(made) if of == [digest] and made.is_dir() else None
 
 
 def _first(run: Run, job: Job, transport: str) -> Used:

@@ -45,6 +45,9 @@ from byteprophet.replay.predict import kind_of, warmup_of
 _DRAWS = 1000
 _QUANTILES = (0.05, 0.95)
 _LEAST_GAIN = 0.001
+_LEAST_END = 0.1
+"""An interval reaches down to so much of its ratio at least: times are positive however wrong a
+replay is."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +212,10 @@ def outcome_of(
         typical=_typical(before, after, len(before_ns)),
         baseline_ns=was_ns,
         predicted_ns=round(was_ns * ratio),
-        interval_ns=(round(was_ns * low * (1 - unsure)), round(was_ns * high * (1 + unsure))),
+        interval_ns=(
+            round(was_ns * low * max(1 - unsure, _LEAST_END)),
+            round(was_ns * high * (1 + unsure)),
+        ),
         bound_ns=round(min(was_ns * ratio, bound_ns(job) * min(1.0, was_ns * ratio / played_ns))),
         decisions=decisions,
         reasons=reasons,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +82,29 @@ def recorded_again(config: Mapping[str, Any], runs: Path) -> JobSpec:
     told = {recording.VARIABLE: "1", STRATEGY: spec.environment.get(STRATEGY, "")}
     controller = spec.scheduler in schedulers.PLANNED and not spec.all_reduce
     return replace(spec, environment={**spec.environment, **told}, controller=controller)
+
+
+def digest_of_config(config: Mapping[str, Any]) -> str:
+    """Equal for runs of the same job: of the same command, roles, links and settings.
+
+    ``config``: a run's ``config.toml``. Its port does not count, because each run may have another.
+    """
+    job = {name: value for name, value in config.items() if name != "port"}
+    return _digest(json.dumps(job, sort_keys=True, default=str).encode())
+
+
+def digest_of_recording(config: Mapping[str, Any], job: Job) -> str:
+    """Equal for the same recording alone: another one of the same command has other times.
+
+    ``config``: the run's ``config.toml``. ``job``: what it measured.
+    """
+    times = job.times
+    arrays = times.forward_ns, times.ready_ns, times.backward_ns, times.update_ns
+    return _digest(digest_of_config(config).encode(), *(each.tobytes() for each in arrays))
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:12]
 
 
 def used_by(job: Job, recorded: Job) -> Used:

@@ -22,7 +22,7 @@ from byteprophet.optimize.computing import Computing
 from byteprophet.optimize.gradient_changes import with_changes_of
 from byteprophet.optimize.moves import Move, Pass
 from byteprophet.optimize.recorded import used_by
-from byteprophet.optimize.search import Candidate, Decision, Left
+from byteprophet.optimize.search import RESUMED, Candidate, Decision, Left
 from byteprophet.replay.under import under
 from byteprophet.whole_files import make_directory, write_whole
 
@@ -37,11 +37,13 @@ class Resume:
         self._directory = directory
         self._partial = directory / "strategy.partial.json"
 
-    def left(self, jobs: Sequence[Job], passes: Sequence[Pass]) -> Left | None:
+    def left(self, jobs: Sequence[Job], passes: Sequence[Pass], *, asked: bool) -> Left | None:
         """What an earlier search left; None if that is nothing that ``passes`` make.
 
         ``jobs``: the recorded one, and what it is under other transports, if that is known.
+        ``asked``: the user named the passes, so that no other one may have had a part in it.
         """
+        names = {each.name for each in passes}
         for path in (self._partial, strategy_path(self._directory)):
             if not path.exists():
                 continue
@@ -50,8 +52,11 @@ class Resume:
                 fitting = [_under(job, used, passes) for job in jobs]
             except UserError:
                 continue  # it is of another version, or damaged: search without it
+            decisions = self._decisions(used)
+            if not _made_by(decisions, names, asked):
+                continue
             for found in filter(None, fitting):
-                return Left(Move("as an earlier search left it", found), self._decisions(used))
+                return Left(Move("as an earlier search left it", found), decisions)
         return None
 
     def keep(self, best: Candidate, recorded: Job) -> None:
@@ -63,9 +68,16 @@ class Resume:
         write_whole(self._directory / DECISIONS, json.dumps(data, indent=1) + "\n")
         write_strategy(self._partial, used)
 
-    def end(self) -> None:
-        """The search has come to its end: nothing is partial any more."""
+    def end(self, saved: bool) -> None:
+        """The search has come to its end: nothing is partial any more.
+
+        ``saved``: it has a result. If not, that of an earlier search, which may have had leave for
+        more, must not be taken for it. Until now, a search that is stopped could begin with it.
+        """
         self._partial.unlink(missing_ok=True)
+        if not saved:
+            strategy_path(self._directory).unlink(missing_ok=True)
+            (self._directory / DECISIONS).unlink(missing_ok=True)
 
     def _decisions(self, used: Used) -> tuple[Decision, ...]:
         """Those that led to a strategy; none if they are not known."""
@@ -84,6 +96,15 @@ class Resume:
             )
         except (UserError, ValueError, KeyError, TypeError):
             return ()
+
+
+def _made_by(decisions: Sequence[Decision], names: set[str], asked: bool) -> bool:
+    """Whether passes called ``names`` alone may have made these decisions.
+
+    Where it is not known which passes did, that is so unless the user ``asked`` for single ones.
+    """
+    by = {each.by for each in decisions} or {RESUMED}
+    return by <= (names if asked else {*names, RESUMED})
 
 
 def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
@@ -113,11 +134,6 @@ def _under(job: Job, used: Used, passes: Sequence[Pass]) -> Job | None:
         return under(casting, used, "earlier search")
     except UserError:
         return None
-
-
-def _decision(row: dict[str, Any]) -> Decision:
-    by, what, theorem = (_text(row[name]) for name in ("by", "what", "theorem"))
-    return Decision(by, what, _time_ns(row["gain_ns"]), theorem)
 
 
 def _text(value: Any) -> str:

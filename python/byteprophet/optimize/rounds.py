@@ -1,4 +1,4 @@
-"""Keeps what finished runs of ``--apply`` measured, so that one that was stopped goes on."""
+"""Keeps what finished runs of ``--apply`` and of trials measured: stopped ones go on from there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SCHEMA = 1
 class Rounds:
     """A file of finished runs; ``path`` None keeps nothing.
 
-    ``of``: the digest of each variant's strategy. Runs of other strategies are forgotten.
+    ``of``: the digest of each variant: of its strategy, or of the recorded job. Runs of other
+    digests are forgotten.
     """
 
     def __init__(self, path: Path | None, of: Mapping[str, str]) -> None:

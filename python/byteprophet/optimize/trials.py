@@ -76,8 +76,10 @@ def try_candidates(
     """Run the recorded job and each of ``candidates``; the fastest of several rounds comes first.
 
     ``config``: a run's ``config.toml``; ``recorded``: its job. ``directory``: where strategies and
-    runs are kept.
+    runs are kept; runs of these candidates that have finished there are not made again.
     """
+    if not candidates:
+        return []
     make_directory(directory)
     strategies: dict[str, tuple[Used, Path]] = {}
     for number, candidate in enumerate(candidates, 1):
@@ -85,11 +87,13 @@ def try_candidates(
         path = directory / f"trial-{number}.json"
         write_strategy(path, used)
         strategies[f"trial {number}"] = used, path
-    ratios = _ratios(apply(config, strategies, directory / "runs", 1, progress), strategies)
+    runs, kept = directory / "runs", directory / "rounds"
+    first = apply(config, strategies, runs, 1, progress, kept / "first.json")
+    ratios = _ratios(first, strategies)
     fastest = min(ratio for (ratio,) in ratios.values())
     if fastest < 1:
         close = {name: strategies[name] for name in ratios if ratios[name][0] <= _CLOSE * fastest}
-        more = apply(config, close, directory / "runs", _MORE_ROUNDS, progress)
+        more = apply(config, close, runs, _MORE_ROUNDS, progress, kept / "again.json")
         for name, further in _ratios(more, close).items():
             ratios[name] += further
     trials = [

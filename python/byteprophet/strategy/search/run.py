@@ -86,7 +86,7 @@ def search(
     """
     if trials and runner is None:
         raise UserError(f"--trials {trials}: there is nothing that runs them")
-    kept = Kept(directory, f"{of}-{seed}", bases)
+    kept = Kept(directory, f"{of}-{seed}-{budget_s:g}", bases)
     predictor = Predictor(bases, allowed)
     begun_s = time.monotonic()
     left = kept.left()
