@@ -1,0 +1,124 @@
+"""Runs of trials and of ``--apply``: which are made, and which are taken as they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from small_jobs import random_job, with_runtime
+
+from byteprophet.job import Job
+from byteprophet.job.strategy_file import write_strategy
+from byteprophet.launcher import JobResult, JobSpec
+from byteprophet.measure.run import Run
+from byteprophet.optimize.apply import BASELINE, OPTIMISED, apply
+from byteprophet.optimize.recorded import digest_of_config, digest_of_recording, used_by
+from byteprophet.optimize.search import Candidate
+from byteprophet.optimize.trials import Trial, try_candidates
+
+CONFIG: dict[str, Any] = {
+    "command": ["python", "script.py"],
+    "directory": "/",
+    "workers": 2,
+    "servers": 0,
+    "namespaces": False,
+    "bandwidth_bps": 60_000_000,
+    "worker_bandwidth_bps": {},
+    "timeout_s": 60.0,
+    "port": 9000,
+    "environment": {},
+}
+
+
+class Machine:
+    """Runs nothing. ``ran`` has the runs; the recorded job takes twice as long as all others."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.stop_after = 1000
+
+    def run_job(self, spec: JobSpec) -> JobResult:
+        """Raises KeyboardInterrupt once ``stop_after`` runs have been made."""
+        if len(self.ran) == self.stop_after:
+            raise KeyboardInterrupt
+        self.ran.append(spec.run_directory.name.split("-", 1)[1])
+        return JobResult(0, (), None, 1.0)
+
+    def measure_run(self, run: Run) -> Any:
+        """The times of a run."""
+        is_baseline = BASELINE.replace(" ", "-") in run.directory.name
+        return SimpleNamespace(iteration_ns=np.full(8, 2_000_000 if is_baseline else 1_000_000))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine on which no job really runs."""
+    made, there = Machine(), "byteprophet.optimize.apply"
+    monkeypatch.setattr(f"{there}.run_job", made.run_job)
+    monkeypatch.setattr(f"{there}.measure_run", made.measure_run)
+    monkeypatch.setattr(f"{there}.check_job", lambda spec: None)
+    monkeypatch.setattr(f"{there}.warmup_of", lambda measured: 2)
+    return made
+
+
+@pytest.fixture
+def job() -> Job:
+    """A job with one bucket."""
+    return with_runtime(random_job(3, 8), "allreduce", 100_000_000)
+
+
+def test_rounds_of_another_recorded_job_are_measured_again(
+    tmp_path: Path, machine: Machine, job: Job
+) -> None:
+    used, path = used_by(job, job), tmp_path / "strategy.json"
+    write_strategy(path, used)
+
+    def runs_of(config: dict[str, Any]) -> int:
+        before = len(machine.ran)
+        strategies = {OPTIMISED: (used, path)}
+        apply(config, strategies, tmp_path / "runs", 1, print, tmp_path / "rounds.json")
+        return len(machine.ran) - before
+
+    assert runs_of(CONFIG) == 2
+    assert runs_of({**CONFIG, "port": 9001}) == 0
+    assert runs_of({**CONFIG, "bandwidth_bps": 70_000_000}) == 2
+    assert runs_of({**CONFIG, "command": ["python", "other.py"]}) == 2
+
+
+def test_recordings_of_one_command_differ(job: Job) -> None:
+    later = replace(job, times=replace(job.times, ready_ns=job.times.ready_ns + 1))
+    assert digest_of_config(CONFIG) == digest_of_config({**CONFIG, "port": 9001})
+    assert digest_of_recording(CONFIG, job) == digest_of_recording(dict(CONFIG), replace(job))
+    assert digest_of_recording(CONFIG, job) != digest_of_recording(CONFIG, later)
+
+
+@pytest.fixture
+def tried(tmp_path: Path, job: Job) -> Callable[[], list[Trial]]:
+    """Tries two candidates."""
+    candidates = [
+        Candidate(with_runtime(random_job(3, 8), "dear", 1 << size), size) for size in (10, 20)
+    ]
+    return lambda: try_candidates(CONFIG, job, candidates, tmp_path / "trials", print)
+
+
+@pytest.mark.parametrize("stop_after", range(9))
+def test_trials_go_on_where_they_were_stopped(
+    stop_after: int, machine: Machine, tried: Callable[[], list[Trial]]
+) -> None:
+    """A round of three runs, and two more of the same three, because all come close."""
+    machine.stop_after = stop_after
+    with pytest.raises(KeyboardInterrupt):
+        tried()
+    machine.stop_after = 1000
+    assert [trial.ratios for trial in tried()] == [(0.5,) * 3] * 2
+    assert len(machine.ran) == 9
+
+
+def test_without_candidates_nothing_runs(tmp_path: Path, machine: Machine, job: Job) -> None:
+    assert try_candidates(CONFIG, job, [], tmp_path / "trials", print) == []
+    assert machine.ran == []
