@@ -127,10 +127,11 @@ def _row(row: Mapping[str, str], sizes: tuple[int, int], gpus: int) -> Row:
     tp, pp, micro_batch = (int(row[name]) for name in ("TP", "PP", "MBS"))
     dp = gpus // (tp * pp)
     precision = "deepspeed_bf16" if layers % pp and (layers + 2) % pp == 0 else "fp16"
+    pipelined = "overlap_p2p=0 scatter_gather=1 " if pp > 1 else ""
     strategy = parse_strategy(
         f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} zero={zero} "
         f"micro_batches={int(row['GBS']) // (dp * micro_batch)} "
-        f"recompute=full overlap=0 overlap_p2p=0 scatter_gather=1 launch_blocking=1 "
+        f"recompute=full overlap={int(zero > 1)} {pipelined}launch_blocking=1 "
         f"all_reduce={int(zero == 1)} "
         f"precision={precision}",
         gpus,

@@ -100,10 +100,11 @@ def _row(row: Mapping[str, str]) -> Row:
     dp, micro_batch = gpus // (tp * pp * cp), number("micro-batch-size")
     chunks = layers // pp // number("num-layers-per-virtual-pipeline-stage", layers // pp)
     recompute = "full" if row["arg:recompute-granularity"] else "none"
+    sequence = tp > 1 and on("sequence-parallel")
     strategy = parse_strategy(
         f"tp={tp} pp={pp} cp={cp} dp={dp} micro_batch={micro_batch} "
         f"micro_batches={number('global-batch-size') // (dp * micro_batch)} chunks={chunks} "
-        f"schedule={'interleaved' if chunks > 1 else '1f1b'} sp={int(on('sequence-parallel'))} "
+        f"schedule={'interleaved' if chunks > 1 else '1f1b'} sp={int(sequence)} "
         f"zero={int(on('use-distributed-optimizer'))} recompute={recompute}",
         gpus,
     )

@@ -93,9 +93,10 @@ def _row(line: str, row: Mapping[str, str]) -> Row:
     dp, micro_batch = number("data parallelism"), number("micro batch")
     tp, pp = number("tensor parallelism"), number("pipeline parallelism")
     micro_batches = number("global batch") // (dp * micro_batch)
+    pipelined = "overlap_p2p=0 scatter_gather=1 " if pp > 1 else ""
     strategy = parse_strategy(
         f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch} micro_batches={micro_batches} "
-        "recompute=full overlap=0 overlap_p2p=0 scatter_gather=1 precision=bf16_unfused",
+        f"recompute=full overlap=0 {pipelined}precision=bf16_unfused",
         tp * pp * dp,
     )
     config = gpt(

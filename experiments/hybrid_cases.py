@@ -90,7 +90,7 @@ class Case:
             precision=_PRECISION,
             bucket_mb=_BUCKET_MB,
             overlap=strategy.overlap and not late,  # PyTorch reduces after the last micro-batch
-            overlap_p2p=strategy.schedule not in ("gpipe", "1f1b"),
+            overlap_p2p=strategy.mesh.pp == 1 or strategy.schedule not in ("gpipe", "1f1b"),
             posted_receives=strategy.schedule in ("interleaved", "zb1p"),
             copies=not self.runtime,
             eager=True,

@@ -52,13 +52,15 @@ def random_job(seed: int) -> tuple[TransformerConfig, Strategy]:
         schedule = "1f1b"
     chunks = 2 if schedule == "interleaved" else 1
     zero, fused = pick.choice((0, 1, 2, 3)), pick.choice((False, True))
+    reshard = pick.choice(RESHARD) if zero == 3 else "default"
     text = (
         f"tp={tp} pp={pp} cp={cp} ep={ep} dp={dp} schedule={schedule} chunks={chunks} zero={zero} "
         f"micro_batches={pp * pick.randint(1, 3)} micro_batch={pick.randint(1, 2)} "
         f"max_ongoing={pick.randint(0, 3) if schedule == '1f1b' else 0} "
-        f"sp={pick.choice((0, 1)) if tp > 1 else 0} overlap={pick.choice((0, 1))} "
+        f"sp={pick.choice((0, 1)) if tp > 1 else 0} "
+        f"overlap={pick.choice((0, 1)) if zero < 2 else 1} "
         f"recompute={pick.choice(('none', 'attention', 'full'))} "
-        f"reshard={pick.choice(RESHARD)} ring={pick.choice((0, 1)) if fused else 0} "
+        f"reshard={reshard} ring={pick.choice((0, 1)) if fused and cp > 1 else 0} "
         f"all_reduce={seed % 2 if zero < 2 else 0}"
     )
     config = TransformerConfig(

@@ -105,12 +105,15 @@ def random_strategy(pick: random.Random) -> Strategy:
         chunks=2 if schedule == "interleaved" else 1,
         max_ongoing=pick.choice((0, 0, 0, 1, 2)) if schedule == "1f1b" else 0,
     )
+    zero = pick.randrange(4)
     tree.shard(
-        pick.randrange(4),
-        overlap=pick.random() < 0.5,
+        zero,
+        overlap=zero > 1 or pick.random() < 0.5,
         precision=pick.choice(tuple(PRECISIONS)),
     )
-    return replace(tree.strategy(), reshard=pick.choice(RESHARD), ring=pick.random() < 0.2)
+    reshard = pick.choice(RESHARD) if zero == 3 else "default"
+    ring = degrees["cp"] > 1 and pick.random() < 0.2
+    return replace(tree.strategy(), reshard=reshard, ring=ring)
 
 
 def random_conditions(pick: random.Random) -> Conditions:

@@ -11,13 +11,22 @@ import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.simulate.execute import search as search_module
 from byteprophet.simulate.execute.kept import Found, Job, Kept
-from byteprophet.simulate.execute.search import candidates, evaluate, pareto, search
+from byteprophet.simulate.execute.search import (
+    candidates,
+    evaluate,
+    evaluate_family,
+    pareto,
+    search,
+)
 from byteprophet.simulate.execute.simulate import simulate
 from byteprophet.simulate.models.load import load_model
+from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.tree.one_line import parse_strategy
 
 _JOB = Job("gpt2", "dgx-a100", gpus=8, batch=16)
+_WIDE = "llama:layers=2,hidden=3840,heads=3,kv_heads=1,inner=81920,vocabulary=64"
 
 
 def test_candidates_have_the_batch_and_the_gpus() -> None:
@@ -100,8 +109,55 @@ def test_what_cannot_fit_is_not_simulated() -> None:
     assert max(rank.total for rank in result.memory) >= found.memory_bytes
 
 
+def test_degrees_need_not_be_powers_of_two() -> None:
+    lines = list(candidates(Job("gpt2", "dgx-a100", gpus=24, batch=64), 8))
+    assert {line.partition(" micro")[0] for line in lines} >= {"tp=1 pp=3 dp=8", "tp=4 pp=6 dp=1"}
+
+
+def test_micro_batches_grow_while_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once one does not fit, larger ones are not simulated; they need at least as much."""
+    lines = [line for line in candidates(replace(_JOB, batch=1024), 8) if "tp=1 pp=1" in line]
+    lines = [line for line in lines if line.endswith("zero=1")]
+    assert [f"micro_batch={1 << at} " in line for at, line in enumerate(lines)] == [True] * 8
+    simulated: list[str] = []
+
+    def small_fit(_job: Job, line: str) -> Found:
+        simulated.append(line)
+        return Found(line, memory_bytes=len(simulated), fits=len(simulated) < 4)
+
+    monkeypatch.setattr(search_module, "evaluate", small_fit)
+    found = evaluate_family(_JOB, tuple(lines))
+    assert simulated == lines[:4]
+    assert [one.strategy for one in found] == lines
+    assert [one.memory_bytes for one in found] == [1, 2, 3, 4, 4, 4, 4, 4]
+
+
+def test_a_model_is_traced_once_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[int] = []
+
+    def load(text: str, samples: int, sequence: int | None) -> Model:
+        loaded.append(samples)
+        return load_model(text, samples, sequence)
+
+    monkeypatch.setattr(search_module, "load_model", load)
+    search_module.model_of.cache_clear()
+    for line in ("dp=8 micro_batches=2", "dp=8 zero=1 micro_batches=2", "dp=8 micro_batch=2"):
+        assert evaluate(_JOB, line).fits
+    assert loaded == [8, 16]
+
+
+@pytest.mark.parametrize("sequence", [16_384, 131_072])
+def test_context_parallelism_is_tried_where_it_may_be_needed(sequence: int) -> None:
+    """With 3 heads and 2 layers, other degrees leave too much of a sample on each GPU."""
+    job = Job(_WIDE, "dgx-h100", gpus=8, batch=1, sequence=sequence)
+    found = search(job, lambda done, total: None)
+    assert found[0].fits
+    assert "cp=" in found[0].strategy
+
+
 def test_a_search_without_a_candidate_says_why() -> None:
-    with pytest.raises(UserError, match="no number of data-parallel ranks of 24 GPUs divides it"):
-        search(Job("gpt2", "dgx-a100", gpus=24, batch=7), lambda done, total: None)
+    with pytest.raises(UserError, match="no number of data-parallel ranks of 536 GPUs divides it"):
+        search(Job("gpt2", "dgx-a100", gpus=536, batch=7), lambda done, total: None)
+    model = "gpt:layers=1,hidden=64,heads=1,fused_attention=0"  # no ring attention
     with pytest.raises(UserError, match=r"no strategy can be simulated: strategy: layers\.0"):
-        search(Job("gpt:layers=1,hidden=64,heads=1", "dgx-a100", 64, 1), lambda done, total: None)
+        search(Job(model, "dgx-a100", 64, 1), lambda done, total: None)

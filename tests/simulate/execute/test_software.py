@@ -12,6 +12,7 @@ from byteprophet.simulate.compile.program import Program, compile_program
 from byteprophet.simulate.compile.steps import Collective, CollectiveKind, Compute
 from byteprophet.simulate.costs.blocks import BlockCosts, PassTime, Spent
 from byteprophet.simulate.costs.roofline import Roofline
+from byteprophet.simulate.execute.result import Simulated
 from byteprophet.simulate.execute.simulate import simulate_program
 from byteprophet.simulate.models.catalogue import gpt
 from byteprophet.simulate.models.transformer import build
@@ -193,7 +194,7 @@ def test_without_compilation_the_host_launches_more() -> None:
     def launches(*, eager: bool, adds: float) -> int:
         compiled = program(_MODEL, "micro_batch=1", 1).stages[0].blocks[1].compiled
         costs = BlockCosts(replace(_CLUSTER, gpu=gpu), Mesh(), eager=eager, adds=adds)
-        return round(costs.late_ns(compiled) / gpu.launch_ns)
+        return round(costs.host_ns(compiled) / gpu.launch_ns)
 
     plain = launches(eager=False, adds=0.0)
     assert launches(eager=True, adds=0.0) == plain + 2 + 2 + 2 + 3
@@ -212,6 +213,23 @@ def test_without_compilation_the_host_runs_ahead_of_the_gpu() -> None:
     assert launches * 20_000 < times[0] == times[1]
     blocked = program(_MODEL, "micro_batch=1 micro_batches=2 eager=1 launch_blocking=1", 1)
     assert _spent(blocked, Spent.LAUNCH) == pytest.approx(launches * _GPU.launch_ns)
+
+
+def test_the_host_launches_while_the_gpu_waits_for_parameters() -> None:
+    """An iteration takes what the host needs, or what gathers need, and not both."""
+    line = "dp=16 zero=3 micro_batch=1 eager=1"
+    slow = replace(_CLUSTER.network, efficiency=_CLUSTER.network.efficiency / 100)
+
+    def run(launch_ns: int) -> Simulated:
+        gpu = replace(_GPU, launch_ns=launch_ns)
+        return simulate_program(program(_MODEL, line, 16), replace(_CLUSTER, gpu=gpu, network=slow))
+
+    fast, other, late = (run(launch_ns) for launch_ns in (1, 2_000_000, 100_000_000))
+    assert fast.iteration_ns == other.iteration_ns
+    assert late.iteration_ns > 2 * fast.iteration_ns
+    assert late.iteration_ns == pytest.approx(run(200_000_000).iteration_ns / 2, rel=1e-3)
+    assert sum(late.by_use.values()) == late.iteration_ns
+    assert late.by_use[Spent.LAUNCH] > 0.5 * late.iteration_ns
 
 
 def test_a_gated_activation_keeps_what_its_gate_gives() -> None:

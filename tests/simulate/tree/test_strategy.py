@@ -71,6 +71,13 @@ def test_a_file_a_line_and_a_tree_say_the_same(tmp_path: Path) -> None:
         ("zero=3 reshard=maybe", "reshard is .maybe.: use one of default, always, never"),
         ("zero=4", "must be from 0 to 3"),
         ("zero=2 all_reduce=1", "zero=2 with all_reduce: .* use zero=1"),
+        ("zero=2 overlap=0", "zero=2 with overlap=0: .* use zero=0 or 1"),
+        ("zero=3 overlap=0", "zero=3 with overlap=0"),
+        ("zero=2 reshard=never", "reshard=never has no effect without zero=3"),
+        ("ring=1", "ring=1 has no effect without cp > 1"),
+        ("tp=2 scatter_gather=1", "scatter_gather=1 has no effect without pp > 1"),
+        ("overlap_p2p=0", "overlap_p2p=0 has no effect without pp > 1"),
+        ("sp=1", "sp=1 has no effect without tp > 1"),
     ],
 )
 def test_lines_that_are_wrong_are_refused(line: str, said: str) -> None:

@@ -153,11 +153,8 @@ class BlockCosts:
             self._done[key] = found = (compiled, BlockTime(*passes))
         return found[1]
 
-    def late_ns(self, compiled: Compiled) -> float:
-        """By how much the host needs longer than the GPU for a forward and a backward pass.
-
-        Negative if it is faster.
-        """
+    def host_ns(self, compiled: Compiled) -> float:
+        """What the host needs to launch a forward and a backward pass."""
         return sum(
             self._passed(steps, NOTHING_SHARED)[1]
             for steps in (compiled.forward, compiled.backward)
@@ -165,7 +162,8 @@ class BlockCosts:
 
     def steps(self, steps: Iterable[Step], shared: Shared = NOTHING_SHARED) -> Pass:
         """The pass of steps behind each other."""
-        parts, late_ns = self._passed(steps, shared)
+        parts, host_ns, busy_ns = self._passed(steps, shared)
+        late_ns = host_ns - (0 if self._blocking else busy_ns)
         if late_ns > 0 and not self.runs_ahead:
             first = next(part for part in parts if isinstance(part, dict))
             first[Spent.LAUNCH] = late_ns
@@ -177,8 +175,8 @@ class BlockCosts:
 
     def _passed(
         self, steps: Iterable[Step], shared: Shared
-    ) -> tuple[list[dict[Spent, float] | Waited], float]:
-        """What is done in a pass, and by how much the host needs longer than the GPU."""
+    ) -> tuple[list[dict[Spent, float] | Waited], float, float]:
+        """What is done in a pass, and how long the host and the GPU need for it."""
         parts: list[dict[Spent, float] | Waited] = [{}]
         busy = 0.0
         launched = 0
@@ -217,7 +215,7 @@ class BlockCosts:
         if ring_ns > hidden_ns:
             first = next(part for part in parts if isinstance(part, dict))
             first[Spent.SEND] = ring_ns - hidden_ns
-        return parts, launched * self._launch_ns - (0 if self._blocking else busy)
+        return parts, launched * self._launch_ns, busy
 
     def copy_ns(self, size_bytes: float) -> float:
         """The time of reading and writing so many bytes once."""

@@ -287,9 +287,17 @@ class _Build:
                 for rank in ranks:
                     rank.record.synchronised.append((flow, Spent.ALL_REDUCE))
 
+    def _launch(self) -> None:
+        """The hosts of ranks launch while GPUs compute and wait, and the optimizer comes last."""
+        for pp_rank, ranks in enumerate(self._ranks.of):
+            host_ns = self._tables.host_ns(pp_rank)
+            for rank in ranks if host_ns else ():
+                rank.record.synchronised.append((self._operations.add(host_ns), Spent.LAUNCH))
+
     def _optimize(self) -> None:
         """The optimizer runs when the norm of all gradients is known; then parameters travel."""
         operations = self._operations
+        self._launch()
         norm = operations.add(0)
         for rank in (rank for ranks in self._ranks.of for rank in ranks):
             for operation in (rank.last, *(flow for flow, _ in rank.record.synchronised)):

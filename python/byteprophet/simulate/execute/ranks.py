@@ -33,7 +33,8 @@ class RankRecord:
         spent: what the time of each of them is spent on.
         done: the entries of the schedule, in order.
         waits: for operations that wait for transfers: these, and their kinds.
-        synchronised: the transfers of gradients that the optimizer waits for, and their kinds.
+        synchronised: the transfers of gradients that the optimizer waits for, and their kinds; and
+            the launches of the host, if that runs ahead.
         gathered: the transfers of parameters after the optimizer.
         waited: collectives that operators wait for on links that others use, too: the transfer, its
             kind, and the place in ``computed`` of the operation that comes next.

@@ -1,9 +1,10 @@
 """Searches the usual combinations of parallelism for the fastest ones that fit into memory.
 
 Candidates are all combinations of tensor, pipeline and data parallelism (tp within a node), sizes
-of micro-batches, schedules, sharding and recomputation that give the wanted global batch. Each is
-simulated, on all cores. Those that cannot be are counted with their reason, and those that cannot
-fit into memory, whatever the schedule, are not simulated.
+of micro-batches, schedules, sharding and recomputation that give the wanted global batch. If
+sequences are long, or nothing fits into memory, there is context parallelism as well. Each is
+simulated, on all cores. Those that cannot be are counted with their reason. Those that cannot fit
+into memory are not simulated: whatever the schedule, or because smaller micro-batches do not fit.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import chain
+from math import gcd
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import Cluster
@@ -25,40 +28,65 @@ from byteprophet.simulate.execute.simulate import (
     simulate_program,
 )
 from byteprophet.simulate.models.load import load_model
+from byteprophet.simulate.models.module import Model
 from byteprophet.simulate.tree.one_line import parse_strategy
+from byteprophet.simulate.tree.strategy import LARGEST
 
-_MICRO_BATCHES = (1, 2, 4, 8)
-_TOGETHER = 8
-"""Candidates that a process gets at a time."""
+_MOST_PP = _MOST_CP = 64
+_LONG = 32_768
+"""Tokens of a sequence from which context parallelism is usual."""
+_TOGETHER = 2
+"""Families that a process gets at a time."""
+Family = tuple[str, ...]
+"""Strategies, each in one line, that differ in their micro-batches only; the smallest come first.
+"""
 
 
 def candidates(job: Job, gpus_per_node: int) -> Iterator[str]:
-    """The strategies, each in one line."""
-    for tp in _powers(min(job.gpus, gpus_per_node)):
-        for pp in _powers(min(job.gpus // tp, 64)):
-            dp = job.gpus // (tp * pp)
-            if dp * tp * pp != job.gpus or job.batch % dp:
+    """The strategies without context parallelism, each in one line."""
+    return chain.from_iterable(_families(job, gpus_per_node, (1,)))
+
+
+def _families(job: Job, gpus_per_node: int, degrees: Sequence[int]) -> Iterator[Family]:
+    """All candidates with these context-parallel ``degrees``."""
+    within = job.gpus if job.gpus <= gpus_per_node else gcd(job.gpus, gpus_per_node)
+    for tp in _divisors(within):
+        for cp in degrees:
+            left = job.gpus // (tp * cp)
+            if left * tp * cp != job.gpus:
                 continue
-            for micro_batch in _MICRO_BATCHES:
-                if job.batch % (dp * micro_batch) == 0:
-                    micro_batches = job.batch // (dp * micro_batch)
-                    shape = f"tp={tp} pp={pp} dp={dp} micro_batch={micro_batch}"
-                    yield from _variants(f"{shape} micro_batches={micro_batches}", tp, pp, dp)
+            for pp in _divisors(left, _MOST_PP):
+                dp = left // pp
+                if job.batch % dp == 0:
+                    yield from _shaped(job.batch // dp, tp, pp, dp, cp)
 
 
-def _variants(line: str, tp: int, pp: int, dp: int) -> Iterator[str]:
-    if tp > 1:
-        line += " sp=1"
+def _shaped(samples: int, tp: int, pp: int, dp: int, cp: int) -> Iterator[Family]:
+    """The candidates of a mesh. ``samples``: those of a data-parallel rank in an iteration."""
+    mesh = f"tp={tp} pp={pp} dp={dp}" + (f" cp={cp} ring=1" if cp > 1 else "")
+    sizes = [size for size in _powers(samples) if samples % size == 0]
+    for variant in _variants(tp, pp, dp * cp):
+        yield tuple(
+            f"{mesh} micro_batch={size} micro_batches={samples // size}{variant}" for size in sizes
+        )
+
+
+def _variants(tp: int, pp: int, replicas: int) -> Iterator[str]:
+    sequence = " sp=1" if tp > 1 else ""
     schedules = ["", " schedule=interleaved chunks=2", " schedule=zb1p"] if pp > 1 else [""]
-    shards = [""] if dp == 1 else [" zero=1"] if pp > 1 else [" zero=1", " zero=3"]
+    shards = [""] if replicas == 1 else [" zero=1"] if pp > 1 else [" zero=1", " zero=3"]
     for schedule in schedules:
         for shard in shards:
             for recompute in ("", " recompute=full"):
-                yield line + schedule + shard + recompute
+                yield sequence + schedule + shard + recompute
 
 
 def _powers(most: int) -> list[int]:
     return [1 << at for at in range(most.bit_length())]
+
+
+def _divisors(of: int, most: int = LARGEST) -> list[int]:
+    return [one for one in range(1, min(of, most) + 1) if of % one == 0]
 
 
 @lru_cache(maxsize=1)
@@ -66,11 +94,29 @@ def _cluster(name: str, costs: str) -> Cluster:
     return cluster_with_costs(name, costs)
 
 
+@lru_cache(maxsize=64)
+def model_of(text: str, samples: int, sequence: int | None) -> Model:
+    """As ``load_model``, once for all strategies: tracing takes longer than simulating."""
+    return load_model(text, samples, sequence)
+
+
+def evaluate_family(job: Job, lines: Family) -> list[Found]:
+    """Simulate candidates, smaller micro-batches first, until one does not fit into memory."""
+    found: list[Found] = []
+    least = 0
+    for line in lines:
+        one = Found(line, memory_bytes=least) if least else evaluate(job, line)
+        if not one.fits and not one.refused:
+            least = one.memory_bytes
+        found.append(one)
+    return found
+
+
 def evaluate(job: Job, line: str) -> Found:
     """Simulate one candidate. One that cannot fit into memory is not simulated."""
     try:
         strategy = parse_strategy(line, job.gpus)
-        model = load_model(job.model, strategy.samples, job.sequence)
+        model = model_of(job.model, strategy.samples, job.sequence)
         cluster = _cluster(job.cluster, job.costs)
         program = compile_for(model, strategy, cluster)
         least = least_memory(program, cluster)
@@ -95,36 +141,59 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
         UserError: no candidate can be simulated.
     """
     cluster = _cluster(job.cluster, job.costs)
-    lines = list(candidates(job, cluster.node.gpus))
-    if not lines:
-        raise UserError(
-            f"--batch {job.batch}: no number of data-parallel ranks of {job.gpus} GPUs divides it"
-        )
-    load_model(job.model, 1, job.sequence)  # refused once, and not by every process
+    node, several = cluster.node.gpus, _powers(_MOST_CP)[1:]
+    tokens = load_model(job.model, 1, job.sequence).tokens  # refused once, not by every process
+    families = list(_families(job, node, (1, *several) if tokens >= _LONG else (1,)))
     known = {} if kept is None else kept.load(job, cluster)
-    found = {line: known[line] for line in lines if line in known}
-    left = [line for line in lines if line not in found]
+    found: dict[str, Found] = {}
+    _find(job, families, known, found, told, kept)
+    if 1 < tokens < _LONG and not any(one.fits for one in found.values()):
+        families += _families(job, node, several)
+        _find(job, families, known, found, told, kept)
+    if not found:
+        raise UserError(_without_candidates(job))
+    if all(one.refused for one in found.values()):
+        reason, _ = Counter(one.refused for one in found.values()).most_common(1)[0]
+        raise UserError(f"--batch {job.batch}: no strategy can be simulated: {reason}")
+    return sorted(found.values(), key=_order)
+
+
+def _without_candidates(job: Job) -> str:
+    return (
+        f"--batch {job.batch}: no number of data-parallel ranks of {job.gpus} GPUs divides it, "
+        f"with tp within a node and pp up to {_MOST_PP}"
+    )
+
+
+def _find(
+    job: Job,
+    families: Sequence[Family],
+    known: Mapping[str, Found],
+    found: dict[str, Found],
+    told: Callable[[int, int], None],
+    kept: Kept | None,
+) -> None:
+    """Add to ``found`` those of ``families`` that it lacks; ``known`` are not simulated again."""
+    lines = list(chain.from_iterable(families))
+    found.update({line: known[line] for line in lines if line in known})
+    left = [tuple(line for line in family if line not in found) for family in families]
+    left = [family for family in left if family]
     told(len(found), len(lines))
-    processes = min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER)
     if left:
         results = in_processes(
-            partial(evaluate, job),
+            partial(evaluate_family, job),
             left,
-            processes=processes,
+            processes=min(os.cpu_count() or 1, 1 + len(left) // _TOGETHER),
             together=_TOGETHER,
             begin=collect_rarely,
         )
-        for one in results:
-            found[one.strategy] = one
+        for several in results:
+            found.update({one.strategy: one for one in several})
             told(len(found), len(lines))
             if kept is not None:
                 kept.keep(found)
     if kept is not None:
         kept.write(found)
-    if all(one.refused for one in found.values()):
-        reason, _ = Counter(one.refused for one in found.values()).most_common(1)[0]
-        raise UserError(f"--batch {job.batch}: no strategy can be simulated: {reason}")
-    return sorted(found.values(), key=_order)
 
 
 def _order(one: Found) -> tuple[bool, bool, int, int]:

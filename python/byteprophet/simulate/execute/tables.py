@@ -218,9 +218,6 @@ class Tables:
         time_ns = self.costs.update_ns(elements * updated)
         time_ns += self.costs.roofline.memory_ns(elements * moved)
         by_use = {Spent.OPTIMIZER: round(time_ns)}
-        late_ns = self._late_ns() - time_ns
-        if late_ns > 0:
-            by_use[Spent.LAUNCH] = round(late_ns)
         if whose.tensor_elements:
             costs = self.costs.collectives
             size = whose.tensor_elements * precision.sent_gradient_bytes
@@ -228,13 +225,17 @@ class Tables:
             by_use[Spent.ALL_REDUCE] = round(costs.alone_ns(transfer))
         return PassTime(sum(by_use.values()), by_use)
 
-    def _late_ns(self) -> float:
-        """By how much the host needs longer than the GPU, if it may run ahead of it freely."""
+    def host_ns(self, pp_rank: int) -> int:
+        """When the host lets the optimizer begin, if it may run ahead of the GPU freely.
+
+        It needs so long for all its launches that the optimizer would end with the last of them.
+        """
         if not self.costs.runs_ahead:
-            return 0.0
+            return 0
         blocks = [block for stage in self._stages for block in stage.blocks]
-        each = sum(self.costs.late_ns(block.compiled) for block in blocks)
-        return self.strategy.micro_batches * each
+        each = sum(self.costs.host_ns(block.compiled) for block in blocks)
+        update_ns = self.optimizer_time(pp_rank).by_use[Spent.OPTIMIZER]
+        return max(0, round(self.strategy.micro_batches * each) - update_ns)
 
     def gathering_ns(self, size_bytes: int) -> int:
         """The time in which tensor-parallel ranks gather activations that came in parts."""

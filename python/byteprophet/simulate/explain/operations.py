@@ -59,7 +59,8 @@ def operations_of(result: Simulated) -> dict[int, What]:
         for flow, use, _ in record.waited:
             found[flow] = _transfer(rank, use, "operators")
         for flow, use in record.synchronised:
-            found[flow] = _transfer(rank, use, "gradients")
+            text = OPTIMIZER if use is Spent.LAUNCH else "gradients"
+            found[flow] = _transfer(rank, use, text)
         for flow in record.gathered:
             found[flow] = _transfer(rank, Spent.ALL_GATHER, "parameters")
     return found

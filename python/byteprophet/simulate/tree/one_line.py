@@ -29,7 +29,7 @@ HELP = {
     "zero": "0 to 3; default 0",
     "all_reduce": "1: with zero=1, gradients are all-reduced, as DeepSpeed does; default 0",
     "recompute": "none, attention or full; default none",
-    "overlap": "0: gradients are sent after the last backward pass; default 1",
+    "overlap": "0: with zero up to 1, gradients are sent after the last backward pass; default 1",
     "scatter_gather": "1: tensor-parallel ranks each send a part to the next stage; default 0",
     "bucket_mb": "gradients that travel together, in MiB; default 25",
     "overlap_p2p": "0: a stage receives only when it is idle; default 1",
@@ -76,6 +76,8 @@ def parse_strategy(text: str, gpus: int) -> Strategy:
         )
     mesh = Mesh(**degrees, dp=replicas // degrees["ep"])
     sequence_parallel = numbers.pop("sp", 0)
+    if sequence_parallel and degrees["tp"] == 1:
+        raise UserError("strategy: sp=1 has no effect without tp > 1")
     recompute = texts.pop("recompute", "none")
     if recompute not in _RECOMPUTE:
         raise UserError(f"strategy: recompute is {recompute!r}: use one of {', '.join(_RECOMPUTE)}")

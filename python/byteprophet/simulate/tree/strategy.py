@@ -227,6 +227,12 @@ class Strategy:
             raise UserError(
                 f"strategy: reshard is {self.reshard!r}: use one of {', '.join(RESHARD)}"
             )
+        if not self.overlap and self.zero >= 2:
+            raise UserError(
+                f"strategy: zero={self.zero} with overlap=0: it sends gradients as they are made; "
+                "use zero=0 or 1"
+            )
+        self._check_effects()
         for rule in self.rules:
             self._check_schedule(rule)
             for axis, _ in rule.splits:
@@ -235,6 +241,18 @@ class Strategy:
                         f"strategy: {rule.pattern or 'root'}: no mesh axis {axis}: use one of "
                         f"{', '.join(AXES[:-1])}"
                     )
+
+    def _check_effects(self) -> None:
+        """Raises ``UserError`` for settings that would change nothing."""
+        pipelined = self.mesh.pp > 1
+        for setting, given, has_effect, needed in (
+            (f"reshard={self.reshard}", self.reshard != "default", self.zero == 3, "zero=3"),
+            ("ring=1", self.ring, self.mesh.cp > 1, "cp > 1"),
+            ("scatter_gather=1", self.scatter_gather, pipelined, "pp > 1"),
+            ("overlap_p2p=0", not self.overlap_p2p, pipelined, "pp > 1"),
+        ):
+            if given and not has_effect:
+                raise UserError(f"strategy: {setting} has no effect without {needed}")
 
     def _check_schedule(self, rule: Rule) -> None:
         """Raises ``UserError`` for micro-batches of a node that cannot be."""
