@@ -124,7 +124,7 @@ def test_searches_for_a_strategy(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {
+    config: dict[str, object] = {
         "model_type": "llama",
         "num_hidden_layers": 32,
         "hidden_size": 4096,
@@ -143,10 +143,16 @@ def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert run_cli(call) == 0
         printed.append(capsys.readouterr().out.splitlines()[1:])
     assert printed[0] == printed[1]
-    del config["hidden_size"]
-    path.write_text(json.dumps(config), encoding="utf-8")
-    assert run_cli([*call[:1], str(path), *call[2:]]) == 2
-    assert "hidden_size is missing" in capsys.readouterr().err
+    for change, said in (
+        ({"hidden_size": None}, "hidden_size is missing"),
+        ({"intermediate_size": None}, "intermediate_size is missing"),
+        ({"mlp_bias": True}, "mlp_bias is True, which is not simulated"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false': must be true or false"),
+        ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window is 4096, which is not"),
+    ):
+        path.write_text(json.dumps(config | change), encoding="utf-8")
+        assert run_cli([*call[:1], str(path), *call[2:]]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_writes_a_page_and_a_trace(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -236,3 +236,40 @@ def test_what_later_operators_keep_is_free_when_earlier_ones_go_backward() -> No
     assert stage.saved_bytes == images + wide + indices + pooled + narrow
     at_pooling = images + wide + indices + (wide + pooled)
     assert stage.saved_bytes + stage.transient_bytes == at_pooling
+
+
+class _Keeping(nn.Module):
+    """A layer beside what no operator owns."""
+
+    def __init__(self, kept: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(_WIDTH, _WIDTH)
+        if kept == "buffer":
+            self.register_buffer("table", torch.zeros(1 << 17, _WIDTH))
+        elif kept == "unused":
+            self.table = nn.Embedding(1 << 17, _WIDTH)
+        elif kept == "frozen":
+            self.layer.bias.requires_grad_(False)
+        else:
+            self.register_buffer("table", torch.zeros(2, _WIDTH))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.layer(hidden)
+        return output
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ("buffer", "table is a buffer, .* which have 32 MiB in all"),
+        ("unused", r"table\.weight is used by no operator, .* which have 32 MiB in all"),
+        ("frozen", r"parameter layer\.bias is frozen"),
+    ],
+)
+def test_what_memory_does_not_count_is_refused(kept: str, said: str) -> None:
+    def make(batch: int, kept: str = kept) -> tuple[nn.Module, tuple[Tensor]]:
+        return _Keeping(kept), (torch.zeros(batch, 4, _WIDTH),)
+
+    with pytest.raises(UserError, match=said):
+        trace("mine", make, 2)
+    assert trace("mine", lambda batch: make(batch, "little"), 2).name == "mine"

@@ -204,7 +204,7 @@ def memory_of(
         parameters, gradients, state = kept_bytes(tables.held(pp_rank), strategy)
         stages = program.stages[pp_rank :: strategy.mesh.pp]
         transient = max(stage.transient_bytes for stage in stages)
-        if strategy.zero == 3:
+        if strategy.zero >= 2:
             held, largest = tables.held(pp_rank).total, tables.largest_bucket(pp_rank)
             transient += unsharded_bytes(held, largest, strategy)
         found.append(

@@ -31,14 +31,16 @@ def gathers_before(actions: Sequence[Action], strategy: Strategy) -> list[bool]:
 
 
 def unsharded_bytes(elements: int, largest: int, strategy: Strategy) -> int:
-    """The most bytes of unsharded parameters and gradients on a rank.
+    """The most bytes of unsharded gradients on a rank, and with ZeRO 3 of parameters.
 
     Args:
         elements: of all parameters.
-        largest: of the parameters of the largest unit.
+        largest: of the parameters of the largest unit or bucket.
         strategy: what they are trained with.
     """
     precision = PRECISIONS[strategy.precision]
+    if strategy.zero == 2:  # a bucket is whole until it is reduce-scattered
+        return largest * precision.sent_gradient_bytes
     pipelined = strategy.mesh.pp > 1
     kept = elements if pipelined or not strategy.reshards else min(elements, 2 * largest)
     summed = elements if pipelined else largest

@@ -158,6 +158,15 @@ def _described(family: str, description: str) -> TransformerConfig:
 
 
 _FAMILIES = ("llama", "mistral", "qwen2", "mixtral", "gpt2", "bert")
+_NOT_MODELLED = {
+    "llama": ("attention_bias", "mlp_bias", "num_local_experts"),
+    "mistral": ("sliding_window",),
+    "mixtral": ("sliding_window",),
+    "qwen2": ("use_sliding_window",),
+    "gpt2": ("add_cross_attention",),
+    "bert": ("is_decoder", "add_cross_attention"),
+}
+"""Fields by family that change what is computed, unless they are false, 0 or null."""
 
 
 def _from_hugging_face(path: Path) -> TransformerConfig:
@@ -177,17 +186,29 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
             raise UserError(f"{path}: {names[0]} is missing")
         return default
 
+    for flag in _NOT_MODELLED.get(family, ()):
+        if config.get(flag):
+            raise UserError(
+                f"{path}: {flag} is {config[flag]!r}, which is not simulated: if it makes no "
+                "difference to your sequences, take it out"
+            )
+    tied = config.get("tie_word_embeddings", family in ("gpt2", "bert"))
+    if not isinstance(tied, bool):
+        raise UserError(f"{path}: tie_word_embeddings is {tied!r}: must be true or false")
     layers = number("num_hidden_layers", "n_layer")
     hidden = number("hidden_size", "n_embd")
     heads = number("num_attention_heads", "n_head")
     positions = number("max_position_embeddings", "n_positions", default=2048)
     old = family in ("gpt2", "bert")
+    # Where a family's default is a number of its own, the file must have it.
+    kv_heads = heads if family == "llama" else None
+    inner = 4 * hidden if family == "gpt2" else None
     return TransformerConfig(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=heads if old else number("num_key_value_heads", default=heads),
-        inner=number("intermediate_size", "n_inner", default=4 * hidden),
+        kv_heads=heads if old else number("num_key_value_heads", default=kv_heads),
+        inner=number("intermediate_size", "n_inner", default=inner),
         vocabulary=number("vocab_size"),
         sequence=min(positions, 8192),
         positions=positions if old else 0,

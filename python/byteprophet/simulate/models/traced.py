@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Make = Callable[[int], "tuple[nn.Module, tuple[Any, ...]]"]
 """A user's function: for a batch size, the module and its inputs."""
 _BATCHES = (2, 3)
+_UNKNOWN_BYTES, _UNKNOWN_SHARE = 16 << 20, 0.01
+"""Of buffers and unused parameters, so many bytes, or such a share of all, may be left out."""
 
 
 def import_make(text: str) -> Make:
@@ -123,8 +125,33 @@ def _exported(name: str, make: Make, batch: int) -> tuple[Any, Mapping[str, str]
             module, inputs = make(batch)
         program = torch.export.export(module, tuple(inputs))
     signature = program.graph_signature
+    _check_kept(name, module, program)
     parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     return program.graph, parameters, set(signature.inputs_to_parameters)
+
+
+def _check_kept(name: str, module: Any, program: Any) -> None:
+    """Refuse what takes memory, or saves work, of which operators know nothing."""
+    frozen = [path for path, each in module.named_parameters() if not each.requires_grad]
+    if frozen:
+        raise UserError(
+            f"model {name}: parameter {frozen[0]} is frozen (requires_grad=False): only models of "
+            "which all parameters are trained can be simulated"
+        )
+    used = {node.name for node in program.graph.nodes if node.users}
+    signature = program.graph_signature
+    read = {path for node, path in signature.inputs_to_parameters.items() if node in used}
+    trained = dict(module.named_parameters())
+    unknown = {path: each.nbytes for path, each in module.named_buffers()}
+    unknown |= {path: each.nbytes for path, each in trained.items() if path not in read}
+    total_bytes = sum(unknown.values())
+    if total_bytes > max(_UNKNOWN_BYTES, _UNKNOWN_SHARE * sum(p.nbytes for p in trained.values())):
+        largest = max(unknown, key=lambda path: unknown[path])
+        what = "used by no operator" if largest in trained else "a buffer"
+        raise UserError(
+            f"model {name}: {largest} is {what}, and memory does not count such tensors, which "
+            f"have {total_bytes / (1 << 20):,.0f} MiB in all: take it out of the model"
+        )
 
 
 def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list[Node]:
