@@ -36,12 +36,20 @@ KEYS = (
     Keys("4.bias", 0, (1,)),
 )
 
+SIZES_BYTES = {
+    BUFFER: 4 * (64 * 40 + 40),
+    "2.weight": 4 * 40 * 400,
+    "2.bias": 4 * 400,
+    "4.weight": 4 * 400 * 1000,
+    "4.bias": 4 * 1000,
+}
+
 
 def used(keys: Sequence[Keys], scheduler: str = "prophet") -> Used:
     """A strategy with ``keys``."""
     settings, size_bytes = schedulers.resolve(scheduler, {}, 65_536)
     return Used(
-        Model(tuple(Parameter(each.tensor, 1) for each in KEYS)),
+        Model(tuple(Parameter(name, size) for name, size in SIZES_BYTES.items())),
         Strategy(partition_bytes=size_bytes, keys=tuple(keys)),
         0,
         Policy(scheduler, settings),
