@@ -149,6 +149,11 @@ def test_reads_a_hugging_face_config(tmp_path: Path, capsys: pytest.CaptureFixtu
         ({"mlp_bias": True}, "mlp_bias is True, which is not simulated"),
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false': must be true or false"),
         ({"model_type": "mistral", "sliding_window": 4096}, "sliding_window is 4096, which is not"),
+        ({"model_type": "mistral"}, "sliding_window is 4096, which is not simulated"),
+        (
+            {"model_type": "mixtral", "max_position_embeddings": None},
+            "max_position_embeddings is missing",
+        ),
     ):
         path.write_text(json.dumps(config | change), encoding="utf-8")
         assert run_cli([*call[:1], str(path), *call[2:]]) == 2

@@ -85,6 +85,14 @@ def test_unsharded_parameters_and_gradients_are_held_with_pipeline_ranks() -> No
         assert memory.parameters == elements * 4 // 4
 
 
+def test_with_zero_2_a_bucket_of_gradients_is_whole_until_it_is_sent() -> None:
+    """The largest one is the last: the embedding and what is left of the layers, in 32 bits."""
+    result = simulate_program(program(_MODEL, "dp=8 zero=2", 8), find_cluster("dgx-h100"))
+    (memory,), (stage,) = result.memory, result.program.stages
+    of_last = (one.elements for block in stage.blocks[:3] for one in block.compiled.parameters)
+    assert memory.transient - stage.transient_bytes == 4 * sum(of_last)
+
+
 def test_the_first_unit_of_a_backward_pass_is_gathered_when_the_forward_pass_has_ended() -> None:
     """It is the last one of the forward pass, and has just been sharded."""
     result = simulate_program(program(_MODEL, "dp=8 zero=3", 8), find_cluster("dgx-h100"))

@@ -177,7 +177,7 @@ def test_without_compilation_biases_and_copies_take_time() -> None:
         one.elements
         for block in plain.stages[0].blocks
         for one in block.compiled.parameters
-        if not one.tied
+        if not one.repeated
     )
     results = [simulate_program(job, _CLUSTER) for job in (plain, eager)]
     before, after = (one.by_use[Spent.OPTIMIZER] for one in results)

@@ -273,3 +273,102 @@ def test_what_memory_does_not_count_is_refused(kept: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         trace("mine", make, 2)
     assert trace("mine", lambda batch: make(batch, "little"), 2).name == "mine"
+
+
+class _Entry(nn.Module):
+    """A layer that adds its two inputs, so no operator saves them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(_WIDTH, _WIDTH, bias=False)
+
+    def forward(self, hidden: Tensor, other: Tensor) -> Tensor:
+        return torch.relu(self.one(hidden + other))
+
+
+class _Adding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(_WIDTH, _WIDTH, bias=False)
+        self.layers = nn.ModuleList(_Entry() for _ in range(4))
+
+    def forward(self, images: Tensor) -> Tensor:
+        other = hidden = self.first(images)
+        for layer in self.layers:
+            hidden = layer(hidden, other)
+        return hidden
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_recomputed_modules_keep_inputs_that_no_operator_saves(ranks: int) -> None:
+    def adding(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        return _Adding(), (torch.zeros(batch, 8, _WIDTH),)
+
+    tree = Tree(Mesh(dp=ranks))
+    tree.split("batch", "dp")
+    tree["layers.*"].recompute()
+    (stage,) = compile_program(trace("own", adding, 4), tree.strategy()).stages
+    hidden = 4 // ranks * 8 * _WIDTH * 2
+    # The images, what the first layer makes, and what each layer but the last one makes.
+    assert stage.saved_bytes == (1 + 1 + 3) * hidden
+
+
+class _Repeating(nn.Module):
+    """One layer, with a bias, that runs several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(_WIDTH, _WIDTH)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for _ in range(8):
+            hidden = torch.relu(self.layer(hidden))
+        return hidden
+
+
+def _repeating(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+    return _Repeating(), (torch.zeros(batch, _WIDTH),)
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+def test_layers_that_run_again_count_once_on_each_pipeline_rank(pp: int) -> None:
+    program = _program(_repeating, f"pp={pp} micro_batches=2", pp)
+    elements = _WIDTH * _WIDTH + _WIDTH
+    assert program.model.parameters() == elements
+    for memory in simulate(program.model, program.strategy, find_cluster("dgx-h100")).memory:
+        assert memory.parameters == 2 * elements
+    assert program.tied_elements == (elements if pp > 1 else 0)
+
+
+def test_layers_that_run_on_middle_pipeline_ranks_too_are_refused() -> None:
+    with pytest.raises(UserError, match=r"share layer\.weight on pipeline ranks \[0, 1\]: only"):
+        _program(_repeating, "pp=4 micro_batches=4", 4)
+
+
+def test_large_parameters_of_several_names_are_used() -> None:
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        layer = nn.Linear(4096, 4096, bias=False)
+        return nn.Sequential(layer, nn.ReLU(), layer), (torch.zeros(batch, 4096),)
+
+    assert trace("own", make, 2).parameters() == 4096 * 4096
+
+
+class _OwnBias(nn.Module):
+    """The output layer has the embedding's weights and a bias of its own, as BERT's has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(96, _WIDTH)
+        self.head = nn.Linear(_WIDTH, 96)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        output: Tensor = self.head(self.tokens(tokens))
+        return output
+
+
+def test_a_bias_of_ones_own_counts_beside_shared_weights() -> None:
+    def make(batch: int) -> tuple[nn.Module, tuple[Tensor]]:
+        return _OwnBias(), (torch.zeros(batch, 8, dtype=torch.long),)
+
+    assert trace("own", make, 2).parameters() == 96 * _WIDTH + 96

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from byteprophet.simulate.models.catalogue import MODELS
+from byteprophet.simulate.models.catalogue import MODELS, find_model
 from byteprophet.simulate.models.transformer import build
 from byteprophet.simulate.models.transformer_config import TransformerConfig
 
@@ -108,3 +111,21 @@ def test_built_in_models_have_the_published_number_of_parameters(
     name: str, parameters: int
 ) -> None:
     assert build(name, MODELS[name], 1).parameters() == parameters
+
+
+def test_qwen2_has_biases_of_queries_keys_and_values(tmp_path: Path) -> None:
+    """Qwen2-0.5B, as its authors published it, has 494,032,768 parameters."""
+    path = tmp_path / "config.json"
+    config = {
+        "model_type": "qwen2",
+        "num_hidden_layers": 24,
+        "hidden_size": 896,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "intermediate_size": 4864,
+        "vocab_size": 151936,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": True,
+    }
+    path.write_text(json.dumps(config), encoding="utf-8")
+    assert build(*find_model(str(path)), 1).parameters() == 494_032_768

@@ -47,13 +47,15 @@ class LocalParameter:
         path: the operator's path in the module.
         elements: the number of elements.
         summed: the mesh axes over which the gradient is a partial sum.
-        tied: the path of the operator that it shares them with; empty if it has its own.
+        shared: the name by which other operators read them, too; empty if none does.
+        repeated: whether an earlier operator of the pipeline rank has the same ones.
     """
 
     path: str
     elements: int
     summed: tuple[str, ...]
-    tied: str = ""
+    shared: str = ""
+    repeated: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Compiled:
         forward: the steps of the forward pass.
         backward: the steps of the backward pass.
         outputs: the module's outputs.
+        inputs: bytes of the inputs that have gradients, as they come, by tensor and layout.
         saved: bytes kept for the backward pass, by tensor and layout.
         transient_bytes: the most bytes in use during the backward pass, less those that are kept:
             gradients of the inputs and outputs of one operator, and what is recomputed. What later
@@ -83,6 +86,7 @@ class Compiled:
     forward: tuple[Step, ...]
     backward: tuple[Step, ...]
     outputs: tuple[Value, ...]
+    inputs: Mapping[tuple[str, Layout], int]
     saved: Mapping[tuple[str, Layout], int]
     transient_bytes: int
     parameters: tuple[LocalParameter, ...]
@@ -189,6 +193,7 @@ class _Module:
         self._versions: dict[tuple[str, Layout], _Version] = {}
         self._tape: _Tape = []
         self._forward: list[Step] = []
+        self._inputs: dict[tuple[str, Layout], int] = {}
         self._saved: dict[tuple[str, Layout], int] = {}
         self._peak_bytes = 0
         self._parameters: list[LocalParameter] = []
@@ -207,6 +212,7 @@ class _Module:
             tuple(self._forward),
             tuple(backward),
             tuple(self._values[name] for name in self._module.outputs),
+            self._inputs,
             self._saved,
             self._peak_bytes - sum(self._saved.values()),
             tuple(self._parameters),
@@ -226,6 +232,7 @@ class _Module:
             versions[access.tensor] = version
             if access.differentiable:
                 version.summed |= set(input_gradient_layout(access, splits).partial)
+                self._note_input(operator, access)
                 working += local_bytes(operator, access, version.layout, self._mesh)
         for access in operator.outputs:
             layout = output_layout(access, splits)
@@ -249,10 +256,17 @@ class _Module:
             layout = input_layout(access, splits)
             elements = operator.elements(access) // layout.parts(self._mesh)
             summed = input_gradient_layout(access, splits).partial
-            self._parameters.append(LocalParameter(operator.name, elements, summed, operator.tied))
+            self._parameters.append(LocalParameter(operator.name, elements, summed, access.shared))
         learns = any(access.differentiable for access in operator.inputs)
         self._tape.append((operator, splits, learns))
         self._forward.append(Compute(operator, tuple(splits.items()), Phase.FORWARD))
+
+    def _note_input(self, operator: Operator, access: Access) -> None:
+        """Note the bytes of a tensor that the module is given, as it comes."""
+        if access.tensor in self._module.inputs:
+            layout = self._stored[access.tensor]
+            size = local_bytes(operator, access, layout, self._mesh)
+            self._inputs[access.tensor, layout] = size
 
     def _work_with(self, working_bytes: int) -> None:
         """Note what the backward pass of the last part needs, besides what is kept up to it."""
@@ -299,6 +313,9 @@ class _Module:
             self._stored[name] = value.layout
             self._values[name] = value
         names = dict(zip(call.module.inputs, call.inputs, strict=True))
+        for (tensor, layout), size in compiled.inputs.items():
+            if names[tensor] in self._module.inputs:
+                self._inputs[names[tensor], layout] = size
         names |= dict(zip(call.module.outputs, call.outputs, strict=True))
         for (tensor, layout), size in compiled.saved.items():
             name = names.get(tensor, f"{call.name}.{tensor}")
@@ -333,14 +350,20 @@ class _Module:
 def _recomputed(compiled: Compiled, module: Module) -> Compiled:
     """``compiled``, with its forward pass repeated before the backward pass."""
     again = tuple(replace(step, phase=Phase.RECOMPUTE) for step in compiled.forward)
-    inputs = {key: size for key, size in compiled.saved.items() if key[0] in module.inputs}
-    kept = sum(inputs.values())
+    made = sum(size for key, size in compiled.saved.items() if key[0] not in module.inputs)
     return replace(
         compiled,
         backward=again + compiled.backward,
-        saved=inputs,
-        transient_bytes=compiled.transient_bytes + compiled.saved_bytes - kept,
+        saved=_kept_inputs(compiled, module),
+        transient_bytes=compiled.transient_bytes + made,
     )
+
+
+def _kept_inputs(compiled: Compiled, module: Module) -> dict[tuple[str, Layout], int]:
+    """What is kept if only inputs are: those that no operator saves, such as a sum's, too."""
+    kept = {key: size for key, size in compiled.saved.items() if key[0] in module.inputs}
+    saved = {tensor for tensor, _ in kept}
+    return kept | {key: size for key, size in compiled.inputs.items() if key[0] not in saved}
 
 
 def _in_micro_batches(whole: Compiled, chunk: Compiled, scope: Scope, module: Module) -> Compiled:
@@ -353,12 +376,11 @@ def _in_micro_batches(whole: Compiled, chunk: Compiled, scope: Scope, module: Mo
             backward=chunk.backward * count,
             transient_bytes=chunk.transient_bytes,
         )
-    inputs = {key: size for key, size in whole.saved.items() if key[0] in module.inputs}
     of_chunk = sum(size for key, size in chunk.saved.items() if key[0] not in module.inputs)
     return replace(
         whole,
         forward=(chunk.forward + chunk.backward) * count,
         backward=(),
-        saved=inputs,
+        saved=_kept_inputs(whole, module),
         transient_bytes=chunk.transient_bytes + scope.max_ongoing * of_chunk,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.compile.module import Compiled, Compiler
 from byteprophet.simulate.compile.schedules import Action, actions_of
+from byteprophet.simulate.compile.shared import shared_once
 from byteprophet.simulate.compile.steps import Phase, Step
 from byteprophet.simulate.compile.transform import transform
 from byteprophet.simulate.models.module import Call, Model
@@ -56,12 +57,14 @@ class Program:
         strategy: the strategy.
         stages: the stages; stage ``s`` runs on pipeline rank ``s % pp``.
         actions: the actions of each pipeline rank, in order.
+        tied_elements: of the parameters that the first and the last pipeline rank both have.
     """
 
     model: Model
     strategy: Strategy
     stages: tuple[Stage, ...]
     actions: tuple[tuple[Action, ...], ...]
+    tied_elements: int = 0
 
 
 def compile_program(model: Model, strategy: Strategy) -> Program:
@@ -105,6 +108,9 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
             "split over cp"
         )
     of_block = _stages_of(model, strategy.stages, asked)
+    of_rank = [(stage % mesh.pp, block.path) for stage, block in zip(of_block, blocks, strict=True)]
+    once, tied_elements = shared_once([block.compiled for block in blocks], of_rank, mesh.pp)
+    blocks = [replace(block, compiled=one) for block, one in zip(blocks, once, strict=True)]
     stages = []
     for stage in range(strategy.stages):
         here = [at for at, its in enumerate(of_block) if its == stage]
@@ -123,7 +129,7 @@ def compile_program(model: Model, strategy: Strategy) -> Program:
         own = tuple(blocks[at] for at in here)
         stages.append(Stage(own, size // parts, kept, peak - kept, gathered, ends))
     actions = tuple(tuple(actions_of(strategy, rank)) for rank in range(mesh.pp))
-    return Program(model, strategy, tuple(stages), actions)
+    return Program(model, strategy, tuple(stages), actions, tied_elements)
 
 
 def _crossing(blocks: Sequence[Call], first: int) -> list[str]:

@@ -40,13 +40,13 @@ class Held:
 def held(blocks: Iterable[Block], mesh: Mesh) -> Held:
     """Sort the parameters of blocks by the axes over which their gradients are summed.
 
-    Parameters that are shared count once per pipeline rank.
+    Parameters that several operators share count once per pipeline rank.
     """
     found: dict[tuple[str, ...], int] = {}
     tensor_elements = 0
     parameters = (one for block in blocks for one in block.compiled.parameters)
     for one in parameters:
-        if one.tied and mesh.pp == 1:
+        if one.repeated:
             continue
         axes = tuple(axis for axis in one.summed if axis != "tp" and mesh.sizes[axis] > 1)
         found[axes] = found.get(axes, 0) + one.elements
@@ -65,7 +65,9 @@ def buckets(blocks: Sequence[Block], strategy: Strategy) -> list[list[int]]:
     filled = 0
     for at in reversed(range(len(blocks))):
         found[-1].append(at)
-        filled += size * sum(one.elements for one in blocks[at].compiled.parameters)
+        filled += size * sum(
+            one.elements for one in blocks[at].compiled.parameters if not one.repeated
+        )
         if filled >= most and at > 0:
             found.append([])
             filled = 0

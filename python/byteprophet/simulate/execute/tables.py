@@ -40,6 +40,7 @@ class Tables:
         self.costs = costs
         self._folded = folded
         self._stages = program.stages
+        self._tied_elements = program.tied_elements
         self._alike: dict[tuple[int, ...], Held] = {}
         self._buckets = [buckets(stage.blocks, program.strategy) for stage in program.stages]
         self._held = [
@@ -246,10 +247,4 @@ class Tables:
 
     def tied_bytes(self) -> int:
         """The gradients of parameters that the last pipeline rank shares with the first."""
-        elements = sum(
-            one.elements
-            for block in self._stages[-1].blocks
-            for one in block.compiled.parameters
-            if one.tied
-        )
-        return elements * self.precision.sent_gradient_bytes
+        return self._tied_elements * self.precision.sent_gradient_bytes

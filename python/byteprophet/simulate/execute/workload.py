@@ -26,10 +26,10 @@ from byteprophet.workload.model import FLOAT32_BYTES
 
 @dataclass
 class _Layer:
-    """An operator with parameters of its own.
+    """An operator with parameters.
 
     Attributes:
-        names: of its parameters.
+        names: of those that no earlier operator has.
         elements: theirs.
         begins_ns: when the forward pass needs them.
         ready_ns: when their gradients are ready, from the begin of the backward pass.
@@ -56,7 +56,7 @@ def workload_of(program: Program, costs: BlockCosts) -> Workload:
     blocks = [block for stage in program.stages for block in stage.blocks]
     layers, forward_ns = _forward(blocks, costs)
     backward_ns = _backward(blocks, layers, costs)
-    every = [layer for own in layers for layer in own]
+    every = [layer for own in layers for layer in own if layer.names]
     if not every:
         raise UserError(f"model {program.model.name} has no parameters")
     every[0].begins_ns, every[0].ready_ns = 0.0, backward_ns
@@ -79,17 +79,18 @@ def _forward(blocks: Sequence[Block], costs: BlockCosts) -> tuple[list[list[_Lay
     now_ns = 0.0
     for block in blocks:
         compiled = block.compiled
-        parameters = iter(one for one in compiled.parameters if not one.tied)
+        parameters = iter(compiled.parameters)
         layers: list[_Layer] = []
         for step, time_ns in _timed(compiled.forward, [costs.time(compiled).forward], costs):
-            if _has_own(step):
+            if _has_parameters(step):
                 layer = _Layer(begins_ns=now_ns)
                 for access in step.operator.parameters:
                     one = next(parameters, None)
                     if one is None:
                         raise _several_passes(block)
-                    layer.names.append(f"{block.path}.{one.path}.{access.tensor}")
-                    layer.elements.append(one.elements)
+                    if not one.repeated:
+                        layer.names.append(f"{block.path}.{one.path}.{access.tensor}")
+                        layer.elements.append(one.elements)
                 layers.append(layer)
             now_ns += time_ns
         found.append(layers)
@@ -107,11 +108,11 @@ def _backward(
         waiting: dict[int, list[_Layer]] = defaultdict(list)
         here = iter(own)
         for step in compiled.forward:
-            if _has_own(step):
+            if _has_parameters(step):
                 waiting[id(step.operator)].append(next(here))
         for step, time_ns in _timed(compiled.backward, [times.backward, times.weight], costs):
             now_ns += time_ns
-            if _has_own(step) and makes_gradients(step):
+            if _has_parameters(step) and makes_gradients(step):
                 if not waiting[id(step.operator)]:
                     raise _several_passes(block)
                 waiting[id(step.operator)].pop().ready_ns = now_ns
@@ -131,8 +132,8 @@ def _pass_ns(passed: Pass) -> int:
     return sum(part.time_ns for part in passed if isinstance(part, PassTime))
 
 
-def _has_own(step: Step) -> TypeGuard[Compute]:
-    return isinstance(step, Compute) and bool(step.operator.parameters) and not step.operator.tied
+def _has_parameters(step: Step) -> TypeGuard[Compute]:
+    return isinstance(step, Compute) and bool(step.operator.parameters)
 
 
 def _several_passes(block: Block) -> UserError:

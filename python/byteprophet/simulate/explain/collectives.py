@@ -118,7 +118,5 @@ def _of_optimizer(program: Program, stages: Iterable[Stage]) -> Calls:
 def _of_tied(program: Program) -> Calls:
     """The sum of gradients that the first and the last pipeline rank share."""
     precision = PRECISIONS[program.strategy.precision]
-    parameters = (one for block in program.stages[-1].blocks for one in block.compiled.parameters)
-    elements = sum(one.elements for one in parameters if one.tied)
-    size = elements * precision.sent_gradient_bytes
+    size = program.tied_elements * precision.sent_gradient_bytes
     return Counter({Called(CollectiveKind.ALL_REDUCE, ("pp",), size): 1} if size else {})

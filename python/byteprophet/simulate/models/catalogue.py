@@ -167,6 +167,8 @@ _NOT_MODELLED = {
     "bert": ("is_decoder", "add_cross_attention"),
 }
 """Fields by family that change what is computed, unless they are false, 0 or null."""
+_MISTRALS_WINDOW = 4096
+"""Of a Mistral whose file does not tell."""
 
 
 def _from_hugging_face(path: Path) -> TransformerConfig:
@@ -186,11 +188,13 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
             raise UserError(f"{path}: {names[0]} is missing")
         return default
 
+    defaults = {"sliding_window": _MISTRALS_WINDOW} if family == "mistral" else {}
     for flag in _NOT_MODELLED.get(family, ()):
-        if config.get(flag):
+        value = config.get(flag, defaults.get(flag))
+        if value:
             raise UserError(
-                f"{path}: {flag} is {config[flag]!r}, which is not simulated: if it makes no "
-                "difference to your sequences, take it out"
+                f"{path}: {flag} is {value!r}, which is not simulated: if it makes no difference "
+                "to your sequences, set it to null"
             )
     tied = config.get("tie_word_embeddings", family in ("gpt2", "bert"))
     if not isinstance(tied, bool):
@@ -198,9 +202,10 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
     layers = number("num_hidden_layers", "n_layer")
     hidden = number("hidden_size", "n_embd")
     heads = number("num_attention_heads", "n_head")
-    positions = number("max_position_embeddings", "n_positions", default=2048)
     old = family in ("gpt2", "bert")
     # Where a family's default is a number of its own, the file must have it.
+    most = 2048 if family == "llama" else None
+    positions = number("max_position_embeddings", "n_positions", default=most)
     kv_heads = heads if family == "llama" else None
     inner = 4 * hidden if family == "gpt2" else None
     return TransformerConfig(
@@ -214,9 +219,10 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
         positions=positions if old else 0,
         gated=not old,
         bias=old,
-        tied=bool(config.get("tie_word_embeddings", old)),
+        tied=tied,
         causal=family != "bert",
         experts=number("num_local_experts") if family == "mixtral" else 0,
         active_experts=number("num_experts_per_tok", default=2) if family == "mixtral" else 0,
         width=0 if old else number("head_dim", default=hidden // heads),
+        qkv_bias=family == "qwen2",
     )

@@ -30,7 +30,6 @@ class Layers:
         *,
         whole: Iterable[str] = (),
         saves: Iterable[str] | None = None,
-        tied: str = "",
     ) -> Operator:
         """A matrix product, of the inputs or of the input and the first parameter.
 
@@ -51,7 +50,6 @@ class Layers:
             flops=flops,
             backward_flops=2 * flops,
             saved=tuple(access.tensor for access in inputs) if saves is None else tuple(saves),
-            tied=tied,
         )
 
     def linear(
@@ -63,11 +61,16 @@ class Layers:
         *,
         bias: tuple[str, ...] = (),
         whole: Iterable[str] = (),
-        tied: str = "",
+        shared: str = "",
     ) -> Operator:
-        """A matrix product with a parameter; ``bias``: the dimensions of its bias, if any."""
-        parameters = [Access("weight", weight)] + ([Access("bias", bias)] if bias else [])
-        return self.product(name, [source], output, parameters, whole=whole, tied=tied)
+        """A matrix product with a parameter.
+
+        ``bias``: the dimensions of its bias, if any. ``shared``: the name of its weight, if other
+        operators read it, too.
+        """
+        parameters = [Access("weight", weight, shared=shared)]
+        parameters += [Access("bias", bias)] if bias else []
+        return self.product(name, [source], output, parameters, whole=whole)
 
     def memory(
         self,
@@ -142,7 +145,6 @@ class Layers:
         flops: int = 0,
         backward_flops: int = 0,
         saved: tuple[str, ...] = (),
-        tied: str = "",
         causal: bool = False,
     ) -> Operator:
         used = {dim: None for access in (*inputs, *outputs, *parameters) for dim in access.dims}
@@ -157,6 +159,5 @@ class Layers:
             flops=flops,
             backward_flops=backward_flops,
             saved=saved,
-            tied=tied,
             causal=causal,
         )

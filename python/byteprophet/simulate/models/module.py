@@ -69,8 +69,15 @@ class Model:
 
     def parameters(self) -> int:
         """The number of parameters; those that are shared count once."""
-        operators = self.root.operators()
-        return sum(operator.parameter_elements for _, operator in operators if not operator.tied)
+        own = 0
+        shared: dict[str, int] = {}
+        for _, operator in self.root.operators():
+            for one in operator.parameters:
+                if one.shared:
+                    shared[one.shared] = operator.elements(one)
+                else:
+                    own += operator.elements(one)
+        return own + sum(shared.values())
 
     def flops(self) -> int:
         """Floating-point operations of a forward and a backward pass without recomputation."""

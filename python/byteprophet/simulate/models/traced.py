@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -142,8 +143,10 @@ def _check_kept(name: str, module: Any, program: Any) -> None:
     signature = program.graph_signature
     read = {path for node, path in signature.inputs_to_parameters.items() if node in used}
     trained = dict(module.named_parameters())
+    names = module.named_parameters(remove_duplicate=False)  # one may have several
+    used_ids = {id(each) for path, each in names if path in read}
     unknown = {path: each.nbytes for path, each in module.named_buffers()}
-    unknown |= {path: each.nbytes for path, each in trained.items() if path not in read}
+    unknown |= {path: each.nbytes for path, each in trained.items() if id(each) not in used_ids}
     total_bytes = sum(unknown.values())
     if total_bytes > max(_UNKNOWN_BYTES, _UNKNOWN_SHARE * sum(p.nbytes for p in trained.values())):
         largest = max(unknown, key=lambda path: unknown[path])
@@ -178,20 +181,18 @@ def _nodes(graph: Any, parameters: Mapping[str, str], trained: set[str]) -> list
 
 
 def _operators(nodes: Sequence[Node], samples: int) -> list[Row]:
-    """The operators, with the modules around them; parameters that were seen before are tied."""
+    """The operators, with the modules around them; parameters that several read are shared."""
     rows: list[Row] = []
-    owners: dict[str, str] = {}
+    uses = Counter(parameter.name for node in nodes for parameter in node.parameters)
     for node in nodes:
         operator = operator_of(node, samples)
         if operator is None:
             continue
-        names = [parameter.name for parameter in node.parameters]
-        path = ".".join((*node.modules[-1:], operator.name))
-        if names and all(name in owners for name in names):
-            operator = replace(operator, tied=owners[names[0]])
-        for name in names:
-            owners.setdefault(name, path)
-        rows.append((node.modules, operator))
+        parameters = tuple(
+            replace(access, shared=parameter.name) if uses[parameter.name] > 1 else access
+            for access, parameter in zip(operator.parameters, node.parameters, strict=True)
+        )
+        rows.append((node.modules, replace(operator, parameters=parameters)))
     return rows
 
 

@@ -12,6 +12,8 @@ from byteprophet.simulate.models.transformer_parts import attention, experts, ml
 from byteprophet.simulate.operation.operator import Access, Kind, Operator
 
 _LOGITS = ("batch", "sequence", "vocabulary")
+_TABLE = "embedding"
+"""The name of the token embedding, where the output layer shares it."""
 
 
 def build(name: str, config: TransformerConfig, samples: int, sequence: int | None = None) -> Model:
@@ -49,6 +51,10 @@ class _Builder:
             }
         )
 
+    @property
+    def _shared(self) -> str:
+        return _TABLE if self._config.tied else ""
+
     def root(self) -> Module:
         layer = self._layer()
         calls = [Call("embedding", self._embedding(), ("tokens",), ("hidden.0",))]
@@ -62,7 +68,7 @@ class _Builder:
 
     def _embedding(self) -> Module:
         tokens = Access("tokens", ("batch", "sequence"), 8, differentiable=False)
-        table = Access("weight", ("vocabulary", "hidden"))
+        table = Access("weight", ("vocabulary", "hidden"), shared=self._shared)
         output = "looked_up" if self._config.positions else "hidden"
         body = [
             self._make.memory(
@@ -124,7 +130,7 @@ class _Builder:
                     Access("normed", HIDDEN),
                     logits,
                     ("vocabulary", "hidden"),
-                    tied="embedding.tokens" if config.tied else "",
+                    shared=self._shared,
                 ),
                 *(self._loss(logits) if config.fused_loss else self._loss_in_steps(logits)),
             ),

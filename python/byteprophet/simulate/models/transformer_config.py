@@ -24,6 +24,7 @@ class TransformerConfig:
         positions: rows of the learned position embedding; 0: rotary embeddings, or none.
         gated: whether the MLP has a gate (SwiGLU).
         bias: whether linear layers and norms have biases.
+        qkv_bias: whether queries, keys and values have biases although nothing else has.
         tied: whether the output layer shares the token embedding.
         causal: whether tokens attend to earlier tokens only.
         experts: the number of experts per layer; 0: one MLP.
@@ -56,6 +57,7 @@ class TransformerConfig:
     alibi: bool = False
     fused_loss: bool = True
     width: int = 0
+    qkv_bias: bool = False
 
     def __post_init__(self) -> None:
         """Raises ``UserError`` if the numbers do not fit together."""

@@ -25,7 +25,7 @@ def attention(config: TransformerConfig, make: Layers) -> Module:
             Access("normed", HIDDEN),
             Access("qkv", fused),
             weight,
-            bias=weight[:2] if config.bias else (),
+            bias=weight[:2] if config.bias or config.qkv_bias else (),
         )
     ]
     qkv = "qkv"

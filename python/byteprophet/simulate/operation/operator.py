@@ -42,6 +42,7 @@ class Access:
         element_bytes: the bytes of an element.
         density: the part of all elements that exist; less than 1 for tokens sent to experts.
         differentiable: whether it has a gradient.
+        shared: of a parameter that other operators read, too: a name that they all have for it.
     """
 
     tensor: str
@@ -49,6 +50,7 @@ class Access:
     element_bytes: int = 2
     density: float = 1.0
     differentiable: bool = True
+    shared: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,6 @@ class Operator:
         flops: floating-point operations of the forward pass.
         backward_flops: those of the backward pass, gradients of inputs and parameters together.
         saved: activations that are kept for the backward pass.
-        tied: the path of an operator whose parameters this one shares; empty if it has its own.
         causal: attention, or a softmax, that computes only the lower half of the scores.
         temporary: what else there is while it runs, but no longer: it takes memory, and no time.
     """
@@ -82,7 +83,6 @@ class Operator:
     flops: int = 0
     backward_flops: int = 0
     saved: tuple[str, ...] = ()
-    tied: str = ""
     causal: bool = False
     temporary: tuple[Access, ...] = ()
 
@@ -94,11 +94,6 @@ class Operator:
     def elements(self, access: Access) -> int:
         """The number of elements of a tensor."""
         return round(prod(self.size[dim] for dim in access.dims) * access.density)
-
-    @cached_property
-    def parameter_elements(self) -> int:
-        """The number of elements of all parameters."""
-        return sum(self.elements(parameter) for parameter in self.parameters)
 
     @cached_property
     def product(self) -> tuple[tuple[str, ...], ...]:
