@@ -257,9 +257,7 @@ def _of_buckets(data: Any) -> Used:
     """Without compressors and delays, which take gradients out of buckets, or divide these."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise ValueError(f"schema: must be {SCHEMA}")
-    unknown = min(data.keys() - _MEMBERS, default=None)
-    if unknown is not None:  # what a later version wrote must not be left out in silence
-        raise ValueError(f"{unknown[:40]}: this version knows no such member")
+    _refuse_unknown(data, _MEMBERS)
     runtime = data.get("runtime")
     if runtime not in _RUNTIMES:
         raise ValueError(f"runtime {str(runtime)[:40]!r}: must be one of {', '.join(_RUNTIMES)}")
@@ -464,10 +462,15 @@ def _known_rows(
 ) -> list[dict[str, Any]]:
     rows = _rows(data, name, least)
     for row in rows:
-        unknown = min(row.keys() - members, default=None)
-        if unknown is not None:
-            raise ValueError(f"{name}: {unknown[:40]}: this version knows no such member")
+        _refuse_unknown(row, members, f"{name}: ")
     return rows
+
+
+def _refuse_unknown(row: dict[str, Any], members: set[str], where: str = "") -> None:
+    """What a later version wrote must not be left out in silence."""
+    unknown = min(row.keys() - members, default=None)
+    if unknown is not None:
+        raise ValueError(f"{where}{unknown[:40]}: this version knows no such member")
 
 
 def _flag(row: dict[str, Any], where: str, name: str) -> bool:

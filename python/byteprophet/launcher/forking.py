@@ -53,7 +53,6 @@ _AUTOLOADED = (
     "BYTEPS_SCHEDULER",
     "BYTEPROPHET_SYNC",
     "BYTEPROPHET_STRATEGY",
-    "BYTEPROPHET_STRATEGY_MODEL",
     "BYTEPROPHET_RECORD",
 )
 """The variables that byteprophet.pth looks at."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from byteprophet.errors import UserError
 from byteprophet.job import Job, Model
 from byteprophet.job.compression import why_shapeless
+from byteprophet.job.other_model import other_model
 from byteprophet.job.strategy import BYTEPS, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.replay.all_reduce import with_strategy
@@ -39,7 +40,7 @@ def under(job: Job, used: Used, path: str) -> Job:
         )
     difference = first_difference(used.model, job.model)
     if difference:
-        raise UserError(f"{path} is the strategy of another model: {difference}")
+        raise other_model(path, difference)
     check_computation(path, used, job)
     if served and strategy.staleness:
         raise UserError(f"{path}: averages from servers are delayed: it cannot be predicted")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from byteprophet.errors import UserError
 from byteprophet.job import Cluster, Costs, Host, Job
 from byteprophet.job.assumed_costs import mesh_costs, served_costs
+from byteprophet.job.other_model import other_model
 from byteprophet.job.strategy import BYTEPS, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers
 from byteprophet.job.transports import share_of_servers
@@ -77,7 +78,7 @@ def under_routes(run: Run, job: Job, used: Used, path: str, other: Job | None = 
     job = routable(run, job, None if job.servers else used.servers, other)
     difference = first_difference(used.model, job.model)
     if difference:
-        raise UserError(f"{path} is the strategy of another model: {difference}")
+        raise other_model(path, difference)
     check_computation(path, used, job)
     check_servers(path, used.strategy, job.servers)
     if used.strategy.owners and len(used.strategy.owners) != job.workers:

@@ -27,6 +27,7 @@ from byteprophet.tensor_names import PARAMETER_PREFIX
 from byteprophet.torch.live_fronts import finish_all, live_fronts
 from byteprophet.torch.sync import basics, failures
 from byteprophet.torch.tensors import state_text
+from byteprophet.torch.tensors.naming import optimizer_parameters
 
 _CHUNK_BYTES = 1 << 14
 _STATE = "broadcast_optimizer_state"
@@ -174,7 +175,7 @@ def broadcast_optimizer_state(
 
 def _is_loaded_together(optimizer: Optimizer) -> bool:
     """Whether ranks compare what was not sent of compressed gradients when they load a state."""
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    parameters = optimizer_parameters(optimizer)
     return any(front.compresses and front.manages(parameters) for front in live_fronts())
 
 

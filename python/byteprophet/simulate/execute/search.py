@@ -142,7 +142,7 @@ def search(job: Job, told: Callable[[int, int], None], kept: Kept | None = None)
     """
     cluster = _cluster(job.cluster, job.costs)
     node, several = cluster.node.gpus, _powers(_MOST_CP)[1:]
-    tokens = load_model(job.model, 1, job.sequence).tokens  # refused once, not by every process
+    tokens = model_of(job.model, 1, job.sequence).tokens  # refused once, not by every process
     families = list(_families(job, node, (1, *several) if tokens >= _LONG else (1,)))
     known = {} if kept is None else kept.load(job, cluster)
     found: dict[str, Found] = {}

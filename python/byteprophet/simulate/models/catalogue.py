@@ -196,13 +196,13 @@ def _from_hugging_face(path: Path) -> TransformerConfig:
                 f"{path}: {flag} is {value!r}, which is not simulated: if it makes no difference "
                 "to your sequences, set it to null"
             )
-    tied = config.get("tie_word_embeddings", family in ("gpt2", "bert"))
+    old = family in ("gpt2", "bert")
+    tied = config.get("tie_word_embeddings", old)
     if not isinstance(tied, bool):
         raise UserError(f"{path}: tie_word_embeddings is {tied!r}: must be true or false")
     layers = number("num_hidden_layers", "n_layer")
     hidden = number("hidden_size", "n_embd")
     heads = number("num_attention_heads", "n_head")
-    old = family in ("gpt2", "bert")
     # Where a family's default is a number of its own, the file must have it.
     most = 2048 if family == "llama" else None
     positions = number("max_position_embeddings", "n_positions", default=most)

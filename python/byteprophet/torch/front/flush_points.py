@@ -30,6 +30,7 @@ from torch.optim import Optimizer
 from byteprophet.torch.front import clipping
 from byteprophet.torch.live_fronts import finish_all, live_fronts
 from byteprophet.torch.sync.completion import called
+from byteprophet.torch.tensors.naming import optimizer_parameters
 
 # These read or replace parameters. All updates are finished first.
 _READ_PARAMETERS: tuple[tuple[Any, str], ...] = (
@@ -153,7 +154,7 @@ def _scaling(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def flushed(scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if scaler.is_enabled():
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            parameters = optimizer_parameters(optimizer)
             if any(front.accumulates and front.manages(parameters) for front in live_fronts()):
                 raise RuntimeError(
                     "byteprophet: GradScaler cannot be used with a strategy that accumulates "

@@ -37,6 +37,7 @@ class ChangedBuffers:
         copies = _copies({place: held[place] for place in known})
         yield
         after = self._held()
+        # Normalisation writes its means without a new version: so values are compared, once.
         changed = {
             place
             for place, buffer in after.items()
@@ -44,7 +45,6 @@ class ChangedBuffers:
             or buffer._version != versions[place]
             or (self._changed is None and not torch.equal(buffer, copies[place]))
         }
-        # Normalisation writes its means without a new version: so values are compared, once.
         self._changed = {*(self._changed or ()), *changed}
         # What changes for the first time has no copy from before. The second run must still not
         # change it again.

@@ -18,6 +18,7 @@ from torch import nn
 
 from byteprophet.errors import UserError, warn
 from byteprophet.job import Model
+from byteprophet.job.other_model import other_model, other_size
 from byteprophet.job.strategy import Region, Strategy
 from byteprophet.job.strategy_file import read_strategy_file
 from byteprophet.torch.regions.autocast import with_autocast
@@ -66,13 +67,10 @@ def _check_parameters(model: nn.Module, expected: Model, path: str) -> None:
         if size_bytes is None:
             difference = f"there is no parameter {parameter.name!r} in {type(model).__name__}"
         elif size_bytes != parameter.size_bytes:
-            difference = (
-                f"parameter {parameter.name!r} has {parameter.size_bytes} bytes, and {size_bytes} "
-                "in this model"
-            )
+            difference = other_size(parameter.name, parameter.size_bytes, size_bytes)
         else:
             continue
-        raise UserError(f"{path} is the strategy of another model: {difference}")
+        raise other_model(path, difference)
 
 
 def install(model: nn.Module, strategy: Strategy, path: str) -> None:
@@ -108,10 +106,7 @@ def _install_regions(model: nn.Module, regions: Sequence[Region], path: str) -> 
     for region in regions:
         for name in region.modules:
             if name not in modules:
-                raise UserError(
-                    f"{path} is the strategy of another model: there is no module {name!r} in "
-                    f"{type(model).__name__}"
-                )
+                raise other_model(path, f"there is no module {name!r} in {type(model).__name__}")
     running = [
         _run(region, [modules[name] for name in region.modules])
         for region in regions

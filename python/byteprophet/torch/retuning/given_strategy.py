@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from byteprophet import _core, _plugin, schedulers
 from byteprophet.allreduce.model import Order
 from byteprophet.errors import UserError
+from byteprophet.job.other_model import other_model, other_size
 from byteprophet.job.strategy import BYTEPS, DDP, MIXED, OURS
 from byteprophet.job.strategy_file import Used, check_servers, read_strategy_file
 from byteprophet.torch.sync import basics
@@ -69,9 +70,7 @@ def check_model(path: str, used: Used, sizes_bytes: Mapping[str, int]) -> None:
         if name not in bucketed:
             difference = f"parameter {name!r} of this model is in none of its buckets"
         elif expected[name] != size_bytes:
-            difference = (
-                f"parameter {name!r} has {expected[name]} bytes, and {size_bytes} in this model"
-            )
+            difference = other_size(name, expected[name], size_bytes)
         if difference:
             break
     else:
@@ -79,7 +78,7 @@ def check_model(path: str, used: Used, sizes_bytes: Mapping[str, int]) -> None:
         if missing:
             difference = f"parameter {missing[0]!r} is not in this model, or has sparse gradients"
     if difference:
-        raise UserError(f"{path} is the strategy of another model: {difference}")
+        raise other_model(path, difference)
 
 
 def _check_policy(path: str, used: Used) -> None:

@@ -92,9 +92,10 @@ def _make_fused(fusion_bytes: int, timeout_s: float, given: Used | None, path: s
     from byteprophet.torch.sync.fused_synchroniser import FusedSynchroniser
     from byteprophet.torch.sync.own_keys import OwnKeys, given_model
 
-    checked, known = given_model()
-    keys, delays = OwnKeys(path=checked, known=known), NO_DELAYS
-    if given is not None:
+    if given is None:
+        path, known = given_model()
+        keys, delays = OwnKeys(path=path, known=known), NO_DELAYS
+    else:
         keys = OwnKeys(given.strategy.keys, given.digest, path, given)
         delays = steps_by_name(given.strategy.staleness)
     return FusedSynchroniser(

@@ -20,6 +20,7 @@ from byteps.torch import c_lib
 from torch import Tensor
 
 from byteprophet.errors import UserError, warn
+from byteprophet.job.other_model import other_model, other_size
 from byteprophet.job.strategy import Keys
 from byteprophet.job.strategy_file import Used, read_strategy_file
 from byteprophet.runtime_settings import STRATEGY_MODEL
@@ -63,13 +64,10 @@ class OwnKeys:
         parameters = {name for name, _ in named}
         for tensor in self._keys:
             if tensor not in parameters and tensor.rpartition(" and ")[0] not in parameters:
-                raise UserError(
-                    f"{self._path} is the strategy of another model: this optimizer has no "
-                    f"parameter {tensor!r}"
-                )
+                raise other_model(self._path, f"this optimizer has no parameter {tensor!r}")
         difference = "" if self._known is None else _difference(self._known, named)
         if difference:
-            raise UserError(f"{self._path} is the strategy of another model: {difference}")
+            raise other_model(self._path, difference)
 
     def give(self, name: str, tensor: str) -> None:
         """Give ``name``, which BytePS knows and has not sent yet, the keys of ``tensor``, if any.
@@ -165,7 +163,7 @@ def _difference(known: Used, named: Sequence[tuple[str, Tensor]]) -> str:
                 return f"parameter {name!r} of this model is not in it"
         # A script that compresses gradients was recorded with the sizes that it sends.
         elif expected[name] != size_bytes and not known.strategy.reduce_fixed:
-            return f"parameter {name!r} has {expected[name]} bytes, and {size_bytes} in this model"
+            return other_size(name, expected[name], size_bytes)
     return ""
 
 

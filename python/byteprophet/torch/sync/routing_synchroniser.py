@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from byteprophet.errors import UserError
+from byteprophet.job.other_model import other_model
 from byteprophet.job.owners import Owners
 from byteprophet.job.routes import MESH, SERVERS, Part, parts_of
 from byteprophet.job.strategy_file import Used
@@ -170,7 +171,7 @@ class RoutingSynchroniser:
             self._refuse(f"parameter {min(missing)!r} is not in this model")
 
     def _refuse(self, difference: str) -> NoReturn:
-        raise UserError(f"{self._path} is the strategy of another model: {difference}")
+        raise other_model(self._path, difference)
 
     def submit_gradient(
         self, parameter: str, gradient: Tensor, *, priority: int, done: Done
