@@ -9,7 +9,6 @@ record also has the version of the code that ran in the job.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from byteprophet import _core, schedulers
 from byteprophet.bench.case import Case, Plan, all_reduce_case
 from byteprophet.bench.grid import Cell, Grid
 from byteprophet.bench.runtimes import BYTEPS
+from byteprophet.digests import digest_of
 from byteprophet.whole_files import make_directory, write_whole
 from byteprophet.workload import Workload, to_toml
 
@@ -142,7 +142,7 @@ def prepare_cell(cell: Cell, directory: Path) -> PreparedCell:
     workload = cell.load_workload()
     text = to_toml(workload)
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", cell.name)
-    path = directory / f"{name}-{_digest(text.encode())}.toml"
+    path = directory / f"{name}-{digest_of(text)}.toml"
     if not path.exists():
         make_directory(directory)
         write_whole(path, text)
@@ -180,7 +180,7 @@ def fingerprint(prepared: PreparedCell, variant: Variant, plan: Plan) -> str:
         told["worker_bandwidth_bps"] = list(prepared.cell.worker_bandwidth_bps.items())
     if variant.environment:
         told["environment"] = dict(variant.environment)
-    return _digest(json.dumps(told, sort_keys=True).encode())
+    return digest_of(json.dumps(told, sort_keys=True))
 
 
 @functools.cache
@@ -195,8 +195,4 @@ def code_version() -> str:
     for room in _RUNS_IN_JOBS:
         files |= set((package / room).rglob("*.py"))
     content = b"".join(path.name.encode() + path.read_bytes() for path in sorted(files))
-    return _digest(_core.SOURCES.encode() + content)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:12]
+    return digest_of(_core.SOURCES.encode() + content)

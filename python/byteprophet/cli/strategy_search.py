@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from byteprophet.cli.runs import run_meant, run_or_file
 from byteprophet.cli.targets import check_targets
+from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.measure.run import Run
 from byteprophet.measure.servers import measure_run
@@ -143,7 +143,7 @@ def _recorded(
     measured = measure_run(run)
     bases = bases_of_run(run, measured, given)
     runner = recorded_runner(run.config, given, directory / "runs") if trials else None
-    return bases, _digest(digest_of_recording(run.config, measured.job), given), runner
+    return bases, digest_of(digest_of_recording(run.config, measured.job), given.digest), runner
 
 
 def _workload(
@@ -156,18 +156,14 @@ def _workload(
     runner = None
     if trials:
         runner = paced_runner(Paced(name, compute_ns), workload, given, directory / "runs")
-    return bases, _digest(to_toml(workload), given), runner
-
-
-def _digest(subject: str, given: Resources) -> str:
-    return hashlib.sha256(f"{subject}\n{given.digest}".encode()).hexdigest()[:12]
+    return bases, digest_of(to_toml(workload), given.digest), runner
 
 
 def _with_leave(of: str, allowed: Sequence[str]) -> str:
     """The digest ``of`` a search; another one if rules allow more."""
     if not allowed:
         return of
-    return hashlib.sha256("\n".join([of, *allowed]).encode()).hexdigest()[:12]
+    return digest_of(of, *allowed)
 
 
 def _print(found: Outcome, console: Console, saved: str) -> None:

@@ -8,12 +8,12 @@ file has the last buckets, and the iteration since which they are in use.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.job.compression import Compressed
@@ -87,7 +87,7 @@ class Used:
     def digest(self) -> str:
         """Equal for equal strategies of equal models, whatever was predicted; ranks compare it."""
         alone = replace(self, predicted=None)
-        return hashlib.sha256(json.dumps(_as_json(alone, since=0)).encode()).hexdigest()[:12]
+        return digest_of(json.dumps(_as_json(alone, since=0)))
 
 
 def strategy_path(run_directory: Path, optimizer: int = 0) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from byteprophet import schedulers
+from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.job import Job
 from byteprophet.job.strategy import DDP, MIXED
@@ -90,7 +90,7 @@ def digest_of_config(config: Mapping[str, Any]) -> str:
     ``config``: a run's ``config.toml``. Its port does not count, because each run may have another.
     """
     job = {name: value for name, value in config.items() if name != "port"}
-    return _digest(json.dumps(job, sort_keys=True, default=str).encode())
+    return digest_of(json.dumps(job, sort_keys=True, default=str))
 
 
 def digest_of_recording(config: Mapping[str, Any], job: Job) -> str:
@@ -100,11 +100,7 @@ def digest_of_recording(config: Mapping[str, Any], job: Job) -> str:
     """
     times = job.times
     arrays = times.forward_ns, times.ready_ns, times.backward_ns, times.update_ns
-    return _digest(digest_of_config(config).encode(), *(each.tobytes() for each in arrays))
-
-
-def _digest(*parts: bytes) -> str:
-    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:12]
+    return digest_of(digest_of_config(config), *(each.tobytes() for each in arrays))
 
 
 def used_by(job: Job, recorded: Job) -> Used:

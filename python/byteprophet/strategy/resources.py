@@ -10,7 +10,6 @@ themselves (``byteprophet doctor --resources FILE``).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -21,6 +20,7 @@ from typing import Any
 
 import tomli_w
 
+from byteprophet.digests import digest_of
 from byteprophet.errors import UserError
 from byteprophet.input_files import first_repeated, parse_table, read_text
 from byteprophet.job import Cluster, Costs, Host, Job
@@ -102,7 +102,7 @@ class Resources:
     def digest(self) -> str:
         """Equal for equal resources."""
         content = [list(map(asdict, self.hosts)), self.delay_ns, self.message_cost_ns]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+        return digest_of(json.dumps(content))
 
     def costs(self, known: Costs) -> Costs:
         """``known``, with what is known here in its place."""

@@ -6,7 +6,6 @@ continues there. Predictions are made from the record of the very first job.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from byteprophet.bench.cpu import CpuWatch
 from byteprophet.bench.execute import Progress, check_case, run_case
 from byteprophet.bench.grid_jobs import code_version
 from byteprophet.bench.grid_store import Record, Store, key_of
+from byteprophet.digests import digest_of
 from byteprophet.errors import JobFailed
 from byteprophet.validate.cases import ValidationCase
 from byteprophet.whole_files import make_directory
@@ -92,7 +92,7 @@ class _Job:
             "cell": what.case.workload,
             "variant": what.name,
             "round": number,
-            "fingerprint": hashlib.sha256(told.encode()).hexdigest()[:12],
+            "fingerprint": digest_of(told),
             "code": code_version(),
             "machine": describe_machine(),
         }

@@ -250,6 +250,8 @@ def test_what_cannot_be_right_is_refused(network: Any, attach: Attach, done: int
         (lambda model, ours: (replace(model), ours.step()), "had its gradient replaced after"),
         (lambda model, ours: (freeze(model), ours.step()), "is frozen while averages of it"),
         (lambda model, ours: (ours.synchronize(), backward(model)), "had a backward pass after"),
+        (lambda model, ours: ours.state_dict(), r"state_dict\(\) between backward\(\) and step"),
+        (lambda model, ours: ours.load_state_dict({}), r"load_state_dict\(\) between backward"),
     ):
         model, ours = small(attach, network)
         for _ in range(done):

@@ -90,6 +90,19 @@ class Delays:
         """Wait until no delayed gradient is in flight. Raises ``TimedOut`` if one is late."""
         self._updater.wait_transfers(self._transfers())
 
+    def refuse_unused(self, call: str) -> None:
+        """Raise ``RuntimeError`` if no step has used the averages whose turn it is.
+
+        They have left the queue, so a state would not have them.
+        """
+        for slot in self._delayed():
+            if slot.submitted:
+                raise RuntimeError(
+                    f"byteprophet: {call} between backward() and step(): averages of the gradient "
+                    f"of '{slot.name}' are delayed, and no update has used the one whose turn it "
+                    "is: call it after step()"
+                )
+
     def saved(self) -> dict[str, list[Tensor]]:
         """Copies of the delayed averages, the oldest first, by the parameter's name."""
         self.wait()

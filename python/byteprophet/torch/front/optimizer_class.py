@@ -131,6 +131,11 @@ def _with_delayed(front: Front, state: dict[str, Any]) -> dict[str, Any]:
     return {**state, DELAYED: delayed} if delayed else state
 
 
+def _refuse_unused(front: Front, call: str) -> None:
+    front.gradients.delays.refuse_unused(call)
+    saved_compression.refuse_unused(front, call)
+
+
 def plain_again(optimizer: Optimizer) -> None:
     """Make a distributed optimizer one of its original class. Nothing of it may be outstanding."""
     optimizer.__class__ = type(optimizer).__bases__[0]
@@ -156,7 +161,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
-        saved_compression.refuse_unused(self._front, "state_dict()")
+        _refuse_unused(self._front, "state_dict()")
         with sharded_state.whole(self, self._front.gradients):
             state: dict[str, Any] = _with_delayed(self._front, base.state_dict(self))
         saved_compression.add_whole(state, self._front)
@@ -166,7 +171,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         """Load a state that ``state_dict()`` returned, after all updates are finished."""
         self._front.gradients.kept.refuse("load_state_dict() was called")
         self._front.settle_state(self)
-        saved_compression.refuse_unused(self._front, "load_state_dict()")
+        _refuse_unused(self._front, "load_state_dict()")
         adopt = saved_compression.read_whole(state_dict, self._front)
         delays = self._front.gradients.delays
         delayed = delays.checked(state_dict.get(DELAYED, {}), "load_state_dict()")
@@ -184,7 +189,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         """
         self._front.gradients.kept.warn_unused(_NOT_SAVED)
         self._front.settle_state(self)
-        saved_compression.refuse_unused(self._front, "sharded_state_dict()")
+        _refuse_unused(self._front, "sharded_state_dict()")
         state: dict[str, Any] = base.state_dict(self)
         owners = self._front.gradients.owners
         if owners is not None and owners.unequal:
@@ -199,7 +204,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         """
         self._front.gradients.kept.refuse("load_sharded_state_dict() was called")
         self._front.settle_state(self)
-        saved_compression.refuse_unused(self._front, "load_sharded_state_dict()")
+        _refuse_unused(self._front, "load_sharded_state_dict()")
         adopt = saved_compression.read_own(state_dict, self._front)
         weights = state_dict.get(sharded_state.OWNERS, ())
         delays = self._front.gradients.delays
