@@ -1,8 +1,9 @@
 """GPT and Llama in PyTorch, of the shapes that the simulator's built-in families have.
 
-Linear layers of queries, keys and values are one, ordered by heads, and so are those of a gate and
-what it gates: so a part of the rows belongs to whole heads. What follows a linear layer whose rows
-may be partial sums has its bias. Parameters are the same for a path in every strategy.
+Linear layers of queries, keys and values are one, ordered by heads. Those of a gate and what it
+gates are one, too, in blocks of both in turn. So a tensor-parallel rank has whole heads and gates.
+What follows a linear layer whose rows may be partial sums has its bias. Parameters are the same for
+a path in every strategy.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from byteprophet.simulate.models.transformer_config import TransformerConfig
 
 Gather = Callable[[Tensor], Tensor]
 """Gathers keys or values of all context-parallel ranks, along the sequence."""
+_MOST_RANKS = 4
+"""That share an MLP with a gate."""
 
 
 class Embedding(nn.Module):
@@ -93,6 +96,7 @@ class Mlp(nn.Module):
         """Make the parameters."""
         super().__init__()
         self._gated = config.gated
+        self._block = config.inner // _MOST_RANKS
         rows = (2 if config.gated else 1) * config.inner
         self.up = nn.Linear(config.hidden, rows, bias=config.bias)
         self.down = nn.Linear(config.inner, config.hidden, bias=False)
@@ -101,8 +105,8 @@ class Mlp(nn.Module):
         """The transformed hidden state."""
         wide = self.up(normed)
         if self._gated:
-            gate, gated = wide.unflatten(-1, (-1, 2)).unbind(-1)
-            active = functional.silu(gate) * gated
+            gate, gated = wide.unflatten(-1, (-1, 2, self._block)).unbind(-2)
+            active = (functional.silu(gate) * gated).flatten(-2)
         else:
             active = functional.gelu(wide)
         out: Tensor = self.down(active)

@@ -12,7 +12,10 @@ from typing import Any
 from byteprophet.simulate.costs.reference_operators import VOCABULARY, names
 from byteprophet.simulate.costs.table import MeasuredOperator
 
-_SHAPES = {"cpu": ((512, 512), (2048, 768)), "cuda": ((2048, 768), (8192, 1024), (8192, 6144))}
+_SHAPES = {
+    "cpu": ((256, 512), (512, 512), (2048, 768)),
+    "cuda": ((2048, 768), (8192, 1024), (8192, 6144)),
+}
 """Tokens, and elements of each. On a GPU, an operator of a few MB does not reach the rate of a
 large one. On a CPU, it may be faster, because its memory is in a cache and not mapped anew."""
 _LOGITS = {"cpu": (), "cuda": ((8192, 50304),)}
@@ -78,8 +81,13 @@ class Inputs:
             given = self._random(*size)
             return lambda: functions.gelu(given), [given]
         if name == "gated activation":
-            given = self._random(rows, columns, 2)
-            return lambda: functions.silu(given[..., 0]) * given[..., 1], [given]
+            wide = self._random(rows, 2 * columns)
+
+            def gated() -> Any:
+                gate, given = wide.chunk(2, -1)
+                return functions.silu(gate) * given
+
+            return gated, [wide]
         if name == "add":
             given, stem = self._random(*size), self._random(*size)
             return lambda: stem + given, [stem, given]
