@@ -391,6 +391,36 @@ def idle(t: Trainer) -> list[Tensor]:
     return [*norms, *model.parameters()]
 
 
+def cleared_by_hand(t: Trainer) -> list[Tensor]:
+    """Gradients set to None, or to others, without ``zero_grad()``, also after a skipped step.
+
+    A layer is used by one rank alone, and a rank once has no backward pass.
+    """
+    model, optimizer = t.start("SGD", lr=0.1, momentum=0.9)
+    norms = []
+    for iteration in range(8):
+        for p in model.parameters():
+            p.grad = None
+        working = [rank for rank in t.ranks if iteration != 6 or rank == 0]
+        losses = []
+        for rank in working:
+            model.use_sometimes = iteration == 2 or iteration % 2 == rank
+            losses.append(loss_of(model, rank, iteration))
+        if iteration == 4:
+            known = [*model.parameters()]
+            per_rank = [torch.autograd.grad(loss, known, materialize_grads=True) for loss in losses]
+            for p, *gradients in zip(known, *per_rank, strict=True):
+                p.grad = torch.stack(gradients).mean(0)
+        elif losses:
+            share = len(working) / len(t.ranks)
+            t.descend([loss * share for loss in losses], model)
+        if iteration == 2:  # as after an overflow
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.05))
+        else:
+            norms.append(t.clip_and_step(model, optimizer, 0.05))
+    return [*norms, *model.parameters()]
+
+
 class Seldom(nn.Module):
     """A large layer that is not always used."""
 
@@ -581,6 +611,7 @@ CASES: dict[str, Callable[[Trainer], list[Tensor]]] = {
         used_by_one,
         used_by_one_again,
         idle,
+        cleared_by_hand,
         scaled,
         adversarial,
         observed,

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.optim import swa_utils
 
+from byteprophet.torch.front.flush_points import refuse_strangers
+
 Attach = Callable[..., Any]
 Job = tuple[nn.Module, Any]
 
@@ -307,3 +309,17 @@ def test_a_new_optimizer_takes_over_its_parameters(
             advance([(model, optimizer)], range(3))
         results.append(model.state_dict())
     assert_equal(*results)
+
+
+def test_averages_are_not_clipped_by_a_norm_that_ranks_do_not_share(
+    make_network: Any, attach: Attach
+) -> None:
+    model = make_model()
+    network = make_network(size=2)
+    ours = attach(
+        torch.optim.SGD(model[3].parameters(), lr=0.1), network, named=model[3].named_parameters()
+    )
+    loss_of(model, 0).backward()
+    with pytest.raises(RuntimeError, match=r"clip_grad_norm_\(\) got a gradient of shape \[8, 6\]"):
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    refuse_strangers(ours.param_groups[0]["params"], nn.utils.clip_grad_norm_)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 
+import torch
+
 from byteprophet.torch.front import own_memory
 from byteprophet.torch.front.backward_rules import BackwardRules
 from byteprophet.torch.front.delays import Delays
@@ -32,6 +34,7 @@ class Accumulation:
         rules: decide which gradients are complete, in place of ``passes``; or None.
         settle: called, under rules, before a backward pass adds to a gradient that may be in
             flight; held weakly.
+        begin: called, without rules, when a backward pass has made its first gradient; held weakly.
         delays: refuses a backward pass that a delay would make wrong.
     """
 
@@ -44,6 +47,7 @@ class Accumulation:
         kept: Kept,
         rules: BackwardRules | None,
         settle: weakref.WeakMethod[Callable[[Slot], None]],
+        begin: weakref.WeakMethod[Callable[[], None]],
         delays: Delays,
     ) -> None:
         self._slots = slots
@@ -53,6 +57,8 @@ class Accumulation:
         self._kept = kept
         self._rules = rules
         self._settle = settle
+        self._begin = begin
+        self._backward = -1  # autograd's number of the last backward pass
         self._delays = delays
         self.held = False  # while True, backward passes add to gradients but complete none
 
@@ -112,7 +118,22 @@ class Accumulation:
         if settle is not None:
             settle(slot)
 
+    def _note_backward(self) -> None:
+        """Tell of a backward pass when it has made its first gradient.
+
+        One that makes graphs of gradients replaces a gradient to add to it, so it cannot be told
+        whether the script has replaced it.
+        """
+        number = torch._C._current_graph_task_id()
+        if number == self._backward or self._rules is not None or torch.is_grad_enabled():
+            return
+        self._backward = number
+        begin = self._begin()
+        if begin is not None:
+            begin()
+
     def _accumulated(self, slot: Slot) -> None:
+        self._note_backward()
         if slot.update_outstanding:
             raise RuntimeError(
                 f"byteprophet: a gradient of '{slot.name}' was computed from a forward that ran "

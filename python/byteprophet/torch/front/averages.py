@@ -8,6 +8,7 @@ Threads: the training thread; ``submit`` also runs in autograd's.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -60,7 +61,9 @@ class Averages:
         self._sender.submit(slot)
         if slot.delay:
             self._delays.turn(slot)
+        slot.known = None
         if slot.transfer is not None:
+            slot.known = weakref.ref(slot.transfer.gradient)
             self._mark(slot.transfer)
         return slot.transfer
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -27,7 +27,7 @@ from torch._dynamo.callback import on_compile_start
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
-from byteprophet.torch.front import clipping
+from byteprophet.torch.front import clipping, other_synchronisers
 from byteprophet.torch.live_fronts import finish_all, live_fronts
 from byteprophet.torch.sync.completion import called
 from byteprophet.torch.tensors.naming import optimizer_parameters
@@ -63,6 +63,32 @@ def average_gradients(parameters: Iterable[Tensor], function: Callable[..., Any]
     for front in live_fronts():
         if front.expected and front.manages(parameters):
             front.synchronize(called(function))
+
+
+def refuse_strangers(parameters: Sequence[Tensor], function: Callable[..., Any]) -> None:
+    """Raise ``RuntimeError`` if averages and gradients that nobody averages are clipped together.
+
+    Ranks would clip by different norms, so their parameters would differ from then on.
+    """
+    fronts = live_fronts()
+    if not any(
+        front.sends_missing and front.synchroniser.size > 1 and front.manages(parameters)
+        for front in fronts
+        if front.expected
+    ):
+        return
+    for parameter in parameters:
+        if (
+            parameter.grad is not None
+            and not any(front.manages([parameter]) for front in fronts)
+            and not other_synchronisers.owner_of(parameter)
+        ):
+            raise RuntimeError(
+                f"byteprophet: {function.__name__}() got a gradient of shape "
+                f"{[*parameter.shape]} that no DistributedOptimizer averages, beside others that "
+                "one does: freeze its parameter, give it to the optimizer, or clip only the "
+                "optimizer's parameters"
+            )
 
 
 def _before_compiling(_what: Any) -> None:
@@ -139,6 +165,7 @@ def _clipping(
             )
         if True in keeping:
             return unclipped(known, *args, **kwargs)
+        refuse_strangers(known, function)
         for front in live_fronts():
             if front.shards_all(known):
                 return of_shards(front, known, function, *args, **kwargs)

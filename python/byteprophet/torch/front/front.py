@@ -88,7 +88,7 @@ class Front:
         local_steps: int = 0,
     ) -> None:
         self._base = base
-        self._sends_missing = rules is None
+        self.sends_missing = rules is None
         self._between_steps = between_steps
         self._settings = settings
         self._separable = separable
@@ -184,7 +184,7 @@ class Front:
         if not send:
             self._kept.merge_unsent(slots)
         barrier = barrier or not send or not self._may_overlap(optimizer, slots)
-        send = send and self._sends_missing
+        send = send and self.sends_missing
         if barrier and not self.synchroniser.shards:
             self.gradients.collect(slots, send)
             with process_spans.span(Kind.UPDATE, "optimizer"):
@@ -249,6 +249,15 @@ class Front:
     def local(self) -> LocalSgd:
         """Whether parameters are averaged in place of gradients, and when."""
         return self._local
+
+    def load_local(self, done: int) -> None:
+        """Go on ``done`` steps after an average of parameters.
+
+        The next average includes all of them: the state does not say which were trained since.
+        """
+        self._local.load(done)
+        if done:
+            self._trained.update(self.gradients.slots.values())
 
     @property
     def keeps(self) -> bool:
@@ -335,7 +344,7 @@ class Front:
         if module in self._others:
             # DistributedDataParallel holds the parameters that it was made with.
             other_synchronisers.refuse_module(
-                module, self._parameters_by_name(), may_replace=self._sends_missing
+                module, self._parameters_by_name(), may_replace=self.sends_missing
             )
         if not self.updater.outstanding:
             return

@@ -78,6 +78,7 @@ class Gradients:
             self.kept,
             rules,
             weakref.WeakMethod(self.settle),
+            weakref.WeakMethod(self.begin_backward),
             self.delays,
         )
         self._sender = Sender(
@@ -169,10 +170,14 @@ class Gradients:
         """Whether averages are due that no ``step()`` has used.
 
         A rank may have run no backward pass, or none that counts, and must still take part. So what
-        decides is what the script does on all ranks: it has cleared gradients. If it never does
-        that, the gradients of this rank decide.
+        decides is what the script does on all ranks: it has cleared or replaced gradients. If it
+        never does that, the gradients of this rank decide.
         """
-        return (self._expected and self._sends_missing) or self.unclaimed
+        return (self._sends_missing and (self._expected or self._any_replaced())) or self.unclaimed
+
+    def _any_replaced(self) -> bool:
+        slots = self.slots.values()
+        return any(slot.parameter.requires_grad and slot.is_replaced for slot in slots)
 
     def participants(self) -> list[Slot]:
         """See ``Accumulation``."""
@@ -231,6 +236,26 @@ class Gradients:
         self._sender.end_iteration()
         self._expected = False
 
+    def begin_backward(self) -> None:
+        """Take note of what the script did to gradients by itself before a backward pass.
+
+        Averages become parts of sums, so they are sent again: other ranks may add to them. A
+        gradient that was submitted, and that the script has cleared since, is waited for and
+        dropped, as ``zero`` does.
+        """
+        cleared = [slot for slot in self.slots.values() if slot.unclaimed and _is_cleared(slot)]
+        self.delays.check_cleared(cleared)
+        unsent = [slot for slot in self.participants() if not slot.is_sent] if cleared else []
+        if unsent:
+            raise RuntimeError(
+                f"byteprophet: gradients were cleared by hand before that of '{unsent[0].name}' "
+                "was sent, so ranks may have sent different ones: clear them by zero_grad()"
+            )
+        for slot in cleared:
+            self._forget(slot)
+        for slot in self.slots.values():
+            slot.averaged = slot.averaged and slot.submitted
+
     def zero(
         self, parameters: Iterable[Tensor], zero: Callable[[], None], set_to_none: bool
     ) -> None:
@@ -254,12 +279,7 @@ class Gradients:
                     slot.parameter.grad = None
                     fresh.append(slot)
                 continue
-            if transfer is not None:
-                self._updater.wait_arrived([slot])
-                pending.unmark(transfer.gradient)
-                slot.transfer = None
-            slot.averaged = False
-            self.accumulation.restart(slot)
+            self._forget(slot)
         if set_to_none:
             with pending.values():  # this reads no values of gradients
                 zero()
@@ -289,6 +309,15 @@ class Gradients:
             for transfer in self._travelling(slot):
                 transfer.arrived.wait(max(0.0, deadline_s - time.monotonic()))
 
+    def _forget(self, slot: Slot) -> None:
+        """Wait for a submitted gradient that no ``step()`` will use, and begin anew."""
+        if slot.transfer is not None:
+            self._updater.wait_arrived([slot])
+            pending.unmark(slot.transfer.gradient)
+            slot.transfer = None
+        slot.averaged = False
+        self.accumulation.restart(slot)
+
     def _send_held_back(self, slots: Iterable[Slot]) -> None:
         """Send all gradients if some submitted one of ``slots`` waits for others to be sent."""
         unclaimed = [slot.name for slot in slots if slot.unclaimed]
@@ -309,3 +338,7 @@ class Gradients:
                     "average: use sync='allreduce', 'dear' or 'dear-planned', or a layer with "
                     "sparse=False"
                 )
+
+
+def _is_cleared(slot: Slot) -> bool:
+    return slot.transfer is not None and slot.parameter.grad is not slot.transfer.gradient

@@ -179,7 +179,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
         base.load_state_dict(self, state_dict)
         sharded_state.narrow(self, self._front.gradients)
         delays.load(delayed)
-        self._front.local.load(since)
+        self._front.load_local(since)
         adopt()
 
     def sharded_state_dict(self: Any) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def distributed_class(base: type[Optimizer]) -> type[Optimizer]:
             raise
         adopt()
         delays.load(delayed)
-        self._front.local.load(since)
+        self._front.load_local(since)
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         """Add a parameter group. Every rank must add the same parameters."""

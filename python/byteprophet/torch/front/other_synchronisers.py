@@ -58,7 +58,7 @@ def refuse_optimizer(optimizer: Optimizer) -> None:
 
 def refuse_parameter(name: str, parameter: Tensor) -> None:
     """Raises ``RuntimeError`` if another synchroniser handles the gradient of ``parameter``."""
-    owner = _owner(parameter)
+    owner = owner_of(parameter)
     if owner:
         raise RuntimeError(_line(owner, name))
 
@@ -118,7 +118,7 @@ def _exchanges(module: Any) -> bool:
     return bool(getattr(module, "require_backward_grad_sync", True))
 
 
-def _owner(parameter: Tensor) -> str:
+def owner_of(parameter: Tensor) -> str:
     """Who else handles the gradient of ``parameter``, for messages; "" if nobody does."""
     if _is_sharded(parameter):
         return "the parallelism that made it a DTensor (fully_shard, tensor parallelism)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -116,6 +117,7 @@ class Sender:
         transfer.iteration = process_spans.iteration
         transfer.arrived.set()
         slot.transfer = transfer
+        slot.known = weakref.ref(gradient)
         return transfer
 
     def end_iteration(self) -> None:

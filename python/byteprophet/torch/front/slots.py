@@ -76,6 +76,8 @@ class Slot:
         submitted: for a parameter with a delay: this iteration's gradient was submitted.
         sparse: gradients of this parameter are sparse.
         sent: a gradient of this parameter was sent before.
+        known: the gradient that was sent last, or the delayed one that took its place, while it
+            exists. If the parameter has another one or none, the script cleared or replaced it.
         memory: what held the gradient after the last backward pass, while it exists.
         partial: a gradient that ``step()`` has used, and that holds the average in this rank's
             shard only. The training thread clears it when the gradient is cleared or unsharded.
@@ -99,6 +101,7 @@ class Slot:
     delayed: deque[Transfer] = field(default_factory=deque)
     submitted: bool = False
     sent: bool = False
+    known: weakref.ref[Tensor] | None = None
     memory: weakref.ref[torch.UntypedStorage] | None = None
     partial: Tensor | None = None
     kept: Tensor | None = None
@@ -131,6 +134,12 @@ class Slot:
         """Whether a gradient was submitted for which ``step()`` was not yet called."""
         # The order matters: the updater clears the transfer before it sets ``updated``.
         return not self.update_outstanding and self.transfer is not None
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the script has cleared or replaced the gradient that was sent last."""
+        gradient = self.parameter.grad
+        return self.known is not None and (gradient is None or gradient is not self.known())
 
     @property
     def update_outstanding(self) -> bool:

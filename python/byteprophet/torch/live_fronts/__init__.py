@@ -25,6 +25,8 @@ class LiveFront(Protocol):
     serial: int
     """A number that ascends in the order in which fronts are made, the same on every rank."""
     synchroniser: Synchroniser
+    sends_missing: bool
+    """Whether gradients that backward has not submitted are sent when averages are needed."""
 
     @property
     def timeout_s(self) -> float:
