@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -176,16 +177,26 @@ def status_of(directory: Path) -> dict[str, Any]:
         return {"phase": phase}
     status = int((directory / "exit").read_text() or "0")
     state = {"terminated": {"exitCode": status, "reason": "Error" if status else "Completed"}}
-    return {"phase": "Failed" if status else "Succeeded", "containerStatuses": [{"state": state}]}
+    phase = "Failed" if status else "Succeeded"
+    return {"phase": phase, "containerStatuses": [{"name": "role", "state": state}]}
 
 
-def follow(name: str) -> None:
-    directory = STATE / "pods" / name
+def follow(name: str, is_resumed: bool) -> None:
+    """Prints the lines of a pod with their times until the pod ends.
+
+    ``is_resumed``: whoever asks has read all lines that there are.
+    """
+    directory, rest = STATE / "pods" / name, b""
     with (directory / "log").open("rb") as log:
+        log.seek(0, os.SEEK_END if is_resumed else os.SEEK_SET)
         is_over = False
         while not is_over:
             is_over = (directory / "exit").exists()
-            sys.stdout.buffer.write(log.read())
+            *lines, rest = (rest + log.read()).split(b"\n")
+            if is_over and rest:
+                lines.append(rest)
+            stamp = datetime.now(timezone.utc).isoformat().encode()
+            sys.stdout.buffer.write(b"".join(stamp + b" " + line + b"\n" for line in lines))
             sys.stdout.buffer.flush()
             time.sleep(0.05)
 
@@ -222,8 +233,8 @@ def main(arguments: list[str]) -> None:
         create(Path(words[2]).read_text(), is_only_tried=False)
     elif words[:2] == ["get", "pods"]:
         print(get_pods(words[words.index("--selector") + 1]))
-    elif words[:2] == ["logs", "--follow"]:
-        follow(words[2])
+    elif words[:5] == ["logs", "--follow", "--timestamps", "--container", "role"]:
+        follow(words[5], "--since-time" in words)
     elif words[0] == "delete":
         delete(words[1:])
     else:

@@ -18,7 +18,7 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher.job_file import parse_job
 from byteprophet.network import why_not_permitted
-from byteprophet.remote.kubernetes.client import Pod
+from byteprophet.remote.kubernetes.pod import Pod
 from byteprophet.remote.kubernetes.pods_file import read_pods_file
 
 from .jobs import (
@@ -194,7 +194,10 @@ def test_a_wrong_pods_file_is_refused(tmp_path: Path, changed: dict[str, str], s
 
 
 def test_why_a_pod_waits_is_known() -> None:
-    """As clusters report it: no node is free; an image cannot be pulled; a container was killed."""
+    """As clusters report it: no node is free; an image cannot be pulled; a container was killed.
+
+    A mesh's proxy runs beside the role's container.
+    """
     metadata = {
         "name": "train-worker-1-abcde",
         "labels": {
@@ -205,20 +208,23 @@ def test_why_a_pod_waits_is_known() -> None:
     condition = {"type": "PodScheduled", "reason": "Unschedulable", "message": "0/3 nodes"}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}
     killed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    proxy = {"name": "istio-proxy", "state": {"running": {}}}
     found = [
         Pod.parse({"metadata": metadata, "status": status})
         for status in (
             {"phase": "Pending", "conditions": [condition]},
-            {"phase": "Pending", "containerStatuses": [{"state": waiting}]},
-            {"phase": "Failed", "containerStatuses": [{"state": killed}]},
+            {"phase": "Pending", "containerStatuses": [proxy, {"name": "role", "state": waiting}]},
+            {"phase": "Running", "containerStatuses": [proxy, {"name": "role", "state": waiting}]},
+            {"phase": "Failed", "containerStatuses": [proxy, {"name": "role", "state": killed}]},
         )
     ]
     assert [(pod.role, pod.waits, pod.status, pod.reason) for pod in found] == [
         ("worker-1", "Unschedulable", None, ""),
         ("worker-1", "ImagePullBackOff", None, ""),
+        ("worker-1", "ImagePullBackOff", None, ""),
         ("worker-1", "", 137, "OOMKilled"),
     ]
-    assert [pod.has_started for pod in found] == [False, False, True]
+    assert [pod.has_started for pod in found] == [False, False, False, True]
 
 
 @dataclass(frozen=True)

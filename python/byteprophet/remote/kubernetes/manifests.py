@@ -23,11 +23,11 @@ from byteprophet.launcher.job_file import Address, JobFile, job_text
 from byteprophet.launcher.one_role import JOBSET_RESTART
 from byteprophet.launcher.spec import JobSpec
 from byteprophet.remote.job import carried_environment
+from byteprophet.remote.kubernetes.pod import COMPONENT, CONTAINER
 from byteprophet.remote.kubernetes.pods_file import EXAMPLE_IMAGE, PodsFile, RolePods
 
 INSTANCE = "app.kubernetes.io/instance"
-COMPONENT = "app.kubernetes.io/component"
-"""Labels of all pods: which job they are of, and which kind of role they run."""
+"""A label of all objects: which job they are of."""
 JOB_DIRECTORY = "/etc/byteprophet"
 _SHM = "/dev/shm"  # noqa: S108 - of a container
 _ROOT_PORT = 9000
@@ -179,7 +179,7 @@ def _pod_spec(pods: PodsFile, kind: str, jobset: bool) -> Object:
     own = {"worker": pods.worker, "server": pods.server}.get(kind, RolePods())
     role = ["byteprophet", "role", kind, "--job", f"{JOB_DIRECTORY}/{_JOB_FILE}"]
     container: Object = {
-        "name": "role",
+        "name": CONTAINER,
         "image": pods.image or EXAMPLE_IMAGE,
         "command": [*role, "--index", "$(JOB_COMPLETION_INDEX)"],
         "volumeMounts": [{"name": "job", "mountPath": JOB_DIRECTORY}],

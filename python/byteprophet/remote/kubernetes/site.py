@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,7 +25,13 @@ from byteprophet.launcher.spec import Echo, JobResult, JobSpec, RoleResult
 from byteprophet.network.tools import require
 from byteprophet.remote.echoes import by_role
 from byteprophet.remote.job import LIMITS, refuse_local
-from byteprophet.remote.kubernetes.client import PODS, Task
+from byteprophet.remote.kubernetes.client import (
+    PODS,
+    Task,
+    all_objects,
+    deletion,
+    deletion_by_hand,
+)
 from byteprophet.remote.kubernetes.manifests import job_objects, manifest_text, role_counts
 from byteprophet.remote.kubernetes.pods_file import EXAMPLE_IMAGE, PodsFile, read_pods_file
 from byteprophet.remote.programs import run_program
@@ -33,6 +40,7 @@ from byteprophet.whole_files import write_whole
 MANIFESTS = "manifests.yaml"
 _KUBECTL = "kubectl"
 _CHECK_TIMEOUT_S = 60.0
+_DELETE_TIMEOUT_S = 5.0  # for a user who has pressed Ctrl-C twice
 
 
 def open_pods(file: Path | None, image: str | None, jobset: bool, applies: bool) -> InPods:
@@ -110,7 +118,10 @@ class InPods:
             run_directory=str(run_directory),
         )
         elsewhere = _Elsewhere(task, self._manifests(spec, 0), run_directory)
-        return run_resolved(job, None if echo is None else by_role(echo), elsewhere)
+        try:
+            return run_resolved(job, None if echo is None else by_role(echo), elsewhere)
+        finally:
+            elsewhere.delete_rest()
 
 
 class _Elsewhere:
@@ -120,6 +131,7 @@ class _Elsewhere:
         self._task = task
         self._manifests = manifests
         self._run_directory = run_directory
+        self._may_be_left = False  # objects in the cluster
 
     def plans(self, job: ResolvedJob, temporary: Path) -> list[RolePlan]:
         write_whole(self._run_directory / MANIFESTS, self._manifests)
@@ -130,15 +142,41 @@ class _Elsewhere:
         argv += ["byteprophet.remote.kubernetes.client", str(path)]
         environment = base_environment(os.environ, {})
         log = self._run_directory / "logs" / f"{_KUBECTL}.log"
+        self._may_be_left = True
         return [RolePlan(_KUBECTL, "worker", argv, environment, self._run_directory, log, host="")]
 
     def results(self, roles: tuple[RoleResult, ...]) -> tuple[RoleResult, ...]:
         """The roles in pods; their processes' ids and times stay in the cluster."""
+        self._may_be_left = any(role.exit_status < 0 for role in roles)  # a client that was killed
         try:
             ended: dict[str, int] = read_json(self._run_directory / PODS)
         except UserError:  # it ended before
             return roles
         return tuple(RoleResult(name, 0, status, 0.0, False) for name, status in ended.items())
+
+    def delete_rest(self) -> None:
+        """Deletes what a client has left that was killed, e.g. because of a second Ctrl-C."""
+        if not self._may_be_left:
+            return
+        objects, is_deleted = all_objects(self._task), False
+        try:
+            # In a session of its own it goes on after this process, and no other Ctrl-C reaches it.
+            process = subprocess.Popen(
+                [*self._task.kubectl, *deletion(objects)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            is_deleted = process.wait(_DELETE_TIMEOUT_S) == 0
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        finally:
+            if not is_deleted:
+                warn(
+                    "pods may be left in the cluster; they are deleted with: "
+                    f"{deletion_by_hand(self._task, objects)}"
+                )
 
 
 def _check(spec: JobSpec) -> None:
