@@ -102,6 +102,22 @@ def test_a_killed_role_is_named_by_the_others(tmp_path: Path) -> None:
     assert not marked_processes(str(tmp_path / "run"))
 
 
+def test_how_an_earlier_run_ended_is_gone_once_the_role_starts(tmp_path: Path) -> None:
+    """A viewer would show the earlier end while this run trains."""
+    live = tmp_path / "run" / "live"
+    live.mkdir(parents=True)
+    old = [tmp_path / "run" / "summary-worker-0.json", live / "worker-0.json"]
+    others = [tmp_path / "run" / "summary-worker-1.json", live / "worker-1.json"]
+    for path in (*old, *others):
+        path.write_text("{}")
+    gone = " && ".join(f"test ! -e '{path}'" for path in old)
+    job = write(tmp_path, command=["sh", "-c", gone], servers=0)
+    result = run_role(read_job_file(job), "rank", 0, None)
+    assert result.failed is None
+    assert read_json(old[0])["status"] == "done"
+    assert all(path.exists() for path in others)
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

@@ -64,6 +64,29 @@ def test_a_job_starts_again_until_it_succeeds(
     assert (spec.run_directory / "mine").is_dir()  # a script's own files stay where they are
 
 
+def test_until_the_next_start_the_summary_says_so(make_spec: MakeSpec) -> None:
+    """Hosts are looked at meanwhile, and whoever watches must not take it for the job's end."""
+    spec = make_spec(failing("exit 7", 1), max_restarts=1)
+    summary = spec.run_directory / "summary.json"
+    told: list[str] = []
+
+    def look(following: JobSpec) -> Start:
+        told.append(read_json(summary)["status"])
+        return prepare(following)
+
+    assert run_with_restarts(run_job, look, spec).exit_status == 0
+    assert told == ["restarting"]
+    assert read_json(spec.run_directory / "attempts" / "0" / "summary.json")["status"] == "failed"
+
+    def interrupted(_spec: JobSpec) -> Start:
+        raise KeyboardInterrupt
+
+    spec = make_spec(failing("exit 7", 1), max_restarts=1)
+    with pytest.raises(KeyboardInterrupt):
+        run_with_restarts(run_job, interrupted, spec)
+    assert read_json(spec.run_directory / "summary.json")["status"] == "failed"
+
+
 def test_a_job_fails_after_its_last_restart(make_spec: MakeSpec) -> None:
     result = run_with_restarts(run_job, prepare, make_spec(failing("exit 7", 9), max_restarts=1))
     assert (result.exit_status, result.restarts) == (1, 1)
@@ -100,7 +123,8 @@ def test_hosts_that_are_gone_are_told(make_spec: MakeSpec) -> None:
     result = run_with_restarts(run_job, gone, spec)
     assert result.failed is not None
     assert result.failed.endswith("; it cannot be started again: host gpu-1: ssh cannot reach it")
-    assert read_json(spec.run_directory / "summary.json")["status"] == "failed"
+    summary = read_json(spec.run_directory / "summary.json")
+    assert (summary["status"], summary["failed"]) == ("failed", result.failed)
     assert not (spec.run_directory / "attempts").exists()
 
 

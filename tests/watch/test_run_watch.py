@@ -14,6 +14,7 @@ import pytest
 from byteprophet.errors import UserError
 from byteprophet.observe.live import ASKED
 from byteprophet.observe.newest_run import newest_run
+from byteprophet.watch.metrics import metrics_text
 from byteprophet.watch.run_watch import RunWatch
 
 from .hand_made import (
@@ -145,6 +146,41 @@ def test_a_run_that_has_ended_is_not_changed(tmp_path: Path) -> None:
     assert sorted(path.relative_to(run) for path in run.rglob("*")) == before
 
 
+def test_a_start_that_another_one_follows_is_not_the_jobs_end(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    config = run / "config.toml"
+    config.write_text("max_restarts = 1\n" + config.read_text())
+    write_status(run, status(0, ended=True))
+    watch = RunWatch(run)
+    assert check(watch.look())["status"] == "unknown"  # the launcher may start it again
+    # A role's own summary comes first, where roles run on other hosts.
+    own = run / "summary-worker-0.json"
+    told = {"schema": 1, "status": "failed", "failed": "worker-0 ended with status 1", "roles": []}
+    own.write_text(json.dumps({**told, "restarts": 0}))
+    state = check(watch.look())
+    assert (state["status"], state["failed"]) == ("restarting", "worker-0 ended with status 1")
+    end_run(run, "restarting", "worker-0 ended with status 1")
+    state = check(watch.look())
+    assert (state["status"], state["failed"]) == ("restarting", "worker-0 ended with status 1")
+    assert "byteprophet_job_failed" in (text := metrics_text(state))
+    assert 'byteprophet_job_failed{run="run"} 0' in text
+    for path in (own, run / "summary.json", run / "live" / "worker-0.json"):
+        path.unlink()  # moved to attempts/0
+    state = check(watch.look())
+    assert (state["status"], state["failed"], state["workers"]) == ("unknown", None, [])
+    own.write_text(json.dumps({**told, "restarts": 1}))
+    assert watch.look()["status"] == "failed"
+
+
+def test_a_run_that_is_deleted_stays_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    watch = RunWatch(run)
+    watch.look()
+    shutil.rmtree(run)
+    assert check(watch.look())["problems"] == [f"{run}: the run directory is gone"]
+    assert not run.exists()
+
+
 def test_the_bound_of_a_paced_job(tmp_path: Path) -> None:
     """10 ms of layers; 8 Mbit that cross a link of 956.4 Mbit/s take 8.4 ms: no less than 10 ms."""
     run = make_run(tmp_path / "run")
@@ -238,6 +274,14 @@ def test_files_of_random_bytes_and_other_kinds(tmp_path: Path) -> None:
     (run / "logs" / "worker-0.log").mkdir()
     state = check(RunWatch(run).look())
     assert len(state["problems"]) >= 2
+
+
+@pytest.mark.parametrize("name", ["network", "events", "live", "profile.json"])
+def test_a_directory_of_runs_may_have_anything_else(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    assert newest_run(tmp_path) == tmp_path
+    make_run(tmp_path / "a")
+    assert newest_run(tmp_path) == tmp_path / "a"
 
 
 def test_the_newest_run_of_a_directory(tmp_path: Path) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from byteprophet.cli import watch as cli_watch
 from byteprophet.errors import JobFailed, UserError
 from byteprophet.watch.run_watch import RunWatch
 from byteprophet.watch.server import LiveServer
@@ -56,6 +60,9 @@ def test_a_wrong_token_in_a_header_is_refused(server: LiveServer) -> None:
     for given in (f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer ", "Bearer \xff"):
         assert get(server, "/state", Authorization=given)[0] == 403
     assert get(server, "/state", Authorization=f"bearer {TOKEN}")[0] == 200
+    with socket.create_connection(("127.0.0.1", server.port), 5) as client:
+        client.sendall(b"GET http://[ HTTP/1.0\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.0 403"
     # A header that is there decides, whatever the address says.
     assert get(server, f"/state?token={TOKEN}", Authorization="Bearer wrong")[0] == 403
 
@@ -115,6 +122,31 @@ def test_a_hundred_viewers_may_come_at_once(tmp_path: Path) -> None:
         viewers.enter_context(server)
 
 
+def test_connections_without_the_token_stay_few(server: LiveServer) -> None:
+    """Any user of this machine can open them; the oldest ones make room, whatever they do."""
+    with ExitStack() as strangers:
+        idle = [
+            strangers.enter_context(socket.create_connection(("127.0.0.1", server.port), 5))
+            for _ in range(100)
+        ]
+        assert get(server, f"/state?token={TOKEN}")[0] == 200
+        assert [one.recv(1) for one in idle[:30]] == [b""] * 30
+        idle[-1].sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert idle[-1].recv(12) == b"HTTP/1.0 403"
+
+
+def test_the_viewer_outlives_what_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([OSError(24, "Too many open files"), KeyboardInterrupt()])
+
+    class Broken:
+        def look(self) -> dict[str, Any]:
+            raise next(looks)
+
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        cli_watch._wait(Shared(Broken()))
+
+
 def test_a_port_that_is_taken(server: LiveServer, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"port {server.port} of 127.0.0.1 cannot be used"):
         LiveServer(Shared(RunWatch(tmp_path)), TOKEN, str, server.port)
@@ -146,6 +178,24 @@ def test_addresses_that_are_none() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(JobFailed, match="does not answer"):
             RemoteWatch(f"http://127.0.0.1:{port}/?token=a").look()
+
+
+def test_what_is_no_viewer_is_told() -> None:
+    with pytest.raises(UserError, match="the token in the address has a letter that none has"):
+        RemoteWatch("http://127.0.0.1:80/?token=a b")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer() -> None:
+            client, _ = other.accept()
+            with client:
+                client.recv(1000)
+                client.sendall(b"SSH-2.0-OpenSSH_9.2p1\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(JobFailed, match="what answers there is no viewer"):
+            RemoteWatch(f"http://127.0.0.1:{other.getsockname()[1]}/?token=a").look()
+        thread.join()
 
 
 def test_a_token_in_a_file(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def _wait(shared: Shared | None) -> None:
         try:
             shared.state()
             told = ""
-        except Error as error:
+        except (Error, OSError) as error:  # e.g. too many open files, for a while
             if described(error) != told:  # once, not every second
                 told = described(error)
                 tell(f"warning: {told}")

@@ -71,10 +71,18 @@ class Coordinator:
                 self._leave(member, "bye", now_ns)
         return []
 
-    def tick(self, now_ns: int) -> list[Order]:
-        """Handles workers that have become silent, and returns the plans that are due."""
+    def was_deaf(self, time_ns: int) -> None:
+        """Nobody could be heard for ``time_ns``, which therefore is no worker's silence."""
         for member in self._members.present:
-            if member.is_silent(now_ns):
+            member.heard_ns += time_ns
+
+    def tick(self, now_ns: int, heard_all: bool = True) -> list[Order]:
+        """Handles workers that have become silent, and returns the plans that are due.
+
+        ``heard_all``: ``receive`` got all that has arrived. Otherwise, nobody counts as silent.
+        """
+        for member in self._members.present:
+            if heard_all and member.is_silent(now_ns):
                 self._leave(member, "silent", now_ns)
         return self._issuer.tick(self._members.present, now_ns)
 

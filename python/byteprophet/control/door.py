@@ -63,11 +63,9 @@ class Door:
         """Waits until there is something to do, at most ``timeout_s``."""
         self._poller.poll(int(timeout_s * 1000))
 
-    def receive(self, most: int) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Yields at most ``most`` messages that have arrived: the connection and the frames."""
-        for _ in range(most):
-            if not self._socket.poll(0):
-                return
+    def receive(self) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Yields messages until none is left that has arrived: the connection and the frames."""
+        while self._socket.poll(0):
             peer, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             yield peer, frames
 

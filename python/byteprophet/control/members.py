@@ -13,7 +13,10 @@ _SILENT_NS = 10_000_000_000
 
 @dataclass
 class Member:
-    """A worker that has said hello. ``peer`` is its connection. ``present``: it has not left."""
+    """A worker that has said hello. ``peer`` is its connection. ``present``: it has not left.
+
+    ``heard_ns``: when it was heard last, plus the time since then in which nobody could be heard.
+    """
 
     peer: bytes
     hello: Hello

@@ -22,6 +22,7 @@ from byteprophet.launcher.job_file import Address, JobFile
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.plan import ResolvedJob, resolve_on_hosts
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec
+from byteprophet.whole_files import writing
 
 KINDS = ("scheduler", "server", "worker", "rank", "controller")
 JOBSET_RESTART = "JOBSET_RESTART_ATTEMPT"
@@ -39,6 +40,7 @@ def run_role(
     """
     role = resolve_role(job, kind, index, interface)
     _refuse_a_second(role)
+    _remove_earlier(role)
     return run_resolved(role, echo)
 
 
@@ -52,6 +54,18 @@ def _refuse_a_second(role: ResolvedJob) -> None:
                 f"{name.name}: this host runs it already, with the run directory {run_directory} "
                 f"(process {running[0]}): end that one, or give this job another run_directory"
             )
+
+
+def _remove_earlier(role: ResolvedJob) -> None:
+    """Removes how an earlier run of this role ended, which a viewer would take for this one's end.
+
+    The next run of a job file has the same run directory.
+    """
+    run_directory = role.spec.run_directory
+    statuses = (run_directory / "live" / f"{name.name}.json" for name in role.names)
+    for path in (run_directory / role.summary, *statuses):
+        with writing(path):
+            path.unlink(missing_ok=True)
 
 
 def resolve_role(job: JobFile, kind: str, index: int, interface: str | None) -> ResolvedJob:

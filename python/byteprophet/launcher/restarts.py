@@ -2,7 +2,8 @@
 
 All roles start anew, with the same command, and BYTEPROPHET_RESTART says how many starts came
 before. What an earlier start wrote into the run directory moves to ``attempts/<number>``. All other
-files there stay, because a script may keep its checkpoint beside them.
+files there stay, because a script may keep its checkpoint beside them. Until it has moved,
+summary.json says "restarting", so that nobody who watches takes a start's end for the job's.
 
 Nothing runs between two starts, and all of this happens in the caller's thread.
 """
@@ -16,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from byteprophet.errors import Error, UserError, warn
+from byteprophet.launcher.plan import SUMMARY
+from byteprophet.launcher.rundir import write_summary
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec
 from byteprophet.whole_files import make_directory, writing
 
@@ -50,10 +53,16 @@ def run_with_restarts(
         if any(role.exit_status == _WRONG_USAGE and not role.stopped for role in result.roles):
             return result
         following = replace(spec, restart=spec.restart + 1, timeout_s=left_s)
+        summary = spec.run_directory / SUMMARY
+        write_summary(summary, "restarting", result)
         try:
             start = prepare(following)
         except UserError as error:
-            return replace(result, failed=f"{result.failed}; it cannot be started again: {error}")
+            failed = f"{result.failed}; it cannot be started again: {error}"
+            return write_summary(summary, "failed", replace(result, failed=failed))
+        except BaseException:  # Ctrl-C
+            write_summary(summary, "failed", result)
+            raise
         failed = result.failed.replace(
             f"{spec.run_directory}/logs/", f"{spec.run_directory}/{ATTEMPTS}/{spec.restart}/logs/"
         )
@@ -61,12 +70,16 @@ def run_with_restarts(
             f"{failed}; the job starts again (restart {following.restart} of "
             f"{following.max_restarts})"
         )
-        _put_aside(spec.run_directory, spec.restart)
+        kept = _put_aside(spec.run_directory, spec.restart)
+        write_summary(kept / SUMMARY, "failed", result)
         spec = following
 
 
-def _put_aside(run_directory: Path, number: int) -> None:
-    """Moves what start ``number`` wrote to a folder of its own; what cannot be moved stays."""
+def _put_aside(run_directory: Path, number: int) -> Path:
+    """Moves what start ``number`` wrote to a folder of its own, and returns it.
+
+    What cannot be moved stays.
+    """
     kept = run_directory / ATTEMPTS / str(number)
     try:
         make_directory(kept)
@@ -76,3 +89,4 @@ def _put_aside(run_directory: Path, number: int) -> None:
                     shutil.move(path, kept / path.name)
     except Error as error:
         warn(str(error))
+    return kept

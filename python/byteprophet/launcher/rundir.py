@@ -68,6 +68,7 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
         "interface": spec.interface,
         "ranks": spec.ranks or None,
         "timeout_s": spec.timeout_s,
+        "max_restarts": spec.max_restarts or None,
         **resolved,
         "environment": dict(environment),
     }
@@ -76,7 +77,9 @@ def prepare(spec: JobSpec, resolved: Mapping[str, Any], environment: Mapping[str
 
 
 def write_summary(path: Path, status: str, result: JobResult) -> JobResult:
-    """Writes summary.json, which is at ``path``. ``status`` is done, failed, or interrupted.
+    """Writes summary.json, which is at ``path``.
+
+    ``status`` is done, failed, interrupted, or restarting: it has failed and is started again.
 
     Returns ``result``. If the file cannot be written, the returned result has ``failed``; a job
     that had already failed keeps its cause.

@@ -27,7 +27,7 @@ from byteprophet.watch.pacing import Pacing, straggler_of
 from byteprophet.watch.plans import Plans
 from byteprophet.watch.rates import WorkerRates
 from byteprophet.watch.state import ENDED, Seen, state_of
-from byteprophet.whole_files import make_directory, writing
+from byteprophet.whole_files import writing
 from byteprophet.workload.run_config import read_run_config
 
 _MOST_STATUSES = 4096
@@ -91,8 +91,13 @@ class RunWatch:
 
     def _ask(self) -> None:
         directory = self._directory / DIRECTORY
+        if not self._directory.is_dir():
+            self._problem(f"{self._directory}: the run directory is gone")
+            return
         try:
-            make_directory(directory)
+            with writing(directory):
+                # Not its parents: a run that somebody has deleted stays so.
+                directory.mkdir(exist_ok=True)
             with writing(directory / ASKED):
                 (directory / ASKED).touch()
         except NotWritten as error:
@@ -119,7 +124,11 @@ class RunWatch:
 
     def _read_statuses(self) -> None:
         now_s = self._clock()
-        for path in sorted((self._directory / DIRECTORY).glob("*.json"))[:_MOST_STATUSES]:
+        paths = sorted((self._directory / DIRECTORY).glob("*.json"))[:_MOST_STATUSES]
+        # Those of an earlier start are gone once the job starts again.
+        there = {path.stem for path in paths}
+        self._statuses = {role: status for role, status in self._statuses.items() if role in there}
+        for path in paths:
             with self._reading():
                 status = read_status(path)
                 if status.role != path.stem:

@@ -6,15 +6,21 @@
 The server binds 127.0.0.1 and nothing else. Whoever has not the token gets 403, whatever is asked
 for. Nothing but GET is answered. Requests are not logged, because they contain the token.
 
+Everybody on this machine can connect, so connections that have not shown the token are few: 64.
+While they are all in use, the oldest one makes room for the next, once it has had a second.
+
 Threads: one per request, and one that accepts. They share the token and the page, which do not
-change, and ``Shared``, which has a lock.
+change, ``Shared``, which has a lock, and the connections without a token, which have one, too.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -28,6 +34,8 @@ from byteprophet.watch.tokens import is_right
 
 ADDRESS = "127.0.0.1"
 _REQUEST_S = 10.0
+_MOST_STRANGERS = 64
+_STRANGER_S = 1.0
 _SCHEME = "bearer"
 """Schemes may be written with capitals or without (RFC 9110, section 11.1)."""
 
@@ -83,6 +91,38 @@ class _Server(ThreadingHTTPServer):
     # clients try again only after 1, 3, 7, ... seconds. socketserver's own limit is 5.
     request_queue_size = 256
 
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        # Connections that have not shown the token, and since when, the oldest one first.
+        self._strangers: dict[socket.socket, float] = {}
+        self._fewer = threading.Condition()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._fewer:
+            while len(self._strangers) >= _MOST_STRANGERS:
+                self._make_room()
+            self._strangers[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def _make_room(self) -> None:
+        """Waits for one stranger less; ends the oldest one if it has had its time."""
+        oldest, since_s = next(iter(self._strangers.items()))
+        left_s = since_s + _STRANGER_S - time.monotonic()
+        if left_s <= 0:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+        self._fewer.wait(left_s if left_s > 0 else _STRANGER_S)
+
+    def knows(self, connection: socket.socket) -> None:
+        """``connection`` has shown the token, or is at its end."""
+        with self._fewer:
+            self._strangers.pop(connection, None)
+            self._fewer.notify()
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.knows(request)
+
     def handle_error(self, _request: Any, _address: Any) -> None:
         """Says nothing: a client has gone away."""
 
@@ -101,28 +141,38 @@ def _handler(shared: Shared, token: str, page: Callable[[], str]) -> type[BaseHT
         timeout = _REQUEST_S
         server_version = "byteprophet"
         sys_version = ""
+        server: _Server
 
         def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            if not is_right(token, self._given(parts.query)):
+            path = self._asked()
+            if path is None:
                 self._answer(HTTPStatus.FORBIDDEN, "text/plain", "the token is missing or wrong\n")
                 return
+            self.server.knows(self.connection)
             try:
-                if parts.path == "/":
+                if path == "/":
                     self._answer(HTTPStatus.OK, "text/html", whole_page())
-                elif parts.path == "/state":
+                elif path == "/state":
                     self._answer(
                         HTTPStatus.OK,
                         "application/json",
                         json.dumps(shared.state(), allow_nan=False),
                     )
-                elif parts.path == "/metrics":
+                elif path == "/metrics":
                     self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics_text(shared.state()))
                 else:
                     self._answer(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page\n")
             except Error as error:
                 text = f"{one_line(described(error))}\n"
                 self._answer(HTTPStatus.BAD_GATEWAY, "text/plain", text)
+
+        def _asked(self) -> str | None:
+            """The path that is asked for; None without the token."""
+            try:
+                parts = urlsplit(self.path)
+            except ValueError:  # e.g. "http://["
+                return None
+            return parts.path if is_right(token, self._given(parts.query)) else None
 
         def _given(self, query: str) -> str | None:
             authorization = self.headers.get("Authorization", "")

@@ -6,6 +6,7 @@ lock covers the source, which so has one caller at a time.
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 import urllib.error
@@ -57,6 +58,8 @@ class RemoteWatch:
                 f"{port}:127.0.0.1:{port} {host}, and use 127.0.0.1 here"
             )
         self._where = f"{host}:{port}"
+        if any(not "!" <= letter <= "~" for letter in parts.query):
+            raise UserError(f"{self._where}: the token in the address has a letter that none has")
         bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._request = urllib.request.Request(
             f"http://{parts.netloc}/state?{parts.query}", headers=bearer
@@ -72,6 +75,8 @@ class RemoteWatch:
         except urllib.error.HTTPError as error:
             why = "the token is wrong" if error.code == 403 else f"HTTP status {error.code}"
             raise JobFailed(f"viewer at {self._where}: {why}") from None
+        except http.client.HTTPException:
+            raise JobFailed(f"viewer at {self._where}: what answers there is no viewer") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise JobFailed(f"viewer at {self._where}: does not answer: {reason}") from None

@@ -21,6 +21,7 @@ from byteprophet.workload.run_config import link_limits_bps
 
 SCHEMA = 1
 ENDED = ("done", "failed", "interrupted")
+RESTARTING = "restarting"
 _RUNNING_S = 15.0
 _MOST_ITERATIONS = 300
 _MOST_PLANS = 20
@@ -109,21 +110,31 @@ def _status(seen: Seen) -> tuple[str, str | None]:
     """The job's status, and why it failed.
 
     ``running``: something has changed lately. ``silent``: nothing has, for long. ``unknown``: that
-    cannot be said yet.
+    cannot be said yet. ``restarting``: it has failed, and is started again.
     """
-    for summary in seen.summaries.values():
+    whole = seen.summaries.get("summary.json", {})
+    for summary in (whole, *seen.summaries.values()):
         failed = summary.get("failed")
         if isinstance(failed, str):
-            return str(summary.get("status", "failed")), one_line(failed)
-    whole = seen.summaries.get("summary.json", {}).get("status")
-    if whole in ENDED:
-        return str(whole), None
-    if seen.statuses and all(one.ended for one in seen.statuses.values()):
+            again = summary is not whole and _may_start_again(summary, seen.config)
+            return RESTARTING if again else str(summary.get("status", "failed")), one_line(failed)
+    if whole.get("status") in ENDED:
+        return str(whole["status"]), None
+    ended = bool(seen.statuses) and all(one.ended for one in seen.statuses.values())
+    if ended and (seen.summaries or not (seen.config or {}).get("max_restarts")):
         return "done", None
     if seen.silent_s is not None:
         return ("running" if seen.silent_s < _RUNNING_S else "silent"), None
     # Each host of a job that was started role by role has only its own roles' summaries.
     return ("done" if seen.summaries and not seen.statuses else "unknown"), None
+
+
+def _may_start_again(summary: Mapping[str, Any], config: Mapping[str, Any] | None) -> bool:
+    """Whether the job is started again, as far as a role's own summary tells."""
+    restarts, most = summary.get("restarts"), (config or {}).get("max_restarts")
+    if not isinstance(restarts, int) or not isinstance(most, int):
+        return False
+    return summary.get("status") == "failed" and restarts < most
 
 
 def _facts(config: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -24,8 +24,14 @@ _MOST_PLANS = 4
 _MOST_EVENTS = 5
 _FIRST_S = 6.0
 _IN_ORDER = ", in order of arrival: the processor is the limit"
-_RUNNING = ("running", "unknown", "silent")
-_COLOURS = {"running": "green", "failed": "red", "silent": "yellow", "interrupted": "yellow"}
+_RUNNING = ("running", "unknown", "silent", "restarting")
+_COLOURS = {
+    "running": "green",
+    "failed": "red",
+    "silent": "yellow",
+    "restarting": "yellow",
+    "interrupted": "yellow",
+}
 
 
 def show(shared: Shared, console: Console) -> None:

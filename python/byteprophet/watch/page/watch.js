@@ -8,6 +8,7 @@ const root = document.documentElement;
 function badge(state) {
   const texts = {
     running: "running", done: "done", failed: "failed", interrupted: "interrupted", unknown: "nothing new yet",
+    restarting: "starting again",
     silent: `silent for ${Math.round(state.silent_s ?? 0)} s`,
   };
   const line = document.getElementById("status");
