@@ -26,6 +26,16 @@ def test_what_is_missing_is_told_with_what_to_do(
     assert plug_in.lstrip().startswith("ok")
 
 
+@pytest.mark.parametrize("port", ["-5", "99999"])
+def test_a_port_that_there_cannot_be_is_refused(
+    port: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(["doctor", "--on", "local", "--port", port]) == 2
+    said = capsys.readouterr().err
+    assert "error: Invalid value for '--port': Input should be " in said
+    assert len(said.splitlines()) == 1
+
+
 def test_json_and_status_agree(capsys: pytest.CaptureFixture[str]) -> None:
     status = run_cli(["doctor", "--json"])
     report = json.loads(capsys.readouterr().out)

@@ -114,6 +114,21 @@ def test_a_run_directory_is_named_after_the_exchange(
     assert run.name.endswith(f"Z-{name}")
 
 
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_several_starts_of_one_command_are_refused(
+    variable: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As by mpirun -np 2 byteprophet run: each would be a job."""
+    monkeypatch.setenv(variable, "2")
+    assert run_cli(["run", "--runs", str(tmp_path / "runs"), "--servers", "0", "--", "true"]) == 2
+    said = capsys.readouterr().err
+    assert f"run: mpirun or srun has started it 2 times ({variable})" in said
+    assert not (tmp_path / "runs").exists()
+
+
 def _start_and_wait(
     tmp_path: Path, script: Path, scheduler: str
 ) -> tuple[subprocess.Popen[str], Path]:

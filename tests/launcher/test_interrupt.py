@@ -117,6 +117,31 @@ def test_nothing_is_left_when_the_launcher_is_killed(tmp_path: Path, namespaces:
     launched.assert_nothing_left()
 
 
+def test_signals_for_scripts_reach_the_workers_alone(tmp_path: Path) -> None:
+    """Slurm may send them to all processes: those that run no script survive them."""
+    worker = (
+        "trap 'echo saved' USR1; trap 'echo again' USR2; echo 1; "
+        "echo ready; while :; do sleep 0.1; done"
+    )
+    launched = Launched(tmp_path, False, worker)
+    for name in ("scheduler", "server-0"):
+        for pid in marked_processes(str(launched.run), name):
+            os.kill(pid, signal.SIGUSR1)
+    lines: list[str] = []
+    assert launched.process.stdout is not None
+    for signum, word in ((signal.SIGUSR1, "saved"), (signal.SIGUSR2, "again")):
+        launched.process.send_signal(signum)
+        while lines.count(word) < 2:
+            line = launched.process.stdout.readline()
+            assert line, launched.process.communicate()[1]
+            lines.append(line.strip())
+    launched.process.terminate()
+    _, errors = launched.process.communicate(timeout=20)
+    assert launched.process.returncode == 143, errors
+    summary = json.loads((launched.run / "summary.json").read_text())
+    assert summary["failed"] == "interrupted by SIGTERM"
+
+
 def test_a_second_signal_is_for_a_launcher_that_hangs(tmp_path: Path) -> None:
     """Here it hangs because nobody reads what it prints: its pipe is full."""
     talk = 'echo "$DMLC_PS_ROOT_PORT"; echo ready; sleep 1; yes'

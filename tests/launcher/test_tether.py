@@ -18,7 +18,7 @@ from byteprophet.launcher.checks import LOOPBACK, root_port
 from byteprophet.launcher.job_file import Address, JobFile, job_text, parse_job
 from byteprophet.launcher.leftovers import marked_processes
 from byteprophet.launcher.spec import JobSpec
-from byteprophet.launcher.tether import BEAT, END, Tether, Told, read_told
+from byteprophet.launcher.tether import BEAT, END, PASSED_ON, Tether, Told, read_told
 
 ROLE = (sys.executable, "-m", "byteprophet", "role", "rank", "--job", "-")
 
@@ -96,6 +96,23 @@ def test_a_launcher_that_asks_for_the_end_is_not_lost(pipe: tuple[int, int]) -> 
     os.write(pipe[1], BEAT + END[:2])
     with pytest.raises(Signalled), tether:
         act_and_wait(lambda: os.write(pipe[1], END[2:]))
+    assert tether.lost is None
+
+
+def test_signals_for_the_script_arrive(pipe: tuple[int, int]) -> None:
+    """Also in two pieces, and several at once."""
+    came: list[int] = []
+    before = {signum: signal.signal(signum, lambda n, _: came.append(n)) for signum in PASSED_ON}
+    with Tether(pipe[0], None) as tether:
+        os.write(pipe[1], BEAT + b"us")
+        time.sleep(0.2)
+        os.write(pipe[1], b"r2\n")
+        time.sleep(0.2)
+        os.write(pipe[1], BEAT + PASSED_ON[signal.SIGUSR1] + BEAT)
+        time.sleep(0.2)
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+    assert came == [signal.SIGUSR2, signal.SIGUSR1]
     assert tether.lost is None
 
 

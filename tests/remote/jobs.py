@@ -88,6 +88,11 @@ NO_FORKS = {VARIABLE: "0"}
 """For roles on hosts of their own: what a fork server imports pays only for several workers."""
 STAY = ("--servers", "0", "--", "sh", "-c", "echo training $RANK; exec sleep 1000")
 """Ranks that stay, and import nothing: for tests that have to do with the launcher only."""
+SAVE = (
+    "--servers", "0", "--", "sh", "-c",
+    "trap 'echo saved $RANK; exit 0' USR1; echo training $RANK; while :; do sleep 0.1; done",
+)  # fmt: skip
+"""Ranks that stay until they may save a checkpoint."""
 FAIL = (
     "--servers",
     "0",
@@ -232,6 +237,16 @@ class Started:
         assert len([line for line in ours if line.startswith("byteprophet: error: ")]) <= 1, errors
         assert "Traceback" not in errors, errors
         return self.process.returncode, ours[-1]
+
+
+def saves_at_signal(job: Started) -> None:
+    """A job of ``SAVE`` whose launcher gets SIGUSR1: the ranks save, and it is done."""
+    job.process.send_signal(signal.SIGUSR1)
+    status, said = job.end(NAMED_S)
+    assert status == 0, job.errors.read_text()
+    assert said.startswith("byteprophet: done after ")
+    for rank in range(2):
+        assert any(line.endswith(f"saved {rank}\n") for line in job.lines), job.lines
 
 
 def wait_until_gone(is_left: Callable[[], Sequence[object]], timeout_s: float) -> None:

@@ -117,6 +117,28 @@ def test_this_host_can_look_at_itself() -> None:
         check_look(here, "host x")
 
 
+@pytest.mark.parametrize(
+    ("connection", "variables", "reached"),
+    [
+        ("198.51.100.7 50022 127.0.0.1 22", {}, "127.0.0.1"),
+        ("198.51.100.7 50022 ::ffff:127.0.0.1 22", {}, "127.0.0.1"),
+        ("198.51.100.7 50022 192.0.2.1 22", {}, ""),
+        ("198.51.100.7 50022 127.0.0.1 22", {"SLURM_PROCID": "0"}, ""),
+        ("198.51.100.7 50022 elsewhere 22", {}, ""),
+    ],
+    ids=["here", "mapped", "login-node", "srun", "no-address"],
+)
+def test_only_an_ssh_connection_to_this_host_counts(
+    monkeypatch: pytest.MonkeyPatch, connection: str, variables: dict[str, str], reached: str
+) -> None:
+    """Not one to the login node, whose environment sbatch, salloc and mpirun hand on."""
+    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"SSH_CONNECTION": connection, **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert look([]).reached == reached
+
+
 def test_looks_are_found_between_other_lines_and_other_versions_refused() -> None:
     assert parse_looks("welcome\n", "host x") == []
     with pytest.raises(UserError, match="host x: its byteprophet has another version"):

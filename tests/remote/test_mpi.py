@@ -21,11 +21,13 @@ from .jobs import (
     NAMED_S,
     NO_FORKS,
     RUN,
+    SAVE,
     STAY,
     Started,
     each_killed_role_is_named,
     processes_below,
     runs_as_alone,
+    saves_at_signal,
     wait_until_gone,
 )
 from .pages import shown_on
@@ -73,6 +75,10 @@ def test_roles_end_with_the_launcher(tmp_path: Path, signum: int, status: int) -
     job.process.send_signal(signum)
     assert job.end(NAMED_S)[0] == status
     wait_until_gone(lambda: processes_below(str(tmp_path)), NAMED_S)
+
+
+def test_a_script_saves_at_a_signal(tmp_path: Path) -> None:
+    saves_at_signal(Started([*RUN, *ON, *SAVE], tmp_path, 2, ENVIRONMENT))
 
 
 def test_a_job_file_runs_without_our_launcher(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from byteprophet.input_files import read_json
 from .jobs import (
     NAMED_S,
     RUN,
+    SAVE,
     SOON,
     STAY,
     Started,
@@ -145,23 +146,28 @@ def test_scancel_ends_a_job_with_one_line(tmp_path: Path, slurm: SlurmCluster) -
     assert_scancel_ends(job, tmp_path, slurm)
 
 
-def test_scancel_of_a_batch_job_is_quoted(tmp_path: Path, slurm: SlurmCluster) -> None:
-    """Slurm sends SIGTERM to the launcher, too: before or after it notices that a role ends."""
+def submitted(tmp_path: Path, slurm: SlurmCluster, command: list[str]) -> tuple[str, Path]:
+    """The number of a batch job that runs ``command``, and its output, when two workers train."""
     script = file_of_the_page("job.sbatch")
-    command = shlex.join([*RUN, *ON, *STAY])
     started = "byteprophet run --on slurm -- python train.py"
     assert started in script
-    (tmp_path / "job.sbatch").write_text(script.replace(started, command))
-    submitted = subprocess.run(
+    (tmp_path / "job.sbatch").write_text(script.replace(started, shlex.join(command)))
+    done = subprocess.run(
         ["sbatch", "--parsable", "job.sbatch"],
         cwd=tmp_path, env=slurm.environment, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    number = submitted.stdout.strip()
+    number = done.stdout.strip()
     output = tmp_path / f"slurm-{number}.out"
     deadline_s = time.monotonic() + 100
     while not output.exists() or output.read_text().count("] training") < 2:
         assert time.monotonic() < deadline_s, output.exists() and output.read_text()
         time.sleep(0.1)
+    return number, output
+
+
+def test_scancel_of_a_batch_job_is_quoted(tmp_path: Path, slurm: SlurmCluster) -> None:
+    """Slurm sends SIGTERM to the launcher, too: before or after it notices that a role ends."""
+    number, output = submitted(tmp_path, slurm, [*RUN, *ON, *STAY])
     slurm.command("scancel", number)
     assert_nothing_left(tmp_path, slurm)
     said = output.read_text()
@@ -170,6 +176,19 @@ def test_scancel_of_a_batch_job_is_quoted(tmp_path: Path, slurm: SlurmCluster) -
     assert re.match(
         rf"byteprophet: error: {who}: STEP {number}\.\d+ ON n\d CANCELLED AT ", ours[-1]
     ), said
+
+
+@pytest.mark.parametrize("to", [["--batch"], []], ids=["script", "steps"])
+def test_a_script_saves_at_slurms_signal(
+    tmp_path: Path, slurm: SlurmCluster, to: list[str]
+) -> None:
+    """As from sbatch --signal=B:USR1 and --signal=USR1, before the time limit."""
+    number, output = submitted(tmp_path, slurm, [*RUN, *ON, *SAVE])
+    slurm.command("scancel", *to, "--signal=USR1", number)
+    assert_nothing_left(tmp_path, slurm)
+    said = output.read_text()
+    assert said.splitlines()[-1].startswith("byteprophet: done after "), said
+    assert [f"saved {rank}\n" in said for rank in range(2)] == [True, True], said
 
 
 def test_servers_of_a_heterogeneous_job_are_on_its_first_node(

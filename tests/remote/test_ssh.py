@@ -21,6 +21,7 @@ from .jobs import (
     FAIL,
     NAMED_S,
     RUN,
+    SAVE,
     SOON,
     STAY,
     Started,
@@ -28,6 +29,7 @@ from .jobs import (
     processes_below,
     run,
     runs_as_alone,
+    saves_at_signal,
     wait_until_gone,
     write_script,
 )
@@ -117,6 +119,13 @@ def test_roles_end_with_the_launcher(tmp_path: Path, ssh: Ssh, signum: int, stat
 
 
 @pytest.mark.job
+def test_a_script_saves_at_a_signal(tmp_path: Path, ssh: Ssh) -> None:
+    command = [*RUN, "--on", "ssh", "--hosts", str(ssh.file), *SAVE]
+    saves_at_signal(Started(command, tmp_path, 2, ssh.user.environment))
+    wait_until_gone(ssh.left, NAMED_S)
+
+
+@pytest.mark.job
 def test_a_script_that_fails_is_quoted(tmp_path: Path, ssh: Ssh) -> None:
     arguments = ["--on", "ssh", "--hosts", "hosts.toml", *FAIL]
     done = run(tmp_path, *arguments, env=ssh.user.environment)
@@ -156,6 +165,45 @@ def test_a_user_without_the_right_key_is_told(tmp_path: Path, ssh: Ssh) -> None:
     make_key(private)
     said = refused(ssh, tmp_path)
     assert "host 127.0.0.1: it accepts none of your keys: start an agent" in said
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        (
+            "known_hosts",
+            "garbage",
+            "~/.ssh/known_hosts has something that asyncssh, our ssh client",
+        ),
+        (
+            "config",
+            "Host *\n  Port abc",
+            "~/.ssh/config has something that asyncssh, our ssh client",
+        ),
+    ],
+)
+def test_a_file_of_ssh_that_cannot_be_read_is_named(
+    tmp_path: Path, ssh: Ssh, file: str, text: str, says: str
+) -> None:
+    with (ssh.user.home / ".ssh" / file).open("a") as end:
+        end.write(f"{text}\n")
+    assert f"byteprophet: error: host 127.0.0.1: {says}" in refused(ssh, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a..b", "x" * 70])
+def test_a_name_that_no_host_can_have_is_refused(tmp_path: Path, ssh: Ssh, name: str) -> None:
+    write_hosts(ssh.file, [{**host_table(ssh.servers[0], ssh.scratch), "name": name}])
+    assert f"error: host {name}: this is no name of a host: " in refused(ssh, tmp_path)
+
+
+@pytest.mark.job
+def test_keys_that_are_not_there_are_ignored(tmp_path: Path, ssh: Ssh) -> None:
+    """As by OpenSSH."""
+    lines = ["Host *", *(f"  IdentityFile ~/.ssh/{name}" for name in ("id_work", "id_ed25519"))]
+    (ssh.user.home / ".ssh" / "config").write_text("\n".join(lines) + "\n")
+    on = ("--on", "ssh", "--hosts", str(ssh.file))
+    done = run(tmp_path, *on, "--servers", "0", "--", "true", env=ssh.user.environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_host_that_is_not_there_is_named(tmp_path: Path, ssh: Ssh) -> None:

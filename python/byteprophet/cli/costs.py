@@ -10,7 +10,7 @@ import typer
 from byteprophet.errors import UserError
 from byteprophet.report.console import facts_table, progress_of, table_console
 from byteprophet.simulate.costs.collect import DEVICES, collect, collect_in_job
-from byteprophet.simulate.costs.collect_collectives import ranks_of_job
+from byteprophet.simulate.costs.collect_collectives import is_first_rank, ranks_of_job
 from byteprophet.simulate.costs.table import write_table
 from byteprophet.whole_files import check_writable
 
@@ -47,7 +47,7 @@ def collect_costs(
     if not 0 < seconds <= 86_400:
         raise UserError(f"--seconds {seconds}: must be from 0 to 86400")
     say, ranks = progress_of("costs collect"), ranks_of_job()
-    if ranks == 1:
+    if is_first_rank():
         check_writable(out)
     measure = collect_in_job if ranks > 1 else collect
     table = measure(device, seconds, say)

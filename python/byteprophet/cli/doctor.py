@@ -54,7 +54,10 @@ def doctor(
         str | None, typer.Option(help="With --on: the network interface of all roles.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="With --on: the root's port, as run has it; default: any.")
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="With --on: the root's port, as run has it; default: any."
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Findings as JSON on standard output.")

@@ -17,6 +17,7 @@ from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher.deadlines import dead_after_s, without_log
 from byteprophet.launcher.job_file import JobFile, parse_job, read_job_file
 from byteprophet.launcher.one_role import KINDS, run_role
+from byteprophet.launcher.signals import outlive_script_signals
 from byteprophet.launcher.tether import Tether, Told, read_told
 from byteprophet.remote.by_rank import BY_RANK, role_of_rank
 from byteprophet.starter import die_with_starter
@@ -65,6 +66,7 @@ def role(
     ] = None,
 ) -> int:
     """See _HELP."""
+    outlive_script_signals()
     if kind not in (*KINDS, BY_RANK):
         raise UserError(f"role {kind!r}: choose of {', '.join((*KINDS, BY_RANK))}")
     if str(job) == _LAUNCHER:

@@ -6,7 +6,9 @@ What only some options need is imported when they are given: it would take longe
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +34,7 @@ from byteprophet.launcher import (
 )
 from byteprophet.launcher.given_strategy import with_strategy
 from byteprophet.launcher.restarts import Start, run_with_restarts
+from byteprophet.launcher.signals import outlive_script_signals
 from byteprophet.launcher.spec import WEEK_S
 from byteprophet.launcher.stepper import read_steps
 from byteprophet.network import parse_rate, parse_step
@@ -75,6 +78,8 @@ Example: byteprophet run --restarts 3 -- python train.py
 
 _IN_A_STRATEGY = ("scheduler", "settings", "partition_bytes", "owners")
 _SERVERS = 1
+# How many processes mpirun or srun started. SLURM_NTASKS also is in a batch script, which is one.
+_STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def parse_settings(items: list[str]) -> dict[str, int]:
@@ -269,6 +274,8 @@ def run(
     ] = False,
 ) -> int:
     """See _HELP, which lists all schedulers."""
+    outlive_script_signals()
+    _refuse_several(os.environ)
     worker_bandwidth_bps = parse_rates(worker_bandwidth or [])
     server_bandwidth_bps = parse_rates(server_bandwidth or [], "server")
     steps = tuple(parse_step(text) for text in step or [])
@@ -359,6 +366,18 @@ def run(
         raise JobFailed(result.failed)
     tell(f"done after {result.wall_s:.1f} s")
     return 0
+
+
+def _refuse_several(environment: Mapping[str, str]) -> None:
+    """UserError if mpirun or srun started this command several times: each would start a job."""
+    for name in _STARTED:
+        count = whole_number(environment.get(name, ""))
+        if count is not None and count > 1:
+            raise UserError(
+                f"run: mpirun or srun has started it {count} times ({name}), and each would start "
+                "a whole job: start it once; it starts all roles itself (--on slurm, --on mpi). "
+                f"If several jobs are meant, unset {name}"
+            )
 
 
 def _prepare_here(spec: JobSpec) -> Start:

@@ -11,6 +11,7 @@ from typing import final
 
 from byteprophet.launcher import leftovers
 from byteprophet.launcher.leftovers import Leftovers
+from byteprophet.launcher.signals import FOR_SCRIPTS
 
 _SWEEP_TIMEOUT_S = 10.0
 
@@ -21,9 +22,9 @@ class Caretaker:
 
     def __init__(self, job: Leftovers) -> None:
         self._job = job
-        # Slurm sends SIGTERM to all processes of a role, and this one is needed after them. It
-        # inherits the mask, so that there is no moment at which the signal ends it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        # Slurm sends signals to all processes of a role, and this one is needed after them. It
+        # inherits the mask, so that there is no moment at which one of them ends it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, *FOR_SCRIPTS])
         try:
             self._process = subprocess.Popen(
                 # With -I -S, nothing in the user's environment can prevent the start.

@@ -45,8 +45,11 @@ IMPORTS = (
 _PR_SET_PDEATHSIG = 1
 _ADOPTED_TIMEOUT_S = 10.0
 _WORD_TIMEOUT_S = 60.0
-# These signals end a job or come from a terminal. The server goes on until its client has ended.
-_NOT_OURS = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP)
+# These signals end a job, come from a terminal, or are for scripts. The server goes on until its
+# client has ended.
+_NOT_OURS = (
+    signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2
+)  # fmt: skip
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _MODULES = (".py", ".so", ".pyc")
 _AUTOLOADED = (

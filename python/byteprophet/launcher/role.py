@@ -12,12 +12,14 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from byteprophet.errors import UserError, warn
 from byteprophet.launcher.deadlines import cancelled_in, error_in, lost_node_in, verdict_in
 from byteprophet.launcher.forked_process import ForkPlan, Process
+from byteprophet.launcher.signals import ignored_script_signals
 from byteprophet.launcher.spec import RoleResult
 from byteprophet.whole_files import writing
 
@@ -68,17 +70,20 @@ class Role:
         self._recent: deque[str] = deque(maxlen=40)
         with writing(plan.log):
             self._log = plan.log.open("wb", buffering=0)
+        # Slurm may send signals for scripts to all processes, and only workers run scripts.
+        is_script = plan.kind == "worker" and plan.host is None
         try:
-            self._process: Process[bytes] = Process(
-                plan.argv,
-                plan.fork,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=plan.directory,
-                env=plan.environment,
-                start_new_session=True,
-            )
+            with nullcontext() if is_script else ignored_script_signals():
+                self._process: Process[bytes] = Process(
+                    plan.argv,
+                    plan.fork,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    cwd=plan.directory,
+                    env=plan.environment,
+                    start_new_session=True,
+                )
         except OSError as error:
             self._log.close()
             raise UserError(f"{plan.name} cannot be started: {error}") from None

@@ -181,9 +181,16 @@ class Supervisor:
         for key, _ in self._selector.select(_TICK_S):
             if isinstance(key.data, Role):
                 self._read(key.data)
-            else:  # a signal, which ends the loop
-                self._selector.unregister(key.fileobj)
+            else:  # a signal
+                self._signals.clear_wake()
         self._poll()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Passes signals for scripts on to the workers that run, as Slurm would without us."""
+        for signum in self._signals.take_for_scripts():
+            workers = [role for role in self._roles if role.plan.kind == "worker"]
+            send(signum, [role.pid for role in workers if role.exit_status is None])
 
     def _read(self, role: Role) -> bool:
         """Passes on new output of ``role``, and returns whether there may be more."""

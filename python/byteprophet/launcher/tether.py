@@ -2,14 +2,16 @@
 
     one line of JSON   what the role is told (``Told``): the job file, and keys of the controller
     empty lines        one per second: the launcher is alive
+    "usr1", "usr2"     the launcher has got this signal, which is for the training script
     "end"              the launcher asks for the end of the role
 
 So a command line has nothing of a job but a role's kind and number, and no file must be copied
 before the start. If the input ends or is silent for too long, the launcher or its network is gone.
-Then this process gets SIGTERM, which ends the role in order, as Ctrl-C at a launcher does.
+Then this process gets SIGTERM, which ends the role in order, as Ctrl-C at a launcher does. It also
+gets the signals for the script, and passes them on (signals.py).
 
 Threads: ``Tether`` has one of its own, from ``__enter__`` to ``__exit__``. It alone reads the input
-after the first line, and sends the signal at most once. What it finds is
+after the first line, and sends SIGTERM at most once. What it finds is
 written before that signal and read after the thread was joined, so there is no lock. Silence counts
 only while this process runs: if it was stopped itself, it knows nothing about the launcher.
 """
@@ -21,7 +23,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import final
@@ -32,7 +34,9 @@ from byteprophet.readable import readable
 
 BEAT = b"\n"
 END = b"end\n"
+PASSED_ON: Mapping[int, bytes] = {signal.SIGUSR1: b"usr1\n", signal.SIGUSR2: b"usr2\n"}
 BEAT_PERIOD_S = 1.0
+_LONGEST_WORD = max(len(word) for word in (END, *PASSED_ON.values()))
 _FIRST_LINE_TIMEOUT_S = 60.0
 _MOST_BYTES = 1 << 24
 _LONGEST_STEP_S = 2 * BEAT_PERIOD_S
@@ -132,7 +136,7 @@ class Tether:
                 self.lost = _ENDED
 
     def _watch(self) -> None:
-        silence_s, before_s, recent = 0.0, time.monotonic(), b""
+        silence_s, before_s, rest = 0.0, time.monotonic(), b""
         while True:
             found = readable([self._descriptor, self._stop_reading], BEAT_PERIOD_S)
             if self._stop_reading in found:
@@ -142,10 +146,13 @@ class Tether:
             before_s = now_s
             if found:
                 data = os.read(self._descriptor, 1 << 12)
-                silence_s, recent = 0.0, (recent + data)[-len(END) :]
+                silence_s = 0.0
+                *lines, rest = (rest + data).split(b"\n")
+                rest = rest[-_LONGEST_WORD:]
+                self._pass_on(lines)
                 if not data:
                     self.lost = _ENDED
-                elif recent == END:
+                elif END.strip() in lines:
                     self._is_asked = True
                 else:
                     continue
@@ -155,3 +162,9 @@ class Tether:
                 self.lost = f"the launcher has been silent for {silence_s:.0f} s"
             os.kill(os.getpid(), signal.SIGTERM)
             return
+
+    def _pass_on(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            for signum, word in PASSED_ON.items():
+                if line == word.strip():
+                    os.kill(os.getpid(), signum)

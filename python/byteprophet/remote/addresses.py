@@ -6,7 +6,7 @@ these rules that leads to an address decides:
     1. the address or the interface that the user named
     2. all roles are on one host: loopback
     3. there is exactly one network of which all hosts have an address, each another one
-    4. the address by which ssh reached the host
+    4. with --on ssh, the address by which ssh reached the host
     5. the host has exactly one address
 
 Otherwise the user is asked, in one line with what there is. No rule needs a default route.
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from byteprophet.errors import UserError
 from byteprophet.launcher.checks import LOOPBACK
-from byteprophet.remote.look import Look
+from byteprophet.remote.look import Look, ipv4_in
 
 
 def root_address(looks: Sequence[Look], root: Look, interface: str | None, ask: str) -> str:
@@ -42,7 +42,7 @@ def root_address(looks: Sequence[Look], root: Look, interface: str | None, ask: 
     if len(common) == 1:
         (network,) = common
         return next(str(each.ip) for each in _addresses(root) if each.network == network)
-    reached = _ipv4(root.reached)
+    reached = ipv4_in(root.reached)
     if reached is not None and not reached.is_loopback:
         return str(reached)
     own = _addresses(root)
@@ -75,14 +75,6 @@ def _check_ipv4(look: Look) -> None:
 def _addresses(look: Look) -> list[ipaddress.IPv4Interface]:
     every = (ipaddress.IPv4Interface(text) for each in look.interfaces.values() for text in each)
     return [each for each in every if not each.ip.is_loopback]
-
-
-def _ipv4(text: str) -> ipaddress.IPv4Address | None:
-    """The address ``text``, which may be written as one of IPv6 that stands for it."""
-    if not text:
-        return None
-    address = ipaddress.ip_address(text.partition("%")[0])
-    return address if isinstance(address, ipaddress.IPv4Address) else address.ipv4_mapped
 
 
 def _common_networks(looks: Sequence[Look]) -> set[ipaddress.IPv4Network]:

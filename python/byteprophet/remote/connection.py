@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byteprophet.errors import Error, JobFailed, UserError
@@ -41,7 +42,6 @@ async def connected(host: SshHost) -> AsyncIterator[asyncssh.SSHClientConnection
     """
     import asyncssh
 
-    own: dict[str, Any] = {"username": host.user, "port": host.port}
     try:
         connection = await asyncssh.connect(
             host.name,
@@ -49,9 +49,10 @@ async def connected(host: SshHost) -> AsyncIterator[asyncssh.SSHClientConnection
             login_timeout=_LOGIN_TIMEOUT_S,
             keepalive_interval=_KEEPALIVE_S,
             keepalive_count_max=_KEEPALIVES,
-            **{name: value for name, value in own.items() if value is not None},
+            **_own_options(host),
         )
-    except (OSError, asyncssh.Error, asyncio.TimeoutError) as error:
+    # ValueError: what the user's files or the host's name have, and asyncssh does not take.
+    except (OSError, asyncssh.Error, asyncio.TimeoutError, ValueError) as error:
         raise UserError(f"host {host.name}: {_refusal(host, error)}") from None
     try:
         yield connection
@@ -63,6 +64,26 @@ async def connected(host: SshHost) -> AsyncIterator[asyncssh.SSHClientConnection
             await asyncio.wait_for(connection.wait_closed(), _CLOSE_TIMEOUT_S)
         except asyncio.TimeoutError:
             connection.abort()
+
+
+def _own_options(host: SshHost) -> dict[str, Any]:
+    """What the hosts file says, and the keys that ~/.ssh/config names, as far as they exist.
+
+    Like OpenSSH, this ignores the others; asyncssh would refuse to connect.
+    """
+    import asyncssh
+
+    given: dict[str, Any] = {"username": host.user, "port": host.port}
+    own = {name: value for name, value in given.items() if value is not None}
+    options = asyncssh.SSHClientConnectionOptions(
+        host=host.name, config=(), client_keys=None, **own
+    )
+    keys: Any = options.config.get("IdentityFile", ())
+    named = [Path(key).expanduser() for key in keys]
+    there = [str(path) for path in named if path.exists()]
+    if len(there) < len(named):
+        own |= {"client_keys": there, "ignore_encrypted": True}
+    return own
 
 
 def lost(host: SshHost, error: Exception | None) -> Error:
@@ -94,5 +115,10 @@ def _refusal(host: SshHost, error: Exception) -> str:
         )
     if isinstance(error, asyncio.TimeoutError):
         return f"ssh did not answer within {_CONNECT_TIMEOUT_S:.0f} s"
+    if isinstance(error, UnicodeError):
+        return f"this is no name of a host: {error}"
+    if isinstance(error, ValueError):
+        file = "known_hosts" if "known hosts" in str(error) else "config"
+        return f"~/.ssh/{file} has something that asyncssh, our ssh client, does not take: {error}"
     reason = error.strerror if isinstance(error, OSError) else None
     return f"ssh cannot reach it: {reason or error}"

@@ -38,7 +38,8 @@ class Look:
         node: how Slurm calls it; "": Slurm did not start this.
         rank: the number that mpirun or srun gave to this process; -1: none did.
         network: the same on two "hosts" that are one: an id of its network namespace.
-        reached: the address by which an ssh connection came; "": none did.
+        reached: the address at which this host got the ssh connection that runs this; "": none
+            does.
         interfaces: per interface, its IPv4 addresses with their networks: 10.0.0.2/24.
         ipv6: its addresses of IPv6 that other networks may reach.
         ports: free ones.
@@ -72,7 +73,7 @@ def world_in(environment: dict[str, str]) -> int:
 def look(paths: list[str]) -> Look:
     """Look at this host. ``paths`` are those that a job needs."""
     environment = dict(os.environ)
-    reached = environment.get("SSH_CONNECTION", "").split()
+    interfaces = _interfaces()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     ports: set[int] = set()
     while len(ports) < _PORTS:
@@ -83,12 +84,34 @@ def look(paths: list[str]) -> Look:
         node=environment.get("SLURMD_NODENAME", ""),
         rank=rank_in(environment),
         network=f"{boot}:{os.stat('/proc/self/ns/net').st_ino}",  # noqa: PTH116 - no file
-        reached=reached[2] if len(reached) == 4 else "",
-        interfaces=_interfaces(),
+        reached=_reached_in(environment, interfaces),
+        interfaces=interfaces,
         ipv6=_ipv6(),
         ports=sorted(ports),
         missing=[path for path in paths if not Path(path).exists()],
     )
+
+
+def _reached_in(environment: dict[str, str], interfaces: dict[str, list[str]]) -> str:
+    """The server's address in SSH_CONNECTION, if that is about this process on this host.
+
+    mpirun and srun hand the variable on from a login node, where it is about that node.
+    """
+    words = environment.get("SSH_CONNECTION", "").split()
+    if len(words) != 4 or rank_in(environment) >= 0:
+        return ""
+    own = {text.partition("/")[0] for each in interfaces.values() for text in each}
+    address = ipv4_in(words[2])
+    return "" if address is None or str(address) not in own else str(address)
+
+
+def ipv4_in(text: str) -> ipaddress.IPv4Address | None:
+    """The address ``text``, which may be written as one of IPv6 that stands for it; else None."""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return address if isinstance(address, ipaddress.IPv4Address) else address.ipv4_mapped
 
 
 def _interfaces() -> dict[str, list[str]]:

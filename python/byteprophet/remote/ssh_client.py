@@ -3,8 +3,9 @@
     python -m byteprophet.remote.ssh_client TASK.json
 
 It sends the role what it is told (launcher/tether.py) and passes on what the role prints and its
-exit status. SIGTERM asks the role to end. Afterwards, it fetches the role's run directory and
-removes it on the host. If this process is killed, the role's standard input ends, and so does it.
+exit status. SIGTERM asks the role to end; SIGUSR1 and SIGUSR2 are passed on to its script.
+Afterwards, it fetches the role's run directory and removes it on the host. If this process is
+killed, the role's standard input ends, and so does it.
 
 One thread runs the event loop; another one only writes to standard output. A terminal that accepts
 no output therefore stops neither beats nor keepalives.
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from byteprophet.errors import Error, one_line
 from byteprophet.input_files import read_json
-from byteprophet.launcher.tether import BEAT, BEAT_PERIOD_S, END
+from byteprophet.launcher.tether import BEAT, BEAT_PERIOD_S, END, PASSED_ON
 from byteprophet.remote.connection import connected, lost
 from byteprophet.remote.hosts_file import SshHost
 
@@ -78,6 +79,8 @@ async def run_task(task: SshTask) -> int:
         )
         process.stdin.write(task.told.encode())
         loop.add_signal_handler(signal.SIGTERM, asked.set)
+        for signum, word in PASSED_ON.items():
+            loop.add_signal_handler(signum, _tell, process, word)
         beats = asyncio.create_task(_beat(process, asked))
         try:
             while data := await process.stdout.read(_READ_BYTES):
@@ -100,6 +103,11 @@ async def _beat(process: asyncssh.SSHClientProcess[bytes], asked: asyncio.Event)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asked.wait(), BEAT_PERIOD_S)
         process.stdin.write(END)
+
+
+def _tell(process: asyncssh.SSHClientProcess[bytes], word: bytes) -> None:
+    with suppress(OSError):  # the role has ended
+        process.stdin.write(word)
 
 
 def _write(data: bytes) -> None:

@@ -2,9 +2,10 @@
 
     python -I -S tethered.py FILE BEAT_PERIOD_S -- COMMAND...
 
-The command gets the content of FILE, then a beat per second (launcher/tether.py), then, after
-SIGTERM, the request to end. Its output and exit status become those of this process. If the role
-does not end, because its host is gone, the command is killed.
+The command gets the content of FILE, then a beat per second (launcher/tether.py), a word for each
+SIGUSR1 and SIGUSR2 that comes here, then, after SIGTERM, the request to end. Its output and exit
+status become those of this process. If the role does not end, because its host is gone, the command
+is killed.
 
 This file imports only the standard library: it starts quickly, and there is one per role. One
 thread does everything. It never waits for the pipe: beats that find it full are left out.
@@ -23,13 +24,17 @@ from pathlib import Path
 
 _BEAT = b"\n"
 _END = b"end\n"
+_PASSED_ON: dict[int, bytes] = {signal.SIGUSR1: b"usr1\n", signal.SIGUSR2: b"usr2\n"}
 _ROLE_TIMEOUT_S = 10.0  # after the request; a role has 3 s for its processes
 
 
 def main(told: bytes, period_s: float, command: list[str]) -> int:
     """Runs ``command`` to its end; its exit status, or 128 plus the number of its signal."""
     asked = threading.Event()
+    words: list[bytes] = []
     signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    for signum in _PASSED_ON:
+        signal.signal(signum, lambda number, _: words.append(_PASSED_ON[number]))
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert process.stdin is not None
     pipe = process.stdin.fileno()
@@ -45,6 +50,9 @@ def main(told: bytes, period_s: float, command: list[str]) -> int:
             if time.monotonic() > deadline_s:
                 process.kill()  # what it would wait for is gone
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            while words:
+                os.write(pipe, words[0])
+                del words[0]
             os.write(pipe, _END if asked.is_set() else _BEAT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(period_s)

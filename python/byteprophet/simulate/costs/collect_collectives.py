@@ -30,6 +30,11 @@ def ranks_of_job() -> int:
     return int(os.environ["WORLD_SIZE"]) if "RANK" in os.environ else 1
 
 
+def is_first_rank() -> bool:
+    """Whether this process is rank 0 of its job, or in none."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def in_job(torch: Any, device: str) -> Iterator[Any]:
     """Join the other ranks; gives ``torch.distributed``."""
