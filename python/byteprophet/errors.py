@@ -88,4 +88,9 @@ def one_line(text: str) -> str:
     if len(line) > _LONGEST_LINE:
         half = _LONGEST_LINE // 2
         line = f"{line[:half]} ... {line[-half:]}"
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
+    return printable(line)
+
+
+def printable(text: str) -> str:
+    """``text`` with escapes instead of letters that would steer a terminal or break a line."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

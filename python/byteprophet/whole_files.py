@@ -5,6 +5,7 @@
     kept_room                 reserves space for a file that is written last
     make_directory            makes the directory of files
     check_writable            says before long work that its result could not be written
+    check_no_link             for files that we name ourselves in a directory of somebody else
     writing                   for files that need another way of writing
 
 Any reason why a file cannot be written raises ``NotWritten``, which names the file in one line: a
@@ -65,6 +66,12 @@ def check_writable(path: Path) -> None:
         if not _is_device(path):
             with tempfile.TemporaryFile(dir=path.resolve().parent):
                 pass
+
+
+def check_no_link(path: Path) -> None:
+    """Raises ``NotWritten`` if ``path`` is a link, which may lead to any file of the user."""
+    if path.is_symlink():
+        raise NotWritten(f"{path}: cannot be written: it is a link")
 
 
 class AppendedFile:

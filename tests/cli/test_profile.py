@@ -75,6 +75,13 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_tables_do_not_need_the_picture(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "profile.png").mkdir()
+    assert run_cli(["profile", str(run)]) == 0
+    said = capsys.readouterr().err
+    assert "profile.png: cannot be written: Is a directory; there is no picture" in said
+
+
 def test_tables_and_picture(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["profile", str(run)]) == 0
     printed = capsys.readouterr()

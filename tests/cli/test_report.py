@@ -37,6 +37,13 @@ def test_tables_and_page(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "<title>byteprophet: recorded</title>" in page
 
 
+def test_why_there_is_no_prediction(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["report", str(run)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f" Not replayed: {run}" in said
+    assert "; so there is no bound Where" in said
+
+
 def test_the_newest_run_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = a_job("fifo", iterations=6)
     for number, name in enumerate(("newer", "older")):
@@ -74,6 +81,53 @@ def test_the_replay_stands_beside(tmp_path: Path, capsys: pytest.CaptureFixture[
     data = json.loads(capsys.readouterr().out)
     assert abs(data["prediction"]["error"]) < 0.02
     assert data["bound_ns"] == data["prediction"]["bound_ns"] < data["iteration_ns"]["median"]
+
+
+def test_ratio_and_error_are_of_the_same_iterations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of those before the last plan, whose median is another one."""
+    job = a_job("fifo", iterations=12)
+    save_run(tmp_path / "run", record(job)[0], config_of(job))
+    plan = {
+        "schema": 1,
+        "number": 1,
+        "at_iteration": 10,
+        "settings": {},
+        "ready": [],
+        "blocks": [],
+        "predicted_iteration_ns": 1,
+        "reason": "",
+    }
+    (tmp_path / "run" / "plan.json").write_text(json.dumps(plan))
+    assert run_cli(["report", str(tmp_path / "run"), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    settled = data["settled"]
+    assert settled["iterations"] == 3 < len(data["iterations"])
+    assert settled["median_ns"] == data["prediction"]["recorded_ns"]
+    assert run_cli(["report", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert f"The last 3 of them, of {settled['median_ns'] / 1e6:.1f} ms, count" in said
+    assert f"{settled['median_ns'] / data['bound_ns']:.3f} x the bound" in said
+
+
+def test_links_that_changed_leave_no_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = a_job("fifo", iterations=6)
+    run = tmp_path / "run"
+    save_run(run, record(job)[0], {**config_of(job), "steps": ["1gbit@3i"]})
+    why = "its links changed during the run (--step), and a replay has one rate"
+    for changes in ([], ["--bandwidth", "3gbit"]):
+        assert run_cli(["replay", str(run), *changes]) == 2
+        said, line = capsys.readouterr()
+        assert not said
+        assert line.endswith(f"run: {why}\n")
+    assert run_cli(["report", str(run), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["bound_ns"] is data["prediction"] is None
+    assert data["not_predicted"].endswith(why)
+    assert data["settled"]["iterations"] == len(data["iterations"])
 
 
 def test_mistakes(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

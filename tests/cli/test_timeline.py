@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,8 @@ def test_foreign_files_together(
     said = tmp_path / "said.json"
     trace = {"schemaVersion": 1, "traceEvents": [STEP], "distributedInfo": {"rank": 5}}
     said.write_bytes(gzip.compress(json.dumps(trace).encode()))
-    files = [str(path) for path in (kineto, comm, kineto, comm, said)]
+    others = [shutil.copy(path, path.with_name(f"other-{path.name}")) for path in (kineto, comm)]
+    files = [str(path) for path in (kineto, comm, *others, said)]
     out = tmp_path / "all.json"
     assert run_cli(["timeline", *files, "--format", "perfetto", "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from byteprophet.diagnose import Diagnosis, compare, diagnose
 from byteprophet.diagnose.plain import as_json
 from byteprophet.measure.run import Run
+from byteprophet.report.diagnosis import diagnosis_tables
+from byteprophet.timeline.events import Events
 
-from .hand_made import MS, collective_job, ps_job, save_run, stock_job
+from .hand_made import CONFIG, MS, collective_job, ps_job, save_run, stock_job
 
 
 def saved(directory: Path, events: object) -> Diagnosis:
@@ -36,6 +40,32 @@ def test_changes_sum_up(tmp_path: Path) -> None:
     shares = {row.what: (row.this, row.other) for row in found.shares}
     assert shares["worker 0 push"][1] is None
     assert shares["worker 0 computes"] == pytest.approx((0.6, 0.6))
+
+
+def test_unlike_jobs_are_told(tmp_path: Path) -> None:
+    this = saved(tmp_path / "this", ps_job())
+    assert compare(this, this).notes == []
+    save_run(tmp_path / "other", small_job(), {**CONFIG, "bandwidth_bps": 10**8, "workers": 1})
+    other = diagnose(Run(tmp_path / "other"))
+    notes = [
+        "this run has 2 workers, the other 1",
+        "gradients of this run have 1.2 MB, those of the other 0.6 MB",
+        "the links of the runs have different rates",
+    ]
+    found = compare(this, other)
+    assert found.notes == notes
+    assert as_json(this, found, "other")["against"]["notes"] == notes
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(diagnosis_tables(as_json(this, found, "other")))
+    assert all(f"note: {note}\n" in console.export_text() for note in notes[:1])
+
+
+def small_job() -> list[Events]:
+    """``ps_job`` as one worker saw it, with half of its bytes."""
+    tables = [table for table in ps_job() if table.origin.role == "worker-0"]
+    for table in tables:
+        table.rows["size_bytes"] //= 2
+    return tables
 
 
 def test_plain_data(tmp_path: Path) -> None:

@@ -76,3 +76,14 @@ def test_what_is_wrong_is_named_once(tmp_path: Path, run: Path) -> None:
         path.unlink()
     with pytest.raises(UserError, match=f"^{run}: has no recorded events"):
         _ = Run(run).events
+
+
+def test_a_refusal_names_the_run_whatever_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "has").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run = Run(Path("has"))
+    assert str(run.refusal(UserError("has no spans of rank 2"))) == "has: has no spans of rank 2"
+    for said in ("has: is empty", "has/config.toml: is empty"):
+        assert str(run.refusal(UserError(said))) == said

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +14,8 @@ from byteprophet.observe import Job
 from byteprophet.profile import Profile
 from byteprophet.profile.estimate import Forward
 from byteprophet.profile.profiler import LEAST, MOST, MOST_AGAIN, WATCHED, Profiler
+from byteprophet.session.job import SessionJob
+from byteprophet.session.profiling import PROFILE, make_consumer
 
 READY = {number: 40_000_000 * (5 - number // 4) for number in range(24)}
 NAMES = {number: f"layer{number}.weight" for number in range(40)}
@@ -167,3 +172,32 @@ def test_a_short_job_saves_what_there_is(virtual_job: Any) -> None:
     running.profiler.close()
     ((_, profile),) = running.profiles
     assert 1 <= profile.iterations < LEAST
+
+
+@pytest.mark.parametrize("factor", [1, 1000])
+def test_the_profile_of_another_job_is_told(
+    factor: int, virtual_job: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = Running(virtual_job(READY))
+    running.run(LEAST + 3)
+    given = running.profiles[0][1]
+    fields = json.loads(given.to_json())
+    for sized in (*fields["tensors"], *fields["bursts"]):
+        sized["size_bytes"] *= factor
+    (tmp_path / "given.json").write_text(json.dumps(fields))
+    job = virtual_job(READY)
+    consumer = make_consumer(
+        {PROFILE: str(tmp_path / "given.json"), "BYTEPS_SCHEDULER": "prophet"},
+        cast("Any", SimpleNamespace(iteration=lambda: job.iteration)),
+        SessionJob(0, 2, NAMES, tmp_path),
+    )
+    assert consumer is not None
+    for _ in range(MOST):
+        consumer.take(job.iterate())
+    told = capsys.readouterr().err
+    assert told == (
+        ""
+        if factor == 1
+        else "byteprophet: warning: BYTEPROPHET_PROFILE: is not of this job: layer0.weight has "
+        "2000000 bytes in it, and 2000 in this job\n"
+    )

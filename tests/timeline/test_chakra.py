@@ -24,8 +24,10 @@ from byteprophet.timeline.chakra_schema import (
 from byteprophet.timeline.events import Events
 from byteprophet.timeline.export_chakra import write_chakra
 from byteprophet.timeline.lanes import nested_lanes
+from byteprophet.timeline.perfetto import write_perfetto
 from byteprophet.timeline.read_chakra import read_chakra
 from byteprophet.timeline.sources import load_sources
+from byteprophet.timeline.summary import summary
 from byteprophet.timeline.tables import (
     SERVED,
     SERVED_TABLE,
@@ -38,6 +40,7 @@ from byteprophet.timeline.tables import (
 )
 
 from .made_up import NAMES, SECOND, origin, rows_of, spans, timelines
+from .perfetto_rules import read_trace
 
 NOW = 1000 * SECOND
 US = 1000
@@ -225,12 +228,21 @@ def test_without_start_times_nodes_begin_when_they_can(tmp_path: Path) -> None:
     events = read_chakra(save(tmp_path / "resnet.12.et", CONVERTED))
     assert events.origin.rank == 12
     assert told(events, lanes=False) == [
-        (0, 10_000, 0, 0, Kind.COMPUTE, "n1", 0),
-        (10_000, 17_000, 64, 0, Kind.COLLECTIVE, "n3", 0),
-        (10_000, 30_000, 0, 0, Kind.COMPUTE, "n2", 0),
-        (30_000, 35_000, 0, 0, Kind.COMPUTE, "n9", 0),
+        (1, 10_001, 0, 0, Kind.COMPUTE, "n1", 0),
+        (10_001, 17_001, 64, 0, Kind.COLLECTIVE, "n3", 0),
+        (10_001, 30_001, 0, 0, Kind.COMPUTE, "n2", 0),
+        (30_001, 35_001, 0, 0, Kind.COMPUTE, "n9", 0),
     ]
     assert len(np.unique(events.rows["lane"])) == 4
+
+
+def test_the_first_node_without_a_start_time_is_shown(tmp_path: Path) -> None:
+    events = read_chakra(save(tmp_path / "t.0.et", CONVERTED))
+    shown = summary(events)
+    assert shown["end_ns"] - shown["begin_ns"] == 35_000
+    written = write_perfetto(tmp_path / "t.json", [events])
+    slices = [one for one in read_trace(written.path)["traceEvents"] if one["ph"] == "X"]
+    assert min((one["ts"], one["name"]) for one in slices) == (0, "n1")
 
 
 def test_with_start_times_they_count(tmp_path: Path) -> None:
@@ -238,8 +250,8 @@ def test_with_start_times_they_count(tmp_path: Path) -> None:
         node(1, NodeType.COMM_SEND_NODE, 10, start=100), node(2, NodeType.COMM_RECV_NODE, 0, 1)
     )
     assert told(read_chakra(save(tmp_path / "t.et", nodes), rank=2), lanes=False) == [
-        (0, 0, 0, 0, Kind.RECEIVE, "n2", 0),
-        (100_000, 110_000, 0, 0, Kind.SEND, "n1", 0),
+        (1, 1, 0, 0, Kind.RECEIVE, "n2", 0),
+        (100_001, 110_001, 0, 0, Kind.SEND, "n1", 0),
     ]
 
 
@@ -307,9 +319,9 @@ def test_what_the_feeder_of_astra_sim_reads(tmp_path: Path) -> None:
     (events,) = load_sources([path])
     assert events.origin.rank == 2
     assert told(events, lanes=False) == [
-        (0, 5000, 0, 0, Kind.COMPUTE, "half \\ud83d", 0),
-        (5000, 7000, 64, 0, Kind.COLLECTIVE, "b", 0),
-        (7000, 7000, 0, 0, Kind.RECEIVE, "c", 0),
+        (1, 5001, 0, 0, Kind.COMPUTE, "half \\ud83d", 0),
+        (5001, 7001, 64, 0, Kind.COLLECTIVE, "b", 0),
+        (7001, 7001, 0, 0, Kind.RECEIVE, "c", 0),
     ]
     graph[1]["runtime"] = "soon"
     path.write_text(json.dumps({"workload_graph": graph}))

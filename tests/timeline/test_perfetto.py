@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -25,6 +26,7 @@ from byteprophet.timeline.tables import (
     TRANSFERS,
     Kind,
 )
+from byteprophet.timeline.trace_file import TraceFile, quoted
 
 from .made_up import NAMES, SECOND, UNIX_NS, origin, rows_of, timelines
 from .perfetto_rules import broken_rules, read_trace
@@ -296,6 +298,12 @@ def test_the_checker_refuses_what_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('{"traceEvents": [{"ts": NaN}]}')
     with pytest.raises(ValueError, match="NaN"):
         read_trace(tmp_path / "t.json")
+
+
+def test_times_before_the_origin_keep_their_digits() -> None:
+    stream = io.StringIO()
+    TraceFile(stream).slice(1, 2, quoted("early"), -1234, 766)
+    assert '"ts": -1.234, "dur": 2.000' in stream.getvalue()
 
 
 def test_what_cannot_be_finished_leaves_nothing(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from byteprophet.errors import UserError
 from byteprophet.simulate.clusters.description import find_cluster
+from byteprophet.timeline.kineto_sizes import tensor_bytes
+from byteprophet.timeline.read_chakra import read_chakra
+from byteprophet.timeline.sources import load_sources
 from byteprophet.traces.load import load_trace, load_traces
 from byteprophet.traces.messages import message_of
 from byteprophet.traces.result import replay_traces
@@ -60,6 +65,33 @@ def test_ranks_that_do_not_fit_together(tmp_path: Path) -> None:
         load_trace(written(other, events, distributedInfo={"rank": 99999}))
 
 
+def test_no_file_is_two_ranks(tmp_path: Path) -> None:
+    """Neither where it is found twice, nor where two state the same rank."""
+    events = [step(0, 100), operator(1, 0, 10)]
+    one = written(tmp_path / "a.json", events)
+    with pytest.raises(UserError, match=r"a\.json: is given twice"):
+        load_traces([tmp_path, one])
+    with pytest.raises(UserError, match=r"a\.json: is given twice"):
+        load_sources([one, one])
+    for name in ("a", "b"):
+        written(tmp_path / f"{name}.json", events, distributedInfo={"rank": 3})
+    for load in (load_traces, load_sources):
+        with pytest.raises(UserError, match=r"b\.json: is of rank 3, as .*a\.json is"):
+            load([one, tmp_path / "b.json"])
+
+
+@pytest.mark.parametrize("load", [load_trace, read_chakra, lambda path: load_sources([path])])
+def test_files_that_do_not_end(load: Callable[[Path], object], tmp_path: Path) -> None:
+    pipe, blank = tmp_path / "pipe.json", tmp_path / "blank.json"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"pipe\.json: is not a regular file"):
+        load(pipe)
+    with blank.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match=r"blank\.json: begins with more than 64 MiB of blanks"):
+        load(blank)
+
+
 def test_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no traces"):
         load_traces([tmp_path])
@@ -97,6 +129,17 @@ def test_targets_that_a_trace_does_not_tell(tmp_path: Path) -> None:
     alone = written(tmp_path / "alone.json", [step(0, 100), operator(1, 0, 10)])
     with pytest.raises(UserError, match="has no collectives"):
         retarget(load_traces([alone]), Target(data_parallel=4))
+
+
+def test_sizes_and_ranks_that_cannot_be_are_not_known() -> None:
+    """Chakra's numbers have 64 bits."""
+    said = {"In msg nelems": 2**61, "dtype": "Double"}
+    assert message_of("allreduce", said).size_bytes == 0
+    assert message_of("allreduce", {**said, "In msg nelems": 2**59}).size_bytes == 2**62
+    assert tensor_bytes({"Input Dims": [[2**40, 2**40]], "Input type": ["double"]}) == [0]
+    assert message_of("send", {"Src Rank": 2**70, "Dst Rank": 1}).peers is None
+    assert message_of("send", {"Src Rank": True, "Dst Rank": 1}).peers is None
+    assert message_of("send", {"Src Rank": 0, "Dst Rank": 1}).peers == (0, 1)
 
 
 def test_messages_by_the_names_of_all_years() -> None:

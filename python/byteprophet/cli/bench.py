@@ -15,18 +15,19 @@ from byteprophet.bench.case import all_reduce_case, strategy_case, warmup_of
 from byteprophet.bench.grid import built_in_grids
 from byteprophet.bench.grid_phases import PHASES
 from byteprophet.bench.runtimes import BYTEPS, RUNTIMES, runtime_of
-from byteprophet.cli.given import refuse_given
+from byteprophet.cli.given import is_given, refuse_given
 from byteprophet.cli.grid import bench_grid
 from byteprophet.cli.lists import split
 from byteprophet.cli.owners import EQUAL, OWNERS_HELP, parse_owners
 from byteprophet.cli.run import parse_rates, parse_settings
+from byteprophet.cli.targets import check_targets
 from byteprophet.errors import UserError
 from byteprophet.job.strategy import OURS
 from byteprophet.network import parse_rate, parse_step, why_not_permitted
 from byteprophet.report.console import progress_of, table_console
 from byteprophet.report.table import bench_table
 from byteprophet.tune.space import SPACES
-from byteprophet.whole_files import check_writable, write_whole
+from byteprophet.whole_files import write_whole
 
 SCHEMA = 1
 
@@ -196,8 +197,9 @@ def bench(
     ] = None,
 ) -> int:
     """See _HELP."""
-    if json_file is not None:
-        check_writable(json_file)
+    named_files = [Path(name) for name in (strategies or "").split(",") if name]
+    read = [Path(str(grid)), Path(workload or ""), *named_files]
+    check_targets({"--json": json_file}, [path for path in read if path.is_file()])
     if grid is not None:
         refuse_given(context, _OF_A_WORKLOAD, "cannot be combined with --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")
@@ -277,7 +279,7 @@ def bench(
     plan = Plan(
         tuple(cases),
         iterations,
-        min(rounds, iterations),
+        rounds if is_given(context, "rounds") else min(rounds, iterations),
         warmup_of(cases),
         controller=controller,
         record=record,

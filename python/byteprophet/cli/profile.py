@@ -10,17 +10,18 @@ import numpy as np
 import typer
 
 from byteprophet.cli.runs import RUN_HELP, run_meant
-from byteprophet.errors import UserError
+from byteprophet.errors import NotWritten, UserError, warn
 from byteprophet.network import parse_rate
 from byteprophet.network.rate import PAYLOAD_SHARE
 from byteprophet.profile import read_profile, waits
 from byteprophet.profile.convert import to_workload
-from byteprophet.profile.model import profile_path
+from byteprophet.profile.model import Profile, profile_path
 from byteprophet.report.console import table_console
 from byteprophet.report.plot import save
 from byteprophet.report.profile import draw_profile, profile_tables
 from byteprophet.timeline.read_events import load_rank
 from byteprophet.timeline.tables import TRANSFERS
+from byteprophet.whole_files import check_no_link
 from byteprophet.workload import to_toml
 from byteprophet.workload.run_config import read_run_config
 
@@ -78,10 +79,18 @@ def profile(
     else:
         console = table_console()
         console.print(profile_tables(loaded))
-        picture = path.with_suffix(".png")
-        save(draw_profile(loaded), picture)
-        typer.echo(f"picture: {picture}", err=True)
+        _save_picture(loaded, path.with_suffix(".png"))
     return 0
+
+
+def _save_picture(loaded: Profile, picture: Path) -> None:
+    try:
+        check_no_link(picture)
+        save(draw_profile(loaded), picture)
+    except NotWritten as error:  # e.g. somebody else's run: the tables are what was asked for
+        warn(f"{error}; there is no picture")
+    else:
+        typer.echo(f"picture: {picture}", err=True)
 
 
 def _waits(run: Path, rank: int, bandwidth: str | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from byteprophet.measure.run import Run
 from byteprophet.report.console import table_console
 from byteprophet.report.diagnosis import diagnosis_tables
 from byteprophet.report.page import write_page
+from byteprophet.whole_files import check_no_link
 
 NAME = "report.html"
 
@@ -62,6 +63,8 @@ def _report(run: Path, against: Path | None, out: Path | None, as_data: bool) ->
     target = out or run / NAME
     with _advising(out):
         check_targets({"--out": target}, [run, *([] if against is None else [against])])
+        if out is None:
+            check_no_link(target)
     found = diagnose(Run(run))
     other = None if against is None else diagnose(Run(against))
     comparison = None if other is None else compare(found, other)

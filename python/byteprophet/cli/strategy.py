@@ -114,7 +114,8 @@ def make(
 ) -> int:
     """See _MAKE_HELP."""
     directory = run_meant(recorded)
-    check_targets({"--out": out}, [directory])
+    read = [path for path in (directory, resources, other) if path is not None]
+    check_targets({"--out": out}, read)
     run = Run(directory)
     routes = builder in BUILDERS and BUILDERS[builder].adds_servers
     # Shared cores are not known with two transports, and not on other hosts (docs/replay.md).

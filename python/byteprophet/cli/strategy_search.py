@@ -117,7 +117,8 @@ def search(
         given = read_resources(resources_path)
         bases, of, runner = _workload(subject, compute_ns, given, directory, trials)
     make_directory(directory)
-    check_targets({"the strategy": directory / "strategy.json", "--json": json_file})
+    read = [Path(subject), *([] if resources_path is None else [resources_path])]
+    check_targets({"the strategy": directory / "strategy.json", "--json": json_file}, read)
     found = search_strategies(
         bases,
         directory,

@@ -23,6 +23,7 @@ from byteprophet.timeline.perfetto import write_perfetto
 from byteprophet.timeline.sources import load_sources
 from byteprophet.timeline.span_list import valid_text
 from byteprophet.timeline.summary import summary
+from byteprophet.whole_files import check_no_link
 
 SCHEMA = 1
 
@@ -105,7 +106,10 @@ def timeline(
 def _default_target(sources: Sequence[Path], to: str) -> Path:
     if len(sources) != 1 or not sources[0].is_dir():
         raise UserError("--out: is needed, because only a single run has a default for it")
-    return sources[0] / _FORMATS[to]
+    target = sources[0] / _FORMATS[to]
+    for path in (target, *target.parent.glob(f"{target.name}.*.et")):
+        check_no_link(path)
+    return target
 
 
 def _write(to: str, target: Path, events: Sequence[Events]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from byteprophet.diagnose.breakdown import PARTS
 from byteprophet.diagnose.diagnosis import Diagnosis
+from byteprophet.diagnose.facts import LINKS
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Comparison:
     """``ratio``: this run's median iteration over the other's, with its 95% interval.
 
     ``parts`` sum to ``iteration``. ``waits``: waits of the computing threads, by tensor, the
-    largest changes first. ``shares``: how busy workers, links and servers were.
+    largest changes first. ``shares``: how busy workers, links and servers were. ``notes``: why the
+    runs are not of the same job on the same links.
     """
 
     ratio: float
@@ -39,6 +41,7 @@ class Comparison:
     parts: Sequence[Change]
     waits: Sequence[Change]
     shares: Sequence[Change]
+    notes: Sequence[str]
 
 
 def compare(this: Diagnosis, other: Diagnosis) -> Comparison:
@@ -73,4 +76,23 @@ def compare(this: Diagnosis, other: Diagnosis) -> Comparison:
             Change(name, "share", shares[0].get(name), shares[1].get(name))
             for name in dict.fromkeys([*shares[0], *shares[1]])
         ],
+        notes=_differences(this, other),
     )
+
+
+def _differences(this: Diagnosis, other: Diagnosis) -> list[str]:
+    """What makes a comparison one of unlike jobs, as far as it is known."""
+    notes = []
+    workers = [len(found.run.workers) for found in (this, other)]
+    if workers[0] != workers[1]:
+        notes.append(f"this run has {workers[0]} workers, the other {workers[1]}")
+    sizes = [sum(one.size_bytes for one in found.gradients[0]) for found in (this, other)]
+    if all(sizes) and sizes[0] != sizes[1]:
+        notes.append(
+            f"gradients of this run have {sizes[0] / 1e6:.1f} MB, those of the other "
+            f"{sizes[1] / 1e6:.1f} MB"
+        )
+    configured = this.run.config and other.run.config
+    if configured and any((this.facts[n] or None) != (other.facts[n] or None) for n in LINKS):
+        notes.append("the links of the runs have different rates")
+    return notes

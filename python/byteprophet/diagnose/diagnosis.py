@@ -51,6 +51,16 @@ class Diagnosis:
         shares = {"median": 0.5, "p10": 0.1, "p90": 0.9}
         return {name: int(quantile(self.run.iteration_ns, shares[name])) for name in shares}
 
+    def settled(self) -> tuple[int, int]:
+        """How many iterations, the last ones, the bound and the replay are of, and their median.
+
+        A replay leaves out warm-up and what ran before settings settled (``replay.predict``).
+        """
+        if self.prediction is None:
+            return len(self.run.iteration_ns), self.spread_ns()["median"]
+        found = self.prediction
+        return found.counted, found.recorded_ns * found.job.strategy.accumulation
+
     def mean_shares(self) -> Iterator[tuple[str, float]]:
         """Yield the name and mean utilisation of every worker, link and server, where known.
 

@@ -16,14 +16,13 @@ from byteprophet.paced.worker_config import WorkerConfig, read_worker_config
 from byteprophet.timeline.events import Origin
 from byteprophet.workload.as_job import model_of, times_of
 
+LINKS = ("bandwidth_bps", "worker_bandwidth_bps", "server_bandwidth_bps", "steps")
+"""The facts that describe links."""
 _OF_CONFIG = (
     "scheduler",
     "local_ranks",
     "servers",
-    "bandwidth_bps",
-    "worker_bandwidth_bps",
-    "server_bandwidth_bps",
-    "steps",
+    *LINKS,
     "partition_bytes",
     "settings",
 )

@@ -25,6 +25,7 @@ _TOP = 15
 def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -> dict[str, Any]:
     """The diagnosis as JSON data; ``against``: its comparison with the run called ``other``."""
     run = diagnosis.run
+    settled, settled_ns = diagnosis.settled()
     data = {
         "schema": SCHEMA,
         "run": diagnosis.directory.resolve().name,
@@ -36,6 +37,7 @@ def as_json(diagnosis: Diagnosis, against: Comparison | None, other: str = "") -
         "iterations": run.iterations.tolist(),
         "iteration_ns": diagnosis.spread_ns(),
         "iterations_ns": run.iteration_ns.tolist(),
+        "settled": {"iterations": settled, "median_ns": settled_ns},
         "bound_ns": diagnosis.bound_ns,
         "breakdown": _breakdown(diagnosis),
         "path": _path(diagnosis),

@@ -61,5 +61,5 @@ class Run:
     def refusal(self, error: UserError) -> UserError:
         """``error`` in one line that names the run, unless it already does."""
         text = str(error)
-        named = text.startswith(str(self.directory))
+        named = text.startswith((f"{self.directory}:", f"{self.directory}/"))
         return UserError(text if named else f"{self.directory}: {text}")

@@ -78,6 +78,8 @@ def measure_run(run: Run, use: Use | None = None) -> Measured:
     """
     config = run.config
     try:
+        if config["steps"]:
+            raise UserError("its links changed during the run (--step), and a replay has one rate")
         events = run.aligned.events
         if config["servers"] == 0:
             # A job is of one kind: what measures the others is not imported.

@@ -40,6 +40,7 @@ class Prediction:
         daydream_ns: the time if each tensor were alone on the link, as in Daydream (Zhu et al.,
             ATC 2020).
         bound_ns: the time that no schedule is below.
+        counted: the number of recorded iterations, the last ones, that ``recorded_ns`` is of.
     """
 
     job: Job
@@ -51,6 +52,7 @@ class Prediction:
     replay_error: float
     daydream_ns: int
     bound_ns: int
+    counted: int
 
     @property
     def error(self) -> float | None:
@@ -93,6 +95,7 @@ def predict(measured: Measured, changes: Changes) -> Prediction:
         replay_error=replay_error,
         daydream_ns=kind.daydream_ns(job),
         bound_ns=bound_of_predicted_ns(job, int(median(times_ns)), warmup_in(job, measured)),
+        counted=measured.job.iterations - warmup,
     )
 
 

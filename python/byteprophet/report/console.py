@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -14,11 +15,39 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
+
+from byteprophet.errors import printable
+
+
+class PlainConsole(Console):
+    """Shows texts as they are: names in files of others may be anything, and must not steer it.
+
+    Letters that are not printable become escapes, in cells and titles of tables, too. Only strings
+    that are given to ``print`` and texts of ``lines_text`` may have several lines.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As that of ``Console``."""
+        texts = (lines_text(one.split("\n")) if isinstance(one, str) else one for one in objects)
+        super().print(*texts, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As that of ``Console``, which calls it for all strings within what it prints."""
+        return super().render_str(printable(text), **options)
+
+
+def lines_text(lines: Iterable[str], style: str = "") -> Text:
+    """Lines for a ``PlainConsole``, without what would steer the terminal."""
+    return Text("\n".join(map(printable, lines)), style)
 
 
 def table_console(width: int = 120) -> Console:
     """For tables. Numbers and brackets stay as they are; ``width`` is that of a file or pipe."""
-    return Console(width=None if Console().is_terminal else width, highlight=False, markup=False)
+    return PlainConsole(width=None if Console().is_terminal else width)
 
 
 def facts_table(title: str) -> Table:
@@ -32,7 +61,7 @@ def facts_table(title: str) -> Table:
 
 def progress_of(name: str) -> Callable[[str], None]:
     """Says on standard error how far the command ``name`` is, if it can be written there."""
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = PlainConsole(stderr=True)
 
     def say(text: str) -> None:
         with contextlib.suppress(OSError):
@@ -47,7 +76,7 @@ def progress_bar(name: str, what: str) -> Iterator[Callable[[int, int], None]]:
 
     On a terminal, it is a bar with the time that is left. Elsewhere, it is ten lines in all.
     """
-    console = Console(stderr=True, highlight=False, markup=False)
+    console = PlainConsole(stderr=True)
     if console.is_terminal:
         columns = (TextColumn(f"{name}:"), BarColumn(), MofNCompleteColumn(), TextColumn(what))
         with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:

@@ -8,6 +8,9 @@ from typing import Any
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
+
+from byteprophet.report.console import lines_text
 
 _STEPS = 8
 # As the page calls them. A column is as wide as its longest line.
@@ -34,20 +37,29 @@ def diagnosis_tables(data: Data) -> Group:
     return Group(*parts)
 
 
-def _headline(data: Data) -> str:
+def _headline(data: Data) -> Text:
     times = data["iteration_ns"]
-    text = (
+    lines = [
         f"{data['run']}: {len(data['iterations'])} iterations of {_ms(times['median'])} ms "
         f"(eight in ten take {_ms(times['p10'])} to {_ms(times['p90'])})"
-    )
+    ]
+    settled = data["settled"]
+    if settled["iterations"] < len(data["iterations"]):
+        lines.append(
+            f"The last {settled['iterations']} of them, of {_ms(settled['median_ns'])} ms, count "
+            "in what follows:"
+        )
     if data["bound_ns"]:
-        text += (
-            f"\n{times['median'] / data['bound_ns']:.3f} x the bound: no schedule of the same "
+        lines.append(
+            f"{settled['median_ns'] / data['bound_ns']:.3f} x the bound: no schedule of the same "
             f"bytes on these links is faster than {_ms(data['bound_ns'])} ms"
         )
     if data["prediction"]:
-        text += f"\nA replay of this job has an error of {data['prediction']['error']:+.1%}"
-    return text
+        lines.append(f"A replay of them has an error of {data['prediction']['error']:+.1%}")
+    if data["not_predicted"]:
+        bound = "" if data["bound_ns"] else "; so there is no bound"
+        lines.append(f"Not replayed: {data['not_predicted']}{bound}")
+    return lines_text(lines)
 
 
 def _breakdown(data: Data) -> Group:
@@ -103,7 +115,7 @@ def _comparison(against: Data) -> Group:
     for row in [against["iteration"], *parts, *waits, *against["shares"]]:
         what = _PARTS.get(row["what"], row["what"]).replace("\n", " ")
         table.add_row(what, *_values(row))
-    return Group(title, table)
+    return Group(title, table, *(f"note: {note}" for note in against["notes"]))
 
 
 def _values(row: Data) -> tuple[str, str, str]:
@@ -124,7 +136,8 @@ def _table(title: str, *columns: str) -> tuple[str, Table]:
     table = Table(box=box.SIMPLE_HEAD)
     texts: Sequence[str] = ("", "what", "where", "worker")
     for column in columns:
-        table.add_column(column, justify="left" if column in texts else "right")
+        header = lines_text(column.split("\n"))
+        table.add_column(header, justify="left" if column in texts else "right")
     return title, table
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
-from rich.text import Text
+
+from byteprophet.report.console import lines_text
 
 Report = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -98,7 +99,7 @@ def _table(title: str) -> Table:
 
 def _add(table: Table, *texts: str) -> None:
     """Adds a row as it is: what stands in brackets is no markup."""
-    table.add_row(*(Text(text) for text in texts))
+    table.add_row(*(lines_text([text]) for text in texts))
 
 
 def _shortened(text: str) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from byteprophet.report.console import lines_text
+
 
 def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
     """One line per plan.
@@ -39,7 +41,7 @@ def plans_table(events: Sequence[Mapping[str, Any]]) -> Table:
     lines = [f"{lives} life of the controller" if lives == 1 else f"{lives} lives"]
     lines += [why_no_later] if why_no_later else []
     lines += [f"refused by {by}: {reason} ({n}x)" for (by, reason), n in sorted(refused.items())]
-    table.caption = "\n".join(lines)
+    table.caption = lines_text(lines, "table.caption")
     table.caption_justify = "left"
     return table
 

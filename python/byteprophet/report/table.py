@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from byteprophet.network import format_rate
+from byteprophet.report.console import lines_text
 
 
 def _name(result: Mapping[str, Any]) -> str:
@@ -57,11 +58,14 @@ def bench_table(results: Sequence[Mapping[str, Any]]) -> Table:
             f"{result['worker_cpu_fraction']:.2f}",
             f"{result['idle_cpu_fraction']:.3f}",
         )
-    table.caption = "\n".join(
-        f"dear, {format_rate(result['bandwidth_bps'])}:"
-        f" {result['eq7_ns'] / result['iteration_ns']['median']:.3f} of the largest speedup by"
-        f" Eq. 6 of its paper, {result['eq6_max_speedup']:.2f} over one worker"
-        for result in results
-        if "eq6_max_speedup" in result
+    table.caption = lines_text(
+        (
+            f"dear, {format_rate(result['bandwidth_bps'])}:"
+            f" {result['eq7_ns'] / result['iteration_ns']['median']:.3f} of the largest speedup by"
+            f" Eq. 6 of its paper, {result['eq6_max_speedup']:.2f} over one worker"
+            for result in results
+            if "eq6_max_speedup" in result
+        ),
+        "table.caption",
     )
     return table

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from byteprophet._plugin import Plugin
+from byteprophet.errors import warn
 from byteprophet.observe.observer import Consumer
 from byteprophet.profile.model import Profile, profile_path, read_profile
 from byteprophet.profile.profiler import Profiler
@@ -33,8 +34,13 @@ def make_consumer(
         return None
 
     or_else = OneWarning("the profile is not saved; training continues")
+    given = given_profile(environment)
 
     def found(profile: Profile) -> None:
+        nonlocal given
+        if given is not None:
+            warn_of_difference(given, profile)
+            given = None
         job.found.profile = profile
         with or_else.instead():
             profile.write(profile_path(run_directory, job.rank))
@@ -63,6 +69,22 @@ def stage(profile: Profile, plugin: Plugin, names: Mapping[int, str]) -> int:
     if times:
         plugin.stage_plan(plugin.iteration() + 1, {}, times)
     return len(times)
+
+
+def warn_of_difference(given: Profile, learned: Profile) -> None:
+    """Says that ``given`` is another job's if a tensor has another size in it.
+
+    Sizes on the wire are only known once the job has learned a profile of its own.
+    """
+    sizes = {tensor.name: tensor.size_bytes for tensor in learned.tensors}
+    for tensor in given.tensors:
+        size_bytes = sizes.get(tensor.name, tensor.size_bytes)
+        if size_bytes != tensor.size_bytes:
+            warn(
+                f"{PROFILE}: is not of this job: {tensor.name} has {tensor.size_bytes} bytes in "
+                f"it, and {size_bytes} in this job"
+            )
+            return
 
 
 def warn_of_strange(profile: Profile) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from byteprophet.errors import UserError
+from byteprophet.input_files import check_file
 
 _CHUNK_BYTES = 1 << 20
 _MOST_BYTES = 1 << 31
+_MOST_BLANKS = 64  # chunks
 _GZIP = b"\x1f\x8b"
 _OTHERS = {
     b"PK\x03\x04": "zip",
@@ -27,8 +29,9 @@ def read_chunks(path: Path) -> Iterator[bytes]:
     """Yields the content of the file, decompressed if it is gzip, in pieces of up to 1 MiB.
 
     The first piece contains more than whitespace. Raises ``UserError`` if the file cannot be read,
-    is cut off, is empty or is compressed in another format.
+    is not a regular one, is cut off, is empty or is compressed in another format.
     """
+    check_file(path)
     try:
         with path.open("rb") as raw:
             begin = raw.peek(8)
@@ -37,7 +40,11 @@ def read_chunks(path: Path) -> Iterator[bytes]:
                     raise UserError(f"{path}: is packed as {name}: unpack it first")
             file = gzip.GzipFile(fileobj=raw) if begin.startswith(_GZIP) else raw
             content = file.read(_CHUNK_BYTES)
+            blanks = 0
             while content and not content.strip(b" \t\r\n\0"):
+                blanks += 1
+                if blanks > _MOST_BLANKS:
+                    raise UserError(f"{path}: begins with more than {_MOST_BLANKS} MiB of blanks")
                 content = file.read(_CHUNK_BYTES)
             if not content:
                 raise UserError(f"{path}: is empty")
@@ -50,6 +57,16 @@ def read_chunks(path: Path) -> Iterator[bytes]:
         raise UserError(f"{path}: is cut off or not gzip: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def check_once(paths: Iterable[Path]) -> None:
+    """Raises ``UserError`` if a file is given twice: it would be taken for two ranks."""
+    seen: set[Path] = set()
+    for path in paths:
+        place = path.resolve()
+        if place in seen:
+            raise UserError(f"{path}: is given twice")
+        seen.add(place)
 
 
 def with_first(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _MOST_ITEMS = 2**62
+_MOST_BYTES = 2**63
 # By the types of tensors ("Input type", with C++ names) and of messages ("dtype", torch's names).
 _ITEM_BYTES = {
     **dict.fromkeys(("bool", "unsigned char", "byte", "signed char", "char"), 1),
@@ -28,7 +29,7 @@ def message_bytes(arguments: Mapping[str, Any]) -> int:
     The larger side counts: an all-gather's output, a reduce-scatter's input.
     """
     items = max(count(arguments.get(f"{side} msg nelems")) for side in ("In", "Out"))
-    return items * _item_bytes(arguments.get("dtype"))
+    return _size_bytes(items, arguments.get("dtype"))
 
 
 def tensor_bytes(arguments: Mapping[str, Any]) -> list[int]:
@@ -38,7 +39,13 @@ def tensor_bytes(arguments: Mapping[str, Any]) -> list[int]:
         shapes = arguments.get("Input dims")  # until 2021
     if not isinstance(shapes, list) or not isinstance(types, list):
         return []
-    return [_items(shape) * _item_bytes(kind) for shape, kind in zip(shapes, types, strict=False)]
+    return [_size_bytes(_items(shape), kind) for shape, kind in zip(shapes, types, strict=False)]
+
+
+def _size_bytes(items: int, kind: Any) -> int:
+    """Bytes of ``items``; 0 if their type is not known or their size not reasonable."""
+    size_bytes = items * _item_bytes(kind)
+    return size_bytes if size_bytes < _MOST_BYTES else 0
 
 
 def _item_bytes(kind: Any) -> int:

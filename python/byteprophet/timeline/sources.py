@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,13 @@ from byteprophet.errors import UserError
 from byteprophet.timeline.chakra_json import FEEDER, ChakraJsonReader
 from byteprophet.timeline.chakra_schema import begins_with_metadata
 from byteprophet.timeline.events import SUFFIX, Events
-from byteprophet.timeline.foreign_files import is_json, read_bytes, read_chunks, with_first
+from byteprophet.timeline.foreign_files import (
+    check_once,
+    is_json,
+    read_bytes,
+    read_chunks,
+    with_first,
+)
 from byteprophet.timeline.json_traces import EVENTS, json_parts
 from byteprophet.timeline.read_chakra import chakra_events
 from byteprophet.timeline.read_comm_json import CommJsonReader
@@ -35,10 +41,13 @@ def load_sources(paths: Sequence[Path]) -> list[Events]:
     """The events of run directories and files of any kind, in the order of ``paths``.
 
     A foreign file that does not state its worker's rank gets its number among files of its kind,
-    from 0. Raises ``UserError``, with one line that names the file and what is wrong with it.
+    from 0. Raises ``UserError``, with one line that names the file and what is wrong with it, or
+    that it is of the same kind and rank as another.
     """
+    check_once(paths)
     events: list[Events] = []
     seen: Counter[str] = Counter()
+    by_rank: dict[str, dict[int, Path]] = defaultdict(dict)
     for path in paths:
         if path.is_dir():
             events += load_run(path)
@@ -47,6 +56,10 @@ def load_sources(paths: Sequence[Path]) -> list[Events]:
         else:
             kind, found = _load_foreign(path, seen)
             seen[kind] += 1
+            rank = found.origin.rank
+            if rank in by_rank[kind]:
+                raise UserError(f"{path}: is of rank {rank}, as {by_rank[kind][rank]} is")
+            by_rank[kind][rank] = path
             events.append(found)
     return events
 

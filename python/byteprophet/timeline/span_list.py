@@ -63,7 +63,8 @@ class SpanList:
     def events(self, rank: int) -> Events:
         """The table, sorted by start, of worker ``rank``. Its clock is the wall clock.
 
-        The machine is unknown, because a foreign trace does not identify the clock it uses.
+        The machine is unknown, because a foreign trace does not identify the clock it uses. A trace
+        that begins at 0 is moved by a nanosecond, because a time of 0 is one that is not known.
         """
         columns = dict(zip(_COLUMNS, map(np.asarray, self._columns), strict=True))
         tracks = columns.pop("track")
@@ -80,6 +81,9 @@ class SpanList:
                 raise UserError(f"{self._source}: needs more than {_MOST_LANES} lanes")
         rows["lane"] = lanes
         rows = rows[outer_first(rows["begin_ns"], rows["end_ns"])]
+        if len(rows) and rows["begin_ns"][0] == 0:
+            rows["begin_ns"] += 1
+            rows["end_ns"] += 1
         first_ns = int(rows["begin_ns"][0]) if len(rows) else 0
         origin = Origin(f"worker-{rank}", rank, "", first_ns, first_ns)
         names = {index: valid_text(name) for name, index in self._names.items()}

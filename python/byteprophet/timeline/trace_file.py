@@ -112,4 +112,5 @@ def new_trace_file(path: Path) -> Iterator[TraceFile]:
 
 
 def _us(time_ns: int) -> str:
-    return f"{time_ns // 1000}.{time_ns % 1000:03d}"
+    us, ns = divmod(abs(time_ns), 1000)
+    return f"{'-' if time_ns < 0 else ''}{us}.{ns:03d}"

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from byteprophet.errors import UserError
 from byteprophet.timeline.chakra_schema import begins_with_metadata
-from byteprophet.timeline.foreign_files import is_json, read_bytes, read_chunks, with_first
+from byteprophet.timeline.foreign_files import (
+    check_once,
+    is_json,
+    read_bytes,
+    read_chunks,
+    with_first,
+)
 from byteprophet.timeline.json_traces import EVENTS, json_parts
 from byteprophet.traces.chakra import read_chakra_trace
 from byteprophet.traces.profile import ProfileReader
@@ -22,15 +28,17 @@ def load_traces(sources: Sequence[Path]) -> list[RankTrace]:
     """The traces of ranks, in order of their ranks.
 
     A file that does not state its rank gets its position. Raises ``UserError``, with one line, if
-    a file cannot be read or replayed, or if two are of one rank.
+    a file cannot be read or replayed, is given twice, or if two are of one rank.
     """
     paths = [path for source in sources for path in _files(source)]
+    check_once(paths)
     traces = [load_trace(path, position) for position, path in enumerate(paths)]
     by_rank: dict[int, Path] = {}
     for trace in traces:
-        other = by_rank.setdefault(trace.rank, trace.path)
-        if other != trace.path:
+        if trace.rank in by_rank:
+            other = by_rank[trace.rank]
             raise UserError(f"{trace.path}: is of rank {trace.rank}, as {other} is")
+        by_rank[trace.rank] = trace.path
     return sorted(traces, key=lambda trace: trace.rank)
 
 

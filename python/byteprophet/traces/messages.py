@@ -24,6 +24,8 @@ _KINDS = {
 }
 """By letters in a name; the first that occurs counts."""
 
+_MOST_RANKS = 2**31
+
 
 class Message(NamedTuple):
     """What is communicated.
@@ -64,9 +66,8 @@ def message_of(name: str, arguments: Mapping[str, Any], size_bytes: int = 0) -> 
     peers = None
     if (
         kind in ("send", "receive")
-        and isinstance(sender, int)
-        and isinstance(receiver, int)
-        and min(sender, receiver) >= 0
+        and type(sender) is type(receiver) is int
+        and 0 <= min(sender, receiver) <= max(sender, receiver) < _MOST_RANKS
     ):
         peers = sender, receiver
     return Message(

@@ -83,7 +83,7 @@ function predictionPanel(data) {
   if (!found) return [missing(`Not replayed: ${data.not_predicted}.`)];
   const times = data.iteration_ns;
   const rows = [
-    { label: "measured", value: found.measured_ns, low: times.p10, high: times.p90, fill: "var(--forward)", note: "10 to 90 % of iterations" },
+    { label: "measured", value: found.measured_ns, low: times.p10, high: times.p90, fill: "var(--forward)", note: "10 to 90 % of all iterations" },
     { label: "replayed", value: found.iteration_ns.median, low: found.iteration_ns.low, high: found.iteration_ns.high, fill: "var(--backward)", note: "with its interval" },
     { label: "Daydream", value: found.daydream_ns, fill: "var(--other)", note: "each tensor alone on the link" },
     { label: "lower bound", value: found.bound_ns, fill: "var(--computation)", note: "no schedule is faster" },
@@ -113,6 +113,7 @@ function comparisonPanel(data) {
   const bars = [...parts, found.iteration].map((row) => ({ label: row.what, value: row.this - row.other }));
   return [
     html("p", null, `Against ${found.run}: iterations take ${found.ratio.toFixed(3)} times as long (${found.ratio_low.toFixed(3)} to ${found.ratio_high.toFixed(3)}, from the spread of iterations alone).`),
+    ...found.notes.map((note) => html("p", null, `Note: ${note}.`)),
     html("h3", null, "Change of the mean iteration, by part, over all workers"),
     changeBars("Changes of parts", bars),
     html("div", { class: "columns" },

@@ -25,12 +25,14 @@ const shownOf = (data) => (data.counted > data.iterations.length ? `: the last $
 
 function summary(data) {
   const times = data.iteration_ns;
+  const settled = data.settled;
+  const which = settled.iterations < data.counted ? ` (the last ${settled.iterations} iterations, of ${ms(settled.median_ns)})` : "";
   const card = (value, text) => html("div", { class: "card" }, html("b", null, value), html("span", { class: "soft" }, text));
   const kinds = data.path.kinds.filter((row) => row.share >= 0.05).slice(0, 3).map((row) => `${row.kind} ${percent(row.share, 0)}`);
   const cards = [
     card(ms(times.median), `iteration, median of ${data.counted}; ${ms(times.p10)} to ${ms(times.p90)} (10 to 90 %)`),
-    data.bound_ns ? card(`${(times.median / data.bound_ns).toFixed(3)} ×`, `the lower bound, ${ms(data.bound_ns)}: no schedule is faster`) : card("–", "lower bound not known"),
-    data.prediction ? card(signed(percent(data.prediction.error, 1), data.prediction.error), "error of the replay") : null,
+    data.bound_ns ? card(`${(settled.median_ns / data.bound_ns).toFixed(3)} ×`, `the lower bound, ${ms(data.bound_ns)}: no schedule is faster${which}`) : card("–", "lower bound not known"),
+    data.prediction ? card(signed(percent(data.prediction.error, 1), data.prediction.error), `error of the replay${which}`) : null,
     card(percent(data.path.kinds[0]?.share ?? 0, 0), `of the critical path: ${kinds.join(", ")}`),
   ];
   const iterations = data.iterations_ns.map((ns, index) => [data.iterations[index], ns / 1e6]);
