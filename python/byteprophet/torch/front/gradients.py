@@ -239,9 +239,9 @@ class Gradients:
     def begin_backward(self) -> None:
         """Take note of what the script did to gradients by itself before a backward pass.
 
-        Averages become parts of sums, so they are sent again: other ranks may add to them. A
-        gradient that was submitted, and that the script has cleared since, is waited for and
-        dropped, as ``zero`` does.
+        Averages become parts of sums, so they are sent again: other ranks may add to them. To
+        delayed ones, nobody may (``delays.py``). A gradient that was submitted, and that the script
+        has cleared since, is waited for and dropped, as ``zero`` does.
         """
         cleared = [slot for slot in self.slots.values() if slot.unclaimed and _is_cleared(slot)]
         self.delays.check_cleared(cleared)
