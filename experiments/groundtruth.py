@@ -45,7 +45,7 @@ from rich.table import Table
 from script import run_script
 
 from byteprophet.errors import UserError
-from byteprophet.report.console import table_console
+from byteprophet.report.console import lines_text, table_console
 from byteprophet.whole_files import write_whole
 
 SETS = {
@@ -111,7 +111,9 @@ def _table(scores: Sequence[Score]) -> Table:
             "" if score.roofline_mape is None else f"{score.roofline_mape:.1%}",
             f"{score.shipped_mape:.1%}",
         )
-    table.caption = "\n".join(score.constants for score in scores if score.constants)
+    table.caption = lines_text(
+        (score.constants for score in scores if score.constants), "table.caption"
+    )
     table.caption_justify = "left"
     return table
 

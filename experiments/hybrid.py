@@ -70,7 +70,7 @@ from byteprophet.errors import UserError
 from byteprophet.input_files import read_json
 from byteprophet.launcher import JobSpec, make_run_directory, run_job
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
-from byteprophet.report.console import table_console
+from byteprophet.report.console import lines_text, table_console
 from byteprophet.simulate.clusters.description import Cluster
 from byteprophet.simulate.costs.collect import PASSES, collect, fastest
 from byteprophet.simulate.costs.table import CostTable, read_table, write_table
@@ -343,7 +343,7 @@ def _times(jobs: _Jobs, chosen: Sequence[Case]) -> Table:
             if was.name in fitted.set_by_runs
         ]
     lines += _summaries(scores)
-    table.caption = "\n".join(lines)
+    table.caption = lines_text(lines, "table.caption")
     table.caption_justify = "left"
     return table
 
