@@ -34,7 +34,7 @@ from byteprophet.errors import JobFailed, UserError
 from byteprophet.launcher import make_run_directory
 from byteprophet.launcher.forked_process import ForkPlan, Process, forks_wanted
 from byteprophet.network import format_rate, parse_rate, why_not_permitted
-from byteprophet.report.console import table_console
+from byteprophet.report.console import lines_text, table_console
 from byteprophet.report.plot import draw_iterations, save
 from byteprophet.whole_files import write_whole
 
@@ -145,14 +145,15 @@ def _table(
         link = "no limit"
     else:
         link = f"links of {format_rate(first['bandwidth_bps'])}"
+    times = f"compute without communication {first['compute_ns'] / 1e6:.0f} ms an iteration"
+    if first["bound_ns"] is not None:
+        times += f", lower bound {first['bound_ns'] / 1e6:.0f} ms"
     title = (
         f"ResNet on handwritten digits, real training: {first['workers']} workers, "
-        f"{first['servers']} server, {link}\n"
-        f"compute without communication {first['compute_ns'] / 1e6:.0f} ms an iteration"
+        f"{first['servers']} server, {link}",
+        times,
     )
-    if first["bound_ns"] is not None:
-        title += f", lower bound {first['bound_ns'] / 1e6:.0f} ms"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=lines_text(title, "table.title"), box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("scheduler")
     for name in ("samples/s", "iteration ms", "p10-p90", "vs stock", "x bound", "final loss"):
         table.add_column(name, justify="right")
