@@ -197,9 +197,9 @@ def bench(
     ] = None,
 ) -> int:
     """See _HELP."""
-    named_files = [Path(name) for name in (strategies or "").split(",") if name]
-    read = [Path(str(grid)), Path(workload or ""), *named_files]
-    check_targets({"--json": json_file}, [path for path in read if path.is_file()])
+    read = [grid, workload, *(split(strategies, "--strategies") if strategies else ())]
+    files_read = [Path(name) for name in read if name is not None and Path(name).is_file()]
+    check_targets({"--json": json_file}, files_read)
     if grid is not None:
         refuse_given(context, _OF_A_WORKLOAD, "cannot be combined with --grid")
         names = None if schedulers_ is None else split(schedulers_, "--schedulers")

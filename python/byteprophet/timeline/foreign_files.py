@@ -69,6 +69,13 @@ def check_once(paths: Iterable[Path]) -> None:
         seen.add(place)
 
 
+def take_rank(by_rank: dict[int, Path], rank: int, path: Path) -> None:
+    """Notes in ``by_rank`` that ``path`` is of ``rank``. Raises ``UserError`` if another one is."""
+    if rank in by_rank:
+        raise UserError(f"{path}: is of rank {rank}, as {by_rank[rank]} is")
+    by_rank[rank] = path
+
+
 def with_first(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     """Returns the first of ``chunks``, and an iterator over all of them."""
     first = next(chunks)

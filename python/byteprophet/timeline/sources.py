@@ -16,6 +16,7 @@ from byteprophet.timeline.foreign_files import (
     is_json,
     read_bytes,
     read_chunks,
+    take_rank,
     with_first,
 )
 from byteprophet.timeline.json_traces import EVENTS, json_parts
@@ -56,10 +57,7 @@ def load_sources(paths: Sequence[Path]) -> list[Events]:
         else:
             kind, found = _load_foreign(path, seen)
             seen[kind] += 1
-            rank = found.origin.rank
-            if rank in by_rank[kind]:
-                raise UserError(f"{path}: is of rank {rank}, as {by_rank[kind][rank]} is")
-            by_rank[kind][rank] = path
+            take_rank(by_rank[kind], found.origin.rank, path)
             events.append(found)
     return events
 

@@ -12,6 +12,7 @@ from byteprophet.timeline.foreign_files import (
     is_json,
     read_bytes,
     read_chunks,
+    take_rank,
     with_first,
 )
 from byteprophet.timeline.json_traces import EVENTS, json_parts
@@ -35,10 +36,7 @@ def load_traces(sources: Sequence[Path]) -> list[RankTrace]:
     traces = [load_trace(path, position) for position, path in enumerate(paths)]
     by_rank: dict[int, Path] = {}
     for trace in traces:
-        if trace.rank in by_rank:
-            other = by_rank[trace.rank]
-            raise UserError(f"{trace.path}: is of rank {trace.rank}, as {other} is")
-        by_rank[trace.rank] = trace.path
+        take_rank(by_rank, trace.rank, trace.path)
     return sorted(traces, key=lambda trace: trace.rank)
 
 

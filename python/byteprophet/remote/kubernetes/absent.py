@@ -10,7 +10,7 @@ from typing import Any
 from byteprophet.errors import JobFailed, one_line
 from byteprophet.input_files import parse_json
 from byteprophet.remote.kubernetes.follower import say
-from byteprophet.remote.kubernetes.pod import Pod
+from byteprophet.remote.kubernetes.pod import Pod, role_of
 
 _TOLD_S = 30.0
 _LIMIT_S = 600.0  # a quota may be free again by then
@@ -35,9 +35,7 @@ class Absent:
         self, name: str, counts: Mapping[str, int], manifests: str, kubectl: Kubectl
     ) -> None:
         self._roles = [
-            kind if kind == "scheduler" else f"{kind}-{index}"
-            for kind, count in counts.items()
-            for index in range(count)
+            role_of(kind, index) for kind, count in counts.items() for index in range(count)
         ]
         # Plain Jobs, a JobSet, and the Jobs that its controller makes.
         self._owners = {name, *(f"{name}-{kind}{end}" for kind in counts for end in ("", "-0"))}

@@ -16,6 +16,11 @@ CONTAINER = "role"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
+def role_of(kind: str, index: int | str) -> str:
+    """The name of a role, such as "worker-1". There is one scheduler."""
+    return kind if kind == "scheduler" else f"{kind}-{index}"
+
+
 @dataclass(frozen=True)
 class Pod:
     """A pod as the cluster describes it.
@@ -56,7 +61,7 @@ class Pod:
         unscheduled = [each for each in conditions if each.get("reason") == "Unschedulable"]
         told = unscheduled[0] if unscheduled else waiting
         return cls(
-            role=kind if kind == "scheduler" else f"{kind}-{marks.get(_INDEX, '?')}",
+            role=role_of(kind, marks.get(_INDEX, "?")),
             name=metadata["name"],
             node=spec.get("nodeName", ""),
             phase=status.get("phase", "Unknown"),

@@ -108,11 +108,7 @@ class Averages:
         A parameter whose gradient is now None is not updated. ``send`` means the same as in
         ``collect``. Every rank must have replaced the same gradients.
         """
-        replaced = [
-            slot
-            for slot in slots
-            if slot.transfer is not None and slot.parameter.grad is not slot.transfer.gradient
-        ]
+        replaced = [slot for slot in slots if slot.transfer is not None and slot.is_replaced]
         if replaced:
             self.submit_all(slots if send else ())
             self._take_over(replaced, STEP)

@@ -243,7 +243,7 @@ class Gradients:
         delayed ones, nobody may (``delays.py``). A gradient that was submitted, and that the script
         has cleared since, is waited for and dropped, as ``zero`` does.
         """
-        cleared = [slot for slot in self.slots.values() if slot.unclaimed and _is_cleared(slot)]
+        cleared = [slot for slot in self.slots.values() if slot.unclaimed and slot.is_replaced]
         self.delays.check_cleared(cleared)
         unsent = [slot for slot in self.participants() if not slot.is_sent] if cleared else []
         if unsent:
@@ -338,7 +338,3 @@ class Gradients:
                     "average: use sync='allreduce', 'dear' or 'dear-planned', or a layer with "
                     "sparse=False"
                 )
-
-
-def _is_cleared(slot: Slot) -> bool:
-    return slot.transfer is not None and slot.parameter.grad is not slot.transfer.gradient
