@@ -33,7 +33,7 @@ _HELP = """Predict the memory of a training iteration on a GPU, without one.
 
 TRAINING is module:function, a function of a batch size in the working directory that returns a
 byteprophet.memory.training.Training: the model, its inputs, its loss and its optimizer (they may be
-on the meta device; docs/simulator.md, "Memory of a PyTorch model on a GPU").
+on the meta device; docs/gpu-memory.md).
 
 The iteration runs three times without data, and PyTorch's caching allocator is simulated. Prints
 the peaks of allocated and reserved memory, as torch.cuda.max_memory_allocated and
