@@ -6,8 +6,13 @@ Two ranks on limited links send each other a large tensor. Rank 1 asks for rank 
 travels first. Rank 0 asks for rank 1's before it sends its own, just after, or while it is on its
 way. Links carry both directions at once. So if requests went at once, all would take the time of
 one tensor. If requests wait in line, the last two take twice as long (``requests_in_line`` in
-docs/simulator.md). Printed is when rank 0 had its message, over the time of one tensor alone. Takes
-half a minute.
+docs/simulator-accuracy.md). Printed is when rank 0 had its message, over the time of one tensor
+alone.
+
+Then the two ranks gather such tensors. gloo's all-gather sends each half before it asks for the
+other rank's. So the rank that begins last sends its first half at once, if it was asked for it, and
+its own request waits behind. Printed is how long the all-gather takes on that rank. If both begin
+together, chance decides. Takes half a minute.
 """
 
 from __future__ import annotations
@@ -33,7 +38,9 @@ from byteprophet.network import why_not_permitted
 from byteprophet.whole_files import write_whole
 
 ALONE, BEFORE, AFTER, MEANWHILE = "alone", "before sending", "after sending", "while it sends"
+GATHERED_LATE, GATHERED = "begins after rank 1", "begins with rank 1"
 _WAYS = ALONE, BEFORE, AFTER, MEANWHILE
+_GATHERS = GATHERED_LATE, GATHERED
 _RATE_BPS = 200_000_000
 _ELEMENTS = 1 << 21
 _REPEATED = 5
@@ -77,16 +84,21 @@ def main(arguments: Sequence[str]) -> None:
             f"rank 0 asks {way}: its message comes after {middle:.2f} "
             f"({ratios[0]:.2f} to {ratios[-1]:.2f}) of the time of one: the request {says}"
         )
+    for way in _GATHERS:
+        each = ", ".join(f"{time_s / alone_s:.2f}" for time_s in sorted(times_s[way]))
+        print(f"rank 0 {way}: its all-gather takes {each} of the time of one")
 
 
 def work(directory: Path) -> None:
     """Exchange messages in all ways; rank 0 writes down when its own came."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    times_s: dict[str, list[float]] = {way: [] for way in _WAYS}
+    times_s: dict[str, list[float]] = {way: [] for way in (*_WAYS, *_GATHERS)}
     for _ in range(1 + _REPEATED):
         for way in _WAYS:
             times_s[way].append(exchange(way))
+        for way in _GATHERS:
+            times_s[way].append(gather(way))
     if dist.get_rank() == 0:
         kept = {way: each[1:] for way, each in times_s.items()}  # the first one opens connections
         write_whole(directory / "times.json", json.dumps(kept))
@@ -117,6 +129,17 @@ def exchange(way: str) -> float:
     for each in works[1:]:
         each.wait()
     return took_s
+
+
+def gather(way: str) -> float:
+    """Seconds that an all-gather takes on this rank."""
+    mine, all_of_them = torch.ones(_ELEMENTS), torch.empty(2 * _ELEMENTS)
+    dist.barrier()
+    if way == GATHERED_LATE and dist.get_rank() == 0:
+        time.sleep(0.05)  # rank 1 has asked
+    begun_s = time.monotonic()
+    dist.all_gather_single(all_of_them, mine)
+    return time.monotonic() - begun_s
 
 
 if __name__ == "__main__":

@@ -11,6 +11,13 @@ the last rank's device finished to when the last rank's device could go on.
 Two things are made of it. Three constants are fitted, as ``byteprophet simulate --calibrate`` fits
 them: the latency of a collective, that of a step, and the part of the link's rate that is reached.
 And each kind, size and number of ranks has the time that was measured for it.
+
+An all-gather between two ranks takes the time of its bytes, or half as much again. gloo sends each
+half of a rank's part, and then asks for the other rank's. A message travels when it was asked for.
+So if the other rank has asked before, which 0.1 ms decides, the first half leaves at once, and the
+own request waits behind it. The other direction is idle meanwhile. Jobs meet both cases, so the
+time is the mean; constants are fitted on the shorter one. With three ranks and more, requests
+travel against the ring and wait for nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +52,7 @@ _PAUSES_MS = (20, 100, 400)
 _ROUNDS = 3
 """Of all pauses; before them, each collective runs once."""
 _QUANTILE = 0.25
-"""Of the times of a collective: what else runs only makes it slower."""
+"""Of the times of a collective that has one: what else runs only makes it slower."""
 _BURST, _LARGEST_SEGMENT = "64kb", "32768"
 _LATENCY = "20ms"  # as the launcher has it
 _COMMAND_TIMEOUT_S = 10.0
@@ -73,10 +80,14 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Alone:
-    """A collective and its time, as ``calibrate`` takes them."""
+    """A collective and its time, as ``calibrate`` takes them.
+
+    ``shorter_ns``: the shorter time, if it has two.
+    """
 
     program: OneCollective
     measured_ns: float
+    shorter_ns: float | None = None
 
 
 def shorten_burst(interface: str, rate_bps: int) -> None:
@@ -191,17 +202,27 @@ def times_of(measured: Sequence[Sequence[Measured]]) -> list[Alone]:
 
     ``measured``: of each rank of a job, in the same order; several jobs one after the other.
     """
-    found: dict[OneCollective, list[float]] = defaultdict(list)
+    found: dict[OneCollective, list[tuple[float, float]]] = defaultdict(list)
     for same in measured:
         kind, _, ranks, size_bytes = same[0][:4]
         ranks = 2 if kind == CollectiveKind.SEND.value else ranks
         begin_ns = np.array([one.begin_ns for one in same]).max(axis=0)
         end_ns = np.array([one.end_ns for one in same]).max(axis=0)
-        time_ns = float(np.quantile(end_ns - begin_ns, _QUANTILE))
-        found[OneCollective(CollectiveKind(kind), ranks, size_bytes)].append(time_ns)
-    return [Alone(one, float(np.mean(times_ns))) for one, times_ns in found.items()]
+        took_ns = end_ns - begin_ns
+        one = OneCollective(CollectiveKind(kind), ranks, size_bytes)
+        found[one].append((float(np.quantile(took_ns, _QUANTILE)), float(np.mean(took_ns))))
+    alone = []
+    for one, times_ns in found.items():
+        quantile_ns, mean_ns = (float(each) for each in np.mean(times_ns, axis=0))
+        two = one.kind is CollectiveKind.ALL_GATHER and one.ranks == 2
+        alone.append(Alone(one, mean_ns, quantile_ns) if two else Alone(one, quantile_ns))
+    return alone
 
 
 def fitted(times: Iterable[Alone]) -> list[Alone]:
-    """Those that constants are fitted on."""
-    return [one for one in times if one.program.size_bytes >= _LEAST_FITTED_BYTES]
+    """Those that constants are fitted on, with the times that they are fitted on."""
+    return [
+        one if one.shorter_ns is None else Alone(one.program, one.shorter_ns)
+        for one in times
+        if one.program.size_bytes >= _LEAST_FITTED_BYTES
+    ]

@@ -240,7 +240,12 @@ def test_operators_are_counted(tmp_path: Path) -> None:
 
 _RATE_BPS = 500_000_000
 _COSTS = CostTable("test", ((64, 64, 64, 1e4),), 1e9)
-_KINDS = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.SEND)
+_KINDS = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.SEND,
+)
 
 
 def test_links_are_fitted_as_the_simulator_uses_them() -> None:
@@ -252,7 +257,7 @@ def test_links_are_fitted_as_the_simulator_uses_them() -> None:
         Alone(OneCollective(kind, ranks, size), OneCollective(kind, ranks, size / 2).time_ns(truth))
         for kind in _KINDS
         for ranks in ((2,) if kind is CollectiveKind.SEND else (2, 3, 4))
-        for size in (1 << 19, 1 << 20, 1 << 22)
+        for size in (1 << 19, 1 << 20, 1 << 21, 1 << 22, 1 << 23)
     ]
     found = cluster_of(_COSTS, times, _RATE_BPS)
     assert found.node.base_ns == pytest.approx(2e5, rel=0.1)
@@ -262,8 +267,13 @@ def test_links_are_fitted_as_the_simulator_uses_them() -> None:
 
 def test_a_collective_is_predicted_as_it_was_measured() -> None:
     """Also one that takes longer than the model can say."""
-    times = [Alone(OneCollective(kind, 2, 1 << 20), 3e8) for kind in _KINDS]
-    times.append(Alone(OneCollective(CollectiveKind.REDUCE_SCATTER, 2, 1 << 20), 5e8))
+    times = [
+        Alone(
+            OneCollective(kind, 2, 1 << 20),
+            5e8 if kind is CollectiveKind.REDUCE_SCATTER else 3e8,
+        )
+        for kind in _KINDS
+    ]
     found = cluster_of(_COSTS, times, _RATE_BPS)
     for one in times:
         halved = replace(one.program, size_bytes=one.program.size_bytes / 2)
@@ -281,6 +291,14 @@ def test_the_time_of_a_collective_is_from_the_last_begin_to_the_last_end() -> No
     ]
     (found,) = times_of(measured)
     assert found == Alone(OneCollective(CollectiveKind.ALL_REDUCE, 2, 64), 30.0)
+
+
+def test_an_all_gather_of_two_ranks_counts_both_of_its_times() -> None:
+    """It takes one of two times, by chance. All-gathers of more ranks have one time."""
+    for ranks, times_ns in ((2, (35.0, 30.0)), (3, (30.0,))):
+        ran = Measured("all-gather", "DTensor", ranks, 64, [0, 100, 200, 300], [30, 130, 240, 340])
+        (found,) = times_of([[ran, ran]])
+        assert found == Alone(OneCollective(CollectiveKind.ALL_GATHER, ranks, 64), *times_ns)
 
 
 def test_our_own_runtime_is_predicted_between_what_its_link_and_its_ranks_need() -> None:
