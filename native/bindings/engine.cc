@@ -76,7 +76,7 @@ nb::dict Simulate(const std::string& scheduler, const prophet::Settings& setting
   engine::Result result;
   {
     nb::gil_scoped_release free_gil;
-    result = engine::Simulate(job, [&](size_t /*worker*/) {
+    result = engine::Simulate(job, [&] {
       auto policy = prophet::MakePolicy(scheduler, settings);
       if (known_profile) policy->SetReadyTimes(ReadyTimes(job));
       return policy;

@@ -14,18 +14,32 @@ std::vector<int64_t> Joined(std::span<const int64_t> first, std::span<const int6
   return all;
 }
 
+std::vector<int64_t> Counts(std::span<const int64_t> counts, size_t hosts) {
+  return counts.empty() ? std::vector<int64_t>(hosts, 1)
+                        : std::vector<int64_t>(counts.begin(), counts.end());
+}
+
+// Of a flow that stands for so many on a link.
+int32_t Weight(int64_t flows) { return static_cast<int32_t>(flows) * fluid::kWhole; }
+
 }  // namespace
 
-Fabric::Fabric(std::span<const int64_t> sender_bps, std::span<const int64_t> receiver_bps)
+static_assert(kMaxHosts <= fluid::kMaxWeight / fluid::kWhole);
+
+Fabric::Fabric(std::span<const int64_t> sender_bps, std::span<const int64_t> receiver_bps,
+               std::span<const int64_t> sender_counts, std::span<const int64_t> receiver_counts)
     : senders_(sender_bps.size()),
       receivers_(receiver_bps.size()),
       links_(Joined(sender_bps, receiver_bps)),
       uses_(senders_ + receivers_),
+      sender_counts_(Counts(sender_counts, senders_)),
+      receiver_counts_(Counts(receiver_counts, receivers_)),
       flows_(senders_ * receivers_) {
   for (size_t sender = 0; sender < senders_; ++sender) {
     for (size_t receiver = 0; receiver < receivers_; ++receiver) {
       links_.AddConnection(
-          std::to_array({static_cast<int32_t>(sender), static_cast<int32_t>(senders_ + receiver)}));
+          std::to_array({static_cast<int32_t>(sender), static_cast<int32_t>(senders_ + receiver)}),
+          std::to_array({Weight(receiver_counts_[receiver]), Weight(sender_counts_[sender])}));
     }
   }
 }
@@ -48,16 +62,19 @@ const Fabric::Message* Fabric::Advance(TimeNs now) {
   if (last) {
     finished_ = flow.message;
     flow.in_flight = false;
-    for (const size_t link : {size_t{finished_.sender}, senders_ + finished_.receiver}) {
-      uses_[link].bytes += finished_.bytes;
-      ++uses_[link].messages;
-    }
+    Count(uses_[finished_.sender], receiver_counts_[finished_.receiver]);
+    Count(uses_[senders_ + finished_.receiver], sender_counts_[finished_.sender]);
     if (!flow.queue.empty()) StartNext(number, now);
   } else {
     StartBytes(number, now);
   }
   links_.Settle(now);
   return last ? &finished_ : nullptr;
+}
+
+void Fabric::Count(LinkUse& use, int64_t messages) const {
+  use.bytes += messages * finished_.bytes;
+  use.messages += messages;
 }
 
 size_t Fabric::TakeNext(TimeNs now) {

@@ -27,6 +27,7 @@ using fluid::kMaxBandwidthBps;
 using fluid::kMinBandwidthBps;
 using fluid::kNever;
 using fluid::kWorkPerByte;
+inline constexpr int64_t kMaxHosts = 1024;  // workers, or servers
 inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << 31) - 1;
 inline constexpr TimeNs kMaxMessageCostNs = 5'000'000;
 
@@ -41,8 +42,11 @@ class Fabric {
     uint32_t urgency = 0;
   };
 
-  // Rates of the links: 0 for not limited.
-  Fabric(std::span<const int64_t> sender_bps, std::span<const int64_t> receiver_bps);
+  // Rates of the links: 0 for not limited. `sender_counts`, `receiver_counts`: how many senders,
+  // receivers, each one stands for (fold.h); empty: one.
+  Fabric(std::span<const int64_t> sender_bps, std::span<const int64_t> receiver_bps,
+         std::span<const int64_t> sender_counts = {},
+         std::span<const int64_t> receiver_counts = {});
 
   void Send(const Message& message, TimeNs now);
 
@@ -80,6 +84,8 @@ class Fabric {
     return use;
   }
 
+  // `finished_` has passed, so many times.
+  void Count(LinkUse& use, int64_t messages) const;
   size_t TakeNext(TimeNs now);
   void StartNext(size_t flow, TimeNs now);
   void StartBytes(size_t flow, TimeNs now);
@@ -88,7 +94,9 @@ class Fabric {
   size_t receivers_;
   fluid::Links links_;         // senders, then receivers; a connection per flow
   std::vector<LinkUse> uses_;  // of the links, but for `busy_ns`
-  std::vector<Flow> flows_;    // by sender, then receiver
+  // How many senders and receivers each one stands for.
+  std::vector<int64_t> sender_counts_, receiver_counts_;
+  std::vector<Flow> flows_;  // by sender, then receiver
   // Flows whose bytes take no time, a heap whose top is the smallest, and when.
   std::vector<size_t> at_once_;
   TimeNs at_once_ns_ = 0;

@@ -11,7 +11,6 @@ namespace {
 
 __extension__ typedef __int128 Wide;
 
-constexpr int64_t kMaxHosts = 1024;
 constexpr int64_t kMaxTensors = 1 << 20;
 constexpr int64_t kMaxPartitionsPerTensor = 1 << 16;
 constexpr int64_t kMaxIterations = 1 << 20;

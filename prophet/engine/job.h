@@ -90,7 +90,8 @@ struct Result {
   uint64_t events = 0;
 };
 
-using PolicyMaker = std::function<std::unique_ptr<Policy>(size_t worker)>;
+// The policy of any worker: all are alike.
+using PolicyMaker = std::function<std::unique_ptr<Policy>()>;
 
 constexpr uint64_t KeyOf(uint64_t tensor, uint64_t number) { return tensor << 16 | number; }
 // The first layer's tensor is the most urgent.

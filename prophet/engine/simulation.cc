@@ -6,6 +6,7 @@
 // worker.
 #include <algorithm>
 #include <deque>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "prophet/engine/events.h"
 #include "prophet/engine/fabric.h"
+#include "prophet/engine/fold.h"
 #include "prophet/engine/job.h"
 #include "prophet/engine/servers.h"
 #include "prophet/engine/worker.h"
@@ -22,18 +24,19 @@ namespace {
 
 class Simulation {
  public:
-  Simulation(const Job& job, const PolicyMaker& make)
+  // `counts`: how many workers each one stands for.
+  Simulation(const Job& job, std::span<const int64_t> counts, const PolicyMaker& make)
       : job_(job),
         plan_(job),
-        pushes_(job.worker_bandwidth_bps, job.server_bandwidth_bps),
-        answers_(job.server_bandwidth_bps, job.worker_bandwidth_bps),
+        pushes_(job.worker_bandwidth_bps, job.server_bandwidth_bps, counts),
+        answers_(job.server_bandwidth_bps, job.worker_bandwidth_bps, {}, counts),
         servers_(job) {
     const size_t count = job.worker_bandwidth_bps.size();
     const auto iterations = static_cast<size_t>(job.iterations);
     result_.start_ns.resize(count * (iterations + 1));
     result_.backward_start_ns.resize(count * iterations);
     for (size_t worker = 0; worker < count; ++worker) {
-      workers_.emplace_back(plan_, worker, make(worker), events_,
+      workers_.emplace_back(plan_, worker, make(), events_,
                             result_.start_ns.data() + worker * (iterations + 1),
                             result_.backward_start_ns.data() + worker * iterations);
     }
@@ -196,7 +199,8 @@ class Simulation {
 
 Result Simulate(const Job& job, const PolicyMaker& make) {
   Validate(job);
-  return Simulation(job, make).Run();
+  const Fold fold(job);
+  return fold.Unfold(Simulation(fold.job(), fold.counts(), make).Run());
 }
 
 }  // namespace prophet::engine

@@ -44,8 +44,9 @@ class Links {
   // Rates of the links; 0: not limited. `burst_bytes`: of each link, or empty.
   explicit Links(std::span<const int64_t> link_bps, std::span<const int64_t> burst_bytes = {});
   // Of the next connection, which are numbered from 0: links, each once, and the weight on each, in
-  // parts of kWhole (empty: one on all). Before anything begins. A connection with costs has a
-  // weight of one on its first link, and so have all on links with bursts.
+  // parts of kWhole (empty: one on all). Before anything begins. On links with bursts all weights
+  // are one. A cost shares the first link by weights, too: at twice the weight it takes twice as
+  // long.
   void AddConnection(std::span<const int32_t> route, std::span<const int32_t> weights = {});
 
   // Whether a limited link is on the way; else bytes take no time.

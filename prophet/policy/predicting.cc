@@ -18,6 +18,10 @@ void PredictingPolicy::OnAcked(const Item& item, TimeNs now) {
     const bool more_in_flight = queues().load(retired->server).messages > 0;
     server.bandwidth.OnAcked(retired->bytes, sent, more_in_flight, now);
     server.delay.OnAcked(now - sent);
+    longest_delay_ns_ = 0;
+    for (const auto& [id, each] : servers_) {
+      longest_delay_ns_ = std::max(longest_delay_ns_, each.delay.shortest_ns().value_or(0));
+    }
     link_.OnAcked(retired->bytes, sent, queues().in_flight() > 0, now);
   }
   Acked(*retired, now);
@@ -57,14 +61,6 @@ std::optional<double> PredictingPolicy::BytesPerNs(uint32_t server) const {
 TimeNs PredictingPolicy::DelayNs(uint32_t server) const {
   const auto found = servers_.find(server);
   return found == servers_.end() ? 0 : found->second.delay.shortest_ns().value_or(0);
-}
-
-TimeNs PredictingPolicy::LongestDelayNs() const {
-  TimeNs longest_ns = 0;
-  for (const auto& [id, server] : servers_) {
-    longest_ns = std::max(longest_ns, server.delay.shortest_ns().value_or(0));
-  }
-  return longest_ns;
 }
 
 }  // namespace prophet

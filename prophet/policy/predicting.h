@@ -42,7 +42,7 @@ class PredictingPolicy : public QueuedPolicy {
   // The shortest, lately, from sending to acknowledgement; 0 while none is known.
   TimeNs DelayNs(uint32_t server) const;
   // The longest of these, over all servers.
-  TimeNs LongestDelayNs() const;
+  TimeNs LongestDelayNs() const { return longest_delay_ns_; }
 
  private:
   struct Server {
@@ -54,6 +54,7 @@ class PredictingPolicy : public QueuedPolicy {
   ReadyForecast forecast_;
   BandwidthEstimate link_;
   std::unordered_map<uint32_t, Server> servers_;
+  TimeNs longest_delay_ns_ = 0;                   // as of the last acknowledgement
   std::unordered_map<uint64_t, TimeNs> sent_ns_;  // of what is in flight, by key
 };
 

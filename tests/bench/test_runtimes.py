@@ -172,6 +172,7 @@ def test_the_bound_of_all_reduce(workers: int) -> None:
         (["--runtime", "ddp", "--schedulers", "p3"], "--schedulers belongs to --runtime byteps"),
         (["--runtime", "ddp", "--servers", "2"], "--servers belongs to --runtime byteps"),
         (["--runtime", "ddp", "--tune", "100"], "--tune belongs to --runtime byteps"),
+        (["--runtime", "ddp", "--iterations", "2", "--rounds", "3"], "--rounds 3: must be from 1"),
         (["--runtime", "mpi"], "runtime 'mpi': choose one of byteps, ddp"),
         (["--runtime", "byteps,ddp", "--set", "a=1"], "--set: settings belong to one scheduler"),
     ],

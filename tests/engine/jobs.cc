@@ -44,7 +44,7 @@ Job OwnedJob::job() const {
 }
 
 PolicyMaker Makes(const std::string& policy, const Settings& settings) {
-  return [=](size_t /*worker*/) { return MakePolicy(policy, settings); };
+  return [=] { return MakePolicy(policy, settings); };
 }
 
 Result Simulate(const OwnedJob& job, const std::string& policy, const Settings& settings) {

@@ -196,8 +196,7 @@ TEST(Simulation, APolicyThatKeepsWhatItHasIsAnError) {
   };
   OwnedJob job;
   job.Add(0, 0, {100});
-  EXPECT_THROW(Simulate(job.job(), [](size_t) { return std::make_unique<Keeper>(); }),
-               std::logic_error);
+  EXPECT_THROW(Simulate(job.job(), [] { return std::make_unique<Keeper>(); }), std::logic_error);
 }
 
 TEST(Simulation, APolicyMayAskForTime) {
@@ -227,7 +226,7 @@ TEST(Simulation, APolicyMayAskForTime) {
   job.Add(0, 10, {100}).Add(0, 0, {100});
   job.rest.backward_ns = 10;
   job.rest.record = true;
-  const Result result = Simulate(job.job(), [](size_t) { return std::make_unique<Waiter>(); });
+  const Result result = Simulate(job.job(), [] { return std::make_unique<Waiter>(); });
   ASSERT_EQ(result.transfers[0].size(), 2u);
   for (const Transfer& transfer : result.transfers[0]) {
     EXPECT_EQ(transfer.sent_ns, transfer.ready_ns + 40);

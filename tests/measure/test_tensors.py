@@ -11,6 +11,7 @@ from byteprophet.job.partitions import partitions_of
 from byteprophet.measure.tensors import (
     Tensors,
     check_extent,
+    check_servers,
     measure_tensors,
     whole_iterations,
 )
@@ -108,3 +109,12 @@ def test_gradients_that_share_a_buffer_are_one_tensor() -> None:
     assert (found.names, found.size_bytes) == (("a and 2 more",), (sum(SIZES),))
     assert found.parameters == (NAMES,)
     assert found.settled_from == 2
+
+
+def test_more_servers_than_keys_were_sent_to_are_refused() -> None:
+    """A replay has a link and a policy for each: of 60000, it would not end."""
+    events = [sent(1 << 18)]  # 14 keys
+    check_servers(events, 64)
+    check_servers([], 60_000)  # nothing is known
+    with pytest.raises(UserError, match="has 60000 servers, but only 14 keys"):
+        check_servers(events, 60_000)

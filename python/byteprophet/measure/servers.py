@@ -40,6 +40,7 @@ from byteprophet.measure.tensors import (
     Tensors,
     by_rank,
     check_extent,
+    check_servers,
     measure_tensors,
     whole_iterations,
 )
@@ -81,6 +82,7 @@ def measure_run(run: Run, use: Use | None = None) -> Measured:
         if config["steps"]:
             raise UserError("its links changed during the run (--step), and a replay has one rate")
         events = run.aligned.events
+        check_servers(events, config["servers"])
         if config["servers"] == 0:
             # A job is of one kind: what measures the others is not imported.
             from byteprophet.job.strategy_file import read_strategy

@@ -12,11 +12,19 @@ from byteprophet.job.fused_file import ALONE, Fused
 from byteprophet.job.strategy import Keys
 from byteprophet.job.times import Int64Array
 from byteprophet.measure.keys import measure_keys
-from byteprophet.order_statistics import median
+from byteprophet.order_statistics import distinct, median
 from byteprophet.timeline.events import Events
-from byteprophet.timeline.tables import Kind, Rows, TableKind, tensor_of
+from byteprophet.timeline.tables import (
+    SERVED_TABLE,
+    TRANSFERS,
+    Kind,
+    Rows,
+    TableKind,
+    tensor_of,
+)
 
 _MOST_TIMES = 1 << 24
+_FEW_SERVERS = 64  # idle ones, to which no key is sent, cost a replay little
 
 
 def layer_of(name: str, layers: Mapping[str, int]) -> int:
@@ -112,6 +120,19 @@ def check_ranks(recorded: Iterable[int], ranks: range) -> None:
     others = [rank for rank in recorded if rank not in ranks]
     if others:
         raise UserError(f"has events of rank {min(others)}, but config.toml has {len(ranks)} ranks")
+
+
+def check_servers(recorded: Iterable[Events], servers: int) -> None:
+    """UserError if ``config.toml`` has far more ``servers`` than keys were sent to any."""
+    if servers <= _FEW_SERVERS:
+        return
+    tables = [each.rows["key"] for each in recorded if each.table in (TRANSFERS, SERVED_TABLE)]
+    keys = len(distinct(np.concatenate(tables))) if tables else 0
+    if tables and servers > max(_FEW_SERVERS, keys):
+        raise UserError(
+            f"config.toml has {servers} servers, but only {keys} keys were sent to any: is "
+            "its number of servers right?"
+        )
 
 
 def check_extent(iterations: int, tensors: int) -> None:

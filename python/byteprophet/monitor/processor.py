@@ -13,31 +13,46 @@ Threads: one thread calls ``share``, the observer's.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import deque
-from collections.abc import Callable
-
-import psutil
+from collections.abc import Callable, Collection
+from pathlib import Path
 
 WINDOW_NS = 5_000_000_000
 _LEAST_NS = 500_000_000
 """Counters tick every 10 ms, so a shorter time says little."""
+
+_STAT = Path("/proc/stat")
+_CORE_LINE = re.compile(r"^cpu(\d+) ([\d ]+)$", re.MULTILINE)
+_IDLE, _IOWAIT, _WITHOUT_GUESTS = 3, 4, 8  # columns
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Counters = Callable[[], tuple[float, float]]
 
 
 def core_seconds() -> tuple[float, float]:
     """The seconds that this process' cores have computed, and all their seconds, since the boot."""
-    busy_s = all_s = 0.0
-    times = psutil.cpu_times(percpu=True)
-    for core in os.sched_getaffinity(0):
-        if core < len(times):
-            own = times[core]
-            # The system counts the time of virtual machines in "user", too.
-            total_s = sum(own) - getattr(own, "guest", 0.0) - getattr(own, "guest_nice", 0.0)
-            all_s += total_s
-            busy_s += total_s - own.idle - getattr(own, "iowait", 0.0)
-    return busy_s, all_s
+    return _seconds_of(os.sched_getaffinity(0), _STAT.read_text())
+
+
+def _seconds_of(cores: Collection[int], stat: str) -> tuple[float, float]:
+    """Those of ``cores``. ``stat``: the text of ``/proc/stat``.
+
+    It has a line per core that is online, with its number: some numbers may be missing. Where it
+    lacks one of ``cores``, a container shows its own cores only, numbered anew, and all count.
+    """
+    listed = {
+        int(number): list(map(int, ticks.split())) for number, ticks in _CORE_LINE.findall(stat)
+    }
+    own = cores if listed.keys() >= set(cores) else listed.keys()
+    busy = total = 0
+    for core in own:
+        # The time of virtual machines, behind these, is in "user", too.
+        every = listed[core][:_WITHOUT_GUESTS]
+        total += sum(every)
+        busy += sum(every) - sum(every[_IDLE : _IOWAIT + 1])
+    return busy / _TICKS_PER_S, total / _TICKS_PER_S
 
 
 class ProcessorUse:

@@ -29,7 +29,7 @@ from byteprophet.input_files import read_json
 from byteprophet.launcher.environment import base_environment, told_environment
 from byteprophet.launcher.job import run_resolved
 from byteprophet.launcher.job_file import Address, JobFile, job_text
-from byteprophet.launcher.plan import SUMMARY, ResolvedJob, resolve_on_hosts
+from byteprophet.launcher.plan import SUMMARY, ResolvedJob, new_mesh_key, resolve_on_hosts
 from byteprophet.launcher.restarts import ATTEMPTS
 from byteprophet.launcher.role import RolePlan
 from byteprophet.launcher.spec import Echo, JobResult, JobSpec, Limits, RoleResult
@@ -120,6 +120,8 @@ class _Elsewhere(Generic[HostT]):
         self._site = site
         self._spec = spec
         self._run_directory = spec.run_directory.absolute()
+        # Where files are shared, the cluster's clients do not encrypt what roles are told.
+        self._mesh_key = "" if site.places.is_shared else new_mesh_key()
 
     def plans(self, job: ResolvedJob, temporary: Path) -> list[RolePlan]:
         make_directory(self._run_directory / ROLES)
@@ -167,7 +169,7 @@ class _Elsewhere(Generic[HostT]):
         texts: dict[str, str] = {}
         if keys is not None and not is_shared and unit.kind in ("worker", "controller"):
             texts = key_texts(keys, "worker" if unit.kind == "worker" else "controller")
-        return Told(job_text(job), texts, is_scratch=not is_shared)
+        return Told(job_text(job), texts, self._mesh_key, is_scratch=not is_shared)
 
     def results(self, roles: tuple[RoleResult, ...]) -> tuple[RoleResult, ...]:
         shutil.rmtree(self._run_directory / _KEYS, ignore_errors=True)

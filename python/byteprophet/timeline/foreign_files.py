@@ -8,12 +8,15 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import IO
 
 from byteprophet.errors import UserError
 from byteprophet.input_files import check_file
 
 _CHUNK_BYTES = 1 << 20
 _MOST_BYTES = 1 << 31
+_MOST_TIMES = 256  # as large as its gzip, which is at most 1032 times smaller
+_SMALL_BYTES = 1 << 22  # whose ratio is not looked at
 _MOST_BLANKS = 64  # chunks
 _GZIP = b"\x1f\x8b"
 _OTHERS = {
@@ -29,7 +32,8 @@ def read_chunks(path: Path) -> Iterator[bytes]:
     """Yields the content of the file, decompressed if it is gzip, in pieces of up to 1 MiB.
 
     The first piece contains more than whitespace. Raises ``UserError`` if the file cannot be read,
-    is not a regular one, is cut off, is empty or is compressed in another format.
+    is not a regular one, is cut off, is empty, is compressed in another format, or is gzip of more
+    than a trace has.
     """
     check_file(path)
     try:
@@ -38,25 +42,47 @@ def read_chunks(path: Path) -> Iterator[bytes]:
             for magic, name in _OTHERS.items():
                 if begin.startswith(magic):
                     raise UserError(f"{path}: is packed as {name}: unpack it first")
-            file = gzip.GzipFile(fileobj=raw) if begin.startswith(_GZIP) else raw
-            content = file.read(_CHUNK_BYTES)
+            pieces = _unpacked(path, raw) if begin.startswith(_GZIP) else _pieces(raw)
+            content = next(pieces, b"")
             blanks = 0
             while content and not content.strip(b" \t\r\n\0"):
                 blanks += 1
                 if blanks > _MOST_BLANKS:
                     raise UserError(f"{path}: begins with more than {_MOST_BLANKS} MiB of blanks")
-                content = file.read(_CHUNK_BYTES)
+                content = next(pieces, b"")
             if not content:
                 raise UserError(f"{path}: is empty")
-            while content:
-                yield content
-                content = file.read(_CHUNK_BYTES)
+            yield content
+            yield from pieces
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path}: is cut off or not gzip: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _pieces(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
+    while content := file.read(_CHUNK_BYTES):
+        yield content
+
+
+def _unpacked(path: Path, raw: IO[bytes]) -> Iterator[bytes]:
+    """The content of a gzip file, as far as it is not absurdly large: little gzip can be much."""
+    size_bytes = 0
+    for content in _pieces(gzip.GzipFile(fileobj=raw)):
+        size_bytes += len(content)
+        if size_bytes > _MOST_BYTES:
+            raise UserError(
+                f"{path}: unpacks to more than {_MOST_BYTES >> 20} MiB: write a trace of fewer "
+                "steps, or unpack it first"
+            )
+        if size_bytes > max(_SMALL_BYTES, _MOST_TIMES * raw.tell()):
+            raise UserError(
+                f"{path}: unpacks to more than {_MOST_TIMES} times its size, as no trace does: "
+                "unpack it first if it is one"
+            )
+        yield content
 
 
 def check_once(paths: Iterable[Path]) -> None:

@@ -111,6 +111,10 @@ class _Role:
         return self.status is None and not self.lost
 
 
+class _Late(Exception):
+    """Actors do not answer in time. The text names their roles."""
+
+
 class Client:
     """Runs one job to its end."""
 
@@ -133,8 +137,9 @@ class Client:
         signal.signal(signal.SIGTERM, self._note)
         with self._connected(), self._room() as group:
             self._make_actors(group)
-            self._start()
+            root = self._look()
             try:
+                self._start(root)
                 return self._wait()
             finally:
                 self._end()
@@ -203,13 +208,17 @@ class Client:
             actor = actor_class.options(scheduling_strategy=place, **options).remote()
             self._roles.append(_Role(Unit(kind, index), actor))
 
-    def _start(self) -> None:
-        """Look at the nodes, then start all roles. Raises ``UserError`` if one cannot run there."""
+    def _look(self) -> Address:
+        """Looks at the nodes. Returns the root's address.
+
+        Raises ``UserError`` if the job cannot run there.
+        """
         try:
-            found = self._ray.get(
-                [role.actor.look.remote(self._task.paths) for role in self._roles],
-                timeout=_CALL_TIMEOUT_S,
+            found = self._answers(
+                [role.actor.look.remote(self._task.paths) for role in self._roles]
             )
+        except _Late as error:
+            raise UserError(f"--on ray: {error}: are the nodes overloaded or cut off?") from None
         except self._ray.exceptions.RayError as error:
             raise UserError(
                 f"--on ray: a node cannot run byteprophet: {_last_line(str(error))}"
@@ -221,7 +230,10 @@ class Client:
         for look in looks:
             check_look(look, f"node {look.host}")
         address = root_address(looks, looks[0], None, "give the nodes one network")
-        root = Address(address, self._task.port or looks[0].ports[0])
+        return Address(address, self._task.port or looks[0].ports[0])
+
+    def _start(self, root: Address) -> None:
+        """Starts all roles. Raises ``JobFailed`` if one does not start."""
         job = parse_job(self._task.job, "job")
         starts = []
         for role, scratch in zip(self._roles, self._task.scratch, strict=True):
@@ -229,9 +241,30 @@ class Client:
             told = Told(job_text(JobFile(spec, root, None, "")), is_scratch=True).to_line()
             arguments = ["role", role.unit.kind, "--job", "-", "--index", str(role.unit.index)]
             starts.append(role.actor.start.remote(arguments, told, scratch))
-        self._ray.get(starts, timeout=_CALL_TIMEOUT_S)
+        try:
+            self._answers(starts)
+        except _Late as error:
+            raise JobFailed(f"{error}, to be started") from None
+        except self._ray.exceptions.RayError as error:
+            raise JobFailed(f"a role could not be started: {_last_line(str(error))}") from None
         for role in self._roles:
             role.heard_s = time.monotonic()
+
+    def _answers(self, calls: list[Any]) -> list[Any]:
+        """The answers to ``calls``, one of each role's actor.
+
+        Raises ``_Late``, which names the roles that do not answer in time, and a ``RayError`` if a
+        call has failed.
+        """
+        _, late = self._ray.wait(calls, num_returns=len(calls), timeout=_CALL_TIMEOUT_S)
+        if late:
+            names = [
+                role.unit.name
+                for role, call in zip(self._roles, calls, strict=True)
+                if call in late
+            ]
+            raise _Late(f"no answer for {_CALL_TIMEOUT_S:.0f} s from {', '.join(names)}")
+        return list(self._ray.get(calls, timeout=_CALL_TIMEOUT_S))
 
     def _wait(self) -> bool:
         done_s = None
@@ -261,7 +294,7 @@ class Client:
         for call in ready:
             role, calls[call].call = calls[call], None
             try:
-                lines, role.status = self._ray.get(call)
+                lines, role.status = self._ray.get(call, timeout=_CALL_TIMEOUT_S)
             except self._ray.exceptions.ActorUnavailableError as error:
                 role.next_s = time.monotonic() + _LINES_S
                 if role.next_s > role.heard_s + _LOST_TIMEOUT_S:

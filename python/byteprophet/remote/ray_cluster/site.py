@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import secrets
+import shutil
 import socket
 import sys
 from dataclasses import asdict, dataclass, replace
@@ -96,6 +97,8 @@ def run_by_ray(site: RaySite, spec: JobSpec, echo: Echo | None = None) -> JobRes
     elsewhere = _Elsewhere(site, spec)
     result = run_resolved(job, None if echo is None else by_role(echo), elsewhere)
     if result.failed is not None and elsewhere.is_refused:
+        if spec.restart == 0:  # no role has run, so there is nothing to keep
+            shutil.rmtree(spec.run_directory, ignore_errors=True)
         raise UserError(result.failed.removeprefix(f"{_RAY}: "))
     return result
 

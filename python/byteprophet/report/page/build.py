@@ -48,7 +48,8 @@ OPTIMIZATION = Kind(
 SIMULATION = Kind(
     ("simulation.js", "simulation_memory.js"),
     "Written by <code>byteprophet simulate</code>. Nothing was measured: all figures are\n"
-    "predicted. docs/simulator.md says how, and docs/simulator-accuracy.md how wrong predictions were.",
+    "predicted. docs/simulator.md says how, and docs/simulator-accuracy.md how wrong predictions\n"
+    "were.",
 )
 SEARCH = Kind((*SIMULATION.panels, "search.js"), SIMULATION.footer)
 

@@ -31,6 +31,7 @@ from byteprophet.simulate.costs.collect_kernels import (
     update_bytes_per_s,
 )
 from byteprophet.simulate.costs.collect_operators import measured_operators
+from byteprophet.simulate.costs.kept_passes import KeptPasses
 from byteprophet.simulate.costs.table import CostTable
 
 DEVICES = ("cpu", "cuda")
@@ -48,7 +49,11 @@ Row = TypeVar("Row", bound="tuple[Any, ...]")
 
 
 def collect(
-    device: str, seconds: float, say: Callable[[str], None], passes: int = PASSES
+    device: str,
+    seconds: float,
+    say: Callable[[str], None],
+    passes: int = PASSES,
+    kept: KeptPasses | None = None,
 ) -> CostTable:
     """Measure for about ``seconds``.
 
@@ -57,6 +62,7 @@ def collect(
         seconds: how long; shapes for which no time is left are skipped, the largest first.
         say: is told how far it is.
         passes: how many; those of several calls can be joined by ``fastest``.
+        kept: gets every pass, and has those of an interrupted call, which are not measured again.
 
     Raises:
         UserError: PyTorch is missing, or the device.
@@ -64,10 +70,12 @@ def collect(
     torch = _torch()
     device = _device(torch, device)
     with torch.no_grad():
-        return _Collector(torch, device).collect(seconds, say, passes)
+        return _Collector(torch, device).collect(seconds, say, passes, kept)
 
 
-def collect_in_job(device: str, seconds: float, say: Callable[[str], None]) -> CostTable | None:
+def collect_in_job(
+    device: str, seconds: float, say: Callable[[str], None], kept: KeptPasses | None = None
+) -> CostTable | None:
     """Measure in a job, which has one rank on each node: rank 0 as ``collect`` does, then all.
 
     Returns:
@@ -80,7 +88,7 @@ def collect_in_job(device: str, seconds: float, say: Callable[[str], None]) -> C
     device = _device(torch, device)
     with in_job(torch, device) as distributed:
         first = distributed.get_rank() == 0
-        table = collect(device, seconds, say) if first else None
+        table = collect(device, seconds, say, kept=kept) if first else None
         silent = say if first else lambda _: None
         collectives = tuple(measured_collectives(torch, device, silent))
     return table and replace(table, collectives=collectives)
@@ -132,11 +140,17 @@ class _Collector:
         self._device = device
         self._dtype = torch.bfloat16 if device == "cuda" else torch.float32
 
-    def collect(self, seconds: float, say: Callable[[str], None], passes: int) -> CostTable:
-        tables = []
-        for number in range(1, passes + 1):
+    def collect(
+        self, seconds: float, say: Callable[[str], None], passes: int, kept: KeptPasses | None
+    ) -> CostTable:
+        tables = [] if kept is None else kept.read(self._source())[:passes]
+        if tables:
+            say(f"goes on after pass {len(tables)} of {passes}, kept by an interrupted call")
+        for number in range(len(tables) + 1, passes + 1):
             prefix = f"pass {number} of {passes}: " if passes > 1 else ""
             tables.append(self._pass(seconds / passes, lambda text: say(prefix + text)))  # noqa: B023
+            if kept is not None:
+                kept.keep(number, tables[-1])
         return fastest(tables)
 
     def _pass(self, seconds: float, say: Callable[[str], None]) -> CostTable:

@@ -1,0 +1,83 @@
+"""The client of a job in a Ray cluster, with a Ray that answers as it is told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from byteprophet.cli.main import run_cli
+from byteprophet.errors import JobFailed, UserError
+from byteprophet.launcher.job_file import Address
+from byteprophet.remote.placement import Unit
+from byteprophet.remote.ray_cluster import client
+
+NO_CLUSTER = """
+def init(**options):
+    raise ConnectionError("Could not find any running Ray instance.")
+"""
+
+
+class RayError(Exception):
+    pass
+
+
+def ray_without(late: str) -> Any:
+    """A Ray whose calls are the names of their roles; ``late`` has not answered."""
+
+    def wait(calls: list[str], **_: object) -> tuple[list[str], list[str]]:
+        return [call for call in calls if call != late], [call for call in calls if call == late]
+
+    errors = SimpleNamespace(RayError=RayError, ActorUnavailableError=RayError)
+    return SimpleNamespace(wait=wait, exceptions=errors)
+
+
+@pytest.fixture
+def late_client(monkeypatch: pytest.MonkeyPatch) -> client.Client:
+    """Of two workers, of which the second does not answer."""
+    monkeypatch.setitem(sys.modules, "ray", ray_without("worker-1"))
+    monkeypatch.setattr(client, "parse_job", lambda *_: SimpleNamespace(spec=None))
+    monkeypatch.setattr(client, "replace", lambda *_, **__: None)
+    monkeypatch.setattr(client, "JobFile", lambda *_: None)
+    monkeypatch.setattr(client, "job_text", lambda _: "")
+    task = client.Task("", [], [], 0, 2, 1, [], ["/a", "/b"], "run", None)
+    made = client.Client(task)
+    for index in range(2):
+        call = SimpleNamespace(remote=lambda *_, name=f"worker-{index}": name)
+        actor = SimpleNamespace(look=call, start=call)
+        made._roles.append(client._Role(Unit("worker", index), actor))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("begin", "error"),
+    [
+        (lambda made: made._look(), UserError),
+        (lambda made: made._start(Address("127.0.0.1", 1)), JobFailed),
+    ],
+    ids=["look", "start"],
+)
+def test_a_role_that_does_not_answer_is_named(
+    begin: Callable[[client.Client], object], error: type[Exception], late_client: client.Client
+) -> None:
+    with pytest.raises(error, match="no answer for 60 s from worker-1"):
+        begin(late_client)
+
+
+@pytest.mark.usefixtures("default_signals")
+def test_without_a_cluster_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "ray.py").write_text(NO_CLUSTER)
+    monkeypatch.syspath_prepend(str(tmp_path / "path"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    runs = tmp_path / "runs"
+    assert run_cli(["run", "--on", "ray", "--runs", str(runs), "--", "true"]) == 2
+    assert "--on ray: no Ray cluster can be reached" in capsys.readouterr().err
+    assert list(runs.iterdir()) == []
