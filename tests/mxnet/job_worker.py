@@ -6,6 +6,7 @@ It imports ``byteps.mxnet``, as scripts do; each case writes what its test compa
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -224,6 +225,157 @@ def failing() -> dict[str, Any]:
             raise ArithmeticError("a fault of this script")
         trainer.step(BATCH_SIZE)
     return {}
+
+
+def small(name: str, units: int = 3) -> Any:
+    """A layer that begins alike on all ranks."""
+    mx.random.seed(1)
+    net = nn.Dense(units, in_units=4, prefix=f"{name}_")
+    net.initialize(mx.init.Xavier())
+    return net
+
+
+def loss_of(net: Any, step: int, rank: int) -> Any:
+    inputs = np.random.default_rng(100 * step + rank).normal(size=(BATCH_SIZE, 4))
+    return (net(nd.array(inputs)) ** 2).mean(axis=1)
+
+
+def train_small(trainer: Any, *nets: Any, steps: range = range(3), **options: Any) -> None:
+    """On the sum of the losses of ``nets``."""
+    for step in steps:
+        with autograd.record():
+            loss = sum(loss_of(net, step, bps.rank()) for net in nets)
+        loss.backward()
+        trainer.step(BATCH_SIZE, **options)
+
+
+def alone(net: Any, steps: range = range(3), **options: Any) -> Any:
+    """Train ``net`` in one process, on what all ranks have."""
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, **options}, None)
+    for step in steps:
+        with autograd.record():
+            loss = nd.concat(*(loss_of(net, step, rank) for rank in range(bps.size())), dim=0)
+        loss.backward()
+        trainer.step(BATCH_SIZE * bps.size())
+    return net
+
+
+def made(*nets: Any, **options: Any) -> Any:
+    parameters = gluon.ParameterDict()
+    for net in nets:
+        parameters.update(net.collect_params())
+    return bps.DistributedTrainer(parameters, "sgd", {"learning_rate": 0.1, **options})
+
+
+def near(one: Any, other: Any) -> bool:
+    pairs = zip(one.collect_params().values(), other.collect_params().values(), strict=True)
+    return all(np.allclose(a.data().asnumpy(), b.data().asnumpy(), atol=1e-5) for a, b in pairs)
+
+
+def as_one_process() -> dict[str, Any]:
+    """What scripts do with trainers; each must end with the parameters of one process."""
+    found = {}
+
+    net = small("copied")
+    trainer = made(net)
+    net_copy = copy.deepcopy(net)
+    net_copy.weight.set_data(nd.zeros((3, 4)))
+    train_small(trainer, net)
+    found["a copy before the first step"] = near(net, alone(small("a"))) and not bool(
+        net_copy(nd.ones((1, 4))).asnumpy().any()
+    )
+
+    net = small("twice")
+    first, second = made(net), made(net)
+    train_small(first, net)
+    train_small(second, net, steps=range(3, 5))
+    found["two trainers of one network"] = near(net, alone(small("b"), range(5)))
+
+    net, more = small("part"), small("rest")
+    train_small(made(net), net)
+    train_small(made(net, more), net, more, steps=range(3, 5))
+    found["a trainer of more parameters"] = near(net, alone(small("c"), range(5)))
+
+    net, same = small("same"), small("same", 7)
+    one, other = made(net), made(same)
+    train_small(one, net)
+    train_small(other, same)
+    found["two networks with the same names"] = near(net, alone(small("d"))) and near(
+        same, alone(small("e", 7))
+    )
+
+    net = small("thawed")
+    net.weight.grad_req = "null"
+    trainer = made(net)
+    train_small(trainer, net, steps=range(0))
+    net.weight.grad_req = "write"
+    train_small(trainer, net)
+    found["a parameter is unfrozen"] = near(net, alone(small("f")))
+
+    net = small("rescaled")
+    train_small(made(net, rescale_grad=0.25), net)
+    found["rescale_grad"] = near(net, alone(small("g"), rescale_grad=0.25))
+    return found
+
+
+def stale() -> dict[str, Any]:
+    """Ranks use a part of the network in turn."""
+    net, part = small("always"), small("at_times")
+    trainer = made(net, part)
+    for step in range(6):
+        with autograd.record():
+            loss = loss_of(net, step, bps.rank())
+            if (step + bps.rank()) % 2:
+                loss = loss + loss_of(part, step, bps.rank())
+        loss.backward()
+        trainer.step(BATCH_SIZE, ignore_stale_grad=True)
+    return {"digest": digest(part.collect_params()), "began": digest(small("x").collect_params())}
+
+
+def refused() -> dict[str, Any]:
+    """What would be silently wrong, or end the process."""
+    wide = nn.Dense(3, in_units=4, prefix="wide_")
+    wide.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+    sparse = nn.Embedding(10, 4, sparse_grad=True, prefix="sparse_")
+    sparse.initialize()
+    return {"told": [refusal(wide), refusal(sparse)]}
+
+
+def refusal(net: Any) -> str:
+    try:
+        made(net)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def modules_of_one_shape() -> dict[str, Any]:
+    """Two modules, whose parameters have the same numbers: each must train as if it were alone."""
+    found = []
+    for start in ([1], [2], [1, 2]):
+        modules = [symbolic(seed) for seed in start]
+        for step in range(5):
+            inputs = np.random.default_rng(100 * step + bps.rank()).normal(size=(BATCH_SIZE, 40))
+            for each in modules:
+                each.forward_backward(
+                    mx.io.DataBatch([nd.array(inputs)], [nd.ones((BATCH_SIZE, 300))])
+                )
+            for each in modules:
+                each.update()
+        found += [each.get_params()[0]["layer_weight"].asnumpy() for each in modules]
+    return {"same": [bool((found[n] == found[n + 2]).all()) for n in range(2)]}
+
+
+def symbolic(seed: int) -> Any:
+    layer = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=300, name="layer")
+    symbol = mx.sym.LinearRegressionOutput(layer, mx.sym.Variable("label"))
+    module = mx.mod.Module(symbol, label_names=["label"])
+    module.bind([("data", (BATCH_SIZE, 40))], [("label", (BATCH_SIZE, 300))])
+    mx.random.seed(seed)
+    module.init_params(mx.init.Xavier())
+    optimizer = mx.optimizer.create("sgd", learning_rate=0.05, rescale_grad=1.0 / BATCH_SIZE)
+    module.init_optimizer(kvstore=None, optimizer=bps.DistributedOptimizer(optimizer))
+    return module
 
 
 if __name__ == "__main__":

@@ -108,6 +108,31 @@ def test_a_worker_with_fewer_batches(tmp_path: Path, scheduler: str) -> None:
     assert second["told"] == []
 
 
+def test_what_scripts_do_with_trainers_is_as_in_one_process(tmp_path: Path) -> None:
+    for worker in results(tmp_path, "as_one_process", "prophet"):
+        found = {name: is_near for name, is_near in worker.items() if isinstance(is_near, bool)}
+        assert len(found) == 6
+        assert all(found.values()), found
+
+
+def test_two_modules_do_not_mix_their_gradients(tmp_path: Path) -> None:
+    for worker in results(tmp_path, "modules_of_one_shape", "prophet"):
+        assert worker["same"] == [True, True]
+
+
+def test_ranks_that_ignore_stale_gradients_stay_equal(tmp_path: Path) -> None:
+    first, second = results(tmp_path, "stale", "prophet")
+    assert first["digest"] == second["digest"] != first["began"]
+
+
+def test_several_devices_and_sparse_gradients_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, "refused", "prophet").check()
+    for worker in read_worker_results(tmp_path / "run"):
+        devices, sparse = worker["told"]
+        assert "on 2 devices" in devices
+        assert "'sparse_weight' is sparse" in sparse
+
+
 def test_a_fault_in_one_worker_ends_the_job(tmp_path: Path) -> None:
     result = run(tmp_path, "failing", "p3")
     assert result.exit_status == 1

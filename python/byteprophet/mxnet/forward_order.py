@@ -2,7 +2,8 @@
 
 A Gluon block asks each parameter for its array when it runs. A hybridized block asks for all arrays
 of its graph in the graph's order. So the first forward pass that autograd records shows the order.
-Until it is recorded, each parameter's ``data`` method is replaced by one that notes the first call.
+``Parameter.data`` tells all recorders. The class has it, not each parameter: a copy of a parameter
+would go on to return the original's array, and several trainers may have the same parameter.
 
 All ranks must declare and send tensors in the same order. So rank 0's order is used. It is sent as
 a sum to which the other ranks add zeros.
@@ -12,6 +13,8 @@ Threads: everything here runs in the training thread.
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,36 +28,55 @@ class ForwardOrder:
     """Records the forward order of one trainer's parameters, by their indices in the trainer."""
 
     def __init__(self, parameters: Sequence[Any]) -> None:
-        self._parameters = parameters
+        self._parameters = parameters  # keeps them alive, so that their ids stay theirs
+        self._indices = {id(parameter): index for index, parameter in enumerate(parameters)}
         self._seen: dict[int, None] = {}
-        for index, parameter in enumerate(parameters):
-            parameter.data = self._remembering(index, parameter.data)
+        _listen()
+        _recorders.add(self)
 
-    def _remembering(self, index: int, data: Callable[..., Any]) -> Callable[..., Any]:
-        def remembering(ctx: Any = None) -> Any:
-            array = data(ctx)
-            if mx.autograd.is_recording():
-                self._seen.setdefault(index)
-            return array
-
-        return remembering
+    def note(self, parameter: Any) -> None:
+        """Note that the forward pass needs ``parameter``."""
+        index = self._indices.get(id(parameter))
+        if index is not None:
+            self._seen.setdefault(index)
 
     def take(self) -> list[int]:
         """Stop recording and return all indices in the order in which they were first needed.
 
-        Parameters that were not needed come last. Their ``data`` methods are restored.
+        Parameters that were not needed come last.
         """
-        for parameter in self._parameters:
-            del parameter.data
+        _recorders.discard(self)
         rest = [index for index in range(len(self._parameters)) if index not in self._seen]
         return [*self._seen, *rest]
+
+
+_recorders: weakref.WeakSet[ForwardOrder] = weakref.WeakSet()
+
+
+@functools.cache
+def _listen() -> None:
+    """Have ``Parameter.data`` tell all recorders. This takes effect once per process."""
+    mx.gluon.Parameter.data = _telling(mx.gluon.Parameter.data)
+
+
+def _telling(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def data(parameter: Any, ctx: Any = None) -> Any:
+        array = plain(parameter, ctx)
+        if _recorders and mx.autograd.is_recording():
+            for recorder in _recorders:
+                recorder.note(parameter)
+        return array
+
+    return data
 
 
 def agree(order: Sequence[int], name: str) -> list[int]:
     """Return rank 0's ``order``, which must have the same length on all ranks.
 
-    All ranks must call this at the same time.
+    All ranks must call this at the same time. ``name`` is that of the trainer.
     """
+    name = f"Order.{name}.{len(order)}"  # a tensor's size must not change
     own = order if ops.rank() == 0 else [0] * len(order)
     message = mx.nd.array(own, dtype="int32")
     ops.byteps_declare_tensor(name)

@@ -6,6 +6,7 @@ forward pass, so BytePS' priorities are already right.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from byteps.mxnet import ops
 from byteprophet.mxnet.iterations import Iterations
 from byteprophet.mxnet.one_by_one import singly
 
+_numbers = itertools.count(1)
+
 
 class DistributedOptimizer(BytePSOptimizer):  # type: ignore[misc]
     """BytePS' optimizer, which here also counts iterations and updates parameters one by one."""
@@ -22,6 +25,7 @@ class DistributedOptimizer(BytePSOptimizer):  # type: ignore[misc]
     def __init__(self, optimizer: Any) -> None:
         super().__init__(optimizer)
         self._iterations = Iterations()
+        self._number = next(_numbers)
         self._version = 0
         self._sent: set[Any] = set()  # in this iteration
 
@@ -42,7 +46,13 @@ class DistributedOptimizer(BytePSOptimizer):  # type: ignore[misc]
                 self._sent.clear()
                 self._version = self._iterations.next_version()
             self._sent.add(number)
-            name = f"gradient_{number}"
+            if gradient.stype != "default":
+                raise ValueError(
+                    f"byteprophet: the gradient of parameter {number} is sparse, and BytePS sends "
+                    "dense ones: make its layer without sparse_grad=True"
+                )
+            # Another optimizer's parameters have the same numbers.
+            name = f"gradient_{number}" + (f"#{self._number}" if self._number > 1 else "")
             ops.byteps_declare_tensor(name)
             ops.byteps_push_pull(
                 gradient, version=self._version, priority=-number, name=name, is_average=True
